@@ -66,8 +66,9 @@ struct Host {
     /// Frames that are still to come, and those that have been sent.
     coming: VecDeque<Packet>,
     sent: Vec<Packet>,
-    /// How many wait at the same time.
+    /// How many wait at the same time, and how many come at once.
     window: usize,
+    burst: usize,
 }
 
 /// What four or more guests send that share nine tenths of the link.
@@ -77,7 +78,9 @@ struct Load {
     /// The limit of each of up to sixteen addresses, if any; where that is less than a
     /// sixteenth of a share, frames wait for it.
     limit: Option<Rate>,
-    /// Frames to one address come in trains as long as this.
+    /// Frames of one guest come in bursts as long as this, and those to one address in
+    /// trains.
+    burst: u64,
     train: u64,
     /// The payloads of a guest's frames, in turn.
     payloads: [usize; 2],
@@ -86,6 +89,7 @@ struct Load {
 const LOAD: Load = Load {
     guests: 4,
     limit: Some(Rate::from_mbit(2000)),
+    burst: 16,
     train: 1,
     payloads: [FULL; 2],
 };
@@ -96,8 +100,9 @@ impl Load {
         let each = u64::from((5000 / self.guests).clamp(1, 16));
         let guests = u64::from(self.guests);
         (0..count).map(move |n| {
-            let (train, place) = (n / self.train, n % self.train);
-            let (guest, to) = (train % guests, train / guests % each);
+            let (burst, place) = (n / self.burst, n % self.burst);
+            let (guest, number) = (burst % guests, burst / guests * self.burst + place);
+            let (to, place) = (number / self.train % each, number % self.train);
             let payload = self.payloads[((to + place) % 2) as usize];
             packet(pool, guest as u32, to as u8, payload)
         })
@@ -135,6 +140,7 @@ impl Load {
             coming: self.frames(&pool, 2 * PACKETS).collect(),
             sent: Vec::new(),
             window: window as usize,
+            burst: self.burst as usize,
         };
         // Bursts are over, and everything is warm.
         host.send();
@@ -148,10 +154,12 @@ impl Host {
     /// Sends as many frames as come. As many wait afterwards as before.
     fn send(&mut self) {
         while !self.coming.is_empty() {
-            while self.pacer.waiting() < self.window
-                && let Some(frame) = self.coming.pop_front()
-            {
-                self.pacer.enqueue(self.now, black_box(frame));
+            while self.pacer.waiting() < self.window && !self.coming.is_empty() {
+                let frames = Coming {
+                    frames: &mut self.coming,
+                    left: self.burst,
+                };
+                self.pacer.enqueue_burst(self.now, frames, |_, _| {});
             }
             let sent = &mut self.sent;
             self.pacer.batch(self.now).for_each(|paced| {
@@ -163,6 +171,22 @@ impl Host {
         }
         let drops = self.pacer.stats().drops;
         assert_eq!(drops, PacerDrops::default());
+    }
+}
+
+/// A burst of frames.
+struct Coming<'c> {
+    frames: &'c mut VecDeque<Packet>,
+    left: usize,
+}
+
+impl Iterator for Coming<'_> {
+    type Item = Packet;
+
+    #[inline]
+    fn next(&mut self) -> Option<Packet> {
+        self.left = self.left.checked_sub(1)?;
+        Some(black_box(self.frames.pop_front()?))
     }
 }
 
@@ -188,7 +212,7 @@ fn bare(mut coming: VecDeque<Packet>, mut sent: Vec<Packet>) -> Vec<Packet> {
 #[bench::without_destinations(args = (Load { limit: None, ..LOAD }.host()), config = limit(250 + MOVES))]
 #[bench::lengths_in_turn(args = (Load { payloads: [FULL, 600], ..LOAD }.host()), config = limit(330 + MOVES))]
 #[bench::waiting_for_destinations(args = (Load { limit: Some(Rate::from_mbit(100)), ..LOAD }.host()), config = limit(400 + MOVES))]
-#[bench::many_guests(args = (Load { guests: 5000, limit: Some(Rate::from_mbit(2)), ..LOAD }.host()))]
+#[bench::many_guests(args = (Load { guests: 5000, burst: 1, limit: Some(Rate::from_mbit(2)), ..LOAD }.host()))]
 fn pacer(mut host: Host) -> Host {
     host.send();
     host

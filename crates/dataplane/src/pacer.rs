@@ -88,7 +88,7 @@
 //! not take what is due (a stalled host, a link that is down), virtual time is frozen
 //! after `catch_up`: then everything is later by as much, and no burst follows.
 //!
-//! The order to call things in: [`Pacer::enqueue`] whenever frames came, then
+//! The order to call things in: [`Pacer::enqueue_burst`] whenever frames came, then
 //! [`Pacer::batch`] with the same `now`, then sleep until [`Pacer::poll_at`] or the
 //! next frame.
 
@@ -132,6 +132,7 @@ use chain::Chain;
 use elastic::Elastic;
 use guest::{Contract, Guest, Ring};
 use lines::Lines;
+use store::Store;
 use tailbound_units::{Bytes, Nanos, Position, Rate, WireBytes};
 
 /// Frames that were dropped, by reason.
@@ -311,6 +312,16 @@ impl<F: Frame> Pacer<F> {
     pub fn is_read(&self, id: GuestId) -> bool {
         self.guaranteed(id)
             .is_none_or(|guest| guest.ring == Ring::Read)
+    }
+
+    /// Whether so many frames more of a guest, none of them to be cut, which take so much of the
+    /// wire and of memory in all, surely leave its ring as it is: then nobody has to ask
+    /// [`Pacer::is_read`] after each of them.
+    pub fn has_room(&self, id: GuestId, frames: usize, wire: WireBytes, memory: Bytes) -> bool {
+        self.guaranteed(id).is_none_or(|guest| {
+            let places = Bytes(Store::<F>::PLACE.0 * frames as u64);
+            guest.has_room_for(wire, Bytes(memory.0 + places.0))
+        })
     }
 
     /// Hands over the guests whose rings are to be read again since the last call.

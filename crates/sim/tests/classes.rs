@@ -88,7 +88,7 @@ fn sent(classes: Classes) -> Vec<Arrival> {
                 cut: false,
                 ..PacketRecord::on_wire(FRAME.0)
             };
-            host.push(now, frame, Coverage::AllDestinations);
+            host.push(now, Some(frame), Coverage::AllDestinations);
         };
         if step % STEPS == 0 {
             (0..10).for_each(|_| push(GUARANTEED, 7));

@@ -24,6 +24,7 @@
 mod agenda;
 mod config;
 mod drain;
+mod gathered;
 mod guarantees;
 mod guard;
 mod guest;
@@ -62,6 +63,7 @@ use crate::mac::Mac;
 use crate::port::{Burst, Port};
 use crate::reason::Reason;
 use agenda::Agenda;
+use gathered::Gathered;
 use guest::GuestPort;
 use memory::GiveBack;
 use receive::Round;
@@ -123,6 +125,7 @@ pub struct Switch {
     reads: bool,
     agenda: Agenda,
     burst: Burst,
+    gathered: Gathered,
     /// When buffers are freed that lie unused.
     excess: GiveBack,
     /// Room for the guests whose ports are to be read again, empty.
@@ -166,6 +169,7 @@ impl Switch {
             reads: true,
             agenda: Agenda::default(),
             burst: Burst::default(),
+            gathered: Gathered::default(),
             excess: GiveBack::default(),
             again: Vec::new(),
             local: Vec::new(),
@@ -458,7 +462,14 @@ impl Switch {
     }
 
     /// Brings a frame into the egress of the port it goes to.
-    fn push(&mut self, now: Nanos, from: PortIndex, to: PortIndex, packet: Packet, ports: &Ports) {
+    fn push(
+        &mut self,
+        now: Nanos,
+        from: PortIndex,
+        to: PortIndex,
+        mut packet: Packet,
+        ports: &Ports,
+    ) {
         if !self.fits(&packet, to, ports) {
             return;
         }
@@ -468,7 +479,8 @@ impl Switch {
             if !is_there {
                 self.states[to.0].counters.drop(Reason::PortMissing, 1);
             } else if self.is_paced_within(from, &packet) {
-                self.push_local(now, from, packet);
+                packet.set_local();
+                self.gather(now, from, packet);
             } else {
                 self.guests[guest].deliver(now, packet);
                 self.offer(to);
@@ -476,14 +488,8 @@ impl Switch {
             return;
         }
         debug_assert_ne!(from, to, "no frame leaves by the port that it came in by");
-        let Some(uplink) = &mut self.uplink else {
-            return;
-        };
-        let Some(guest) = from.0.checked_sub(first) else {
-            return;
-        };
         if is_there {
-            uplink.push(now, packet, &mut self.guests[guest]);
+            self.gather(now, from, packet);
         } else {
             self.states[to.0].counters.drop(Reason::PortMissing, 1);
         }

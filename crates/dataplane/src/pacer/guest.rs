@@ -281,6 +281,12 @@ impl Guest {
         self.released > self.headroom || self.memory > self.half_bound
     }
 
+    /// Whether frames that take so much more of the wire and of memory leave it uncrowded.
+    pub(super) fn has_room_for(&self, wire: WireBytes, memory: Bytes) -> bool {
+        let memory = Bytes(self.memory.0 + memory.0);
+        self.released + wire <= self.headroom && memory <= self.half_bound
+    }
+
     /// Has its ring be left unread from the frame on that came last, of this line.
     pub(super) const fn leave_unread(&mut self, line: u32) {
         self.ring = Ring::Unread { by: line };

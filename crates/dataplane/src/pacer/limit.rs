@@ -2,7 +2,7 @@
 
 use super::config::slowest;
 use super::rate_change::RateChange;
-use crate::FlowKey;
+use crate::{FlowKey, GuestId};
 use tailbound_units::exact::{Charged, TokenBucket};
 use tailbound_units::{Position, Rate, WireBytes};
 
@@ -70,6 +70,12 @@ impl Limit {
         };
         limit.note_open();
         limit
+    }
+
+    /// Whether it is that of a guest's frames to this destination.
+    #[inline(always)]
+    pub(super) fn is_of(&self, source: GuestId, destination: u128) -> bool {
+        self.key.source == source && self.key.destination == destination
     }
 
     /// Whether it counts the bytes of a wire of this rate.

@@ -4,7 +4,7 @@ use super::limit::{FlowUse, Limit, NOT_USED};
 use super::line::{Line, Stage};
 use super::store::NIL;
 use crate::hash::MultilinearHash;
-use crate::{FlowKey, HashKeys};
+use crate::{FlowKey, GuestId, HashKeys};
 use std::mem;
 use tailbound_units::WireBytes;
 
@@ -87,18 +87,24 @@ impl Lines {
         self.hash.of(key) as usize & (self.chains.len() - 1)
     }
 
-    /// Whether a line is that of a flow with a limit. Any number may be asked for.
+    /// Whether a line is that of a guest's limited destination. Any number may be asked for.
     #[inline(always)]
-    pub(super) fn is_of(&self, index: u32, key: FlowKey) -> bool {
-        self.limit(index).is_some_and(|limit| limit.key == key)
+    pub(super) fn is_of(&self, index: u32, source: GuestId, destination: u128) -> bool {
+        let limit = self.limit(index);
+        limit.is_some_and(|limit| limit.is_of(source, destination))
     }
 
-    /// The line of that number where it is that of a flow with a limit.
+    /// The line of that number where it is that of a guest's limited destination.
     #[inline(always)]
-    pub(super) fn of_mut(&mut self, index: u32, key: FlowKey) -> Option<&mut Line> {
+    pub(super) fn of_mut(
+        &mut self,
+        index: u32,
+        source: GuestId,
+        destination: u128,
+    ) -> Option<&mut Line> {
         let line = self.all.get_mut(index as usize)?;
-        let limit = line.limit.as_ref()?;
-        (limit.key == key).then_some(line)
+        let is_its = line.limit.as_ref()?.is_of(source, destination);
+        is_its.then_some(line)
     }
 
     /// The line of a flow with a limit.

@@ -21,69 +21,111 @@ pub enum Standing {
 }
 
 impl<F: Frame> Pacer<F> {
-    /// Takes a frame in at `now`. A large packet is cut first: what its segments hold
-    /// is what it holds. Frames of a guest without a guarantee, and from the outside,
-    /// are best effort.
-    ///
-    /// Every frame is taken, and others dropped for it where its line or its guest hold
-    /// more memory than they may: ask [`Pacer::is_read`] before the next.
+    /// Takes a frame in at `now`: a burst of one ([`Pacer::enqueue_burst`]).
     #[inline(always)]
     pub fn enqueue(&mut self, now: Nanos, frame: F) {
-        self.enqueue_as(now, frame, |_, _| {});
+        self.enqueue_burst(now, Some(frame), |_, _| {});
     }
 
-    /// The same where `prepare` is told what is guaranteed for the frame, and may change
-    /// it, but for its guest and its destination.
+    /// Takes frames in at `now`, in order. A large packet is cut first: what its segments
+    /// hold is what it holds. Frames of a guest without a guarantee, and from the outside,
+    /// are best effort. `prepare` is told what is guaranteed for each frame before that is
+    /// taken, and may change it, but for its guest and its destination.
+    ///
+    /// Every frame is taken, and others dropped for it where its line or its guest hold
+    /// more memory than they may: ask [`Pacer::is_read`] before the next burst. Of frames of
+    /// one guest in a row that is looked up once, and of those to one destination their line.
     #[inline(always)]
-    pub fn enqueue_as(&mut self, now: Nanos, mut frame: F, prepare: impl FnOnce(&mut F, Standing)) {
-        let position = self.advance(now);
+    pub fn enqueue_burst(
+        &mut self,
+        now: Nanos,
+        frames: impl IntoIterator<Item = F>,
+        mut prepare: impl FnMut(&mut F, Standing),
+    ) {
+        let arrival = Arrival {
+            enqueued: now,
+            // What is on the wire already cannot be overtaken. Were a frame scheduled from
+            // `position` on, the batch would swallow the gaps behind it.
+            at: self.advance(now).max(self.chain.wire),
+        };
+        let mut frames = frames.into_iter();
+        let mut next = frames.next();
+        while let Some(frame) = next {
+            next = self.enqueue_run(arrival, frame, &mut frames, &mut prepare);
+        }
+    }
+
+    /// Takes a frame in, and those that follow of its guest, up to one that takes longer than
+    /// to join a line. Returns the first that is not taken.
+    #[inline(always)]
+    fn enqueue_run(
+        &mut self,
+        arrival: Arrival,
+        mut frame: F,
+        frames: &mut impl Iterator<Item = F>,
+        prepare: &mut impl FnMut(&mut F, Standing),
+    ) -> Option<F> {
+        let longest = self.config.longest_frame();
         let Self {
             guests,
             lines,
             chain,
             ..
         } = self;
-        let Some(guest) = guest::guaranteed(guests, frame.source()) else {
+        let source = frame.source();
+        let Some(guest) = guest::guaranteed(guests, source) else {
             prepare(&mut frame, Standing::BestEffort);
-            return self.enqueue_best_effort(now, frame);
+            self.enqueue_best_effort(arrival.enqueued, frame);
+            return frames.next();
         };
-        // As `line_of`, with one look at the line.
-        let (index, line) = match remembered(guest, &frame) {
-            None => (guest.unlimited, lines.at_mut(guest.unlimited)),
-            Some((flow, recent)) => {
-                if let Some(line) = lines.of_mut(recent, flow) {
-                    (recent, line)
-                } else {
-                    let index = find_line(guest, lines, flow);
-                    (index, lines.at_mut(index))
+        let mut to = destination(guest, &frame);
+        loop {
+            // As `line_of`, with one look at the line.
+            let (index, line) = match to {
+                None => (guest.unlimited, lines.at_mut(guest.unlimited)),
+                Some(destination) => {
+                    let (recent, id) = (remembered(guest, destination), guest.id);
+                    if let Some(line) = lines.of_mut(recent, id, destination) {
+                        (recent, line)
+                    } else {
+                        let index = find_line(guest, lines, destination);
+                        (index, lines.at_mut(index))
+                    }
+                }
+            };
+            let standing = if index == guest.unlimited {
+                Standing::Unlimited
+            } else {
+                Standing::Limited
+            };
+            loop {
+                prepare(&mut frame, standing);
+                if guest.elastic.slot != NIL {
+                    self.enqueue_beside_elastic(index, frame, arrival);
+                    return frames.next();
+                }
+                let size = Chain::size(&frame);
+                let is_full = Bytes(line.memory.0 + size.1.0) > guest.half_share;
+                if size.0 > longest || frame.segments() > 1 || is_full {
+                    self.take(index, frame, arrival);
+                    return frames.next();
+                }
+                let place = chain.store.place(frame, size, arrival);
+                chain.append((guest, line), index, place, size, arrival.at);
+                if guest.is_crowded() {
+                    self.handle_crowd(index);
+                    return frames.next();
+                }
+                frame = frames.next()?;
+                if frame.source() != source {
+                    return Some(frame);
+                }
+                let next = destination(guest, &frame);
+                if next != to {
+                    to = next;
+                    break;
                 }
             }
-        };
-        let standing = if index == guest.unlimited {
-            Standing::Unlimited
-        } else {
-            Standing::Limited
-        };
-        prepare(&mut frame, standing);
-        if guest.elastic.slot != NIL {
-            return self.enqueue_beside_elastic(now, index, frame);
-        }
-        let arrival = Arrival {
-            enqueued: now,
-            // What is on the wire already cannot be overtaken. Were a frame scheduled from
-            // `position` on, the batch would swallow the gaps behind it.
-            at: position.max(chain.wire),
-        };
-        let size = Chain::size(&frame);
-        let is_long = size.0 > self.config.longest_frame();
-        let is_full = Bytes(line.memory.0 + size.1.0) > guest.half_share;
-        if is_long || frame.segments() > 1 || is_full {
-            return self.take(index, frame, arrival);
-        }
-        let place = chain.store.place(frame, size, arrival);
-        chain.append((guest, line), index, place, size, arrival.at);
-        if guest.is_crowded() {
-            self.handle_crowd(index);
         }
     }
 
@@ -270,29 +312,42 @@ impl<F: Frame> Pacer<F> {
 /// The line that a frame of a guaranteed guest joins.
 #[inline(always)]
 pub(super) fn line_of<F: Frame>(guest: &mut Guest, lines: &Lines, frame: &F) -> u32 {
-    match remembered(guest, frame) {
-        None => guest.unlimited,
-        Some((flow, recent)) if lines.is_of(recent, flow) => recent,
-        Some((flow, _)) => find_line(guest, lines, flow),
+    let Some(destination) = destination(guest, frame) else {
+        return guest.unlimited;
+    };
+    let recent = remembered(guest, destination);
+    if lines.is_of(recent, guest.id, destination) {
+        return recent;
     }
+    find_line(guest, lines, destination)
 }
 
-/// The flow of a frame of a guest that has limits, and the line that may be that flow's.
+/// Where a frame of a guest goes, where that has limits at all.
 #[inline(always)]
-fn remembered<F: Frame>(guest: &Guest, frame: &F) -> Option<(FlowKey, u32)> {
+fn destination<F: Frame>(guest: &Guest, frame: &F) -> Option<u128> {
     if guest.limited == 0 {
         return None;
     }
-    let flow = frame.flow()?;
-    Some((flow, guest.recent[flow.destination as usize % RECENT]))
+    Some(frame.flow()?.destination)
 }
 
-/// The same for a flow whose line is not among the recent ones.
+/// The line that may be that of a destination.
+#[inline(always)]
+fn remembered(guest: &Guest, destination: u128) -> u32 {
+    guest.recent[destination as usize % RECENT]
+}
+
+/// The same for a destination whose line is not among the recent ones.
 #[inline(never)]
-fn find_line(guest: &mut Guest, lines: &Lines, flow: FlowKey) -> u32 {
+fn find_line(guest: &mut Guest, lines: &Lines, destination: u128) -> u32 {
+    let source = guest.id;
+    let flow = FlowKey {
+        source,
+        destination,
+    };
     let Some(line) = lines.find(flow) else {
         return guest.unlimited;
     };
-    guest.recent[flow.destination as usize % RECENT] = line;
+    guest.recent[destination as usize % RECENT] = line;
     line
 }

@@ -1,5 +1,6 @@
 //! The whole pacer, in virtual time.
 
+mod burst;
 mod change;
 mod elastic;
 mod harness;

@@ -74,7 +74,7 @@ impl<F: Frame> Egress<F> {
                 // Without a NIC's queue, everything leaves at once.
                 pipeline.reconfigure(now, &PipelineConfig::default());
                 while let Some(waiting) = pipeline.pull(now) {
-                    paced.push(now, waiting.frame, Coverage::AllDestinations);
+                    paced.push(now, Some(waiting.frame), Coverage::AllDestinations);
                 }
                 *self = Self::Pacer(Box::new(paced));
             }

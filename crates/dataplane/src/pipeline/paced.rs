@@ -4,9 +4,9 @@
 //! push ► class and tag ► pacer ► pull, when the wire is due
 //! ```
 //!
-//! [`PacedPipeline::push`] gives a frame its class by what its guest is guaranteed,
-//! and a tag that tells switches so, and hands it to the pacer. That takes every frame,
-//! and says whether its guest's next ones should come ([`Pacer::is_read`]).
+//! [`PacedPipeline::push`] gives frames their class by what their guest is guaranteed,
+//! and a tag that tells switches so, and hands them to the pacer, a burst at once. That takes
+//! every frame, and says whether its guest's next ones should come ([`Pacer::is_read`]).
 
 use super::{Classifier, Outgoing, Promise};
 use crate::pacer::{PacerError, Standing};
@@ -96,16 +96,28 @@ impl<F: Frame> PacedPipeline<F> {
         &mut self.pacer
     }
 
-    /// Takes a frame in, with its class and tag: what `coverage` leaves out is no
-    /// guaranteed traffic ([`tailbound_classes`]).
-    pub fn push(&mut self, now: Nanos, frame: F, coverage: Coverage) {
+    /// Takes frames in, in order, with their classes and tags: what `coverage` leaves out is
+    /// no guaranteed traffic ([`tailbound_classes`]).
+    ///
+    /// A frame that goes to another guest of this host ([`Frame::is_local`]), of a guest that is
+    /// guaranteed something, is guaranteed traffic where its destination has a limit: then
+    /// what comes out is within what its receiver was promised to be sent.
+    pub fn push(&mut self, now: Nanos, frames: impl IntoIterator<Item = F>, coverage: Coverage) {
         let Self {
             config,
             classifier,
             pacer,
             segmented,
         } = self;
-        pacer.enqueue_as(now, frame, |frame, standing| {
+        pacer.enqueue_burst(now, frames, |frame, standing| {
+            *segmented += u64::from(frame.segments() > 1);
+            if frame.is_local() {
+                let class = match standing {
+                    Standing::Limited => Class::Guaranteed,
+                    Standing::Unlimited | Standing::BestEffort => Class::Lowest,
+                };
+                return frame.set_class(class, config.classes.mark(class));
+            }
             let promise = match standing {
                 Standing::BestEffort => Promise::Nothing,
                 Standing::Unlimited if coverage == Coverage::LimitedDestinations => {
@@ -117,29 +129,6 @@ impl<F: Frame> PacedPipeline<F> {
             if config.priority_tag {
                 frame.add_priority_tag(config.classes.mark(frame.class()));
             }
-            *segmented += u64::from(frame.segments() > 1);
-        });
-    }
-
-    /// Takes a frame in that goes to another guest of this host ([`Frame::is_local`]), of
-    /// a guest that is guaranteed something. It is guaranteed traffic where its destination
-    /// has a limit: then what comes out is within what its receiver was promised to be
-    /// sent.
-    pub fn push_local(&mut self, now: Nanos, frame: F) {
-        debug_assert!(frame.is_local(), "it would go on the wire");
-        let Self {
-            config,
-            pacer,
-            segmented,
-            ..
-        } = self;
-        pacer.enqueue_as(now, frame, |frame, standing| {
-            let class = match standing {
-                Standing::Limited => Class::Guaranteed,
-                Standing::Unlimited | Standing::BestEffort => Class::Lowest,
-            };
-            frame.set_class(class, config.classes.mark(class));
-            *segmented += u64::from(frame.segments() > 1);
         });
     }
 

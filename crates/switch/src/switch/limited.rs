@@ -177,6 +177,7 @@ impl Switch {
             limited.waits.record(now.since(queued.enqueued));
             self.send_on(now, from, queued.frame, ports);
         }
+        self.hand_over(now);
         let Some(guest) = self.guest_at(from) else {
             return;
         };

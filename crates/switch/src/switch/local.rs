@@ -20,22 +20,6 @@ impl Switch {
         })
     }
 
-    /// Brings a frame to a guest here into the pacer.
-    pub(super) fn push_local(&mut self, now: Nanos, from: PortIndex, mut packet: Packet) {
-        let sender = from.0.checked_sub(self.first_guest());
-        let sender = sender.and_then(|sender| self.guests.get_mut(sender));
-        if let Some(uplink) = &mut self.uplink
-            && let Egress::Pacer(paced) = &mut uplink.egress
-            && let Some(sender) = sender
-        {
-            packet.set_local();
-            paced.push_local(now, packet);
-            sender
-                .ingress
-                .set_crowded(!paced.pacer().is_read(sender.id));
-        }
-    }
-
     /// Brings the frames that the pacer let go into the queues before the ports they go
     /// to.
     pub(super) fn deliver_local(&mut self, now: Nanos) {

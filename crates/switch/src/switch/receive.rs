@@ -104,6 +104,7 @@ impl Switch {
             self.states[from.0].credit.charge(cost);
             total += cost;
         }
+        self.hand_over(now);
         if self.uplink_drops() > dropped || refused > BURST / 2 {
             self.throttle(now, from, total.frames);
         }

@@ -349,7 +349,7 @@ impl Switch {
                     self.guests[guest].deliver(now, packet);
                     self.offer(PortIndex(self.first_guest() + guest));
                 }
-                (None, Some(uplink)) => uplink.push(now, packet, gone),
+                (None, Some(uplink)) => uplink.push(now, Some(packet), gone),
                 (None, None) => {}
             }
         }

@@ -12,6 +12,7 @@ use tailbound_units::Nanos;
 impl Switch {
     /// Transmits what is due, by the uplink and to the guests for whom anything is.
     pub(super) fn transmit(&mut self, now: Nanos, ports: &mut Ports, turn: &mut Turn) {
+        self.hand_over(now);
         if self.uplink.is_some() {
             self.transmit_by(now, PortIndex(0), ports, turn);
             self.deliver_local(now);
@@ -27,6 +28,8 @@ impl Switch {
             next = index + 1;
             self.transmit_by(now, PortIndex(index), ports, turn);
         }
+        // What was answered in guests' place.
+        self.hand_over(now);
     }
 
     fn transmit_by(&mut self, now: Nanos, index: PortIndex, ports: &mut Ports, turn: &mut Turn) {

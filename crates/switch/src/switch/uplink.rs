@@ -57,12 +57,21 @@ impl Uplink {
         }
     }
 
-    /// Takes a frame of `sender`, and tells it where no more should come.
-    pub(super) fn push(&mut self, now: Nanos, packet: Packet, sender: &mut GuestPort) {
+    /// Takes frames of `sender`, and tells it where no more should come.
+    pub(super) fn push(
+        &mut self,
+        now: Nanos,
+        frames: impl IntoIterator<Item = Packet>,
+        sender: &mut GuestPort,
+    ) {
         match &mut self.egress {
-            Egress::Pipeline(pipeline) => pipeline.push(now, packet),
+            Egress::Pipeline(pipeline) => {
+                for packet in frames {
+                    pipeline.push(now, packet);
+                }
+            }
             Egress::Pacer(paced) => {
-                paced.push(now, packet, sender.coverage);
+                paced.push(now, frames, sender.coverage);
                 sender
                     .ingress
                     .set_crowded(!paced.pacer().is_read(sender.id));

@@ -12,12 +12,13 @@ impl<F: Frame> Pacer<F> {
     /// Takes a frame in of a guest that has elastic flows: of one of these, or of another,
     /// which joins `line`.
     #[inline(never)]
-    pub(in super::super) fn enqueue_beside_elastic(&mut self, now: Nanos, line: u32, frame: F) {
+    pub(in super::super) fn enqueue_beside_elastic(
+        &mut self,
+        line: u32,
+        frame: F,
+        arrival: Arrival,
+    ) {
         let position = self.chain.position;
-        let arrival = Arrival {
-            enqueued: now,
-            at: position.max(self.chain.wire),
-        };
         let guest = self.lines.at(line).guest;
         let flow = flow_of(&frame);
         if let Some(flow) = flow.and_then(|flow| self.elastic_flow(guest, flow, position)) {

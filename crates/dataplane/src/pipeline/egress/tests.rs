@@ -35,7 +35,7 @@ fn push(egress: &mut Egress<Record>, now: Nanos, id: u64, coverage: Coverage) {
     let frame = Record::new(id, 1, 1000);
     match egress {
         Egress::Pipeline(pipeline) => pipeline.push(now, frame),
-        Egress::Pacer(paced) => paced.push(now, frame, coverage),
+        Egress::Pacer(paced) => paced.push(now, Some(frame), coverage),
     }
 }
 

@@ -76,6 +76,9 @@ pub(super) struct Prepared {
     inventory: Inventory,
     cpu: Option<u32>,
     guarantees: Guarantees,
+    /// They say the same of all guests as those in force: what of these may change meanwhile
+    /// is the service's.
+    says_the_same: bool,
     switch: Option<SwitchPlan>,
     ports: NextPorts,
     hose: Option<HoseSetup>,
@@ -109,14 +112,20 @@ struct NextPorts {
 
 /// What is left to do once a configuration is in force.
 pub(super) struct Rest {
-    /// Ports that are new, for the switch to read and for systemd to keep.
+    closing: Closing,
+    /// Who is guaranteed what is told to the switch again, and to other hosts.
+    is_told: bool,
+    /// What was in force: another thread frees it, since that takes a while.
+    spent: Box<dyn Send>,
+}
+
+/// Ports that are new, and those that are not there any more.
+struct Closing {
+    /// For the switch to read and for systemd to keep.
     fresh: VecDeque<usize>,
-    /// Ports that are not there any more.
     gone: Vec<Gone>,
     /// These are forgotten, and only to be closed.
     closed: Vec<Box<dyn Port>>,
-    /// Who is guaranteed what is told to the switch again, and to other hosts.
-    is_told: bool,
 }
 
 /// What a configuration is compared with, and where it is applied.
@@ -174,6 +183,7 @@ impl InForce {
             is_change: matches!(wanted, Wanted::Change(_)),
             files,
             cpu: config.cpu,
+            says_the_same: guarantees.is_same(&self.guarantees),
             guarantees,
             switch: Some(switch),
             ports,
@@ -277,7 +287,7 @@ impl Daemon {
             }
             Reloading::Settling(mut reload, mut rest) => {
                 let settled = self.switch.settle(now, &mut reload, WORK);
-                if self.clear_up(&mut rest) && settled {
+                if self.clear_up(&mut rest.closing) && settled {
                     Some(self.finish(rest, *reload))
                 } else {
                     Some(Reloading::Settling(reload, rest))
@@ -422,6 +432,7 @@ impl Daemon {
             inventory,
             cpu,
             mut guarantees,
+            says_the_same,
             ports,
             hose,
             metrics,
@@ -429,30 +440,35 @@ impl Daemon {
             vcpu_thread,
             ..
         } = prepared;
-        self.files = files;
-        let inventory = std::mem::replace(&mut self.inventory, Arc::new(inventory));
         let starts_hose = self.renew_hose(now, hose);
         self.switch.swap(reload);
-        let mut rest = self.take(ports);
+        let (closing, plans) = self.take(ports);
         // What it said while the configuration was prepared.
         let is_other = guarantees.follow(&self.guarantees);
         // What was being told is of ports that were.
         let was_told = self.telling.take().is_some();
-        let is_same = !is_other && guarantees.is_same(&self.guarantees);
-        rest.is_told = starts_hose || was_told || !is_same;
-        let former = std::mem::replace(&mut self.guarantees, Arc::new(guarantees));
-        let copied = self.scrapes.handle_reload();
         self.renew_vcpus(vcpu, vcpu_thread);
-        let server = match metrics {
-            Metrics::Stays => None,
-            Metrics::Becomes(server) => std::mem::replace(&mut self.metrics, server),
-        };
-        retire((former, copied, server, inventory));
         if self.cpu != cpu {
             self.cpu = cpu;
             self.core.take(cpu);
         }
-        rest
+        let server = match metrics {
+            Metrics::Stays => None,
+            Metrics::Becomes(server) => std::mem::replace(&mut self.metrics, server),
+        };
+        let spent = (
+            std::mem::replace(&mut self.files, files),
+            std::mem::replace(&mut self.inventory, Arc::new(inventory)),
+            std::mem::replace(&mut self.guarantees, Arc::new(guarantees)),
+            self.scrapes.handle_reload(),
+            plans,
+            server,
+        );
+        Rest {
+            closing,
+            is_told: starts_hose || was_told || is_other || !says_the_same,
+            spent: Box::new(spent),
+        }
     }
 
     /// Starts, changes or ends the exchange of rates, and waits for it. Returns whether
@@ -504,8 +520,9 @@ impl Daemon {
             .set(self.vcpu_thread.as_ref().map(VcpuThread::shared));
     }
 
-    /// Puts ports in force. Those that are no longer among them are left to be closed.
-    fn take(&mut self, ports: NextPorts) -> Rest {
+    /// Puts ports in force. Those that are no longer among them are left to be closed; what all
+    /// were opened from comes with them.
+    fn take(&mut self, ports: NextPorts) -> (Closing, Arc<Vec<PortPlan>>) {
         let NextPorts {
             plans,
             kept,
@@ -536,24 +553,24 @@ impl Daemon {
             key: plans[index].key.clone(),
             mark,
         });
-        Rest {
+        let closing = Closing {
             gone: gone.collect(),
             fresh: opened,
             closed: Vec::new(),
-            is_told: false,
-        }
+        };
+        (closing, plans)
     }
 
     /// Begins to read some new ports and lets systemd keep them, and forgets some that are
     /// gone; returns whether there are no more of either.
-    fn clear_up(&mut self, rest: &mut Rest) -> bool {
-        let fresh = rest.fresh.len().min(DESCRIPTORS);
-        for index in rest.fresh.range(..fresh) {
+    fn clear_up(&mut self, closing: &mut Closing) -> bool {
+        let fresh = closing.fresh.len().min(DESCRIPTORS);
+        for index in closing.fresh.range(..fresh) {
             self.switch.handle_opened(PortIndex(*index));
         }
-        self.keep_descriptors(rest.fresh.drain(..fresh));
+        self.keep_descriptors(closing.fresh.drain(..fresh));
         for _ in 0..DESCRIPTORS {
-            let Some(Gone { port, key, mark }) = rest.gone.pop() else {
+            let Some(Gone { port, key, mark }) = closing.gone.pop() else {
                 break;
             };
             let descriptor = port.as_ref().and_then(|port| port.descriptor());
@@ -561,9 +578,9 @@ impl Daemon {
             if let Some(key) = key {
                 self.store.forget(&key);
             }
-            rest.closed.extend(port);
+            closing.closed.extend(port);
         }
-        rest.fresh.is_empty() && rest.gone.is_empty()
+        closing.fresh.is_empty() && closing.gone.is_empty()
     }
 
     /// What a reload has yet to bring into force, where one has, was planned before.
@@ -582,7 +599,7 @@ impl Daemon {
         }
         let (done, closed) = channel();
         let waker = self.signals.waker();
-        let spent = (rest.closed, reload.into_spent());
+        let spent = (rest.closing.closed, rest.spent, reload.into_spent());
         let close = move || {
             drop(spent);
             // Nobody waits for it once the daemon ends.

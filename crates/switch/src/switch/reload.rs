@@ -36,9 +36,13 @@ const LIMITS: usize = 4;
 /// the switch, by any thread.
 #[derive(Debug)]
 pub struct SwitchPlan {
-    config: SwitchConfig,
-    /// The place of each guest among those that are there, by name.
-    former: Vec<Option<usize>>,
+    uplink: Option<EgressConfig>,
+    classes: Option<Classes>,
+    /// Each with its place among those that are there, by name. Boxed here, so that whoever
+    /// has the switch moves a word a guest.
+    guests: Vec<(Option<usize>, Box<GuestConfig>)>,
+    /// Room for the addresses of all of them.
+    pinned: HashMap<Mac, Pinned>,
 }
 
 impl SwitchPlan {
@@ -46,11 +50,14 @@ impl SwitchPlan {
     pub fn new<'n>(config: SwitchConfig, names: impl IntoIterator<Item = &'n str>) -> Self {
         let places = names.into_iter().zip(0..);
         let mut places: HashMap<_, usize> = places.collect();
-        let guests = config.guests.iter();
-        let former = guests.map(|guest| places.remove(guest.name.as_str()));
+        let guests = config.guests.into_iter();
+        let guests = guests.map(|guest| (places.remove(guest.name.as_str()), Box::new(guest)));
+        let guests: Vec<_> = guests.collect();
         Self {
-            former: former.collect(),
-            config,
+            uplink: config.uplink,
+            classes: config.classes,
+            pinned: HashMap::with_capacity(guests.len()),
+            guests,
         }
     }
 }
@@ -135,24 +142,27 @@ impl Switch {
 
     /// Begins to become a switch of `plan`.
     pub fn begin_reload(plan: SwitchPlan) -> Reload {
-        let SwitchPlan { config, former } = plan;
-        let guests = config.guests.into_iter().zip(former);
-        let guests = guests.map(|(config, former)| Next {
+        let SwitchPlan {
+            uplink,
+            classes,
+            guests,
+            pinned,
+        } = plan;
+        let guests = guests.into_iter().map(|(former, config)| Next {
             former,
-            config: Box::new(config),
+            config,
             fresh: None,
         });
-        let guests: Vec<_> = guests.collect();
         Reload {
-            has_uplink: config.uplink.is_some(),
-            uplink: config.uplink,
+            has_uplink: uplink.is_some(),
+            uplink,
             fresh_uplink: None,
-            classes: config.classes,
+            classes,
             trial: None,
             configured: Configured::default(),
-            pinned: HashMap::with_capacity(guests.len()),
+            pinned,
             gone: Vec::new(),
-            guests,
+            guests: guests.collect(),
             step: Step::Try(0),
         }
     }

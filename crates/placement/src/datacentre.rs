@@ -7,6 +7,7 @@
 mod best;
 mod bound;
 mod change;
+mod complete;
 mod error;
 mod index;
 mod limits;
@@ -199,14 +200,15 @@ impl Datacentre {
         self.policy
     }
 
-    /// Sets how many ports a decision looks at before it gives up with [`PlacementError::Effort`]:
-    /// 20,000 by default, in less than half a millisecond. More finds placements that are hard to
-    /// find.
+    /// Sets how often first fit looks at ports before it gives up with
+    /// [`PlacementError::Effort`]: 20,000 times by default, in less than half a millisecond. Where
+    /// at most 64 hosts have room, every place is tried then, with as many looks again. More finds
+    /// placements that are hard to find.
     pub fn set_effort(&mut self, ports: u32) {
         self.effort = ports;
     }
 
-    /// Returns how many ports the last [`Self::admit`] looked at: a measure of its cost that does
+    /// Returns how often the last [`Self::admit`] looked at a port: a measure of its cost that does
     /// not depend on the machine.
     pub fn last_effort(&self) -> u32 {
         self.last_effort

@@ -108,6 +108,9 @@ struct Node {
     /// The most queue capacity that lies between a host and this node, this
     /// node's own link not included.
     below: Nanos,
+    /// The same up to the parent, of the hosts below the parent that are not below this node;
+    /// None if there are none.
+    beside: Option<Nanos>,
     /// The same downwards.
     below_down: Nanos,
     /// The least, upwards and down, of any host each.
@@ -271,21 +274,25 @@ impl Topology {
     }
 
     /// Returns how long traffic may have waited before it comes to the port, if all of it comes
-    /// from below `scope`.
+    /// from below `scope`. It comes from any host there, but never back to where it is from.
     pub(crate) fn delay_before(&self, port: PortId, scope: NodeId) -> Nanos {
-        let node = &self.nodes[port.node.index()];
-        if port.direction == Direction::Up {
-            return node.below;
+        match port.direction {
+            Direction::Up => self.nodes[port.node.index()].below,
+            Direction::Down => self.delay_into(port.node, scope).unwrap_or_default(),
         }
-        let mut turn = NodeId(node.parent);
-        let mut longest = self.nodes[turn.index()].below;
+    }
+
+    /// Returns the same for the port down to a node; None if no host below `scope` is outside the
+    /// node.
+    pub(crate) fn delay_into(&self, node: NodeId, scope: NodeId) -> Option<Nanos> {
+        let mut at = &self.nodes[node.index()];
+        let mut longest = at.beside;
         let mut down = Nanos::ZERO;
-        // From each turning point above: up to it, and down again.
-        while turn != scope && turn != NodeId::TOP {
-            let above = &self.nodes[turn.index()];
-            down += above.down.capacity;
-            turn = NodeId(above.parent);
-            longest = longest.max(self.nodes[turn.index()].below + down);
+        // From each turning point above: up to it from another of its branches, and down again.
+        while at.parent != scope.0 && at.parent != NodeId::TOP.0 {
+            at = &self.nodes[at.parent as usize];
+            down += at.down.capacity;
+            longest = longest.max(at.beside.map(|beside| beside + down));
         }
         longest
     }

@@ -1,5 +1,6 @@
 //! Changes of tenants and hosts: resize, drain, failure, return.
 
+use super::complete::{self, Outcome};
 use super::{AdmitError, Datacentre, Placement, PlacementError, Tenant, TenantId, search};
 use crate::request::Request;
 use crate::topology::NodeId;
@@ -193,32 +194,42 @@ impl Datacentre {
             self.verify_links(request, kept)?;
             return Ok(kept.clone());
         }
-        let mut error = PlacementError::Slots {
+        let too_few = PlacementError::Slots {
             wanted: missing as u32,
             free: self.free(NodeId::TOP).slots,
         };
         // Sums are within 64 bits for as many machines as there are slots.
-        if request.vms > self.topology.resources(NodeId::TOP).slots {
-            return Err(error);
+        if request.vms > self.topology.resources(NodeId::TOP).slots
+            || missing > u64::from(self.free(NodeId::TOP).slots)
+        {
+            return Err(too_few);
         }
-        let mut scope = super::ports::counts(&self.topology, kept).1;
+        let mut scope = super::ports::branches(&self.topology, kept).1;
         loop {
-            match self.extend_below(request, kept, scope) {
-                Ok(placement) => return Ok(placement),
-                Err(PlacementError::Slots { .. }) => {}
-                Err(next) => error = next,
+            if let Some(placement) = self.extend_below(request, kept, scope) {
+                return Ok(placement);
             }
-            scope = self.topology.parent(scope).ok_or(error)?;
+            match self.topology.parent(scope) {
+                Some(parent) => scope = parent,
+                None => break,
+            }
+        }
+        let (outcome, looks) = complete::search(self, request, kept, self.effort);
+        match outcome {
+            Outcome::Found(placement) => Ok(placement),
+            Outcome::Nowhere => Err(PlacementError::Beside),
+            Outcome::GaveUp => Err(PlacementError::Effort { looks }),
+            Outcome::TooMany => Err(PlacementError::Unfound),
         }
     }
 
-    /// Adds the missing machines to the first hosts below `scope` that take them.
+    /// Adds the missing machines to the first hosts below `scope` that take them, or returns None.
     fn extend_below(
         &self,
         request: &Request,
         kept: &Placement,
         scope: NodeId,
-    ) -> Result<Placement, PlacementError> {
+    ) -> Option<Placement> {
         let mut hosts: BTreeMap<NodeId, u32> = kept.hosts().iter().copied().collect();
         let mut missing = request.vms - kept.vms() as u32;
         let mut search = search::Search::new(self, request, self.policy);
@@ -240,7 +251,7 @@ impl Datacentre {
             let most = self
                 .vms_that_fit(node, request)
                 .min(had + missing.min(domains.remaining(node)));
-            let count = search.most_at(node, had + 1, most)?;
+            let count = search.most_at(node, had + 1, most).ok()?;
             if count > had {
                 missing -= count - had;
                 domains.add(node, count - had);
@@ -248,15 +259,12 @@ impl Datacentre {
             }
         }
         if missing > 0 {
-            return Err(PlacementError::Slots {
-                wanted: missing,
-                free: self.free(scope).slots,
-            });
+            return None;
         }
         let placement = Placement::new(hosts);
-        self.verify(request, &placement)?;
-        self.verify_links(request, &placement)?;
-        Ok(placement)
+        self.verify(request, &placement).ok()?;
+        self.verify_links(request, &placement).ok()?;
+        Some(placement)
     }
 }
 

@@ -21,7 +21,8 @@ pub enum PlacementError {
     },
     /// No hosts with enough slots are near enough to each other.
     #[error(
-        "a delay of {limit} cannot be promised: the nearest place with enough slots takes {least}"
+        "a delay of {limit} cannot be promised: where there are enough slots, it takes at least \
+         {least}"
     )]
     Delay {
         /// The least delay that can be promised.
@@ -44,17 +45,40 @@ pub enum PlacementError {
         /// The rule of the host that came nearest.
         rule: HostRule,
     },
-    /// There are slots, but wherever they are, a port would carry too much.
-    #[error("there are slots, but wherever they are, a port's queue may grow over its capacity")]
+    /// There are slots, but wherever the machines are, a promise breaks: every place was tried or
+    /// ruled out.
+    #[error(
+        "there are slots, but wherever the machines go, the bound of a port's queue is over its \
+         capacity or the delay is exceeded; every place was tried or ruled out"
+    )]
     Ports,
+    /// Wherever the machines go that are missing beside those that stay, a promise breaks: every
+    /// place was tried.
+    #[error(
+        "beside the machines that stay there is no place for the others that keeps every promise; \
+         every place was tried"
+    )]
+    Beside,
+    /// At this place, a port would carry too much.
+    #[error("a port's queue may grow over its capacity there")]
+    Overload,
+    /// First fit found no place, and where more than 64 hosts have room it does not try all.
+    #[error(
+        "no place was found that keeps every promise; not every place was tried, as more than 64 \
+         hosts have room"
+    )]
+    Unfound,
     /// There are slots, but not in enough fault domains.
     #[error("the machines cannot be kept apart as asked for")]
     Domains,
     /// The search gave up; there may be a place that it did not try.
-    #[error("no place was found among the first {ports} ports")]
+    #[error(
+        "no place was found before the search gave up, after {looks} looks at ports; not every \
+         place was tried"
+    )]
     Effort {
-        /// The number of ports that were looked at.
-        ports: u32,
+        /// How often a port was looked at; most ports are looked at more than once.
+        looks: u32,
     },
 }
 
@@ -65,7 +89,7 @@ impl PlacementError {
             Self::Slots { .. } => 0,
             Self::Delay { .. } => 1,
             Self::Domains => 2,
-            Self::Ports => 3,
+            Self::Ports | Self::Beside | Self::Overload | Self::Unfound => 3,
             Self::Effort { .. } => 4,
             // No place was looked for.
             Self::Fabric { .. } | Self::Hosts { .. } => 5,

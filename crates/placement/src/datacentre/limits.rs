@@ -10,6 +10,7 @@ use super::search::Search;
 use super::summary::STEPS;
 use crate::load::Interval;
 use crate::topology::{Direction, NodeId, PortId};
+use tailbound_units::Nanos;
 
 /// Returns how many machines are on the sending side of a node's port, with `below` of `vms` below
 /// the node.
@@ -39,6 +40,13 @@ impl Search<'_> {
         is_hopeless
     }
 
+    /// Returns whether no host anywhere may take any number of the machines if they are not all on
+    /// one host, wherever those are and as if nothing had waited before: so there is no place.
+    pub(super) fn is_impossible(&mut self) -> bool {
+        let at_once = [Interval::point(Nanos::ZERO); 2];
+        self.least_below(NodeId::TOP, at_once).is_none()
+    }
+
     /// Returns an upper bound on the machines that fit below a node, by its summary alone: the slots
     /// of all hosts that have enough of them.
     pub(super) fn most_below(&mut self, node: NodeId) -> u32 {
@@ -58,7 +66,9 @@ impl Search<'_> {
             let direction = Direction::Down;
             let port = PortId { node, direction };
             // What comes from outside has come through the node's own port.
-            let outside = topology.delay_before(port, self.scope) + topology.port(port).capacity;
+            let outside = topology
+                .delay_into(node, self.scope)
+                .map_or(Nanos::ZERO, |delay| delay + topology.port(port).capacity);
             let of_all = self.dc.best_port(self.scope)[direction as usize]
                 .delays
                 .most;

@@ -19,7 +19,7 @@ pub(super) struct Cut {
 
 impl Cut {
     /// Returns the number of machines on the sending side of a port.
-    fn senders(self, direction: Direction) -> u32 {
+    pub(super) fn senders(self, direction: Direction) -> u32 {
         match direction {
             Direction::Up => self.below,
             Direction::Down => self.vms - self.below,
@@ -28,8 +28,8 @@ impl Cut {
 }
 
 impl Source {
-    /// Returns what a port carries of a tenant that it cuts so, all of whose machines are below
-    /// `scope`.
+    /// Returns the most that a port carries of a tenant that it cuts so, wherever below `scope` its
+    /// machines are.
     pub(super) fn at(&self, topology: &Topology, port: PortId, cut: Cut, scope: NodeId) -> Load {
         let senders = cut.senders(port.direction);
         let delay = topology.delay_before(port, scope);
@@ -48,9 +48,30 @@ impl Policy {
     }
 }
 
-/// Returns how many machines are below each node that the traffic passes, and the lowest node that
-/// is above all of them, whose ports it does not pass.
-pub(super) fn counts(topology: &Topology, placement: &Placement) -> (Vec<(NodeId, u32)>, NodeId) {
+/// A node that a tenant's traffic passes, and the ways of that traffic to its two ports.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Branch {
+    node: NodeId,
+    /// How many of the machines are below the node.
+    below: u32,
+    /// The longest that frames may have waited before the port up: those of machines below.
+    up: Nanos,
+    /// The same before the port down: those of all other machines.
+    down: Nanos,
+}
+
+impl Branch {
+    fn waited(&self, direction: Direction) -> Nanos {
+        match direction {
+            Direction::Up => self.up,
+            Direction::Down => self.down,
+        }
+    }
+}
+
+/// Returns the nodes that the traffic passes, in ascending order, and the lowest node that is above
+/// all machines, whose ports it does not pass.
+pub(super) fn branches(topology: &Topology, placement: &Placement) -> (Vec<Branch>, NodeId) {
     let hosts = placement.hosts();
     let Some(&(first, _)) = hosts.first() else {
         return (Vec::new(), NodeId::TOP);
@@ -63,7 +84,12 @@ pub(super) fn counts(topology: &Topology, placement: &Placement) -> (Vec<(NodeId
     // Parents come in the order of their children, so that equal ones meet.
     while !level.is_empty() {
         level.retain(|(node, _)| *node != scope);
-        all.extend_from_slice(&level);
+        all.extend(level.iter().map(|&(node, below)| Branch {
+            node,
+            below,
+            up: Nanos::ZERO,
+            down: Nanos::ZERO,
+        }));
         for entry in &mut level {
             entry.0 = topology.parent(entry.0).unwrap_or(scope);
         }
@@ -74,13 +100,60 @@ pub(super) fn counts(topology: &Topology, placement: &Placement) -> (Vec<(NodeId
         });
     }
     // In an uneven tree a node may have been met at two levels.
-    all.sort_unstable_by_key(|(node, _)| *node);
+    all.sort_unstable_by_key(|branch| branch.node);
     all.dedup_by(|next, kept| {
-        let same = next.0 == kept.0;
-        kept.1 += if same { next.1 } else { 0 };
+        let same = next.node == kept.node;
+        kept.below += if same { next.below } else { 0 };
         same
     });
+    set_ways(topology, &mut all);
     (all, scope)
+}
+
+/// Sets how long frames may have waited before each port: those that exist, from one machine to
+/// another.
+fn set_ways(topology: &Topology, all: &mut [Branch]) {
+    let capacity = |node: NodeId, direction: Direction| {
+        let port = PortId { node, direction };
+        topology.port(port).capacity
+    };
+    let parent_of = |all: &[Branch], node: NodeId| {
+        let parent = topology.parent(node)?;
+        all.binary_search_by_key(&parent, |branch| branch.node).ok()
+    };
+    // Children stand behind their parents.
+    for index in (0..all.len()).rev() {
+        let Branch { node, up, .. } = all[index];
+        if let Some(parent) = parent_of(all, node) {
+            all[parent].up = all[parent].up.max(up + capacity(node, Direction::Up));
+        }
+    }
+    let mut first = 0;
+    while first < all.len() {
+        // Those with one parent lie next to each other.
+        let parent = topology.parent(all[first].node);
+        let siblings = all[first..].iter();
+        let siblings = siblings.take_while(|it| topology.parent(it.node) == parent);
+        let end = first + siblings.count();
+        let outside = parent_of(all, all[first].node).map_or(Nanos::ZERO, |parent| {
+            all[parent].down + capacity(all[parent].node, Direction::Down)
+        });
+        // The longest way from one of them, and the longest but one.
+        let mut longest = [(usize::MAX, Nanos::ZERO); 2];
+        for (index, branch) in all[first..end].iter().enumerate() {
+            let way = (index, branch.up + capacity(branch.node, Direction::Up));
+            if way.1 > longest[0].1 {
+                longest = [way, longest[0]];
+            } else if way.1 > longest[1].1 {
+                longest[1] = way;
+            }
+        }
+        for (index, branch) in all[first..end].iter_mut().enumerate() {
+            let beside = longest[usize::from(longest[0].0 == index)].1;
+            branch.down = outside.max(beside);
+        }
+        first = end;
+    }
 }
 
 /// Calls `each` with every port that the tenant's traffic may use.
@@ -93,15 +166,20 @@ pub(super) fn for_each_load(
     let Some(source) = tenant.request.source(policy, topology.frame()) else {
         return;
     };
-    let (counts, scope) = counts(topology, &tenant.placement);
-    for (node, count) in counts {
+    let vms = tenant.request.vms;
+    for branch in branches(topology, &tenant.placement).0 {
+        let cut = Cut {
+            below: branch.below,
+            vms,
+        };
         for direction in BOTH {
-            let port = PortId { node, direction };
-            let cut = Cut {
-                below: count,
-                vms: tenant.request.vms,
+            let port = PortId {
+                node: branch.node,
+                direction,
             };
-            let load = source.at(topology, port, cut, scope);
+            let parts = topology.port(port).parts;
+            let waited = branch.waited(direction);
+            let load = source.across(cut.senders(direction), vms, waited, parts);
             each(port, &load);
         }
     }
@@ -135,11 +213,10 @@ impl Datacentre {
         placement: &Placement,
     ) -> Result<(), PlacementError> {
         self.verify_domains(request, placement)?;
-        let (_, scope) = counts(&self.topology, placement);
         if let Some(limit) = request.guarantee.and_then(|guarantee| guarantee.delay)
             && self.policy == Policy::Silo
         {
-            let least = longest_delay(&self.topology, placement, scope);
+            let least = longest_delay(&self.topology, placement);
             if least > limit {
                 return Err(PlacementError::Delay { least, limit });
             }
@@ -175,7 +252,7 @@ impl Datacentre {
         for_each_load(&self.topology, self.policy, tenant, |port, load| {
             allowed = allowed && allows(&self.load(port).plus(load), port);
         });
-        allowed.then_some(()).ok_or(PlacementError::Ports)
+        allowed.then_some(()).ok_or(PlacementError::Overload)
     }
 
     pub(super) fn verify_domains(
@@ -209,6 +286,12 @@ impl Datacentre {
         domain
     }
 
+    /// Returns whether a node is a fault domain of this height: it is no higher, and its parent
+    /// is.
+    pub(super) fn is_domain(&self, node: NodeId, height: u8) -> bool {
+        self.topology.height(node) <= height && self.domain(node, height) == node
+    }
+
     /// Returns how many machines of a request fit on a host by its resources, and are kept there.
     pub(super) fn vms_that_fit(&self, host: NodeId, request: &Request) -> u32 {
         match vms_that_fit_in(self.free(host), request) {
@@ -226,28 +309,14 @@ fn vms_that_fit_in(free: Resources, request: &Request) -> u32 {
 }
 
 /// Returns the most queue capacity between any two hosts of a placement.
-///
-/// This is the longest path up and the longest path down, of two hosts. Where both hosts are below
-/// the same child of `scope` the true value is less.
-fn longest_delay(topology: &Topology, placement: &Placement, scope: NodeId) -> Nanos {
-    let delays: Vec<(Nanos, Nanos)> = placement
-        .hosts()
-        .iter()
-        .map(|(host, _)| topology.delays(*host, scope))
-        .collect();
-    let most = |half: fn(&(Nanos, Nanos)) -> Nanos, but: Option<usize>| {
-        (0..delays.len())
-            .filter(|index| Some(*index) != but)
-            .max_by_key(|index| half(&delays[*index]))
-    };
-    let pair = |from: Option<usize>, to: Option<usize>| match (from, to) {
-        (Some(from), Some(to)) => delays[from].0 + delays[to].1,
-        _ => Nanos::ZERO,
-    };
-    let from = most(|delay| delay.0, None);
-    let to = most(|delay| delay.1, None);
-    if from != to {
-        return pair(from, to);
-    }
-    pair(from, most(|delay| delay.1, from)).max(pair(most(|delay| delay.0, to), to))
+fn longest_delay(topology: &Topology, placement: &Placement) -> Nanos {
+    let branches = branches(topology, placement).0;
+    let ways = branches.iter().map(|branch| {
+        let port = PortId {
+            node: branch.node,
+            direction: Direction::Down,
+        };
+        branch.down + topology.port(port).capacity
+    });
+    ways.max().unwrap_or(Nanos::ZERO)
 }

@@ -213,8 +213,8 @@ fn up(value: u64) -> u64 {
 impl Datacentre {
     /// Returns why a request does not fit, or None if it does.
     ///
-    /// Looks at up to ten times as many ports as a decision ([`Self::set_effort`]), so it is not
-    /// meant for every refusal.
+    /// Looks at ports as often as ten decisions ([`Self::set_effort`]), and as one more for each
+    /// number that may be changed, so it is not meant for every refusal.
     ///
     /// # Errors
     /// The request makes no sense.
@@ -237,20 +237,12 @@ impl Datacentre {
                 }))
             }
             Err(AdmitError::NoPlacement(error)) => Ok(Some(RefusalReport {
-                error: self.without_network(request).unwrap_or(error),
+                error,
                 overload: self.worst_port(request),
                 nearest: self.nearest(request),
             })),
             Err(error) => Err(error),
         }
-    }
-
-    /// Returns why a request would not fit even if no port were looked at.
-    fn without_network(&self, request: &Request) -> Option<PlacementError> {
-        request.domains?;
-        let mut search = Search::new(self, request, Policy::Locality);
-        let error = search.first().err()?;
-        (!matches!(error, PlacementError::Effort { .. })).then_some(error)
     }
 
     /// Returns the worst port of the best of some places that were found without looking at
@@ -400,7 +392,8 @@ impl Datacentre {
         }
         let exact = found?;
         let rounded = exact.rounded();
-        Some(if rounded != exact && passes(rounded) {
+        // With the effort of a decision: it is one that the caller can make.
+        Some(if self.fit(&rounded.apply(request)).is_ok() {
             rounded
         } else {
             exact

@@ -1,5 +1,6 @@
 //! Greedy first fit by height: a host, a rack, a pod, all (Silo 4.2.3).
 
+use super::complete::{self, Outcome};
 use super::ports::{BOTH, Cut};
 use super::{Datacentre, Placement, PlacementError};
 use crate::load::Source;
@@ -21,18 +22,39 @@ pub(super) struct Search<'a> {
     pub(super) scope: NodeId,
     /// The most machines that a host may get.
     host_limit: u32,
-    /// A host is left out if its path up or down takes more than half of this.
-    delay_limit: Option<Nanos>,
+    /// Which hosts are left out because their paths are too long.
+    near: Near,
     /// The number of ports that were looked at, and the most that may be.
     pub(super) checks: u32,
     pub(super) effort: u32,
     /// The height for which [`Self::is_hopeless`] was computed last, and the answer.
     pub(super) hopeless: Option<(u8, bool)>,
-    found: Vec<(NodeId, u32)>,
+    found: Vec<Found>,
 }
 
-/// Finds the first placement for a request by the data centre's rules. Also returns how many ports
-/// were looked at: hardly more than `effort`.
+/// Which hosts may be combined, so that no path between two takes more than a limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Near {
+    /// All.
+    All,
+    /// Those whose paths to and from the scope take no more than half of it: any two of them.
+    Half(Nanos),
+    /// Those that are near enough to all that were chosen before.
+    Pairs(Nanos),
+}
+
+/// A host that was chosen.
+#[derive(Debug, Clone, Copy)]
+struct Found {
+    host: NodeId,
+    vms: u32,
+    /// The longest path to the scope, and from it, of this host and all that were chosen before.
+    longest: (Nanos, Nanos),
+}
+
+/// Finds a placement for a request by the data centre's rules: the first, or where few hosts have
+/// room any. Also returns how often a port was looked at: hardly more than `effort` for the first,
+/// and as often for any.
 pub(super) fn fit(
     dc: &Datacentre,
     request: &Request,
@@ -40,7 +62,29 @@ pub(super) fn fit(
 ) -> (Result<Placement, PlacementError>, u32) {
     let mut search = Search::new(dc, request, dc.policy);
     search.effort = effort;
-    (search.first(), search.checks)
+    let found = search.first();
+    let Err(error @ (PlacementError::Ports | PlacementError::Effort { .. })) = found else {
+        return (found, search.checks);
+    };
+    // What does not fit without a look at any port is refused for that.
+    let mut without_ports = Search::new(dc, request, Policy::Locality);
+    without_ports.effort = effort;
+    if let Err(why @ (PlacementError::Slots { .. } | PlacementError::Domains)) =
+        without_ports.first()
+    {
+        return (Err(why), search.checks);
+    }
+    let (outcome, looks) = complete::search(dc, request, &Placement::default(), effort);
+    let looks = search.checks.saturating_add(looks);
+    let found = match outcome {
+        Outcome::Found(placement) => Ok(placement),
+        Outcome::Nowhere => Err(PlacementError::Ports),
+        Outcome::GaveUp => Err(PlacementError::Effort { looks }),
+        Outcome::TooMany if search.is_impossible() => Err(PlacementError::Ports),
+        Outcome::TooMany if error == PlacementError::Ports => Err(PlacementError::Unfound),
+        Outcome::TooMany => Err(error),
+    };
+    (found, looks)
 }
 
 /// The nodes that have enough free below them, lowest first.
@@ -97,7 +141,7 @@ impl<'a> Search<'a> {
             source: request.source(policy, dc.topology.frame()),
             scope: NodeId::TOP,
             host_limit: u32::MAX,
-            delay_limit: None,
+            near: Near::All,
             checks: 0,
             effort: dc.effort,
             hopeless: None,
@@ -134,7 +178,7 @@ impl<'a> Search<'a> {
                 Err(self.no_slots())
             };
         }
-        self.set_delay_limit()?;
+        self.set_near()?;
         let largest = self
             .dc
             .summary(scope)
@@ -148,39 +192,58 @@ impl<'a> Search<'a> {
         {
             return Err(self.not_here());
         }
+        if let Some(placement) = self.try_hosts(largest.slots.min(vms))? {
+            return Ok(placement);
+        }
+        if let Near::Half(limit) = self.near {
+            self.near = Near::Pairs(limit);
+            if let Some(placement) = self.try_hosts(largest.slots.min(vms))? {
+                return Ok(placement);
+            }
+        }
+        Err(self.not_here())
+    }
+
+    /// Places all machines on the hosts below the scope, no more than `limit` on one.
+    fn try_hosts(&mut self, mut limit: u32) -> Result<Option<Placement>, PlacementError> {
+        let (scope, vms) = (self.scope, self.request.vms);
         // Full hosts first. Where the last host would get so few that all the
         // others' bursts meet there, equal parts may still do (Silo figure 5).
-        let mut limit = largest.slots.min(vms);
         loop {
             self.host_limit = limit;
             self.found.clear();
             if self.fill(scope, vms) == vms {
-                return Ok(Placement::new(self.found.drain(..)));
+                return Ok(Some(self.take_found()));
             }
             if self.checks > self.effort {
-                return Err(PlacementError::Effort { ports: self.checks });
+                return Err(PlacementError::Effort { looks: self.checks });
             }
             // Only in a rack: higher up it would be tried in every rack.
             limit -= 1;
             let hosts = self.dc.topology.children(scope).count() as u64;
             let few = u64::from(limit) * hosts < u64::from(vms);
             if self.source.is_none() || self.dc.topology.height(scope) > 1 || few {
-                break;
+                return Ok(None);
             }
         }
-        Err(self.not_here())
+    }
+
+    fn take_found(&mut self) -> Placement {
+        Placement::new(self.found.drain(..).map(|found| (found.host, found.vms)))
     }
 
     /// Sets which hosts below the scope are near enough to each other; an error if none are.
-    fn set_delay_limit(&mut self) -> Result<(), PlacementError> {
-        self.delay_limit = None;
+    fn set_near(&mut self) -> Result<(), PlacementError> {
+        self.near = Near::All;
         let limit = self.request.guarantee.and_then(|guarantee| guarantee.delay);
         if let Some(limit) = limit.filter(|_| self.policy == Policy::Silo) {
             let (longest, least) = self.dc.topology.delays_within(self.scope);
             if least > limit {
                 return Err(PlacementError::Delay { least, limit });
             }
-            self.delay_limit = (longest > limit).then_some(limit);
+            if longest > limit {
+                self.near = Near::Half(limit);
+            }
         }
         Ok(())
     }
@@ -205,7 +268,7 @@ impl<'a> Search<'a> {
         self.host_limit = self.request.vms.div_ceil(hosts);
         self.found.clear();
         let all = self.fill(rack, self.request.vms) == self.request.vms;
-        all.then(|| Placement::new(self.found.drain(..)))
+        all.then(|| self.take_found())
     }
 
     /// Sets the node below which all machines are, for [`Self::most_at`].
@@ -222,7 +285,7 @@ impl<'a> Search<'a> {
         most: u32,
     ) -> Result<u32, PlacementError> {
         if self.checks > self.effort {
-            return Err(PlacementError::Effort { ports: self.checks });
+            return Err(PlacementError::Effort { looks: self.checks });
         }
         let mut count = most;
         while count >= least && self.checks <= self.effort {
@@ -287,7 +350,7 @@ impl<'a> Search<'a> {
             want = want.min(self.request.vms - 1);
         }
         if let Some(domains) = self.request.domains
-            && self.is_domain(node, domains.height)
+            && self.dc.is_domain(node, domains.height)
         {
             want = want.min(self.request.vms.div_ceil(domains.count));
         }
@@ -295,19 +358,39 @@ impl<'a> Search<'a> {
     }
 
     fn fill_host(&mut self, host: NodeId, want: u32) -> u32 {
-        if let Some(limit) = self.delay_limit {
-            let (up, down) = self.dc.topology.delays(host, self.scope);
-            if up.max(down) > Nanos(limit.0 / 2) {
-                return 0;
-            }
-        }
+        let Some(longest) = self.longest_with(host) else {
+            return 0;
+        };
         let fit = self.dc.vms_that_fit(host, self.request);
         let most = want.min(self.host_limit).min(fit);
         let count = self.most_through(host, most);
         if count > 0 {
-            self.found.push((host, count));
+            self.found.push(Found {
+                host,
+                vms: count,
+                longest,
+            });
         }
         count
+    }
+
+    /// Returns the longest paths to and from the scope with this host added to the chosen ones;
+    /// None if it is not near enough.
+    fn longest_with(&self, host: NodeId) -> Option<(Nanos, Nanos)> {
+        if self.near == Near::All {
+            return Some((Nanos::ZERO, Nanos::ZERO));
+        }
+        let (up, down) = self.dc.topology.delays(host, self.scope);
+        let chosen = self.found.last().map(|found| found.longest);
+        let is_near = match (self.near, chosen) {
+            (Near::All, _) | (Near::Pairs(_), None) => true,
+            (Near::Half(limit), _) => up.max(down) <= Nanos(limit.0 / 2),
+            (Near::Pairs(limit), Some((longest_up, longest_down))) => {
+                up + longest_down <= limit && longest_up + down <= limit
+            }
+        };
+        let (longest_up, longest_down) = chosen.unwrap_or_default();
+        is_near.then(|| (longest_up.max(up), longest_down.max(down)))
     }
 
     /// Returns the largest number of machines that the node's ports may carry, of those tried: small
@@ -337,15 +420,5 @@ impl<'a> Search<'a> {
             let sum = self.dc.load(port).plus(&load);
             self.policy == Policy::Locality || self.dc.allows(&sum, port)
         })
-    }
-
-    /// Returns whether a node is a fault domain of this height: it is no higher, and its parent
-    /// is.
-    fn is_domain(&self, node: NodeId, height: u8) -> bool {
-        let topology = &self.dc.topology;
-        topology.height(node) <= height
-            && topology
-                .parent(node)
-                .is_none_or(|parent| topology.height(parent) > height)
     }
 }

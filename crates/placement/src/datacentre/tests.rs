@@ -2,6 +2,7 @@
 
 mod cases;
 mod check;
+mod exact;
 mod offers;
 mod random;
 mod wide;

@@ -581,6 +581,7 @@ impl Node {
             up: uplink.map_or_else(Port::default, |(uplink, end)| port(uplink.up(end), uplink)),
             down: uplink.map_or_else(Port::default, |(uplink, _)| port(uplink.down(), uplink)),
             below: Nanos::ZERO,
+            beside: None,
             below_down: Nanos::ZERO,
             nearest: (Nanos::MAX, Nanos::MAX),
             name,
@@ -696,6 +697,7 @@ impl Builder {
             sum.cpu += had.cpu;
             sum.memory += had.memory;
         }
+        self.set_beside();
         self.set_feeds();
         let mut by_height = vec![Vec::new(); usize::from(self.nodes[0].height) + 1];
         for (index, node) in self.nodes.iter().enumerate() {
@@ -710,6 +712,29 @@ impl Builder {
             frame: self.frame,
             classes: self.classes,
         })
+    }
+
+    /// Sets how long the ways are to each node's parent from beside the node.
+    fn set_beside(&mut self) {
+        for index in 0..self.nodes.len() {
+            let children = self.nodes[index].children.clone();
+            // The longest way, and the longest but one.
+            let mut longest: [Option<(u32, Nanos)>; 2] = [None; 2];
+            for child in children.clone() {
+                let node = &self.nodes[child as usize];
+                let way = node.below + node.up.capacity;
+                let is_longer = |than: Option<(u32, Nanos)>| than.is_none_or(|it| way > it.1);
+                if is_longer(longest[0]) {
+                    longest = [Some((child, way)), longest[0]];
+                } else if is_longer(longest[1]) {
+                    longest[1] = Some((child, way));
+                }
+            }
+            for child in children {
+                let beside = longest.into_iter().flatten().find(|way| way.0 != child);
+                self.nodes[child as usize].beside = beside.map(|way| way.1);
+            }
+        }
     }
 
     /// Sets the feeds: a switch's ports get no more than its other links bring.

@@ -100,7 +100,11 @@ impl Recorder {
             // Both: there are not enough, or not where they are wanted.
             PlacementError::Slots { .. } | PlacementError::Domains => "refused_slots",
             PlacementError::Delay { .. } | PlacementError::Fabric { .. } => "refused_delay",
-            PlacementError::Ports | PlacementError::Hosts { .. } => "refused_ports",
+            PlacementError::Ports
+            | PlacementError::Unfound
+            | PlacementError::Beside
+            | PlacementError::Overload
+            | PlacementError::Hosts { .. } => "refused_ports",
             PlacementError::Effort { .. } => "refused_effort",
         };
         *self.refusals.entry(name).or_default() += 1;

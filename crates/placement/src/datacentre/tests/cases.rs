@@ -62,7 +62,7 @@ fn figure_5_takes_more_buffer_than_the_paper_counts() {
         [3, 3, 3]
     );
     let lopsided = Placement::new(dc.topology.hosts().iter().copied().zip([4, 4, 1]));
-    assert_eq!(dc.verify(&nine(), &lopsided), Err(PlacementError::Ports));
+    assert_eq!(dc.verify(&nine(), &lopsided), Err(PlacementError::Overload));
 }
 
 #[test]
@@ -353,7 +353,8 @@ fn each_kind_of_refusal_is_explained_by_what_would_pass() {
     assert!(small().fit(&large).is_ok());
     assert_eq!(
         told(&lazy, &large),
-        "no place was found among the first 27 ports; 4 machines"
+        "no place was found before the search gave up, after 38 looks at ports; not every place was \
+         tried; 4 machines"
     );
 }
 
@@ -368,12 +369,12 @@ fn a_decision_looks_at_no_more_ports_than_it_may() {
     for effort in 0..enough {
         dc.set_effort(effort);
         match dc.admit(TenantId(1), &large) {
-            Err(AdmitError::NoPlacement(PlacementError::Effort { ports })) => {
-                assert_eq!(ports, dc.last_effort());
-                // It stops at the next node, with its two ports.
+            Err(AdmitError::NoPlacement(PlacementError::Effort { looks })) => {
+                assert_eq!(looks, dc.last_effort());
+                // Either search stops at the next node, with its two ports.
                 assert!(
-                    (effort..effort + 40).contains(&ports),
-                    "{ports} of {effort}"
+                    (effort..2 * effort + 80).contains(&looks),
+                    "{looks} of {effort}"
                 );
                 assert_eq!(check::Kept::of(&before), check::Kept::of(&dc));
             }
@@ -516,4 +517,101 @@ fn only_what_the_guaranteed_class_has_alone_of_a_buffer_counts() {
     assert_eq!(with(500_000, 0), [of(500_000); 4]);
     let shared = with(500_000, 300_000);
     assert_eq!(shared, [of(500_000), of(200_000), of(200_000), of(200_000)]);
+}
+
+/// Two racks of a host each, all of 10 Gbit/s, and how much the second one's queue upwards holds.
+fn two_racks(up_buffer: u64) -> Datacentre {
+    let second = UplinkSpec {
+        up_buffer: Some(Bytes(up_buffer)),
+        ..link(10_000, 300_000)
+    };
+    let spec = Spec {
+        frame: Bytes(1_538),
+        classes: Classes::default().into(),
+        groups: vec![
+            group("r0", None, link(10_000, 250_000)),
+            group("r1", None, second),
+        ],
+        hosts: vec![
+            host("a", "r0", 1, 4, link(10_000, 300_000)),
+            host("c", "r1", 1, 4, link(10_000, 300_000)),
+        ],
+    };
+    Datacentre::new(spec.build().unwrap(), Policy::Silo)
+}
+
+#[test]
+fn what_a_frame_never_passes_does_not_count() {
+    let bounds = [30_000, 500_000].map(|up_buffer| {
+        let mut dc = two_racks(up_buffer);
+        dc.admit(TenantId(1), &request(8, 250, 15_000)).unwrap();
+        let node = dc.topology.find("c").unwrap();
+        let direction = Direction::Down;
+        dc.bound(PortId { node, direction }).unwrap()
+    });
+    assert_eq!(bounds[0], bounds[1], "c gets nothing by the way up from c");
+}
+
+#[test]
+fn hosts_with_a_long_way_in_one_direction_are_near_enough() {
+    // 400 us up and 50 us down: every path takes 450 us.
+    let uplink = UplinkSpec {
+        up_buffer: Some(Bytes(500_000)),
+        ..link(10_000, 62_500)
+    };
+    let spec = Spec {
+        frame: Bytes(1_538),
+        classes: Classes::default().into(),
+        groups: vec![group("rack", None, link(10_000, 300_000))],
+        hosts: vec![host("host", "rack", 3, 4, uplink)],
+    };
+    let dc = Datacentre::new(spec.build().unwrap(), Policy::Silo);
+    let within = |micros| {
+        let mut request = request(9, 100, 1_500);
+        request.guarantee.as_mut().unwrap().delay = Some(Nanos::from_micros(micros));
+        dc.fit(&request).err().map(|error| error.to_string())
+    };
+    assert_eq!(
+        within(449).unwrap(),
+        "a delay of 449us cannot be promised: where there are enough slots, it takes at least 450us"
+    );
+    for micros in [450, 460, 490, 500] {
+        assert_eq!(within(micros), None);
+    }
+}
+
+#[test]
+fn a_refusal_among_many_hosts_says_that_not_all_was_tried() {
+    // The hosts' switch has too little for a burst of all to one of them; more than 64 have room.
+    let spec = |hosts: u32| Spec {
+        frame: Bytes(1_538),
+        classes: Classes::default().into(),
+        groups: Vec::new(),
+        hosts: vec![HostSpec {
+            group: None,
+            ..host("host", "", hosts, 1, link(10_000, 50_000))
+        }],
+    };
+    let refused = |hosts, request| {
+        let dc = Datacentre::new(spec(hosts).build().unwrap(), Policy::Silo);
+        let AdmitError::NoPlacement(error) = dc.fit(&request).unwrap_err() else {
+            panic!("it makes sense");
+        };
+        error
+    };
+    assert_eq!(refused(64, request(20, 10, 15_000)), PlacementError::Ports);
+    assert_eq!(
+        refused(65, request(20, 10, 15_000)),
+        PlacementError::Ports,
+        "no host could take any number, which is a proof"
+    );
+    // Three bursts fit at once, and what had waited before makes them too large.
+    assert_eq!(
+        refused(64, request(4, 2_000, 13_000)),
+        PlacementError::Ports
+    );
+    assert_eq!(
+        refused(65, request(4, 2_000, 13_000)),
+        PlacementError::Unfound
+    );
 }

@@ -5,7 +5,7 @@ use super::*;
 use tailbound_netcalc::{ArrivalCurve, Guarantee as Curve, Ratio};
 
 /// The ports from a host to another one, in order.
-fn path(topology: &Topology, from: NodeId, to: NodeId) -> Vec<PortId> {
+pub(super) fn path(topology: &Topology, from: NodeId, to: NodeId) -> Vec<PortId> {
     let above = |mut node: NodeId| {
         let mut all = vec![node];
         while let Some(parent) = topology.parent(node) {

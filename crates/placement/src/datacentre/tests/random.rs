@@ -297,8 +297,8 @@ proptest! {
         let good = all.iter().any(|placement| dc.verify(&request, placement).is_ok());
         match dc.fit(&request) {
             Ok(found) => prop_assert!(all.contains(&found) && dc.verify(&request, &found).is_ok()),
-            Err(AdmitError::NoPlacement(PlacementError::Slots { .. })) => prop_assert!(!good),
-            Err(_) => {}
+            Err(AdmitError::NoPlacement(PlacementError::Effort { .. })) => {}
+            Err(_) => prop_assert!(!good),
         }
     }
 }

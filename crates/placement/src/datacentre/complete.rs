@@ -1,0 +1,410 @@
+//! Every place among few hosts, tried one after the other: it finds what first fit does not, or
+//! that there is nothing to find.
+//!
+//! The tree is walked host by host, each with every number of machines, the most first. As soon as
+//! all hosts below a node have theirs, both ports of the node are looked at, with the ways that
+//! exist between the machines so far: what is over then stays over.
+
+use super::ports::{BOTH, Cut};
+use super::{Datacentre, Placement};
+use crate::load::Source;
+use crate::request::{Policy, Request};
+use crate::topology::{Direction, NodeId, PortId};
+use tailbound_units::Nanos;
+
+/// The most hosts with room among which all places are tried; as many as a mask has bits.
+const HOSTS: usize = 64;
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// A place that keeps every promise.
+    Found(Placement),
+    /// There is none: all were tried.
+    Nowhere,
+    /// The effort ended before all were tried.
+    GaveUp,
+    /// More hosts have room than are tried.
+    TooMany,
+}
+
+/// Looks at every place for a request that keeps the machines of `kept` where they are. Also
+/// returns how often it looked at a port or a host, hardly more than `effort`.
+pub(super) fn search(
+    dc: &Datacentre,
+    request: &Request,
+    kept: &Placement,
+    effort: u32,
+) -> (Outcome, u32) {
+    let Some(mut all) = Complete::new(dc, request, kept, effort) else {
+        return (Outcome::TooMany, 0);
+    };
+    all.walk(0, request.vms);
+    let outcome = match all.found.take() {
+        Some(placement) => Outcome::Found(placement),
+        None if all.looks > effort => Outcome::GaveUp,
+        None => Outcome::Nowhere,
+    };
+    (outcome, all.looks)
+}
+
+/// A node with hosts that may get machines.
+#[derive(Debug, Clone)]
+struct Site {
+    node: NodeId,
+    /// The place of its parent; its own of the top.
+    parent: usize,
+    /// The most machines that its fault domain may get.
+    most: u32,
+    /// How many machines are below it so far.
+    below: u32,
+    /// The longest way of these up to its port.
+    up: Nanos,
+}
+
+/// A host that may get machines.
+#[derive(Debug, Clone)]
+struct Candidate {
+    host: NodeId,
+    site: usize,
+    /// How many it has, and keeps.
+    least: u32,
+    /// How many it may get, for all that it knows by itself.
+    most: u32,
+    /// Those whose machines are near enough to its own.
+    near: u64,
+    /// The candidate before it, if neither can be told from the other.
+    same: Option<usize>,
+    /// How many all candidates after it may get.
+    rest: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    /// Gives a candidate its machines.
+    Choose(usize),
+    /// Looks at the ports of a site, below which all have theirs.
+    Close(usize),
+}
+
+struct Complete<'a> {
+    dc: &'a Datacentre,
+    source: Option<Source>,
+    request: &'a Request,
+    kept: &'a Placement,
+    sites: Vec<Site>,
+    candidates: Vec<Candidate>,
+    steps: Vec<Step>,
+    chosen: Vec<u32>,
+    /// The candidates that have machines.
+    placed: u64,
+    looks: u32,
+    effort: u32,
+    found: Option<Placement>,
+}
+
+impl<'a> Complete<'a> {
+    /// Returns None if too many hosts have room.
+    fn new(
+        dc: &'a Datacentre,
+        request: &'a Request,
+        kept: &'a Placement,
+        effort: u32,
+    ) -> Option<Self> {
+        let hosts = hosts_with_room(dc, request, kept)?;
+        let mut new = Self {
+            dc,
+            source: request.source(dc.policy, dc.topology.frame()),
+            request,
+            kept,
+            sites: Vec::new(),
+            candidates: Vec::with_capacity(hosts.len()),
+            steps: Vec::new(),
+            chosen: vec![0; hosts.len()],
+            placed: 0,
+            looks: 0,
+            effort,
+            found: None,
+        };
+        let mut above: Vec<NodeId> = hosts.clone();
+        for host in &hosts {
+            let mut at = *host;
+            while let Some(parent) = dc.topology.parent(at) {
+                above.push(parent);
+                at = parent;
+            }
+        }
+        above.sort_unstable();
+        above.dedup();
+        new.add(NodeId::TOP, 0, &above);
+        new.set_near();
+        new.set_same();
+        new.set_most();
+        Some(new)
+    }
+
+    /// Adds a node with what is below it, of the `above` ones.
+    fn add(&mut self, node: NodeId, parent: usize, above: &[NodeId]) {
+        let site = self.sites.len();
+        let domains = self.request.domains;
+        let domains = domains.filter(|it| self.dc.is_domain(node, it.height));
+        self.sites.push(Site {
+            node,
+            parent,
+            most: domains.map_or(u32::MAX, |it| self.request.vms.div_ceil(it.count)),
+            below: 0,
+            up: Nanos::ZERO,
+        });
+        if self.dc.topology.is_host(node) {
+            let least = self.kept_on(node);
+            let fits = self.dc.vms_that_fit(node, self.request);
+            self.steps.push(Step::Choose(self.candidates.len()));
+            self.candidates.push(Candidate {
+                host: node,
+                site,
+                least,
+                most: fits.max(least).min(self.request.vms),
+                near: u64::MAX,
+                same: None,
+                rest: 0,
+            });
+        } else {
+            let range = self.dc.topology.child_range(node);
+            let first = above.partition_point(|node| node.0 < range.start);
+            let end = above.partition_point(|node| node.0 < range.end);
+            for child in &above[first..end] {
+                self.add(*child, site, above);
+            }
+        }
+        self.steps.push(Step::Close(site));
+    }
+
+    fn kept_on(&self, host: NodeId) -> u32 {
+        let mut hosts = self.kept.hosts().iter();
+        hosts.find(|kept| kept.0 == host).map_or(0, |kept| kept.1)
+    }
+
+    /// Sets which candidates are near enough to each other.
+    fn set_near(&mut self) {
+        let limit = self.request.guarantee.and_then(|guarantee| guarantee.delay);
+        let Some(limit) = limit.filter(|_| self.dc.policy() == Policy::Silo) else {
+            return;
+        };
+        let hosts: Vec<NodeId> = self.candidates.iter().map(|it| it.host).collect();
+        for candidate in &mut self.candidates {
+            candidate.near = 0;
+            for (bit, other) in hosts.iter().enumerate() {
+                let there = self.dc.topology.delay(candidate.host, *other);
+                let back = self.dc.topology.delay(*other, candidate.host);
+                candidate.near |= u64::from(there.max(back) <= limit) << bit;
+            }
+        }
+    }
+
+    /// Sets which candidates cannot be told from their neighbours.
+    fn set_same(&mut self) {
+        let dc = self.dc;
+        let is_same = |one: &Candidate, other: &Candidate| {
+            let (a, b) = (one.host, other.host);
+            dc.topology.parent(a) == dc.topology.parent(b)
+                && (one.least, one.most) == (other.least, other.most)
+                && dc.free(a) == dc.free(b)
+                && dc.offer(a) == dc.offer(b)
+                && dc.promised(a) == dc.promised(b)
+                && BOTH.into_iter().all(|direction| {
+                    let [a, b] = [a, b].map(|node| PortId { node, direction });
+                    dc.topology.port(a) == dc.topology.port(b) && dc.load(a) == dc.load(b)
+                })
+        };
+        for index in 1..self.candidates.len() {
+            let [one, other] = [&self.candidates[index - 1], &self.candidates[index]];
+            self.candidates[index].same = is_same(one, other).then_some(index - 1);
+        }
+    }
+
+    /// Lowers what each host may get to what its own ports may carry, wherever the others are.
+    fn set_most(&mut self) {
+        for index in 0..self.candidates.len() {
+            let Candidate {
+                site, least, most, ..
+            } = self.candidates[index];
+            let passes = (least + 1..=most).rev().find(|count| {
+                *count == self.request.vms
+                    || self.looks > self.effort
+                    || self.may_pass(site, *count, Nanos::ZERO)
+            });
+            self.candidates[index].most = passes.unwrap_or(least);
+        }
+        let mut rest = 0_u32;
+        for candidate in self.candidates.iter_mut().rev() {
+            candidate.rest = rest;
+            rest = rest.saturating_add(candidate.most);
+        }
+    }
+
+    /// Goes on from a step with so many machines left. Returns whether to stop.
+    fn walk(&mut self, step: usize, left: u32) -> bool {
+        self.looks += 1;
+        if self.looks > self.effort {
+            return true;
+        }
+        match self.steps.get(step) {
+            None => left == 0 && self.is_place(),
+            Some(Step::Choose(index)) => self.choose(*index, step, left),
+            Some(Step::Close(site)) => self.close(*site, step, left),
+        }
+    }
+
+    fn choose(&mut self, index: usize, step: usize, left: u32) -> bool {
+        let Candidate {
+            site,
+            least,
+            most,
+            near,
+            same,
+            rest,
+            ..
+        } = self.candidates[index];
+        let most = most
+            .min(left)
+            .min(same.map_or(u32::MAX, |same| self.chosen[same]));
+        let is_near = self.placed & !near == 0;
+        let before = self.placed;
+        for count in (least..=most).rev() {
+            if left - count > rest {
+                break;
+            }
+            if count > 0 && !is_near {
+                continue;
+            }
+            self.chosen[index] = count;
+            self.sites[site].below = count;
+            self.placed = before | u64::from(count > 0) << index;
+            if self.walk(step + 1, left - count) {
+                return true;
+            }
+        }
+        self.chosen[index] = 0;
+        self.sites[site].below = 0;
+        self.placed = before;
+        false
+    }
+
+    fn close(&mut self, site: usize, step: usize, left: u32) -> bool {
+        let Site {
+            parent,
+            below,
+            up,
+            most,
+            ..
+        } = self.sites[site];
+        if below == 0 || below == self.request.vms {
+            // Its ports carry nothing.
+            return below <= most && self.walk_above(site, parent, step, left);
+        }
+        let waited = self.waited(site);
+        if below > most || !self.may_pass(site, below, waited) {
+            return false;
+        }
+        let port = PortId {
+            node: self.sites[site].node,
+            direction: Direction::Up,
+        };
+        let way = up + self.dc.topology.port(port).capacity;
+        let had = self.sites[parent].clone();
+        self.sites[parent].below += below;
+        self.sites[parent].up = had.up.max(way);
+        let is_done = self.walk(step + 1, left);
+        self.sites[parent] = had;
+        is_done
+    }
+
+    /// Goes on above a site whose ports carry nothing.
+    fn walk_above(&mut self, site: usize, parent: usize, step: usize, left: u32) -> bool {
+        let below = if parent == site {
+            0
+        } else {
+            self.sites[site].below
+        };
+        self.sites[parent].below += below;
+        let is_done = self.walk(step + 1, left);
+        self.sites[parent].below -= below;
+        is_done
+    }
+
+    /// Returns how long those that have a place outside a site may have waited before its port
+    /// down.
+    fn waited(&self, site: usize) -> Nanos {
+        let (mut longest, mut down) = (Nanos::ZERO, Nanos::ZERO);
+        let mut at = site;
+        while self.sites[at].parent != at {
+            at = self.sites[at].parent;
+            // Nobody comes this way as long as none has a place there.
+            if self.sites[at].below > 0 {
+                longest = longest.max(self.sites[at].up + down);
+            }
+            let port = PortId {
+                node: self.sites[at].node,
+                direction: Direction::Down,
+            };
+            down += self.dc.topology.port(port).capacity;
+        }
+        longest
+    }
+
+    /// Returns whether both ports of a site may carry what `below` machines there exchange with
+    /// the others, which have waited so long at least.
+    fn may_pass(&mut self, site: usize, below: u32, waited: Nanos) -> bool {
+        let Some(source) = self.source else {
+            return true;
+        };
+        let Site { node, up, .. } = self.sites[site];
+        let vms = self.request.vms;
+        let cut = Cut { below, vms };
+        BOTH.into_iter().all(|direction| {
+            self.looks += 1;
+            let port = PortId { node, direction };
+            let delay = match direction {
+                Direction::Up => up,
+                Direction::Down => waited,
+            };
+            let parts = self.dc.topology.port(port).parts;
+            let load = source.across(cut.senders(direction), vms, delay, parts);
+            let sum = self.dc.load(port).plus(&load);
+            self.dc.policy() == Policy::Locality || self.dc.allows(&sum, port)
+        })
+    }
+
+    /// Keeps what was chosen if no rule is broken.
+    fn is_place(&mut self) -> bool {
+        let chosen = self.candidates.iter().zip(&self.chosen);
+        let placement = Placement::new(chosen.map(|(candidate, count)| (candidate.host, *count)));
+        self.looks += 4 * placement.hosts().len() as u32;
+        let checked = self.dc.verify_network(self.request, &placement);
+        let checked = checked.and_then(|()| self.dc.verify_links(self.request, &placement));
+        self.found = checked.is_ok().then_some(placement);
+        self.found.is_some()
+    }
+}
+
+/// Returns the hosts with room for a machine, and those of `kept`, in ascending order; None if
+/// they are too many.
+fn hosts_with_room(dc: &Datacentre, request: &Request, kept: &Placement) -> Option<Vec<NodeId>> {
+    let mut hosts: Vec<NodeId> = kept.hosts().iter().map(|(host, _)| *host).collect();
+    let mut rank = 0;
+    let mut seen = 0;
+    while let Some(next) = dc.slots[0].next(rank, 1) {
+        rank = next + 1;
+        seen += 1;
+        if seen > HOSTS {
+            return None;
+        }
+        let host = dc.topology.hosts()[next];
+        if dc.vms_that_fit(host, request) > 0 {
+            hosts.push(host);
+        }
+    }
+    hosts.sort_unstable();
+    hosts.dedup();
+    (hosts.len() <= HOSTS).then_some(hosts)
+}

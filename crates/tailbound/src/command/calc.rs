@@ -184,19 +184,26 @@ impl Document {
             );
         }
         if text.is_empty() {
-            let ports = self.ports.iter().filter(|port| port.buffer_bytes.is_some());
-            let flows = self.flows.iter().filter(|flow| flow.deadline_ns.is_some());
+            let buffers = self.ports.iter().filter(|port| port.buffer_bytes.is_some());
+            let deadlines = self.flows.iter().filter(|flow| flow.deadline_ns.is_some());
             let _ = writeln!(
                 text,
-                "{}  the buffers of {}/{} ports, the deadlines of {}/{} flows",
+                "{}  {}, {}",
                 paint.good("HOLDS"),
-                ports.count(),
-                self.ports.len(),
-                flows.count(),
-                self.flows.len(),
+                given(buffers.count(), "buffer"),
+                given(deadlines.count(), "deadline"),
             );
         }
         text
+    }
+}
+
+/// Of how many things the file says something that was compared.
+fn given(count: usize, what: &str) -> String {
+    match count {
+        0 => format!("no {what} is given"),
+        1 => format!("the one {what} that is given"),
+        _ => format!("all {count} {what}s that are given"),
     }
 }
 

@@ -37,7 +37,22 @@ pub struct Plan {
 impl Plan {
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
-        self.groups.is_empty() && self.threads.is_empty()
+        self.steps() == 0
+    }
+
+    /// Returns how many steps there are.
+    pub fn steps(&self) -> usize {
+        self.groups.len() + self.threads.len()
+    }
+
+    /// Returns a line for each step, each thread that exited and each note.
+    pub fn listing(&self) -> String {
+        let groups = self.groups.iter().map(ToString::to_string);
+        let threads = self.threads.iter().map(ToString::to_string);
+        let exited = self.exited.iter().map(|name| format!("exited: {name}"));
+        let notes = self.notes.iter().map(|note| format!("note: {note}"));
+        let lines = groups.chain(threads).chain(exited).chain(notes);
+        lines.map(|line| line + "\n").collect()
     }
 }
 
@@ -261,22 +276,11 @@ fn groups(desired: &[Desired], observed: &Observed) -> Vec<GroupStep> {
 impl fmt::Display for Plan {
     /// One line a step, then what is left as it is.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for step in &self.groups {
-            writeln!(f, "{step}")?;
-        }
-        for step in &self.threads {
-            writeln!(f, "{step}")?;
-        }
-        for name in &self.exited {
-            writeln!(f, "exited: {name}")?;
-        }
-        for note in &self.notes {
-            writeln!(f, "note: {note}")?;
-        }
+        f.write_str(&self.listing())?;
         writeln!(
             f,
             "{} to change, {} as they should be",
-            self.threads.len() + self.groups.len(),
+            self.steps(),
             self.unchanged
         )
     }

@@ -6,7 +6,6 @@ use super::journal::{Changes, peek};
 use super::kernel::{Kernel as _, Linux};
 use super::rule::GuestRule;
 use super::scan::Scanner;
-use serde::Serialize;
 use std::path::Path;
 use std::time::Duration;
 use tailbound_sys::root::Root;
@@ -14,7 +13,7 @@ use tailbound_sys::thread::{Schedstat, Scheduling, Tasks};
 use tailbound_units::Nanos;
 
 /// One thread of a guest.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ThreadUsage {
     /// Its guest's name.
     pub guest: String,
@@ -26,10 +25,7 @@ pub struct ThreadUsage {
     pub tid: u32,
     /// Its name.
     pub name: String,
-    /// Its scheduling in words.
-    pub policy: String,
     /// Its scheduling.
-    #[serde(flatten)]
     pub scheduling: Scheduling,
     /// Whether the agent gave it that.
     pub ours: bool,
@@ -46,7 +42,7 @@ pub struct ThreadUsage {
 }
 
 /// The threads of all guests.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Usage {
     /// How long waits were measured.
     pub interval: Nanos,
@@ -57,7 +53,7 @@ pub struct Usage {
 }
 
 /// Measures the threads of all guests, and of the processes that `rules` name, for
-/// `interval`. The agent's changes are those that the file at `state` has.
+/// `interval`, which is above zero. The agent's changes are those that the file at `state` has.
 ///
 /// # Errors
 /// [`AgentError::Observe`].
@@ -120,21 +116,40 @@ impl Measurement {
         let state = self.kernel.state(thread.id).ok()??;
         let wait = now.wait.since(before.wait);
         let count = now.count.saturating_sub(before.count);
-        let interval = self.interval.as_secs_f64().max(f64::MIN_POSITIVE);
         Some(ThreadUsage {
             guest: guest.name.clone(),
             vmm: guest.vmm,
             role: thread.role.to_string(),
             tid: thread.id.tid,
             name: thread.name.clone(),
-            policy: state.scheduling.to_string(),
             scheduling: state.scheduling,
             ours: self.changes.threads.contains_key(&thread.id),
             cpus: state.cpus.to_string(),
-            ready: wait.as_secs_f64() / interval,
+            ready: share(wait, self.interval),
             mean_wait: Nanos(wait.0.checked_div(count).unwrap_or(0)),
             waited: now.wait,
             ran: now.run,
         })
+    }
+}
+
+/// Returns the share of an interval that was waited; none of one that is empty.
+fn share(waited: Nanos, interval: Nanos) -> f64 {
+    if interval == Nanos::ZERO {
+        return 0.0;
+    }
+    waited.as_secs_f64() / interval.as_secs_f64()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_is_a_share_of_any_interval() {
+        let ms = Nanos::from_millis;
+        for (waited, interval, expected) in [(0, 0, 0.0), (7, 0, 0.0), (0, 5, 0.0), (1, 4, 0.25)] {
+            assert!((share(ms(waited), ms(interval)) - expected).abs() < 1e-9);
+        }
     }
 }

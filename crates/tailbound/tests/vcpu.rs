@@ -49,8 +49,18 @@ fn what_a_file_gives_is_written_where_it_says_and_taken_back_from_there() {
     );
     std::fs::write(&file, rules).unwrap();
 
-    let applied = vcpu(&["apply", "--config", file.to_str().unwrap()]);
+    let apply = ["apply", "--config", file.to_str().unwrap(), "--dry-run"];
+    let last_line = |output: &Output| {
+        let text = String::from_utf8_lossy(&output.stdout);
+        text.lines().last().unwrap_or_default().to_owned()
+    };
+    let previewed = vcpu(&apply);
+    assert_eq!(last_line(&previewed), "nothing was done (--dry-run)");
+    assert_eq!(now(), before);
+
+    let applied = vcpu(&apply[..3]);
     assert!(applied.status.success(), "{applied:?}");
+    assert_eq!(last_line(&applied), "1 changed, 0 were as they should be");
     assert_eq!(now(), slice);
     assert!(state.exists(), "the file's state, not the default one");
 
@@ -71,4 +81,83 @@ fn a_runtime_beyond_its_deadline_is_refused_with_what_would_do() {
     assert_eq!(refused.status.code(), Some(64));
     let message = String::from_utf8(refused.stderr).unwrap();
     assert!(message.contains("at most 3ms"), "{message}");
+}
+
+#[test]
+fn threads_as_json_have_each_key_once_and_times_in_nanoseconds() {
+    let own = std::process::id().to_string();
+    let list = [
+        "list",
+        "--pid",
+        &own,
+        "--interval",
+        "1ms",
+        "--output",
+        "json",
+    ];
+    let listed = vcpu(&list);
+    assert!(listed.status.success(), "{listed:?}");
+    let text = String::from_utf8(listed.stdout).unwrap();
+    for thread in text.split("\"guest\":").skip(1) {
+        for line in thread.lines().filter(|line| line.contains("\": ")) {
+            let (key, _) = line.trim().split_once(": ").unwrap();
+            assert_eq!(
+                thread.matches(&format!("{key}: ")).count(),
+                1,
+                "{key} of {text}"
+            );
+        }
+    }
+    let document: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(
+        (&document["schema"], &document["interval_ns"]),
+        (&2.into(), &1_000_000.into())
+    );
+    let mine = |thread: &&serde_json::Value| thread["tid"].to_string() == own;
+    let threads = document["threads"].as_array().unwrap();
+    let first = threads.iter().find(mine).unwrap();
+    for key in [
+        "policy",
+        "mean_wait_ns",
+        "waited_ns",
+        "ran_ns",
+        "runtime_ns",
+    ] {
+        assert!(first[key].is_u64(), "{key} in {first}");
+    }
+    assert!(first["scheduling"].is_string());
+}
+
+#[test]
+fn an_interval_in_which_nothing_can_be_measured_is_a_wrong_argument() {
+    for interval in ["0s", "999us", "3601s"] {
+        let refused = vcpu(&["list", "--interval", interval]);
+        assert_eq!(refused.status.code(), Some(64), "{interval}");
+        let message = String::from_utf8(refused.stderr).unwrap();
+        assert!(
+            message.contains("waits are measured for 1ms to "),
+            "{message}"
+        );
+    }
+}
+
+#[test]
+fn a_process_that_does_not_run_is_said_to() {
+    // Above what the kernel can give out.
+    let apply = [
+        "apply",
+        "--level",
+        "normal",
+        "--dry-run",
+        "--pid",
+        "4194305",
+    ];
+    for arguments in [&["list", "--pid", "4194305"][..], &apply] {
+        let refused = vcpu(arguments);
+        let message = String::from_utf8(refused.stderr).unwrap();
+        assert!(
+            message.contains("no process 4194305 is running"),
+            "{message}"
+        );
+    }
 }

@@ -146,20 +146,36 @@ impl Apply {
                 guests: guests.iter().map(|guest| guest.name.as_str()).collect(),
             })),
             Output::Text => {
-                let mut out = plan.to_string();
-                for name in exited.iter().filter(|name| !plan.exited.contains(name)) {
-                    let _ = writeln!(out, "exited: {name}");
-                }
-                if self.dry_run {
-                    out += "nothing was done (--dry-run)\n";
+                let late = exited.iter().filter(|name| !plan.exited.contains(name));
+                let late: Vec<_> = late.map(|name| format!("exited: {name}\n")).collect();
+                let mut out = if self.dry_run {
+                    format!("{plan}nothing was done (--dry-run)\n")
                 } else {
-                    out += &restored_text(&back);
-                }
+                    // Of a thread that exited meanwhile nothing is left to change.
+                    let done = plan.steps().saturating_sub(late.len());
+                    format!(
+                        "{}{}{done} changed, {} were as they should be\n",
+                        plan.listing(),
+                        late.concat(),
+                        plan.unchanged
+                    )
+                };
+                out += &restored_text(&back);
                 output::print(&out);
             }
         }
         Ok(Exit::holds(back.failed.is_empty()))
     }
+}
+
+/// Checks that there are processes of these numbers.
+fn all_run(pids: &[u32]) -> Result<(), Failure> {
+    for pid in pids {
+        if !Path::new("/proc").join(pid.to_string()).exists() {
+            return Err(Failure::new(format!("no process {pid} is running")));
+        }
+    }
+    Ok(())
 }
 
 /// The guests that the configuration's rules pick.

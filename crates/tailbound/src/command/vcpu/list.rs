@@ -4,11 +4,16 @@ use super::super::output::{self, Output};
 use crate::exit::{Exit, Failure};
 use serde::Serialize;
 use std::fmt::Write as _;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use tailbound_agent::guest::Vmm;
 use tailbound_agent::journal::DEFAULT_STATE;
 use tailbound_agent::rule::GuestRule;
-use tailbound_agent::usage::{Usage, measure};
+use tailbound_agent::usage::{ThreadUsage, Usage, measure};
 use tailbound_units::Nanos;
+
+/// The version of the JSON document's shape.
+const SCHEMA: u32 = 2;
 
 /// Arguments of `tailbound vcpu list`.
 #[derive(Debug, clap::Args)]
@@ -21,8 +26,8 @@ pub(super) struct List {
     /// A process to show besides the guests that are recognised
     #[arg(long)]
     pid: Vec<u32>,
-    /// How long waits are measured
-    #[arg(long, value_name = "TIME", default_value = "200ms")]
+    /// How long waits are measured, 1ms to 1h
+    #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = interval)]
     interval: Nanos,
     /// Where what was there before is written down
     #[arg(long, value_name = "FILE", default_value = DEFAULT_STATE)]
@@ -32,16 +37,97 @@ pub(super) struct List {
     output: Output,
 }
 
+/// How long waits can be measured.
+const INTERVALS: RangeInclusive<Nanos> = Nanos::from_millis(1)..=Nanos::from_secs(3_600);
+
+fn interval(text: &str) -> Result<Nanos, String> {
+    let interval: Nanos = text.parse().map_err(|error| format!("{error}"))?;
+    if INTERVALS.contains(&interval) {
+        return Ok(interval);
+    }
+    Err(format!(
+        "waits are measured for {} to {}",
+        INTERVALS.start(),
+        INTERVALS.end()
+    ))
+}
+
 /// What `--output json` prints.
 #[derive(Debug, Serialize)]
-struct Document {
+struct Document<'a> {
     schema: u32,
-    #[serde(flatten)]
-    usage: Usage,
+    kind: &'static str,
+    interval_ns: u64,
+    threads: Vec<Thread<'a>>,
+    notes: &'a [String],
+}
+
+/// A thread of a guest.
+#[derive(Debug, Serialize)]
+struct Thread<'a> {
+    guest: &'a str,
+    vmm: Vmm,
+    role: &'a str,
+    tid: u32,
+    name: &'a str,
+    /// In words, as in the table.
+    scheduling: String,
+    /// The kernel's number, and what belongs to it.
+    policy: u32,
+    nice: i32,
+    priority: u32,
+    runtime_ns: u64,
+    deadline_ns: u64,
+    period_ns: u64,
+    ours: bool,
+    cpus: &'a str,
+    ready: f64,
+    mean_wait_ns: u64,
+    waited_ns: u64,
+    ran_ns: u64,
+}
+
+impl<'a> Document<'a> {
+    fn new(usage: &'a Usage) -> Self {
+        Self {
+            schema: SCHEMA,
+            kind: "vcpu-list",
+            interval_ns: usage.interval.0,
+            threads: usage.threads.iter().map(Thread::new).collect(),
+            notes: &usage.notes,
+        }
+    }
+}
+
+impl<'a> Thread<'a> {
+    fn new(thread: &'a ThreadUsage) -> Self {
+        let given = thread.scheduling;
+        Self {
+            guest: &thread.guest,
+            vmm: thread.vmm,
+            role: &thread.role,
+            tid: thread.tid,
+            name: &thread.name,
+            scheduling: given.to_string(),
+            policy: given.policy.0,
+            nice: given.nice,
+            priority: given.priority,
+            runtime_ns: given.runtime.0,
+            deadline_ns: given.deadline.0,
+            period_ns: given.period.0,
+            ours: thread.ours,
+            cpus: &thread.cpus,
+            ready: thread.ready,
+            mean_wait_ns: thread.mean_wait.0,
+            waited_ns: thread.waited.0,
+            ran_ns: thread.ran.0,
+        }
+    }
 }
 
 impl List {
     pub(super) fn run(self) -> Result<Exit, Failure> {
+        super::all_run(&self.pid)?;
         let rules: Vec<_> = self
             .pid
             .iter()
@@ -52,7 +138,7 @@ impl List {
             .collect();
         let usage = measure(&rules, self.interval, &self.state)?;
         output::print(&match self.output {
-            Output::Json => output::json(&Document { schema: 1, usage }),
+            Output::Json => output::json(&Document::new(&usage)),
             Output::Text => table(&usage),
         });
         Ok(Exit::Holds)
@@ -72,7 +158,7 @@ fn table(usage: &Usage) -> String {
                 row.guest.clone(),
                 row.role.clone(),
                 row.tid.to_string(),
-                format!("{}{star}", row.policy),
+                format!("{}{star}", row.scheduling),
                 row.cpus.clone(),
                 format!("{:.1} %", 100.0 * row.ready),
                 format!("{:.3} ms", row.mean_wait.as_millis_f64()),

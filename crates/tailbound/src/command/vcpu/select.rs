@@ -155,6 +155,7 @@ impl Select {
                 "which class? Say --level high, --level top, or --class",
             ));
         }
+        super::all_run(rule.pid.as_slice())?;
         let mistakes = rule.class.iter().flat_map(Class::mistakes);
         let mistakes: Vec<_> = mistakes
             .map(|(parameter, message)| format!("--{parameter}: {message}"))

@@ -59,6 +59,7 @@ fn main() -> Result<(), Failure> {
         authentication: Authentication::InsecureLoopback,
         tls: None,
         streams: 1,
+        connections: 1_000,
         hose: None,
     };
     let server = Server::new(config, service, None, Metrics::new())?;

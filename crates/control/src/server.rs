@@ -7,6 +7,7 @@
 mod access;
 mod ask;
 mod body;
+mod connections;
 mod events;
 mod extract;
 mod forward;
@@ -25,6 +26,7 @@ mod tenants;
 mod tls;
 mod tokens;
 mod topology;
+mod trail;
 
 pub use hose_keys::{HoseSecret, HoseSecretError};
 pub use metrics::Metrics;
@@ -33,13 +35,14 @@ pub use signals::Signals;
 pub use tls::{TlsError, TlsFiles};
 pub use tokens::{Caller, Identity, Tokens};
 
-use crate::ledger::{Call, Command, Reply};
+use crate::ledger::{Command, Reply};
 use crate::replica::Replica;
 use crate::service::Service;
 use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
-use axum_server::accept::NoDelayAcceptor;
 use axum_server::tls_rustls::{RustlsAcceptor, RustlsConfig};
+use connections::{Connections, Entrance};
+use extract::Author;
 use heard::Heard;
 use hose_keys::KeyMaker;
 use problem::ApiError;
@@ -69,6 +72,9 @@ pub struct Config {
     pub tls: Option<TlsFiles>,
     /// How many streams of guarantees can be open at a time.
     pub streams: usize,
+    /// How many connections can be open at a time, streams included. Beyond, the oldest goes on
+    /// which no known token was shown yet.
+    pub connections: usize,
     /// What the keys of hosts are made of; none are issued without.
     pub hose: Option<HoseSecret>,
 }
@@ -145,6 +151,8 @@ pub(crate) struct App {
     pub(crate) service: Service,
     replica: Option<Replica>,
     metrics: Metrics,
+    /// All connections that are open.
+    connections: Arc<Connections>,
     /// One permit for each stream that can still be opened.
     streams: Arc<Semaphore>,
     most_streams: usize,
@@ -197,13 +205,20 @@ impl App {
         answering.await.map_err(|error| failed(&error))
     }
 
-    /// Has a call decided, and returns the reply once it is durable.
-    async fn decide(&self, call: Call) -> Result<Reply, ApiError> {
-        let command = name_of(&call.command);
+    /// Has a change decided, and returns the reply once it is durable.
+    async fn decide(&self, author: Author, command: Command) -> Result<Reply, ApiError> {
+        let name = name_of(&command);
+        let entry = self
+            .service
+            .read(|ledger| trail::Entry::new(author.by(), &command, name, ledger));
         let begin = Instant::now();
-        let done = self.service.call(call).await.map_err(ApiError::from);
+        let done = self.service.call(author.call(command)).await;
+        let done = done.map_err(ApiError::from);
         let error = done.as_ref().err().map(ApiError::code);
-        self.metrics.decided(command, error, begin.elapsed());
+        self.metrics.decided(name, error, begin.elapsed());
+        if let Some(entry) = entry {
+            entry.write(&done);
+        }
         done
     }
 }
@@ -251,6 +266,7 @@ impl Server {
             service,
             replica,
             metrics,
+            connections: Arc::new(Connections::new(config.connections)),
             streams: Arc::new(Semaphore::new(most_streams)),
             most_streams,
             queries: Arc::new(Semaphore::new(
@@ -280,19 +296,20 @@ impl Server {
         let handle = axum_server::Handle::new();
         let mut server = axum_server::from_tcp(listener)?
             .handle(handle.clone())
-            .acceptor(NoDelayAcceptor::new());
+            .acceptor(Entrance(Arc::clone(&self.app)));
         server
             .http_builder()
             .http1()
             .timer(hyper_util::rt::TokioTimer::new())
             .header_read_timeout(patience);
-        let router = router(&self.app).into_make_service();
+        let router = router(&self.app).into_make_service_with_connect_info::<SocketAddr>();
         // Not HTTP/2: a connection that has not yet chosen between the two has no time limit, and
         // HTTP/2 has no header named `Host`.
         let serving = async {
             match &self.tls {
                 Some(tls) => {
-                    let tls = RustlsAcceptor::new(tls.clone()).acceptor(NoDelayAcceptor::new());
+                    let entrance = Entrance(Arc::clone(&self.app));
+                    let tls = RustlsAcceptor::new(tls.clone()).acceptor(entrance);
                     // After the acceptor, which would undo it.
                     server.acceptor(tls).http1_only().serve(router).await
                 }
@@ -404,6 +421,7 @@ mod tests {
             authentication: Authentication::InsecureLoopback,
             tls: None,
             streams: 1,
+            connections: 8,
             hose: None,
         };
         Server::new(config, Service::start(ledger, |_| {}), None, Metrics::new()).unwrap()
@@ -475,6 +493,7 @@ mod tests {
                 authentication,
                 tls,
                 streams: 1,
+                connections: 8,
                 hose: None,
             };
             let found = config.check(address.parse().unwrap());

@@ -259,6 +259,13 @@ fn paths_and_queries_that_are_wrong_are_refused_as_such() {
         malformed("/v1/tenants?after=x", "after"),
         malformed("/v1/tenants?owner=A", "owner"),
         malformed("/v1/tenants?nam=web", "unknown field `nam`"),
+        malformed(
+            "/v1/tenants/1?name=web",
+            "has no parameters; leave out ?name=web",
+        ),
+        malformed("/v1/hosts/a-1?x=1", "leave out ?x=1"),
+        malformed("/v1/status?verbose", "leave out ?verbose"),
+        malformed("/metrics?x", "leave out ?x"),
         malformed("/v1/hosts?state=open,failed", "state"),
         malformed("/v1/tenants/1/bound", "missing field"),
         malformed("/v1/tenants/1/bound?from=0&to=x", "to"),

@@ -99,6 +99,12 @@ impl Ledger {
         let owner = new.owner.as_deref().unwrap_or_default();
         check_name("owner", owner)?;
         check_name("name", &new.name)?;
+        if new.name.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(LedgerError::Absurd(format!(
+                "the name {:?} is a number, which would be taken for an id; put a letter in it",
+                new.name
+            )));
+        }
         let request = new.request();
         request.check()?;
         check_limit(&new.limit, &request)?;

@@ -4,12 +4,13 @@ use super::problem::ApiError;
 use super::tokens::{Caller, Identity};
 use super::{App, body};
 use axum::body::Body;
-use axum::extract::{MatchedPath, Request, State};
+use axum::extract::{ConnectInfo, MatchedPath, Request, State};
 use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use tailbound_api::Code;
 
@@ -105,6 +106,29 @@ pub(super) const RULES: &[Rule] = {
     ]
 };
 
+/// The paths whose GET has parameters; their handlers refuse those that they do not know.
+const WITH_PARAMETERS: &[&str] = &[
+    "/v1/tenants",
+    "/v1/tenants/{id}/bound",
+    "/v1/hosts",
+    "/v1/map",
+    "/v1/map/paths",
+];
+
+impl Rule {
+    /// Checks that there are no parameters where there can be none.
+    fn check_parameters(&self, parts: &Parts) -> Result<(), ApiError> {
+        let has = self.method == "GET" && WITH_PARAMETERS.contains(&self.path);
+        match parts.uri.query() {
+            Some(query) if !has && !query.is_empty() => Err(ApiError::malformed(format!(
+                "{} {} has no parameters; leave out ?{query}",
+                self.method, self.path
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
 impl Access {
     /// Checks that this kind of caller may use the method, or returns why not. Which tenant or host
     /// a request is about is known only later; the handlers check that.
@@ -158,9 +182,13 @@ fn admit(app: &App, path: &str, parts: &mut Parts) -> Result<&'static Rule, ApiE
         return Ok(rule);
     }
     let identity = authenticate(app, &parts.headers)?;
+    if let Some(ConnectInfo(peer)) = parts.extensions.get::<ConnectInfo<SocketAddr>>() {
+        app.connections.know(*peer);
+    }
     if let Err(why) = rule.access.allows(&identity.caller) {
         return Err(ApiError::forbidden(why));
     }
+    rule.check_parameters(parts)?;
     parts.extensions.insert(identity);
     Ok(rule)
 }

@@ -280,11 +280,6 @@ impl Author {
         &self.by
     }
 
-    /// The name of the author's token.
-    pub(super) fn name(&self) -> &str {
-        &self.by.name
-    }
-
     /// Returns the owner whose tenants the author may change; None for all.
     pub(super) fn owner(&self) -> Option<&str> {
         self.by.owner()

@@ -187,6 +187,7 @@ mod tests {
             authentication: Authentication::InsecureLoopback,
             tls: None,
             streams: 1,
+            connections: 8,
             hose: None,
         };
         let service = Service::start(ledger, |_| {});

@@ -180,10 +180,7 @@ pub(super) async fn report(
         );
     }
     let report = Box::new(body);
-    match app
-        .decide(author.call(Command::Report { host, report }))
-        .await?
-    {
+    match app.decide(author, Command::Report { host, report }).await? {
         Reply::Noted => Ok(StatusCode::NO_CONTENT),
         other => Err(problem::unexpected(&other)),
     }

@@ -123,9 +123,10 @@ async fn set(
     Write { author, .. }: Write<()>,
     state: HostState,
 ) -> Result<Json<Arc<HostChange>>, ApiError> {
-    tracing::info!(by = author.name(), %node, ?state, "setting hosts");
-    let call = author.call(Command::SetHosts { node, state });
-    match app.decide(call).await? {
+    match app
+        .decide(author, Command::SetHosts { node, state })
+        .await?
+    {
         Reply::Hosts(change) => Ok(Json(change)),
         other => Err(problem::unexpected(&other)),
     }

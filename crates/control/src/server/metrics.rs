@@ -58,6 +58,7 @@ struct Inner {
     decisions: Family<Decided, Histogram>,
     commits: Family<Ended, Histogram>,
     batch: Histogram,
+    turned_away: Counter,
     levels: Levels,
 }
 
@@ -72,6 +73,7 @@ struct Levels {
     revision: Gauge,
     leader: Gauge,
     streams: Gauge,
+    connections: Gauge,
     other_classes: Gauge,
     pending: Gauge,
     degraded: Gauge,
@@ -92,6 +94,7 @@ impl Levels {
             ("revision", "Rises with each change", &self.revision),
             ("leader", "1 if this replica decides", &self.leader),
             ("streams", "Open streams of guarantees", &self.streams),
+            ("connections", "Open connections", &self.connections),
             (
                 "hosts_of_other_classes",
                 "Hosts that give frames other classes than the topology has",
@@ -181,6 +184,12 @@ impl Metrics {
             "Calls made durable by one transaction",
             batch.clone(),
         );
+        let turned_away = Counter::default();
+        registry.register(
+            "connections_turned_away",
+            "Connections without a known token that were closed to make room",
+            turned_away.clone(),
+        );
         let levels = Levels::default();
         levels.register(&mut registry);
         Self(Arc::new(Inner {
@@ -190,6 +199,7 @@ impl Metrics {
             decisions,
             commits,
             batch,
+            turned_away,
             levels,
         }))
     }
@@ -205,6 +215,19 @@ impl Metrics {
             let histogram = metrics.0.commits.get_or_create(&Ended { outcome });
             histogram.observe(committed.took.as_secs_f64());
             metrics.0.batch.observe(committed.calls as f64);
+        }
+    }
+
+    /// Counts connections that were closed to make room.
+    pub(super) fn turned_away(&self, count: usize) {
+        let before = self.0.turned_away.inc_by(count as u64);
+        let total = before + count as u64;
+        // At the first, and then more and more rarely.
+        if total.ilog2() > before.checked_ilog2().unwrap_or_default() || before == 0 {
+            tracing::warn!(
+                total,
+                "connections run short: the oldest without a known token were closed"
+            );
         }
     }
 
@@ -297,6 +320,7 @@ pub(super) async fn metrics(State(app): State<Arc<App>>) -> Result<Response, Api
         (&levels.revision, status.revision),
         (&levels.leader, u64::from(status.role == Role::Leader)),
         (&levels.streams, app.open_streams() as u64),
+        (&levels.connections, app.connections.open() as u64),
         (&levels.other_classes, hosts.other_classes),
         (&levels.pending, status.pending),
         (&levels.degraded, status.degraded),

@@ -52,6 +52,10 @@ impl ApiError {
         self.problem.code
     }
 
+    pub(super) fn detail(&self) -> &str {
+        &self.problem.detail
+    }
+
     pub(super) fn malformed(detail: impl Into<String>) -> Self {
         Self::new(Code::Malformed, detail)
     }

@@ -1,10 +1,10 @@
 //! The tenants.
 
 use super::App;
-use super::extract::{By, Id, Params, Write};
+use super::extract::{Author, By, Id, Params, Write};
 use super::problem::{self, Absent, ApiError, Guarded, Refused, Stored, Unbounded};
 use super::tokens::Identity;
-use crate::ledger::{Call, Command, Reply, TenantFilter};
+use crate::ledger::{Command, Reply, TenantFilter};
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -106,7 +106,7 @@ pub(super) async fn create(
             "only an operator's token may limit machines; leave the limit out",
         ));
     }
-    let tenant = changed(&app, author.call(Command::Create(new))).await?;
+    let tenant = changed(&app, author, Command::Create(new)).await?;
     let path = format!("/v1/tenants/{}", tenant.id.0);
     Ok((StatusCode::CREATED, [(LOCATION, path)], Json(tenant)).into_response())
 }
@@ -187,7 +187,7 @@ pub(super) async fn resize(
     Write { body, author }: Write<Resize>,
 ) -> Result<Json<Tenant>, ApiError> {
     let Resize { vms } = body;
-    let tenant = changed(&app, author.call(Command::Resize { id, vms })).await?;
+    let tenant = changed(&app, author, Command::Resize { id, vms }).await?;
     Ok(Json(tenant))
 }
 
@@ -202,7 +202,7 @@ pub(super) async fn delete(
     Id(id): Id,
     Write { author, .. }: Write<()>,
 ) -> Result<StatusCode, ApiError> {
-    match app.decide(author.call(Command::Delete { id })).await? {
+    match app.decide(author, Command::Delete { id }).await? {
         Reply::Deleted => Ok(StatusCode::NO_CONTENT),
         other => Err(problem::unexpected(&other)),
     }
@@ -223,7 +223,7 @@ pub(super) async fn relocate(
     Id(id): Id,
     Write { author, .. }: Write<()>,
 ) -> Result<Json<Tenant>, ApiError> {
-    let tenant = changed(&app, author.call(Command::Relocate { id })).await?;
+    let tenant = changed(&app, author, Command::Relocate { id }).await?;
     Ok(Json(tenant))
 }
 
@@ -243,7 +243,7 @@ pub(super) async fn move_vm(
     Id(id): Id,
     Write { body, author }: Write<MoveVm>,
 ) -> Result<Json<Tenant>, ApiError> {
-    let tenant = changed(&app, author.call(Command::Move { id, step: body })).await?;
+    let tenant = changed(&app, author, Command::Move { id, step: body }).await?;
     Ok(Json(tenant))
 }
 
@@ -263,7 +263,7 @@ pub(super) async fn limit(
     Id(id): Id,
     Write { body, author }: Write<VmLimit>,
 ) -> Result<Json<Tenant>, ApiError> {
-    let tenant = changed(&app, author.call(Command::Limit { id, limit: body })).await?;
+    let tenant = changed(&app, author, Command::Limit { id, limit: body }).await?;
     Ok(Json(tenant))
 }
 
@@ -312,8 +312,8 @@ impl App {
     }
 }
 
-async fn changed(app: &App, call: Call) -> Result<Tenant, ApiError> {
-    match app.decide(call).await? {
+async fn changed(app: &App, author: Author, command: Command) -> Result<Tenant, ApiError> {
+    match app.decide(author, command).await? {
         Reply::Tenant(tenant) => Ok(app.with_standing(&tenant)),
         other => Err(problem::unexpected(&other)),
     }

@@ -63,9 +63,10 @@ pub(super) async fn put(
 ) -> Result<Response, ApiError> {
     let expected = if_match(&headers)?;
     let spec = Box::new(body);
-    tracing::info!(by = author.name(), "applying a topology");
-    let call = author.call(Command::SetTopology { spec, expected });
-    match app.decide(call).await? {
+    match app
+        .decide(author, Command::SetTopology { spec, expected })
+        .await?
+    {
         Reply::Topology(diff) => Ok(([(ETAG, etag(diff.revision))], Json(diff)).into_response()),
         other => Err(problem::unexpected(&other)),
     }

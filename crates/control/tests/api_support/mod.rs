@@ -54,6 +54,7 @@ pub(crate) struct Setup {
     pub(crate) tokens: bool,
     pub(crate) tls: Option<TlsFiles>,
     pub(crate) streams: usize,
+    pub(crate) connections: usize,
     pub(crate) store: Option<Box<dyn Store>>,
     pub(crate) tree: Spec,
 }
@@ -64,6 +65,7 @@ impl Default for Setup {
             tokens: true,
             tls: None,
             streams: 16,
+            connections: 100,
             store: None,
             tree: Spec::from_toml(TREE).unwrap(),
         }
@@ -168,6 +170,7 @@ impl Place {
             },
             tls: setup.tls,
             streams: setup.streams,
+            connections: setup.connections,
             hose: Some(HoseSecret {
                 file: secret.clone(),
                 period: Duration::from_hours(1),

@@ -63,6 +63,7 @@ impl Running {
             authentication,
             tls: None,
             streams: 8,
+            connections: 100,
             hose: None,
         };
         let server = Server::new(config, service.clone(), None, Metrics::new()).unwrap();

@@ -91,6 +91,17 @@ pub(super) struct Serve {
     open: bool,
 }
 
+/// Descriptors that are left for the store, the log and the files that are read again.
+const OTHER_DESCRIPTORS: u64 = 64;
+
+/// How many connections there are descriptors for.
+fn connections() -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let most = limit.current.unwrap_or(u64::MAX);
+    let most = usize::try_from(most.saturating_sub(OTHER_DESCRIPTORS));
+    most.unwrap_or(usize::MAX).max(8)
+}
+
 fn policy(text: &str) -> Result<Policy, serde::de::value::Error> {
     Policy::deserialize(text.into_deserializer())
 }
@@ -199,6 +210,7 @@ impl Serve {
             authentication,
             tls: tls.map(|(cert, key)| TlsFiles { cert, key }),
             streams: self.streams,
+            connections: connections(),
             hose: self.hose_secret.clone().map(|file| HoseSecret {
                 file,
                 period: Duration::from_secs(self.hose_period),

@@ -1,0 +1,252 @@
+//! Connections: as many as there are descriptors for. Where one more comes, the oldest goes on
+//! which nobody has shown a known token yet.
+
+use super::App;
+use axum_server::accept::Accept;
+use std::collections::{BTreeMap, HashMap};
+use std::future::{Ready, ready};
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+/// All connections that are open.
+#[derive(Debug)]
+pub(super) struct Connections {
+    most: usize,
+    held: Mutex<Held>,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    /// How many are open and were not told to go.
+    open: usize,
+    /// The number of the next one.
+    next: u64,
+    /// Those of strangers, the oldest first.
+    strangers: BTreeMap<u64, Arc<Door>>,
+    numbers: HashMap<SocketAddr, u64>,
+}
+
+/// By which a connection is told to go.
+#[derive(Debug, Default)]
+struct Door {
+    is_shut: AtomicBool,
+    /// Who reads and writes it, in one task.
+    user: Mutex<Option<Waker>>,
+}
+
+impl Door {
+    fn shut(&self) {
+        self.is_shut.store(true, Ordering::Release);
+        if let Some(user) = lock(&self.user).take() {
+            user.wake();
+        }
+    }
+
+    /// Returns an error once it was shut; until then its user is woken when it is.
+    fn check(&self, context: &Context<'_>) -> io::Result<()> {
+        let mut user = lock(&self.user);
+        if self.is_shut.load(Ordering::Acquire) {
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        }
+        if !user
+            .as_ref()
+            .is_some_and(|it| it.will_wake(context.waker()))
+        {
+            *user = Some(context.waker().clone());
+        }
+        Ok(())
+    }
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Connections {
+    pub(super) fn new(most: usize) -> Self {
+        Self {
+            most,
+            held: Mutex::default(),
+        }
+    }
+
+    /// Returns how many are open.
+    pub(super) fn open(&self) -> usize {
+        lock(&self.held).open
+    }
+
+    /// Lets a connection in. Returns how many others, or itself, had to go for it.
+    fn enter(self: &Arc<Self>, peer: SocketAddr) -> (Place, usize) {
+        let door = Arc::new(Door::default());
+        let mut held = lock(&self.held);
+        let number = held.next;
+        held.next += 1;
+        held.open += 1;
+        held.strangers.insert(number, Arc::clone(&door));
+        held.numbers.insert(peer, number);
+        let mut gone = 0;
+        while held.open > self.most {
+            let Some((_, oldest)) = held.strangers.pop_first() else {
+                break;
+            };
+            oldest.shut();
+            held.open -= 1;
+            gone += 1;
+        }
+        let place = Place {
+            connections: Arc::clone(self),
+            peer,
+            number,
+            door,
+        };
+        (place, gone)
+    }
+
+    /// Notes that whoever is at the other end has shown a known token.
+    pub(super) fn know(&self, peer: SocketAddr) {
+        let mut held = lock(&self.held);
+        if let Some(number) = held.numbers.get(&peer).copied() {
+            held.strangers.remove(&number);
+        }
+    }
+}
+
+/// The place of a connection among all, as long as it is open.
+#[derive(Debug)]
+struct Place {
+    connections: Arc<Connections>,
+    peer: SocketAddr,
+    number: u64,
+    door: Arc<Door>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut held = lock(&self.connections.held);
+        if !self.door.is_shut.load(Ordering::Acquire) {
+            held.open -= 1;
+        }
+        held.strangers.remove(&self.number);
+        // Its address may be another one's by now.
+        if held.numbers.get(&self.peer) == Some(&self.number) {
+            held.numbers.remove(&self.peer);
+        }
+    }
+}
+
+/// Lets connections in, before TLS.
+#[derive(Clone)]
+pub(super) struct Entrance(pub(super) Arc<App>);
+
+impl<S> Accept<TcpStream, S> for Entrance {
+    type Stream = Entered;
+    type Service = S;
+    type Future = Ready<io::Result<(Entered, S)>>;
+
+    fn accept(&self, stream: TcpStream, service: S) -> Self::Future {
+        let enter = || {
+            stream.set_nodelay(true)?;
+            let (place, gone) = self.0.connections.enter(stream.peer_addr()?);
+            if gone > 0 {
+                self.0.metrics.turned_away(gone);
+            }
+            Ok(place)
+        };
+        ready(enter().map(|place| (Entered { stream, place }, service)))
+    }
+}
+
+/// A connection with its place.
+#[derive(Debug)]
+pub(super) struct Entered {
+    stream: TcpStream,
+    place: Place,
+}
+
+impl AsyncRead for Entered {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.place.door.check(context)?;
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Entered {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.place.door.check(context)?;
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.place.door.check(context)?;
+        Pin::new(&mut self.stream).poll_write_vectored(context, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(port: u16) -> SocketAddr {
+        ([127, 0, 0, 1], port).into()
+    }
+
+    fn is_shut(place: &Place) -> bool {
+        place.door.is_shut.load(Ordering::Acquire)
+    }
+
+    #[test]
+    fn the_oldest_stranger_goes_and_who_is_known_stays() {
+        let all = Arc::new(Connections::new(3));
+        let enter = |port| all.enter(peer(port)).0;
+        let first = enter(1);
+        all.know(peer(1));
+        let (second, third) = (enter(2), enter(3));
+        assert_eq!((all.open(), is_shut(&second)), (3, false));
+        let (fourth, gone) = all.enter(peer(4));
+        assert_eq!((all.open(), gone), (3, 1));
+        assert!(is_shut(&second) && !is_shut(&first) && !is_shut(&third));
+        // Gone for good, it makes no room twice.
+        drop(second);
+        assert_eq!(all.open(), 3);
+        all.know(peer(3));
+        all.know(peer(4));
+        let (fifth, gone) = all.enter(peer(5));
+        assert_eq!((gone, is_shut(&fifth)), (1, true), "all others are known");
+        drop((first, third, fourth, fifth));
+        let held = lock(&all.held);
+        assert_eq!(
+            (held.open, held.strangers.len(), held.numbers.len()),
+            (0, 0, 0)
+        );
+    }
+}

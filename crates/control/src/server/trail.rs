@@ -1,0 +1,126 @@
+//! The audit log: who asked for which change, by which token, what it was before and after, and
+//! how it ended.
+//!
+//! One line a write, under the target `audit`, at the level of what an operator sees. What hosts
+//! report of themselves every second is no change that anybody asked for.
+
+use super::problem::ApiError;
+use super::tokens::{Caller, Identity};
+use crate::ledger::{Command, Ledger, Reply};
+use tailbound_api::{MoveStep, Tenant};
+use tailbound_placement::TenantId;
+
+/// What is written of a call before it is decided.
+pub(super) struct Entry {
+    by: String,
+    role: String,
+    command: &'static str,
+    what: String,
+    before: String,
+}
+
+impl Entry {
+    /// Returns None for a call that is no change of anybody's.
+    pub(super) fn new(
+        by: &Identity,
+        command: &Command,
+        name: &'static str,
+        ledger: &Ledger,
+    ) -> Option<Self> {
+        let (what, before) = match command {
+            Command::Report { .. } | Command::Silence { .. } => return None,
+            Command::Create(new) => {
+                let owner = new.owner.as_deref().unwrap_or_default();
+                (format!("{owner}/{}", new.name), String::new())
+            }
+            Command::Resize { id, vms } => of_tenant(ledger, *id, &format!(" to {vms} machines")),
+            Command::Delete { id } | Command::Relocate { id } | Command::Limit { id, .. } => {
+                of_tenant(ledger, *id, "")
+            }
+            Command::Move { id, step } => {
+                let to = match &step.step {
+                    MoveStep::Begin { to } => format!(" machine {} to {to}", step.vm),
+                    MoveStep::Done => format!(" machine {}: done", step.vm),
+                    MoveStep::Cancel => format!(" machine {}: cancelled", step.vm),
+                };
+                of_tenant(ledger, *id, &to)
+            }
+            Command::SetHosts { node, state } => {
+                let before = ledger.host(node).map(|host| host.state.word().to_owned());
+                (
+                    format!("{node} to {}", state.word()),
+                    before.unwrap_or_default(),
+                )
+            }
+            Command::SetTopology { .. } => (
+                "the topology".to_owned(),
+                format!("revision {}", ledger.topology().revision),
+            ),
+        };
+        Some(Self {
+            by: by.name.clone(),
+            role: match &by.caller {
+                Caller::Operator => "operator".to_owned(),
+                Caller::Tenant { owner } => format!("tenant {owner}"),
+                Caller::Host { host } => format!("host {host}"),
+            },
+            command: name,
+            what,
+            before,
+        })
+    }
+
+    /// Writes the line.
+    pub(super) fn write(self, done: &Result<Reply, ApiError>) {
+        let Self {
+            by,
+            role,
+            command,
+            what,
+            before,
+        } = self;
+        let (outcome, after) = match done {
+            Ok(reply) => ("done", after(reply)),
+            Err(error) => ("refused", error.detail().to_owned()),
+        };
+        tracing::info!(target: "audit", by, role, command, what, before, after, outcome, "audit");
+    }
+}
+
+fn of_tenant(ledger: &Ledger, id: TenantId, wanted: &str) -> (String, String) {
+    match ledger.tenant(id) {
+        Some(tenant) => (
+            format!("{}/{} (id {}){wanted}", tenant.owner, tenant.name, id.0),
+            summary(tenant),
+        ),
+        None => (format!("id {}{wanted}", id.0), "there is none".to_owned()),
+    }
+}
+
+/// What a tenant has, in short.
+fn summary(tenant: &Tenant) -> String {
+    let hosts: Vec<_> = tenant.runs.iter().map(|run| run.host.as_str()).collect();
+    let first = hosts.first().copied().unwrap_or_default();
+    let more = hosts.len().saturating_sub(1);
+    let vms = tenant.request.vms;
+    if more == 0 {
+        format!("{vms} machines on {first}")
+    } else {
+        format!("{vms} machines on {first} and {more} more")
+    }
+}
+
+fn after(reply: &Reply) -> String {
+    match reply {
+        Reply::Tenant(tenant) => format!("id {}: {}", tenant.id.0, summary(tenant)),
+        Reply::Deleted => "gone".to_owned(),
+        Reply::Hosts(change) => format!(
+            "{} hosts {}, {} tenants concerned",
+            change.hosts,
+            change.state.word(),
+            change.affected.len()
+        ),
+        Reply::Noted => String::new(),
+        Reply::Topology(diff) => format!("revision {}", diff.revision),
+    }
+}

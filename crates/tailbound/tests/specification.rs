@@ -1,0 +1,41 @@
+//! SPECIFICATION.md names tests that exist.
+
+use std::path::Path;
+
+/// The texts between backquotes.
+fn quoted(line: &str) -> impl Iterator<Item = &str> {
+    line.split('`').skip(1).step_by(2)
+}
+
+#[test]
+fn every_promise_names_a_test_that_exists() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let text = std::fs::read_to_string(root.join("SPECIFICATION.md")).unwrap();
+    let (promises, _) = text.split_once("## Wanted, and not met").unwrap();
+    let rows = promises
+        .lines()
+        .filter(|line| line.starts_with("| ") && !line.starts_with("| promise "));
+    let mut seen = 0;
+    for row in rows {
+        let of: Vec<_> = quoted(row).collect();
+        let [.., file, test] = of.as_slice() else {
+            panic!("no file and test in {row}");
+        };
+        let code = std::fs::read_to_string(root.join(file))
+            .unwrap_or_else(|error| panic!("{file}: {error}, in {row}"));
+        let begin = code.find(&format!("fn {test}("));
+        let begin = begin.unwrap_or_else(|| panic!("{file} has no test {test}"));
+        // What stands over it, back to the item before.
+        let head = &code[..begin];
+        let head = &head[head.rfind("\n}").unwrap_or(0)..];
+        let is_test =
+            head.contains("#[test]") || head.contains("proptest!") || head.contains("::test]");
+        assert!(is_test, "{test} in {file} is no test");
+        assert!(
+            !head.contains("#[ignore"),
+            "{test} in {file} is not run by make test"
+        );
+        seen += 1;
+    }
+    assert!(seen > 30, "{seen} promises");
+}

@@ -39,3 +39,37 @@ fn every_promise_names_a_test_that_exists() {
     }
     assert!(seen > 30, "{seen} promises");
 }
+
+#[test]
+fn alerts_and_dashboards_ask_for_what_is_documented() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let read = |file: &str| std::fs::read_to_string(root.join(file)).unwrap();
+    let documented: String = ["docs/host.md", "docs/vcpu.md", "docs/control.md"]
+        .map(read)
+        .concat();
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let mut seen = 0;
+    for file in [
+        "contrib/prometheus/tailbound.rules.yml",
+        "contrib/grafana/tailbound.json",
+    ] {
+        let text = read(file);
+        // Expressions alone; what rules record has colons in its name.
+        let expressions = text.lines().filter(|line| line.contains("expr"));
+        for expression in expressions {
+            for (begin, _) in expression.match_indices("tailbound_") {
+                let rest = &expression[begin..];
+                let end = rest.find(|c| !is_name(c)).unwrap_or(rest.len());
+                let name = rest[..end].trim_end_matches("_bucket");
+                let short = name.trim_start_matches("tailbound_place_");
+                assert!(
+                    documented.contains(&format!("`{name}"))
+                        || documented.contains(&format!("`{short}")),
+                    "{file} asks for {name}, which no page of docs/ has"
+                );
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen > 30, "{seen} metrics");
+}

@@ -22,6 +22,7 @@ mod packet;
 mod probe;
 mod protocol;
 mod query;
+mod rtp;
 mod server;
 mod shuffle;
 mod stream;
@@ -39,6 +40,8 @@ pub use packet::{End, Manner};
 pub(crate) use packet::{on_wire, read as read_frame};
 pub use probe::{ProbeReport, ProbedCpu};
 pub use query::Queries;
+pub use rtp::Stream;
+pub(crate) use rtp::constant;
 pub use watch::Watch;
 
 use crate::LabError;
@@ -122,6 +125,13 @@ pub enum Work {
         offered: Option<u32>,
         /// Each is left to be cut into datagrams of so many bytes (`UDP_SEGMENT`).
         segment: Option<u16>,
+    },
+    /// Sends a stream of RTP; the amount is packets.
+    RtpSender(Stream),
+    /// Receives one, and measures its jitter; the amount is packets.
+    RtpReceiver {
+        /// Where it listens.
+        port: u16,
     },
     /// Copies frames between two TAPs.
     Copy {
@@ -233,7 +243,7 @@ pub struct Outcome {
     /// What the probe said.
     #[serde(default)]
     pub probe: Option<ProbeReport>,
-    /// What arrived in each second, in bytes on the wire.
+    /// What arrived in each second, in bytes on the wire; of TCP and UDP what programs had of it.
     #[serde(default)]
     pub windows: Vec<u64>,
     /// When the first of these began.
@@ -272,6 +282,9 @@ impl Outcome {
     }
 }
 
+/// What arrives is counted by that.
+const WINDOW: Nanos = Nanos::from_secs(1);
+
 /// When a task's phases begin, on `CLOCK_MONOTONIC`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Schedule {
@@ -295,6 +308,16 @@ impl Schedule {
             to,
             give_up: to.saturating_add(task.grace),
         }
+    }
+
+    /// What arrives in each second that counts: nothing yet.
+    pub(crate) fn windows(&self) -> Vec<u64> {
+        vec![0; self.window(self.to)]
+    }
+
+    /// Which of these a moment that counts is in.
+    pub(crate) fn window(&self, moment: Nanos) -> usize {
+        (moment.since(self.from).as_nanos() / WINDOW.as_nanos()) as usize
     }
 
     /// Whether something that starts at `moment` counts.
@@ -469,6 +492,8 @@ fn work(task: &Task) -> (&'static str, io::Result<()>) {
             };
             ("flood", flood::send(&starter, &flood))
         }
+        Work::RtpSender(stream) => ("stream of RTP", rtp::send(&starter, stream)),
+        Work::RtpReceiver { port } => ("receiver of RTP", rtp::receive(&starter, *port)),
         Work::Copy { taps } => ("copy between TAPs", copy::run(taps)),
         Work::Sink { port } => ("sink", flood::receive(&starter, *port)),
         Work::Frames(frames) => ("frames", frames::send(&starter, frames)),

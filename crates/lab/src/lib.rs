@@ -28,6 +28,7 @@ mod refusals;
 mod reservation;
 mod run;
 mod run_dir;
+pub mod shaped;
 mod summarise;
 mod tools;
 pub mod topology;

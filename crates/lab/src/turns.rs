@@ -5,12 +5,14 @@ use crate::LabError;
 use crate::cpus::Cpus;
 use crate::lock::Lock;
 use crate::machine;
+use crate::processes::Rank;
 use crate::run_dir::RunDir;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use tailbound_experiment::{Found, Noise, Run};
+use tailbound_sys::sched::{Policy, probe};
 use tailbound_sys::user_namespace::{self, Privilege};
 use tailbound_units::Nanos;
 
@@ -47,6 +49,13 @@ impl Place {
             program: std::env::current_exe().map_err(LabError::io("looking for this program"))?,
             cpus: Cpus::detect().map_err(LabError::io("asking for the CPUs"))?,
         })
+    }
+
+    /// The scheduling class of a rank here.
+    pub(crate) fn policy(rank: Rank) -> Option<Policy> {
+        let real_time = rank.real_time();
+        let may = real_time.is_some_and(|policy| probe(policy).is_ok());
+        if may { real_time } else { rank.share() }
     }
 
     /// What is found here, under which conditions, and nothing yet.

@@ -146,6 +146,7 @@ const CASES: &[(i32, &[&str])] = &[
     (64, &["lab", "run"]),
     (64, &["lab", "forward", "--repeat", "0"]),
     (64, &["lab", "cards", "--repeat", "0"]),
+    (64, &["lab", "shaped", "--repeat", "0"]),
     (0, &["sim", "vcpu", "list"]),
     (0, &["sim", "net", "show", "silo-figure5"]),
     (2, &["sim", "pacer", "show", "nothing"]),

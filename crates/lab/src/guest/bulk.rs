@@ -27,6 +27,7 @@ pub(super) fn receive(starter: &Starter<'_>, port: u16) -> io::Result<()> {
     stream.set_read_timeout(Some(Duration::from_millis(100)))?;
     let mut buffer = vec![0; CHUNK];
     let (mut bytes, mut first, mut last) = (0, None, schedule.from);
+    let mut windows = schedule.windows();
     let mut done = false;
     loop {
         let length = match stream.read(&mut buffer) {
@@ -38,6 +39,9 @@ pub(super) fn receive(starter: &Starter<'_>, port: u16) -> io::Result<()> {
         };
         let at = now();
         if schedule.counts(at) {
+            if let Some(window) = windows.get_mut(schedule.window(at)) {
+                *window += length;
+            }
             if first.is_none() {
                 // What comes first in the window arrived over time before it.
                 first = Some(at);
@@ -50,6 +54,8 @@ pub(super) fn receive(starter: &Starter<'_>, port: u16) -> io::Result<()> {
             starter.finish(&Outcome {
                 amount: bytes,
                 time: first.map_or(Nanos::ZERO, |first| last.since(first)),
+                windows: std::mem::take(&mut windows),
+                windows_from: schedule.from,
                 ..Outcome::default()
             })?;
         }

@@ -61,17 +61,24 @@ pub(super) fn receive(starter: &Starter<'_>, port: u16) -> io::Result<()> {
     socket.set_read_timeout(Some(Duration::from_millis(100)))?;
     let schedule = starter.ready_to_listen()?;
     let mut buffer = [0; 2048];
-    let mut outcome = Outcome::default();
+    let mut outcome = Outcome {
+        windows: schedule.windows(),
+        windows_from: schedule.from,
+        ..Outcome::default()
+    };
     let mut done = false;
     loop {
-        let received = match socket.recv(&mut buffer) {
-            Ok(_) => 1,
-            Err(error) if super::events::is_retry(&error) => 0,
+        let (received, bytes) = match socket.recv(&mut buffer) {
+            Ok(length) => (1, length as u64),
+            Err(error) if super::events::is_retry(&error) => (0, 0),
             Err(error) => return Err(error),
         };
         let at = now();
         if schedule.counts(at) {
             outcome.amount += received;
+            if let Some(window) = outcome.windows.get_mut(schedule.window(at)) {
+                *window += bytes;
+            }
         } else if at >= schedule.to && !done {
             // Goes on: a port that nobody listens on would stop the sender.
             done = true;

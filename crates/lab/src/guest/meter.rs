@@ -10,10 +10,7 @@ use std::net::Ipv4Addr;
 use tailbound_report::{Stats, empty_histogram};
 use tailbound_sys::packet::{Batch, Socket};
 use tailbound_sys::tap::VIRTIO_HEADER_LEN;
-use tailbound_units::Nanos;
 
-/// What is counted by itself.
-const WINDOW: Nanos = Nanos::from_secs(1);
 /// Of each frame: its headers.
 const STORED: usize = 128;
 /// Silence must not keep the outcome back.
@@ -29,8 +26,7 @@ pub(super) fn run(starter: &Starter<'_>, from: Ipv4Addr) -> io::Result<()> {
     let mut tails = vec![Vec::new(); Batch::LEN];
     let mut received = Vec::with_capacity(Batch::LEN);
     let schedule = starter.ready()?;
-    let span = schedule.to.since(schedule.from).as_nanos();
-    let mut windows = vec![0; (span / WINDOW.as_nanos()) as usize];
+    let mut windows = schedule.windows();
     let mut gaps = empty_histogram();
     let mut last = None;
     while now() < schedule.to {
@@ -59,8 +55,7 @@ pub(super) fn run(starter: &Starter<'_>, from: Ipv4Addr) -> io::Result<()> {
             let gap = at.since(last).as_nanos().max(1);
             gaps.record(gap).expect("it grows to the whole of 64 bits");
         }
-        let window = at.since(schedule.from).as_nanos() / WINDOW.as_nanos();
-        if let Some(window) = windows.get_mut(window as usize) {
+        if let Some(window) = windows.get_mut(schedule.window(at)) {
             *window += bytes;
         }
     }

@@ -7,6 +7,7 @@ use tailbound_experiment::{Experiment, Loaded};
 use tailbound_lab::cards::{self, CardsExperiment};
 use tailbound_lab::experiment::LabExperiment;
 use tailbound_lab::forward::{self, ForwardExperiment};
+use tailbound_lab::shaped::{self, ShapedExperiment};
 use tailbound_lab::vm::{self, Asked};
 use tailbound_lab::{LabError, Options};
 use tailbound_units::{Nanos, Rate};
@@ -26,6 +27,8 @@ enum Action {
     Forward(Forward),
     /// Compare machines' cards with TAPs and a Linux bridge
     Cards(Cards),
+    /// Compare limits of guests on packets, with those of the kernel too
+    Shaped(Shaped),
     /// List the experiments that come with tailbound
     List,
     /// Print an experiment's TOML, to start another one from
@@ -127,12 +130,26 @@ struct Cards {
     report: Report,
 }
 
+/// Arguments of `tailbound lab shaped`.
+#[derive(Debug, clap::Args)]
+struct Shaped {
+    /// How long each load is measured
+    #[arg(long, value_name = "TIME", default_value = "10s")]
+    duration: Nanos,
+    /// Measure each limiter this often, in turn; figures are medians
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
+    repeat: u32,
+    #[command(flatten)]
+    report: Report,
+}
+
 impl Args {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
         match self.action {
             Action::Run(run) => run.run(),
             Action::Forward(forward) => forward.run(),
             Action::Cards(cards) => cards.run(),
+            Action::Shaped(shaped) => shaped.run(),
             Action::List => list::<LabExperiment>(),
             Action::Show { name } => show::<LabExperiment>(&name),
             Action::Clean => clean(),
@@ -216,6 +233,18 @@ impl Cards {
         };
         let source = CardsExperiment::CATALOGUE.source("cards")?;
         let loaded = Loaded::<CardsExperiment>::parse(&source)?;
+        run(&loaded, 0, &options, &self.report)
+    }
+}
+
+impl Shaped {
+    fn run(self) -> Result<Exit, Failure> {
+        let options = shaped::Options {
+            duration: self.duration,
+            repeat: self.repeat,
+        };
+        let source = ShapedExperiment::CATALOGUE.source("shaped")?;
+        let loaded = Loaded::<ShapedExperiment>::parse(&source)?;
         run(&loaded, 0, &options, &self.report)
     }
 }

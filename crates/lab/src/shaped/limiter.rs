@@ -1,0 +1,281 @@
+//! What holds a guest to its limit.
+
+use super::{Bench, MIDDLE, address, guest_name, mac};
+use crate::LabError;
+use crate::build::batch;
+use crate::processes::{Ready, Start, Supervisor};
+use crate::topology::namespace_path;
+use std::fmt::Write as _;
+use std::process::{Command, Stdio};
+use tailbound_sys::process::program_path;
+use tailbound_units::{Bytes, Nanos, Rate};
+
+/// What holds the sending guest to its limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Limiter {
+    /// Nothing.
+    Unlimited,
+    /// A `[guest.limit.out]` of `tailbound host`: a bucket above FQ-CoDel.
+    Bucket,
+    /// The same above a FIFO.
+    Fifo,
+    /// The smooth window.
+    Smooth,
+    /// Netback's credit, given every 50 ms.
+    Credit50,
+    /// And every 30 ms.
+    Credit30,
+    /// And every 5 ms.
+    Credit5,
+    /// A guarantee of the limit, kept by the pacer of the uplink.
+    Pacer,
+    /// Linux' token bucket filter, behind a bridge.
+    Tbf,
+    /// Linux' hierarchy of them, with one class.
+    Htb,
+    /// Linux' FQ-CoDel below that.
+    HtbFqCodel,
+    /// Linux' CAKE.
+    Cake,
+    /// Linux' fair queue, which paces each flow at the limit.
+    Fq,
+}
+
+/// What a bucket holds, as time of the limit: the data path's default.
+const DEPTH: Nanos = Nanos::from_millis(20);
+
+impl Limiter {
+    pub(super) const ALL: [Self; 13] = [
+        Self::Unlimited,
+        Self::Bucket,
+        Self::Fifo,
+        Self::Smooth,
+        Self::Credit50,
+        Self::Credit30,
+        Self::Credit5,
+        Self::Pacer,
+        Self::Tbf,
+        Self::Htb,
+        Self::HtbFqCodel,
+        Self::Cake,
+        Self::Fq,
+    ];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Unlimited => "unlimited",
+            Self::Bucket => "bucket",
+            Self::Fifo => "bucket-fifo",
+            Self::Smooth => "smooth",
+            Self::Credit50 => "credit-50",
+            Self::Credit30 => "credit-30",
+            Self::Credit5 => "credit-5",
+            Self::Pacer => "pacer",
+            Self::Tbf => "tbf",
+            Self::Htb => "htb",
+            Self::HtbFqCodel => "htb-fq-codel",
+            Self::Cake => "cake",
+            Self::Fq => "fq",
+        }
+    }
+
+    /// What the kernel must have for it.
+    const fn qdiscs(self) -> &'static [&'static str] {
+        match self {
+            Self::Tbf => &["tbf"],
+            Self::Htb => &["htb"],
+            Self::HtbFqCodel => &["htb", "fq_codel"],
+            Self::Cake => &["cake"],
+            Self::Fq => &["fq"],
+            _ => &[],
+        }
+    }
+
+    /// Why it cannot be had here: which of its queueing disciplines this kernel lacks. They
+    /// are tried in a namespace of their own.
+    pub(super) fn missing(self) -> Result<Option<String>, LabError> {
+        let qdiscs = self.qdiscs();
+        if qdiscs.is_empty() {
+            return Ok(None);
+        }
+        batch("ip", None, "netns add probe\n")?;
+        let more = |name: &str| {
+            if name == "tbf" {
+                "rate 1mbit burst 5kb latency 50ms"
+            } else {
+                ""
+            }
+        };
+        let lacks = qdiscs.iter().find(|name| {
+            let line = format!("-n probe qdisc add dev lo root {name} {}", more(name));
+            let tried = Command::new(program_path("tc"))
+                .args(line.split_whitespace())
+                .stderr(Stdio::null())
+                .status();
+            let has = tried.is_ok_and(|status| status.success());
+            if has {
+                // The next one is tried on the same interface.
+                let _ = batch("tc", Some("probe"), "qdisc del dev lo root\n");
+            }
+            !has
+        });
+        batch("ip", None, "netns del probe\n")?;
+        Ok(lacks.map(|name| format!("this kernel has no {name} (tc qdisc)")))
+    }
+
+    /// Makes two guests and connects them, the first one limited to `limit`.
+    pub(super) fn build(
+        self,
+        supervisor: &mut Supervisor<'_>,
+        bench: &Bench<'_>,
+        limit: Rate,
+    ) -> Result<(), LabError> {
+        batch(
+            "ip",
+            None,
+            &format!(
+                "netns add {MIDDLE}\nnetns add {one}\nnetns add {two}\n\
+                 link add eth0 netns {two} type veth peer name port2 netns {MIDDLE}\n",
+                one = guest_name(1),
+                two = guest_name(2),
+            ),
+        )?;
+        batch("ip", Some(MIDDLE), "link set lo up\nlink set port2 up\n")?;
+        if self.qdiscs().is_empty() {
+            batch(
+                "ip",
+                Some(&guest_name(1)),
+                "tuntap add dev eth0 mode tap vnet_hdr\n",
+            )?;
+            (1..=2).try_for_each(configure)?;
+            return self.daemon(supervisor, bench, limit);
+        }
+        batch(
+            "ip",
+            None,
+            &format!(
+                "link add eth0 netns {one} type veth peer name port1 netns {MIDDLE}\n",
+                one = guest_name(1)
+            ),
+        )?;
+        batch(
+            "ip",
+            Some(MIDDLE),
+            "link add bridge type bridge stp_state 0 forward_delay 0 mcast_snooping 0\n\
+             link set port1 master bridge up\n\
+             link set port2 master bridge up\n\
+             link set bridge up\n",
+        )?;
+        (1..=2).try_for_each(configure)?;
+        batch("tc", Some(MIDDLE), &self.qdisc(limit))
+    }
+
+    /// The `tc` commands at the port that the first guest's frames leave by.
+    fn qdisc(self, limit: Rate) -> String {
+        let rate = limit.0;
+        let burst = depth(limit).0;
+        let htb = format!(
+            "qdisc add dev port2 root handle 1: htb default 1\n\
+             class add dev port2 parent 1: classid 1:1 htb rate {rate}bit ceil {rate}bit \
+             burst {burst} cburst {burst} quantum 1514\n"
+        );
+        match self {
+            Self::Tbf => {
+                format!("qdisc add dev port2 root tbf rate {rate}bit burst {burst} latency 100ms\n")
+            }
+            Self::Htb => format!("{htb}qdisc add dev port2 parent 1:1 pfifo limit 256\n"),
+            Self::HtbFqCodel => format!("{htb}qdisc add dev port2 parent 1:1 fq_codel\n"),
+            Self::Cake => format!(
+                "qdisc add dev port2 root cake bandwidth {rate}bit besteffort ethernet split-gso\n"
+            ),
+            Self::Fq => format!("qdisc add dev port2 root fq maxrate {rate}bit\n"),
+            _ => String::new(),
+        }
+    }
+
+    /// Starts a daemon with the first guest, and the second one behind its uplink.
+    fn daemon(
+        self,
+        supervisor: &mut Supervisor<'_>,
+        bench: &Bench<'_>,
+        limit: Rate,
+    ) -> Result<(), LabError> {
+        let limit_of =
+            |kind: &str| format!("[guest.limit.out]\nkind = {kind}\nrate = \"{limit}\"\n");
+        let more = match self {
+            Self::Bucket => limit_of("\"bucket\""),
+            Self::Fifo => limit_of("\"bucket\"") + "queue = { kind = \"fifo\" }\n",
+            Self::Smooth => limit_of("\"smooth-window\""),
+            Self::Credit50 => limit_of("\"credit\"\ninterval = \"50ms\""),
+            Self::Credit30 => limit_of("\"credit\"\ninterval = \"30ms\""),
+            Self::Credit5 => limit_of("\"credit\"\ninterval = \"5ms\""),
+            Self::Pacer => format!(
+                "[guest.guarantee]\nbandwidth = \"{limit}\"\nburst = \"{}\"\n\
+                 burst_rate = \"1Gbit/s\"\n",
+                depth(limit)
+            ),
+            _ => String::new(),
+        };
+        let pacer = match self {
+            Self::Pacer => "pacer = { link = \"1Gbit/s\", voids = false }\n",
+            _ => "",
+        };
+        let netns = namespace_path(&guest_name(1));
+        let mut config = String::new();
+        // Writing to a string cannot fail.
+        let _ = write!(
+            config,
+            "[uplink]\nport = {{ kind = \"af-packet\", interface = \"port2\" }}\n{pacer}\
+             [[guest]]\nname = \"{name}\"\nmac = \"{mac}\"\nip = [\"{ip}\"]\n\
+             port = {{ kind = \"tap\", interface = \"eth0\", netns = \"{netns}\" }}\n{more}",
+            name = guest_name(1),
+            mac = mac(1),
+            ip = address(1),
+            netns = netns.display(),
+        );
+        let path = bench.run_dir.path().join("shaped.toml");
+        std::fs::write(&path, config).map_err(LabError::file("writing", &path))?;
+        let first = supervisor.len();
+        supervisor.start(Start {
+            name: "the host's daemon".to_owned(),
+            program: bench.program.clone(),
+            args: vec!["host".into(), "--config".into(), path.display().to_string()],
+            netns: &namespace_path(MIDDLE),
+            cpus: bench.cpus.all,
+            policy: bench.policy,
+            ready: Ready::Stderr("ready"),
+            ends: false,
+        })?;
+        supervisor.wait_ready(first)
+    }
+
+    /// Takes everything away again.
+    pub(super) fn remove() -> Result<(), LabError> {
+        batch(
+            "ip",
+            None,
+            &format!(
+                "netns del {MIDDLE}\nnetns del {}\nnetns del {}\n",
+                guest_name(1),
+                guest_name(2)
+            ),
+        )
+    }
+}
+
+/// What a bucket for a limit holds.
+pub(super) fn depth(limit: Rate) -> Bytes {
+    limit.bytes_in(DEPTH).max(Bytes(2 * 1514))
+}
+
+/// The `ip` commands inside a guest, whose interface is there.
+fn configure(number: u8) -> Result<(), LabError> {
+    let commands = format!(
+        "link set lo up\n\
+         link set eth0 address {} up\n\
+         address add {}/24 dev eth0\n",
+        mac(number),
+        address(number)
+    );
+    batch("ip", Some(&guest_name(number)), &commands)
+}

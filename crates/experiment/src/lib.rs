@@ -15,6 +15,7 @@ mod experiment;
 mod figure;
 mod mistakes;
 mod source;
+mod trace;
 mod verdict;
 
 pub use chart::{AxisSpec, CdfSpec, ChartSpec, Curve, KnownLine};
@@ -25,4 +26,5 @@ pub use figure::{Figure, figure_of};
 pub use mistakes::{Mistakes, Name, Section};
 pub use source::{Catalogue, Source};
 pub use tailbound_document::{Document, Mistake, unknown_word};
+pub use trace::{Picture, Trace, TraceError};
 pub use verdict::{Disturbance, Noise};

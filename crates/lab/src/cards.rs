@@ -114,12 +114,18 @@ impl Experiment for CardsExperiment {
             signal: Arc::clone(&place.signal),
         };
         let mut found = place.found(options);
-        let measured = in_turn(run, &Backend::ALL, Backend::name, |backend| {
-            Ok(Measured {
-                small: bench.measure(backend, SMALL)?,
-                full: bench.measure(backend, FULL)?,
-            })
-        })?;
+        let measured = in_turn(
+            run,
+            options.repeat,
+            &Backend::ALL,
+            Backend::name,
+            |backend| {
+                Ok(Measured {
+                    small: bench.measure(backend, SMALL)?,
+                    full: bench.measure(backend, FULL)?,
+                })
+            },
+        )?;
         found.variants = variants(&measured);
         Ok(found)
     }

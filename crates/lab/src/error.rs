@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 use tailbound_agent::AgentError;
-use tailbound_experiment::ExperimentError;
+use tailbound_experiment::{ExperimentError, TraceError};
 use tailbound_report::ReportError;
 use tailbound_sys::user_namespace::EnterError;
 
@@ -37,6 +37,14 @@ pub enum LabError {
         program: &'static str,
         /// Debian's package.
         package: &'static str,
+    },
+    /// A recorded video is of no use.
+    #[error("{path}: {wrong}")]
+    Trace {
+        /// Its file.
+        path: PathBuf,
+        /// What is wrong with it.
+        wrong: TraceError,
     },
     /// A command that builds the data centre failed.
     #[error("{command}: {message}")]

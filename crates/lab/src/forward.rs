@@ -151,9 +151,13 @@ impl Experiment for ForwardExperiment {
         let mut found = place.found(options);
         (run.progress)("an idle daemon with four guests");
         let idle = bench.idle_share()?;
-        let measured = in_turn(run, &Backend::ALL, Backend::name, |backend| {
-            bench.measure(backend)
-        })?;
+        let measured = in_turn(
+            run,
+            options.repeat,
+            &Backend::ALL,
+            Backend::name,
+            |backend| bench.measure(backend),
+        )?;
         found.variants = variants(&measured, idle);
         Ok(found)
     }

@@ -19,6 +19,7 @@ mod memcached;
 mod message;
 mod meter;
 mod packet;
+mod pages;
 mod probe;
 mod protocol;
 mod query;
@@ -38,10 +39,10 @@ pub use message::{Messages, Moments};
 pub(crate) use packet::message_frame;
 pub use packet::{End, Manner};
 pub(crate) use packet::{on_wire, read as read_frame};
+pub use pages::Pages;
 pub use probe::{ProbeReport, ProbedCpu};
 pub use query::Queries;
 pub use rtp::Stream;
-pub(crate) use rtp::constant;
 pub use watch::Watch;
 
 use crate::LabError;
@@ -133,6 +134,8 @@ pub enum Work {
         /// Where it listens.
         port: u16,
     },
+    /// Fetches pages at random moments; the amount is pages.
+    Pages(Pages),
     /// Copies frames between two TAPs.
     Copy {
         /// Of whom.
@@ -255,6 +258,9 @@ pub struct Outcome {
     /// Other figures, by name.
     #[serde(default)]
     pub figures: BTreeMap<String, f64>,
+    /// What can be drawn, by name: points in order.
+    #[serde(default)]
+    pub lines: BTreeMap<String, Vec<(f64, f64)>>,
 }
 
 impl Outcome {
@@ -494,6 +500,10 @@ fn work(task: &Task) -> (&'static str, io::Result<()>) {
         }
         Work::RtpSender(stream) => ("stream of RTP", rtp::send(&starter, stream)),
         Work::RtpReceiver { port } => ("receiver of RTP", rtp::receive(&starter, *port)),
+        Work::Pages(pages) => {
+            let span = task.warmup + task.duration;
+            ("client of pages", pages::run(&starter, span, pages))
+        }
         Work::Copy { taps } => ("copy between TAPs", copy::run(taps)),
         Work::Sink { port } => ("sink", flood::receive(&starter, *port)),
         Work::Frames(frames) => ("frames", frames::send(&starter, frames)),

@@ -22,6 +22,7 @@ mod lock;
 mod machine;
 mod monitor;
 pub mod noise;
+mod percentile;
 mod place;
 mod processes;
 mod refusals;

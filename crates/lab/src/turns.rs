@@ -73,13 +73,13 @@ impl Place {
 
 /// Measures all backends once, then again, as often as is wanted (A B C A B C ...), so that a
 /// machine that changes its speed changes all of them.
-pub(crate) fn in_turn<B: Copy + Ord, M>(
-    run: &mut Run<'_, Options>,
+pub(crate) fn in_turn<B: Copy + Ord, M, O>(
+    run: &mut Run<'_, O>,
+    repeat: u32,
     backends: &[B],
     name: impl Fn(B) -> &'static str,
     mut measure: impl FnMut(B) -> Result<M, LabError>,
 ) -> Result<BTreeMap<B, Vec<M>>, LabError> {
-    let repeat = run.options.repeat;
     let mut measured: BTreeMap<B, Vec<M>> = BTreeMap::new();
     for round in 1..=repeat {
         for &backend in backends {

@@ -34,7 +34,7 @@ pub(super) fn run(starter: &Starter<'_>, busy: Nanos, period: Nanos) -> io::Resu
 /// The CPU clock is read rarely: each time the kernel brings this thread's account
 /// up to date, and interrupts it there and then if its slice is over. A vCPU that
 /// computes does not do it that favour.
-fn compute(busy: Nanos) -> Nanos {
+pub(super) fn compute(busy: Nanos) -> Nanos {
     let before = cpu_time();
     loop {
         let used = cpu_time().since(before);

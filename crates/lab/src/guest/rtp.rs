@@ -4,6 +4,7 @@
 //! the jitter that the sender itself had: a program is not woken to the microsecond.
 
 use super::{Outcome, Starter, now};
+use crate::percentile::percentile;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;
@@ -30,11 +31,10 @@ pub struct Stream {
     pub moments: Vec<Nanos>,
     /// How long it is.
     pub length: Nanos,
-}
-
-/// The moments of a stream at a constant rate: one.
-pub(crate) fn constant(gap: Nanos) -> (Vec<Nanos>, Nanos) {
-    (vec![Nanos::ZERO], gap)
+    /// CPU time that each packet takes before it is sent.
+    pub busy: Nanos,
+    /// The least time from when nothing is left to be sent until the sender runs again.
+    pub reactivate: Nanos,
 }
 
 /// 90 kHz (RFC 3551).
@@ -58,7 +58,11 @@ pub(super) fn send(starter: &Starter<'_>, stream: &Stream) -> io::Result<()> {
         if due >= schedule.to {
             break;
         }
-        super::sleep_until(due);
+        let now_at = now();
+        if now_at < due {
+            super::sleep_until(due.max(now_at + stream.reactivate));
+        }
+        super::duty::compute(stream.busy);
         packet[2..4].copy_from_slice(&number.to_be_bytes());
         packet[4..8].copy_from_slice(&timestamp(at).to_be_bytes());
         packet[HEADER..LEAST].copy_from_slice(&now().as_nanos().to_be_bytes());
@@ -117,6 +121,7 @@ pub(super) fn receive(starter: &Starter<'_>, port: u16) -> io::Result<()> {
     starter.finish(&Outcome {
         amount: came.len() as u64,
         figures: figures(&came),
+        lines: lines(&came, schedule.from),
         time: schedule.to.since(schedule.from),
         ..Outcome::default()
     })
@@ -133,15 +138,71 @@ fn jitters(packets: &[(f64, f64)]) -> impl Iterator<Item = f64> {
     })
 }
 
-fn percentile(mut figures: Vec<f64>, percent: f64) -> f64 {
-    figures.sort_by(f64::total_cmp);
-    let last = figures.len().saturating_sub(1);
-    let place = (percent / 100.0 * last as f64).round() as usize;
-    figures.get(place).copied().unwrap_or(f64::NAN)
+/// The delay of a packet in milliseconds.
+fn delay(packet: &Came) -> f64 {
+    packet.at.since(packet.sent).as_millis_f64()
 }
 
+/// The least delay in each second from a moment on, by its number. Packets are in order.
+fn least_delays(came: &[Came], from: Nanos) -> BTreeMap<u64, f64> {
+    let mut least = BTreeMap::new();
+    for packet in came {
+        let delay = delay(packet);
+        let known = least.entry(second(packet, from)).or_insert(delay);
+        *known = known.min(delay);
+    }
+    least
+}
+
+/// The second from a moment on in which a packet was sent.
+fn second(packet: &Came, from: Nanos) -> u64 {
+    packet.sent.since(from).as_nanos() / 1_000_000_000
+}
+
+/// How many packets did not come between the first and the last that did, of numbers that
+/// begin anew after the highest.
+fn lost(came: &[Came]) -> u64 {
+    let gaps = came.windows(2);
+    let gaps = gaps.map(|pair| u64::from(pair[1].number.wrapping_sub(pair[0].number)));
+    // What came late or twice is a step back.
+    let steps = gaps.map(|gap| gap.cast_signed() - if gap > 1 << 15 { 1 << 16 } else { 0 });
+    let there = steps.sum::<i64>() + 1;
+    let there = u64::try_from(there).unwrap_or(0);
+    there.saturating_sub(came.len() as u64)
+}
+
+/// What is drawn over the seconds from a moment on, in milliseconds: the jitter, and the least
+/// delay in each second, where a smooth window begins.
+fn lines(came: &[Came], from: Nanos) -> BTreeMap<String, Vec<(f64, f64)>> {
+    let arrived: Vec<_> = came
+        .iter()
+        .map(|it| (it.timestamp, it.at.as_millis_f64()))
+        .collect();
+    let jitters = jitters(&arrived).zip(came.iter().skip(1)).step_by(20);
+    let jitters = jitters.map(|(jitter, it)| (it.at.since(from).as_secs_f64(), jitter));
+    let least = least_delays(came, from).into_iter();
+    let least = least.map(|(second, delay)| (second as f64, delay));
+    [
+        ("jitter".to_owned(), jitters.collect()),
+        ("least_delay".to_owned(), least.collect()),
+    ]
+    .into()
+}
+
+/// The share of delays that are within so many milliseconds of the least in their second.
+fn inside(came: &[Came], width: f64) -> f64 {
+    let from = came.first().map_or(Nanos::ZERO, |first| first.sent);
+    let least = least_delays(came, from);
+    let inside = came.iter();
+    let inside = inside.filter(|it| delay(it) <= least[&second(it, from)] + width);
+    100.0 * inside.count() as f64 / came.len() as f64
+}
+
+/// The width of a smooth window in milliseconds, the paper's.
+const WIDTH: f64 = 3.0;
+
 /// In milliseconds: jitter at the receiver and at the sender, gaps between arrivals ("delta"),
-/// and delays.
+/// and delays. And the share of delays inside a window in percent, and lost packets.
 fn figures(came: &[Came]) -> BTreeMap<String, f64> {
     let by = |moment: fn(&Came) -> Nanos| -> Vec<_> {
         let packets = came.iter();
@@ -155,20 +216,20 @@ fn figures(came: &[Came]) -> BTreeMap<String, f64> {
     let gaps: Vec<_> = gaps
         .map(|pair| pair[1].at.since(pair[0].at).as_millis_f64())
         .collect();
-    let delays: Vec<_> = came
-        .iter()
-        .map(|it| it.at.since(it.sent).as_millis_f64())
-        .collect();
+    let delays: Vec<_> = came.iter().map(delay).collect();
     let mean = |all: &[f64]| all.iter().sum::<f64>() / all.len() as f64;
     let figures = [
         ("jitter_mean", mean(&arrived)),
-        ("jitter_p99", percentile(arrived, 99.0)),
+        ("jitter_p99", percentile(&arrived, 99.0)),
+        ("jitter_max", percentile(&arrived, 100.0)),
         ("sender_jitter_mean", mean(&sent)),
-        ("sender_jitter_p99", percentile(sent, 99.0)),
-        ("delta_p99", percentile(gaps.clone(), 99.0)),
-        ("delta_max", percentile(gaps, 100.0)),
-        ("delay_p50", percentile(delays.clone(), 50.0)),
-        ("delay_p99", percentile(delays, 99.0)),
+        ("sender_jitter_p99", percentile(&sent, 99.0)),
+        ("delta_p99", percentile(&gaps, 99.0)),
+        ("delta_max", percentile(&gaps, 100.0)),
+        ("delay_p50", percentile(&delays, 50.0)),
+        ("delay_p99", percentile(&delays, 99.0)),
+        ("inside_3ms", inside(came, WIDTH)),
+        ("lost", lost(came) as f64),
     ];
     figures
         .map(|(name, figure)| (name.to_owned(), figure))
@@ -211,6 +272,40 @@ mod tests {
             [0.0, 3.0 / 16.0, 3.0 / 16.0 + (3.0 - 3.0 / 16.0) / 16.0]
         );
         assert!((figures(&uneven)["delta_max"] - 8.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn packets_that_did_not_come_are_lost_and_those_in_disorder_are_not() {
+        let mut came = packets(&[5; 10]);
+        assert_eq!(lost(&came), 0);
+        came.swap(3, 4);
+        assert_eq!(lost(&came), 0);
+        came.remove(6);
+        assert_eq!(lost(&came), 1);
+        for (packet, number) in came
+            .iter_mut()
+            .zip([65_533, 65_534, 65_535, 0, 1, 2, 5, 6, 7])
+        {
+            packet.number = number;
+        }
+        assert_eq!(lost(&came), 2);
+        assert_eq!(lost(&[]), 0);
+    }
+
+    #[test]
+    fn a_window_is_told_by_the_least_delay_of_each_second() {
+        // One second without and one with 20 ms of delay, and one packet that is 4 ms late.
+        let mut came = packets(&[5; 400]);
+        let late = |packet: &mut Came, millis| packet.at += Nanos::from_millis(millis);
+        came[200..].iter_mut().for_each(|packet| late(packet, 20));
+        late(&mut came[100], 4);
+        let begun = came[0].sent;
+        let lines = lines(&came, begun);
+        let least = &lines["least_delay"];
+        assert_eq!(least.len(), 2);
+        assert!((least[1].1 - least[0].1 - 20.0).abs() < 1e-6, "{least:?}");
+        let share = inside(&came, WIDTH);
+        assert!((share - 100.0 * 399.0 / 400.0).abs() < 1e-6, "{share}");
     }
 
     #[test]

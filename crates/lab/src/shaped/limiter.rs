@@ -1,18 +1,19 @@
 //! What holds a guest to its limit.
 
-use super::{Bench, MIDDLE, address, guest_name, mac};
+use super::{Bench, FULL, MIDDLE, address, guest_name, mac};
 use crate::LabError;
 use crate::build::batch;
 use crate::processes::{Ready, Start, Supervisor};
 use crate::topology::namespace_path;
 use std::fmt::Write as _;
 use std::process::{Command, Stdio};
+use std::str::FromStr;
 use tailbound_sys::process::program_path;
 use tailbound_units::{Bytes, Nanos, Rate};
 
 /// What holds the sending guest to its limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Limiter {
+pub enum Limiter {
     /// Nothing.
     Unlimited,
     /// A `[guest.limit.out]` of `tailbound host`: a bucket above FQ-CoDel.
@@ -41,8 +42,32 @@ pub(super) enum Limiter {
     Fq,
 }
 
+/// What Ethernet takes of a wire beside a frame.
+const OVERHEAD: u64 = 24;
 /// What a bucket holds, as time of the limit: the data path's default.
 const DEPTH: Nanos = Nanos::from_millis(20);
+
+/// A word that is the name of no limiter.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("no limiter is called {word:?}; use one of {known}")]
+pub struct UnknownLimiter {
+    word: String,
+    /// All names.
+    known: String,
+}
+
+impl FromStr for Limiter {
+    type Err = UnknownLimiter;
+
+    fn from_str(word: &str) -> Result<Self, UnknownLimiter> {
+        let mut all = Self::ALL.into_iter();
+        all.find(|limiter| limiter.name() == word)
+            .ok_or_else(|| UnknownLimiter {
+                word: word.to_owned(),
+                known: Self::ALL.map(Self::name).join(", "),
+            })
+    }
+}
 
 impl Limiter {
     pub(super) const ALL: [Self; 13] = [
@@ -209,15 +234,19 @@ impl Limiter {
             Self::Credit50 => limit_of("\"credit\"\ninterval = \"50ms\""),
             Self::Credit30 => limit_of("\"credit\"\ninterval = \"30ms\""),
             Self::Credit5 => limit_of("\"credit\"\ninterval = \"5ms\""),
+            // What a guarantee counts is on the wire: full frames are to have the limit.
             Self::Pacer => format!(
-                "[guest.guarantee]\nbandwidth = \"{limit}\"\nburst = \"{}\"\n\
+                "[guest.guarantee]\nbandwidth = \"{}\"\nburst = \"{}\"\n\
                  burst_rate = \"1Gbit/s\"\n",
+                Rate(limit.0 * (FULL.0 + OVERHEAD) / FULL.0),
                 depth(limit)
             ),
             _ => String::new(),
         };
         let pacer = match self {
-            Self::Pacer => "pacer = { link = \"1Gbit/s\", voids = false }\n",
+            Self::Pacer => {
+                "pacer = { link = \"1Gbit/s\", voids = false, work_conserving = false }\n"
+            }
             _ => "",
         };
         let netns = namespace_path(&guest_name(1));
@@ -264,8 +293,8 @@ impl Limiter {
 }
 
 /// What a bucket for a limit holds.
-pub(super) fn depth(limit: Rate) -> Bytes {
-    limit.bytes_in(DEPTH).max(Bytes(2 * 1514))
+fn depth(limit: Rate) -> Bytes {
+    limit.bytes_in(DEPTH).max(Bytes(2 * FULL.0))
 }
 
 /// The `ip` commands inside a guest, whose interface is there.

@@ -1,58 +1,96 @@
-//! Pages of a real web server: nginx in the guest that is limited, and ab in the other, as
-//! in figures 19 and 20.
+//! Pages of a real web server: nginx in the guest that is limited, and who asks for them in
+//! the other: ab, whose clients ask for one page after the other as in figures 19 and 20, and
+//! then clients that ask at random moments.
 
 use super::limiter::Limiter;
-use super::{Bench, Figures, PAGES, PORT, address, guest_name};
+use super::{Bench, Measured, PORT, address, guest_name};
 use crate::LabError;
+use crate::guest::{Pages, Work};
+use crate::percentile::percentile;
 use crate::processes::{POLL, Ready, Start, Supervisor};
 use crate::tools::words;
 use crate::topology::namespace_path;
 use std::fmt::Write as _;
+use std::net::SocketAddrV4;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use tailbound_units::{Bytes, Nanos, Rate};
 
+/// The limit, which the paper does not say.
+const LIMIT: Rate = Rate::from_mbit(4);
 /// The paper's pages: sizes in KB, and how many of ten are such.
 const SIZES: [(usize, u32); 5] = [(2, 1), (4, 2), (8, 4), (16, 2), (32, 1)];
 /// Requests for each tenth of the pages, and clients that fetch one after the other: ours, as
 /// the paper says neither.
 const REQUESTS: u32 = 30;
 const CLIENTS: u32 = 2;
+/// What pages take of the limit in percent that are fetched at random, and what one takes in
+/// the mean: 10 KB in 8 segments, their headers, and those of a connection.
+const LOAD: u64 = 80;
+const MEAN: Bytes = Bytes(11_400);
+/// How long pages are waited for.
+const GRACE: Nanos = Nanos::from_secs(3);
 
 /// Until nginx listens.
 const LISTENS: Duration = Duration::from_millis(500);
 
-/// What is found: in milliseconds.
-pub(super) const FIGURES: [&str; 4] = [
-    "http_connect_p50",
-    "http_connect_p99",
-    "http_wait_p50",
-    "http_wait_p99",
-];
+/// What is found of each loop: in milliseconds, and how many pages did not come.
+const FIGURES: [&str; 4] = ["connect_p50", "connect_p99", "wait_p50", "wait_p99"];
 
-/// A page of each size is fetched by clients of its own, all at the same time.
-pub(super) fn measure(bench: &Bench<'_>, limiter: Limiter) -> Result<Figures, LabError> {
+/// The names of all that is measured.
+pub(super) fn figures() -> Vec<String> {
+    let loops = ["closed", "open"].into_iter();
+    let names = loops.flat_map(|kind| FIGURES.map(|name| format!("{kind}_{name}")));
+    let missed = std::iter::once("open_missed".to_owned());
+    names.chain(missed).collect()
+}
+
+pub(super) fn measure(bench: &Bench<'_>, limiter: Limiter) -> Result<Measured, LabError> {
     let mut supervisor = Supervisor::new(bench.run_dir, Arc::clone(&bench.signal));
-    limiter.build(&mut supervisor, bench, PAGES)?;
+    limiter.build(&mut supervisor, bench, LIMIT)?;
     let directory = bench.run_dir.path().join("pages");
     serve(&directory)?;
     let config = directory.join("nginx.conf");
     let line = format!("-p {} -c {}", directory.display(), config.display());
-    let mut start = |guest: u8, program: &str, line: &str, ends: bool| {
-        supervisor.start(Start {
-            name: program.to_owned(),
-            program: program.into(),
-            args: words(line),
-            netns: &namespace_path(&guest_name(guest)),
-            cpus: bench.cpus.all,
-            policy: bench.policy,
-            ready: Ready::Silent,
-            ends,
-        })
-    };
-    start(1, "nginx", &line, false)?;
+    start(&mut supervisor, bench, 1, "nginx", &line, false)?;
     // It says nothing; ab asks once it listens.
-    std::thread::sleep(LISTENS);
+    supervisor.rest(LISTENS)?;
+    let mut measured = Measured::default();
+    closed(&mut supervisor, bench, &directory, &mut measured)?;
+    open(&mut supervisor, bench, &mut measured)?;
+    supervisor.end()?;
+    Limiter::remove()?;
+    Ok(measured)
+}
+
+fn start(
+    supervisor: &mut Supervisor<'_>,
+    bench: &Bench<'_>,
+    guest: u8,
+    program: &str,
+    line: &str,
+    ends: bool,
+) -> Result<usize, LabError> {
+    supervisor.start(Start {
+        name: program.to_owned(),
+        program: program.into(),
+        args: words(line),
+        netns: &namespace_path(&guest_name(guest)),
+        cpus: bench.cpus.all,
+        policy: bench.policy,
+        ready: Ready::Silent,
+        ends,
+    })
+}
+
+/// A page of each size is fetched by clients of its own, all at the same time.
+fn closed(
+    supervisor: &mut Supervisor<'_>,
+    bench: &Bench<'_>,
+    directory: &Path,
+    measured: &mut Measured,
+) -> Result<(), LabError> {
     let mut tables = Vec::new();
     for (size, tenths) in SIZES {
         let table = directory.join(format!("{size}.tsv"));
@@ -63,30 +101,64 @@ pub(super) fn measure(bench: &Bench<'_>, limiter: Limiter) -> Result<Figures, La
             table.display(),
             address(1),
         );
-        start(2, "ab", &line, true)?;
+        start(supervisor, bench, 2, "ab", &line, true)?;
         tables.push(table);
     }
-    while !tables.iter().all(|table| table.exists()) {
+    // They write when they are done.
+    while !supervisor.all_ended()? {
         supervisor.rest(POLL)?;
     }
-    // They are written at once, when a program ends.
-    supervisor.rest(POLL)?;
     let mut text = String::new();
     for table in &tables {
         text += &std::fs::read_to_string(table).map_err(LabError::file("reading", table))?;
     }
-    supervisor.end()?;
-    Limiter::remove()?;
     let (connect, wait) = read(&text);
-    let all = [
+    let figures = [
         (&connect, 50.0),
         (&connect, 99.0),
         (&wait, 50.0),
         (&wait, 99.0),
     ];
-    let figures = all.map(|(times, percent)| ("ms", percentile(times, percent)));
-    let names = FIGURES.map(str::to_owned);
-    Ok(names.into_iter().zip(figures).collect())
+    for (name, (times, percent)) in FIGURES.iter().zip(figures) {
+        let figure = ("ms", percentile(times, percent));
+        measured.figures.insert(format!("closed_{name}"), figure);
+    }
+    let points = (0..=100).map(|percent| {
+        let percent = f64::from(percent);
+        (percent, percentile(&wait, percent))
+    });
+    measured
+        .lines
+        .insert("closed_waiting".to_owned(), points.collect());
+    Ok(())
+}
+
+/// Pages are fetched at random moments.
+fn open(
+    supervisor: &mut Supervisor<'_>,
+    bench: &Bench<'_>,
+    measured: &mut Measured,
+) -> Result<(), LabError> {
+    let tenths = SIZES
+        .iter()
+        .flat_map(|(size, tenths)| (0..*tenths).map(move |_| size.to_string()));
+    let work = Work::Pages(Pages {
+        to: SocketAddrV4::new(address(1), PORT),
+        paths: tenths.collect(),
+        mean_gap: Nanos(LIMIT.time_for(MEAN).0 * 100 / LOAD),
+        seed: 1,
+    });
+    let first = supervisor.len();
+    let path = bench.start_task(supervisor, 2, work, GRACE)?;
+    let outcome = bench.finish(supervisor, first, &path, GRACE)?;
+    for (name, figure) in outcome.figures {
+        measured
+            .figures
+            .insert(format!("open_{name}"), ("ms", figure));
+    }
+    let missed = ("", outcome.unanswered as f64);
+    measured.figures.insert("open_missed".to_owned(), missed);
+    Ok(())
 }
 
 /// Writes pages and a configuration.
@@ -101,7 +173,7 @@ fn serve(directory: &Path) -> Result<(), LabError> {
     let _ = write!(
         config,
         "daemon off; master_process off; pid {root}/nginx.pid; error_log {root}/error.log;\n\
-         events {{ worker_connections 256; }}\n\
+         events {{ worker_connections 1024; }}\n\
          http {{ access_log off; default_type text/plain; tcp_nodelay on;\n\
          client_body_temp_path {root}/body; proxy_temp_path {root}/proxy;\n\
          fastcgi_temp_path {root}/fastcgi; uwsgi_temp_path {root}/uwsgi;\n\
@@ -124,14 +196,6 @@ fn read(tables: &str) -> (Vec<f64>, Vec<f64>) {
     rows.unzip()
 }
 
-fn percentile(times: &[f64], percent: f64) -> f64 {
-    let mut sorted = times.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let last = sorted.len().saturating_sub(1);
-    let place = (percent / 100.0 * last as f64).round() as usize;
-    sorted.get(place).copied().unwrap_or(f64::NAN)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -141,8 +205,6 @@ mod tests {
         let text = "starttime\tseconds\tctime\tdtime\tttime\twait\n\
                     Sun Nov 22 22:00:00 2026\t1795557600\t1\t12\t13\t5\n\
                     Sun Nov 22 22:00:01 2026\t1795557601\t2\t20\t22\t7\n";
-        let (connect, wait) = read(text);
-        assert_eq!((connect, wait.clone()), (vec![1.0, 2.0], vec![5.0, 7.0]));
-        assert!((percentile(&wait, 99.0) - 7.0).abs() < 1e-9);
+        assert_eq!(read(text), (vec![1.0, 2.0], vec![5.0, 7.0]));
     }
 }

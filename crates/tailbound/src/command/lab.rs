@@ -2,12 +2,12 @@
 
 use super::experiment::{Line, Report, list, show};
 use crate::exit::{Exit, Failure};
-use std::path::PathBuf;
-use tailbound_experiment::{Experiment, Loaded};
+use std::path::{Path, PathBuf};
+use tailbound_experiment::{Experiment, Loaded, Trace};
 use tailbound_lab::cards::{self, CardsExperiment};
 use tailbound_lab::experiment::LabExperiment;
 use tailbound_lab::forward::{self, ForwardExperiment};
-use tailbound_lab::shaped::{self, ShapedExperiment};
+use tailbound_lab::shaped::{self, Limiter, ShapedExperiment};
 use tailbound_lab::vm::{self, Asked};
 use tailbound_lab::{LabError, Options};
 use tailbound_units::{Nanos, Rate};
@@ -133,9 +133,19 @@ struct Cards {
 /// Arguments of `tailbound lab shaped`.
 #[derive(Debug, clap::Args)]
 struct Shaped {
+    /// What the guest sends: streams of RTP, pages of nginx, or TCP and UDP without end
+    #[arg(value_parser = ["rtp", "http", "rate"])]
+    load: String,
     /// How long each load is measured
     #[arg(long, value_name = "TIME", default_value = "10s")]
     duration: Nanos,
+    /// Measure these limiters alone
+    #[arg(long, value_name = "LIMITER,...", value_delimiter = ',')]
+    only: Vec<Limiter>,
+    /// Send this video instead of ffmpeg's test source: lines of milliseconds, bytes, and 1 for
+    /// a key frame, as scripts/trace writes them
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
     /// Measure each limiter this often, in turn; figures are medians
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     repeat: u32,
@@ -239,14 +249,35 @@ impl Cards {
 
 impl Shaped {
     fn run(self) -> Result<Exit, Failure> {
-        let options = shaped::Options {
-            duration: self.duration,
-            repeat: self.repeat,
+        let trace = match &self.trace {
+            None => Trace::test_source(),
+            Some(path) => read_trace(path)?,
         };
-        let source = ShapedExperiment::CATALOGUE.source("shaped")?;
+        let options = shaped::Options {
+            turns: shaped::Turns {
+                duration: self.duration,
+                repeat: self.repeat,
+            },
+            only: self.only,
+            trace,
+        };
+        let source = ShapedExperiment::CATALOGUE.source(&self.load)?;
         let loaded = Loaded::<ShapedExperiment>::parse(&source)?;
         run(&loaded, 0, &options, &self.report)
     }
+}
+
+fn read_trace(path: &Path) -> Result<Trace, Failure> {
+    let text = std::fs::read_to_string(path).map_err(|source| LabError::Io {
+        what: format!("reading {}", path.display()),
+        source,
+    })?;
+    Trace::parse(&text).map_err(|wrong| {
+        Failure::new(LabError::Trace {
+            path: path.to_owned(),
+            wrong,
+        })
+    })
 }
 
 /// Runs an experiment and writes its report.

@@ -1,0 +1,184 @@
+//! A recorded video: when each of its pictures is sent, and how long it is.
+//!
+//! One comes with the program, of `ffmpeg`'s test source (`scripts/trace` records another):
+//! 1280x720 at 25 pictures a second, H.264 of constant quality with a key frame every second,
+//! six times as long as what moves in between.
+
+use tailbound_units::{Bytes, Nanos};
+
+const TEST_SOURCE: &str = include_str!("../../../experiments/shaped/testsrc.csv");
+
+/// The first line of such a file.
+const HEAD: &str = "time_ms,bytes,key";
+
+/// A picture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Picture {
+    /// When it is sent, from the video's beginning.
+    pub at: Nanos,
+    /// How long it is.
+    pub size: Bytes,
+    /// Whether it needs no other to be shown.
+    pub is_key: bool,
+}
+
+/// A video that begins anew at its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trace {
+    pictures: Vec<Picture>,
+    length: Nanos,
+}
+
+/// What is wrong with a file.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TraceError {
+    /// It is no such file.
+    #[error("a trace begins with the line {HEAD:?}; write one with scripts/trace")]
+    Head,
+    /// A line that says no picture.
+    #[error("line {line}: {text:?} is no picture; say milliseconds, bytes, and 0 or 1")]
+    Line {
+        /// Its number, from 1 on.
+        line: usize,
+        /// What is there.
+        text: String,
+    },
+    /// Pictures that are not in order.
+    #[error("line {line}: it is not later than the one before")]
+    Order {
+        /// Its number.
+        line: usize,
+    },
+    /// Its length is how far the last picture is from the one before.
+    #[error("a trace has at least two pictures")]
+    Short,
+}
+
+impl Trace {
+    /// That of the test source.
+    ///
+    /// # Panics
+    /// Never: what comes with the program is sound.
+    pub fn test_source() -> Self {
+        Self::parse(TEST_SOURCE).expect("it comes with the program")
+    }
+
+    /// Reads lines of a time in milliseconds, bytes, and 1 for a key frame.
+    ///
+    /// # Errors
+    /// The first line that is wrong.
+    pub fn parse(text: &str) -> Result<Self, TraceError> {
+        let mut lines = text.lines().map(str::trim).zip(1..);
+        if lines.next().is_none_or(|(head, _)| head != HEAD) {
+            return Err(TraceError::Head);
+        }
+        let mut pictures: Vec<Picture> = Vec::new();
+        for (text, line) in lines.filter(|(text, _)| !text.is_empty()) {
+            let picture = picture(text).ok_or_else(|| TraceError::Line {
+                line,
+                text: text.to_owned(),
+            })?;
+            if pictures.last().is_some_and(|last| last.at >= picture.at) {
+                return Err(TraceError::Order { line });
+            }
+            pictures.push(picture);
+        }
+        let [.., before, last] = pictures[..] else {
+            return Err(TraceError::Short);
+        };
+        let length = last.at + (last.at - before.at);
+        Ok(Self { pictures, length })
+    }
+
+    /// How long it takes.
+    pub const fn length(&self) -> Nanos {
+        self.length
+    }
+
+    /// Its pictures, in order.
+    pub fn pictures(&self) -> &[Picture] {
+        &self.pictures
+    }
+
+    /// When packets are sent that carry so much of it each: all of a picture at once, the last
+    /// one filled up.
+    pub fn packets(&self, payload: Bytes) -> Vec<Nanos> {
+        let each = self.pictures.iter().flat_map(|picture| {
+            let packets = picture.size.0.div_ceil(payload.0);
+            (0..packets).map(|_| picture.at)
+        });
+        each.collect()
+    }
+}
+
+fn picture(line: &str) -> Option<Picture> {
+    let mut cells = line.split(',');
+    let mut cell = || cells.next()?.trim().parse::<u64>().ok();
+    let (millis, bytes, key) = (cell()?, cell()?, cell()?);
+    // Within an hour, and no longer than a second of 100 Gbit/s.
+    let is_sound = millis < 3_600_000 && bytes < 12_500_000_000 && key <= 1;
+    (is_sound && cells.next().is_none()).then_some(Picture {
+        at: Nanos::from_millis(millis),
+        size: Bytes(bytes),
+        is_key: key == 1,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_test_source_has_key_frames_that_are_larger_than_what_moves() {
+        let trace = Trace::test_source();
+        assert_eq!(trace.length(), Nanos::from_secs(20));
+        assert_eq!(trace.pictures().len(), 500);
+        let mean = |is_key: bool| {
+            let all = trace.pictures().iter();
+            let sizes: Vec<u64> = all
+                .filter(|picture| picture.is_key == is_key)
+                .map(|picture| picture.size.0)
+                .collect();
+            sizes.iter().sum::<u64>() / sizes.len() as u64
+        };
+        assert!(
+            mean(true) > 3 * mean(false),
+            "{} {}",
+            mean(true),
+            mean(false)
+        );
+        let keys = trace.pictures().iter().filter(|picture| picture.is_key);
+        assert_eq!(keys.count(), 20);
+    }
+
+    #[test]
+    fn pictures_are_cut_into_packets_that_are_sent_at_once() {
+        let trace = Trace::parse("time_ms,bytes,key\n0,2500,1\n40,900,0\n").expect("sound");
+        let ms = Nanos::from_millis;
+        assert_eq!(trace.packets(Bytes(1000)), [ms(0), ms(0), ms(0), ms(40)]);
+        assert_eq!(trace.length(), ms(80));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_line() {
+        for (text, wrong) in [
+            ("", "begins with the line"),
+            ("0,1,1\n40,1,0\n", "begins with the line"),
+            ("time_ms,bytes,key\n0,1,1\n", "at least two"),
+            (
+                "time_ms,bytes,key\n0,1,1\n40,x,0\n",
+                "line 3: \"40,x,0\" is no picture",
+            ),
+            ("time_ms,bytes,key\n0,1,1\n40,1,2\n", "line 3"),
+            ("time_ms,bytes,key\n0,1,1\n40,1,0,9\n", "line 3"),
+            (
+                "time_ms,bytes,key\n0,1,1\n0,1,0\n",
+                "line 3: it is not later",
+            ),
+            ("time_ms,bytes,key\n0,1,1\n99999999,1,0\n", "line 3"),
+        ] {
+            let error = Trace::parse(text).expect_err(wrong).to_string();
+            assert!(error.contains(wrong), "{error}");
+        }
+    }
+}

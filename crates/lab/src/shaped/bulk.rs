@@ -1,0 +1,120 @@
+//! TCP and UDP without end, as in figure 21.
+
+use super::limiter::Limiter;
+use super::{Bench, FULL, Measured, PORT, Pair};
+use crate::LabError;
+use crate::guest::Work;
+use tailbound_units::{Bytes, Rate};
+
+/// The limits in Mbit/s, the paper's.
+const LIMITS: [u64; 4] = [4, 8, 16, 32];
+/// Datagrams of full frames, and what TCP has of a full frame.
+const DATAGRAM: Bytes = Bytes(1472);
+const SEGMENT: Bytes = Bytes(1448);
+/// The paper's samples, in seconds.
+const SAMPLE: usize = 2;
+
+/// In percent of the limit: the mean, the most in a second, the least in two seconds and in
+/// ten, and by how much ten seconds differ from it at most.
+const FIGURES: [&str; 5] = [
+    "mean",
+    "most_in_a_second",
+    "least_in_a_sample",
+    "least_in_10s",
+    "off_in_10s",
+];
+
+/// The names of all that is measured.
+pub(super) fn figures() -> Vec<String> {
+    let loads = LIMITS
+        .iter()
+        .flat_map(|mbit| ["tcp", "udp"].map(|kind| format!("{kind}_{mbit}")));
+    let names = loads.flat_map(|load| FIGURES.map(|figure| format!("{load}_{figure}")));
+    names.collect()
+}
+
+pub(super) fn measure(bench: &Bench<'_>, limiter: Limiter) -> Result<Measured, LabError> {
+    let mut measured = Measured::default();
+    for mbit in LIMITS {
+        let limit = Rate::from_mbit(mbit);
+        let tcp = bench.load(limiter, limit, |to| Pair {
+            sender: Work::BulkSender { to },
+            receiver: Work::BulkReceiver { port: PORT },
+        })?;
+        measured.add(&format!("tcp_{mbit}"), limit, &tcp.windows, SEGMENT);
+        // Twice the limit.
+        let offered = (2 * limit.0 / 8 / FULL.0) as u32;
+        let udp = bench.load(limiter, limit, |to| Pair {
+            sender: Work::Flood {
+                to,
+                payload: DATAGRAM,
+                offered: Some(offered),
+                segment: None,
+            },
+            receiver: Work::Sink { port: PORT },
+        })?;
+        measured.add(&format!("udp_{mbit}"), limit, &udp.windows, DATAGRAM);
+    }
+    Ok(measured)
+}
+
+impl Measured {
+    /// What arrived in each second, of full frames in each of which is so much payload.
+    fn add(&mut self, load: &str, limit: Rate, seconds: &[u64], payload: Bytes) {
+        let full = limit.0 as f64 / 8.0 * payload.0 as f64 / FULL.0 as f64;
+        let parts: Vec<f64> = seconds
+            .iter()
+            .map(|bytes| 100.0 * *bytes as f64 / full)
+            .collect();
+        for (name, figure) in FIGURES.iter().zip(rates(&parts)) {
+            self.figures.insert(format!("{load}_{name}"), ("%", figure));
+        }
+        let samples = parts.chunks_exact(SAMPLE).map(mean).enumerate();
+        let points = samples.map(|(i, part)| (((i * SAMPLE) as f64 + 1.0), part));
+        self.lines.insert(load.to_owned(), points.collect());
+    }
+}
+
+fn mean(parts: &[f64]) -> f64 {
+    parts.iter().sum::<f64>() / parts.len() as f64
+}
+
+/// The figures of what arrived in each second, in percent.
+fn rates(parts: &[f64]) -> [f64; 5] {
+    let tens: Vec<_> = parts.windows(parts.len().clamp(1, 10)).map(mean).collect();
+    let least = |parts: &[f64]| parts.iter().copied().fold(f64::NAN, f64::min);
+    let samples: Vec<_> = parts.chunks_exact(SAMPLE).map(mean).collect();
+    let off = tens.iter().map(|part| (part - 100.0).abs());
+    [
+        mean(parts),
+        parts.iter().copied().fold(f64::NAN, f64::max),
+        least(&samples),
+        least(&tens),
+        off.fold(f64::NAN, f64::max),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_parts_of_the_limit() {
+        let mut parts = [100.0; 20];
+        (parts[4], parts[5]) = (80.0, 110.0);
+        let expected = [99.5, 110.0, 95.0, 99.0, 1.0];
+        for (rate, expected) in rates(&parts).into_iter().zip(expected) {
+            assert!((rate - expected).abs() < 1e-9, "{rate} {expected}");
+        }
+        let mut measured = Measured::default();
+        measured.add(
+            "udp_4",
+            Rate::from_mbit(4),
+            &[500_000 / 1514 * 1472; 4],
+            DATAGRAM,
+        );
+        let mean = measured.figures["udp_4_mean"].1;
+        assert!((mean - 100.0).abs() < 0.1, "{mean}");
+        assert_eq!(measured.lines["udp_4"].len(), 2);
+    }
+}

@@ -1,0 +1,107 @@
+//! Streams of RTP: at a constant rate, as the paper's, and a video with key frames.
+
+use super::limiter::Limiter;
+use super::{Bench, Measured, PORT, Pair};
+use crate::LabError;
+use crate::guest::{Stream, Work};
+use tailbound_experiment::Trace;
+use tailbound_units::{Bytes, Nanos, Rate};
+
+/// The limit of the streams at a constant rate.
+const LIMIT: Rate = Rate::from_mbit(2);
+/// MPEG-TS in an RTP packet, as the paper's, and that as an Ethernet frame.
+const PAYLOAD: Bytes = Bytes(1370);
+const FRAME: Bytes = Bytes(1370 + 12 + 8 + 20 + 14);
+/// What the constant streams take of their limit, in percent.
+const LOADS: [u64; 2] = [98, 100];
+/// The limits of the video, in percent of its mean.
+const MULTIPLES: [u64; 3] = [100, 150, 200];
+
+const FIGURES: [&str; 11] = [
+    "jitter_mean",
+    "jitter_p99",
+    "jitter_max",
+    "sender_jitter_mean",
+    "sender_jitter_p99",
+    "delta_p99",
+    "delta_max",
+    "delay_p50",
+    "delay_p99",
+    "inside_3ms",
+    "lost",
+];
+
+/// The names of all that is measured.
+pub(super) fn figures() -> Vec<String> {
+    let constant = LOADS.map(|load| format!("rtp_{load}"));
+    let video = MULTIPLES.map(|part| format!("video_{part}"));
+    let streams = constant.into_iter().chain(video);
+    let names = streams.flat_map(|stream| FIGURES.map(|name| format!("{stream}_{name}")));
+    names.collect()
+}
+
+pub(super) fn measure(bench: &Bench<'_>, limiter: Limiter) -> Result<Measured, LabError> {
+    let mut measured = Measured::default();
+    for load in LOADS {
+        let gap = Nanos(LIMIT.time_for(FRAME).0 * 100 / load);
+        let stream = (vec![Nanos::ZERO], gap);
+        one(
+            bench,
+            limiter,
+            &mut measured,
+            LIMIT,
+            &format!("rtp_{load}"),
+            &stream,
+        )?;
+    }
+    let trace = &bench.options.trace;
+    let stream = (trace.packets(PAYLOAD), trace.length());
+    for part in MULTIPLES {
+        let limit = Rate(mean(trace).0 * part / 100);
+        let name = format!("video_{part}");
+        one(bench, limiter, &mut measured, limit, &name, &stream)?;
+    }
+    Ok(measured)
+}
+
+/// What a video takes in the mean, as Ethernet frames.
+fn mean(trace: &Trace) -> Rate {
+    let packets = trace.packets(PAYLOAD).len() as u64;
+    Rate((packets * FRAME.0 * 8 * 1_000_000_000).div_ceil(trace.length().as_nanos()))
+}
+
+/// Measures one stream under one limit.
+fn one(
+    bench: &Bench<'_>,
+    limiter: Limiter,
+    measured: &mut Measured,
+    limit: Rate,
+    name: &str,
+    (moments, length): &(Vec<Nanos>, Nanos),
+) -> Result<(), LabError> {
+    let arrived = bench.load(limiter, limit, |to| Pair {
+        sender: Work::RtpSender(Stream {
+            to,
+            payload: PAYLOAD,
+            moments: moments.clone(),
+            length: *length,
+            busy: Nanos::ZERO,
+            reactivate: Nanos::ZERO,
+        }),
+        receiver: Work::RtpReceiver { port: PORT },
+    })?;
+    for (figure, value) in arrived.figures {
+        let unit = match figure.as_str() {
+            "inside_3ms" => "%",
+            "lost" => "",
+            _ => "ms",
+        };
+        measured
+            .figures
+            .insert(format!("{name}_{figure}"), (unit, value));
+    }
+    for (line, points) in arrived.lines {
+        measured.lines.insert(format!("{name}_{line}"), points);
+    }
+    Ok(())
+}

@@ -109,7 +109,7 @@ mod tests {
             let mut line = String::new();
             let mut reader = io::BufReader::new(stream.try_clone().expect("a socket"));
             reader.read_line(&mut line).expect("a request");
-            stream.write_all(&[b'x'; 40_000]).expect("it reads on");
+            stream.write_all(&[b'x'; 10_000]).expect("it reads on");
             line
         });
         let (connected, waited) = fetch(to, "16", Duration::from_secs(10)).expect("a page");

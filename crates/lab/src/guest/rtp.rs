@@ -166,9 +166,8 @@ fn lost(came: &[Came]) -> u64 {
     let gaps = gaps.map(|pair| u64::from(pair[1].number.wrapping_sub(pair[0].number)));
     // What came late or twice is a step back.
     let steps = gaps.map(|gap| gap.cast_signed() - if gap > 1 << 15 { 1 << 16 } else { 0 });
-    let there = steps.sum::<i64>() + 1;
-    let there = u64::try_from(there).unwrap_or(0);
-    there.saturating_sub(came.len() as u64)
+    let there = u64::try_from(steps.sum::<i64>() + 1).unwrap_or(0);
+    there.saturating_sub(came.len().max(1) as u64)
 }
 
 /// What is drawn over the seconds from a moment on, in milliseconds: the jitter, and the least

@@ -18,22 +18,22 @@ fn every_promise_names_a_test_that_exists() {
     let mut seen = 0;
     for row in rows {
         let of: Vec<_> = quoted(row).collect();
-        let [.., file, test] = of.as_slice() else {
+        let [.., path, test] = of.as_slice() else {
             panic!("no file and test in {row}");
         };
-        let code = std::fs::read_to_string(root.join(file))
-            .unwrap_or_else(|error| panic!("{file}: {error}, in {row}"));
+        let code = std::fs::read_to_string(root.join(path))
+            .unwrap_or_else(|error| panic!("{path}: {error}, in {row}"));
         let begin = code.find(&format!("fn {test}("));
-        let begin = begin.unwrap_or_else(|| panic!("{file} has no test {test}"));
+        let begin = begin.unwrap_or_else(|| panic!("{path} has no test {test}"));
         // What stands over it, back to the item before.
         let head = &code[..begin];
         let head = &head[head.rfind("\n}").unwrap_or(0)..];
         let is_test =
             head.contains("#[test]") || head.contains("proptest!") || head.contains("::test]");
-        assert!(is_test, "{test} in {file} is no test");
+        assert!(is_test, "{test} in {path} is no test");
         assert!(
             !head.contains("#[ignore"),
-            "{test} in {file} is not run by make test"
+            "{test} in {path} is not run by make test"
         );
         seen += 1;
     }

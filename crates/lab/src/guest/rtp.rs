@@ -31,10 +31,6 @@ pub struct Stream {
     pub moments: Vec<Nanos>,
     /// How long it is.
     pub length: Nanos,
-    /// CPU time that each packet takes before it is sent.
-    pub busy: Nanos,
-    /// The least time from when nothing is left to be sent until the sender runs again.
-    pub reactivate: Nanos,
 }
 
 /// 90 kHz (RFC 3551).
@@ -58,11 +54,7 @@ pub(super) fn send(starter: &Starter<'_>, stream: &Stream) -> io::Result<()> {
         if due >= schedule.to {
             break;
         }
-        let now_at = now();
-        if now_at < due {
-            super::sleep_until(due.max(now_at + stream.reactivate));
-        }
-        super::duty::compute(stream.busy);
+        super::sleep_until(due);
         packet[2..4].copy_from_slice(&number.to_be_bytes());
         packet[4..8].copy_from_slice(&timestamp(at).to_be_bytes());
         packet[HEADER..LEAST].copy_from_slice(&now().as_nanos().to_be_bytes());

@@ -85,8 +85,6 @@ fn one(
             payload: PAYLOAD,
             moments: moments.clone(),
             length: *length,
-            busy: Nanos::ZERO,
-            reactivate: Nanos::ZERO,
         }),
         receiver: Work::RtpReceiver { port: PORT },
     })?;

@@ -13,11 +13,11 @@ pub use crate::guest::Manner;
 pub(crate) use loads::Named;
 pub use paced::{Etc, Guaranteed, Pacing, Shuffle, Wire};
 pub use probe::{Duty, Probe, Surroundings};
-pub use traffic::{Flood, Message, Meter, Watch};
+pub use traffic::{Flood, Message, Meter, Transfer, Watch};
 
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use tailbound_dataplane::PipelineConfig;
+use tailbound_dataplane::{PipelineConfig, SnoopMode};
 use tailbound_experiment::{ChartSpec, Curve, Name};
 use tailbound_units::{Bytes, Nanos, Rate};
 
@@ -51,6 +51,8 @@ pub struct LabExperiment {
     pub shared_core: Option<SharedCore>,
     /// Guests that are virtual machines.
     pub machines: Option<Machines>,
+    /// Guests whose CPU time is limited, in variants that say so.
+    pub quota: Option<Quota>,
     /// What hosts do with packets, by name.
     #[serde(default)]
     pub pipeline: BTreeMap<String, Pipeline>,
@@ -72,6 +74,9 @@ pub struct LabExperiment {
     /// Messages of datagrams.
     #[serde(default)]
     pub message: Vec<Message>,
+    /// Transfers to a guest.
+    #[serde(default)]
+    pub transfer: Vec<Transfer>,
     /// Frames of a guest's own making.
     #[serde(default)]
     pub flood: Vec<Flood>,
@@ -151,6 +156,18 @@ pub struct Machines {
 pub enum MachineKind {
     /// QEMU, whose card is spoken to by vhost-user.
     Qemu,
+}
+
+/// CPU time that a guest's machine has in each period, as a control group's quota.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Quota {
+    /// Whose: each has one of its own.
+    pub guests: Vec<Name>,
+    /// The time, of all threads of the machine.
+    pub runtime: Nanos,
+    /// The period.
+    pub period: Nanos,
 }
 
 /// A reservation of CPU time (`SCHED_DEADLINE`).
@@ -349,6 +366,11 @@ pub struct Variant {
     /// The scheduling class of the guests named under `shared_core.periodic`.
     #[serde(default)]
     pub vcpu: VcpuMode,
+    /// Acknowledge TCP early for all guests that are machines.
+    pub snoop: Option<SnoopMode>,
+    /// Limit the CPU time of the guests named under `quota`.
+    #[serde(default)]
+    pub quota: bool,
     /// Run it only where scheduling classes cannot be set: what remains of the
     /// comparison there.
     #[serde(default)]

@@ -27,6 +27,7 @@ mod rtp;
 mod server;
 mod shuffle;
 mod stream;
+mod transfer;
 mod wakeup;
 mod watch;
 
@@ -43,6 +44,7 @@ pub use pages::Pages;
 pub use probe::{ProbeReport, ProbedCpu};
 pub use query::Queries;
 pub use rtp::Stream;
+pub use transfer::Transfers;
 pub use watch::Watch;
 
 use crate::LabError;
@@ -159,6 +161,15 @@ pub enum Work {
     MessageSink {
         /// Where it listens.
         port: u16,
+    },
+    /// Sends transfers.
+    Transfers(Transfers),
+    /// Receives transfers.
+    TransferSink {
+        /// Where it listens.
+        port: u16,
+        /// The size of each.
+        size: Bytes,
     },
     /// Watches a port of the switch.
     Watch(Watch),
@@ -513,6 +524,13 @@ fn work(task: &Task) -> (&'static str, io::Result<()>) {
             ("messages", message::send(&starter, span, messages))
         }
         Work::MessageSink { port } => ("message sink", message::receive(&starter, *port)),
+        Work::Transfers(transfers) => {
+            let span = task.warmup + task.duration;
+            ("transfers", transfer::send(&starter, span, transfers))
+        }
+        Work::TransferSink { port, size } => {
+            ("transfer sink", transfer::receive(&starter, *port, *size))
+        }
         Work::Watch(watch) => ("watch", watch::run(&starter, watch)),
         Work::Echo { to, every } => ("echo client", echo::run(&starter, *to, *every)),
         Work::Hog {

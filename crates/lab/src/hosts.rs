@@ -10,7 +10,7 @@ use std::io::{self, Read, Write};
 use std::net::SocketAddrV4;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use tailbound_dataplane::{Fabric, Guarantee, NicConfig, PacerConfig, PipelineConfig};
+use tailbound_dataplane::{Fabric, Guarantee, NicConfig, PacerConfig, PipelineConfig, SnoopMode};
 use tailbound_units::{Bytes, Nanos, Rate};
 
 #[derive(Serialize)]
@@ -65,6 +65,8 @@ struct Guest {
     vm: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     guarantee: Option<Guarantee>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    snoop: Option<SnoopMode>,
 }
 
 #[derive(Serialize)]
@@ -139,6 +141,7 @@ pub(crate) fn config(
             },
             vm: tenant.map(|(tenant, place)| format!("{OWNER}/{tenant}/{place}")),
             guarantee: tenant.and_then(|(tenant, _)| guarantee(experiment, variant, tenant)),
+            snoop: variant.snoop.filter(|_| guest.kind == GuestKind::Machine),
         }
     };
     let config = pipeline.config.get_ref();

@@ -5,7 +5,7 @@ use crate::class;
 use crate::experiment::{GuaranteesBy, LabExperiment, Variant, VcpuMode};
 use crate::place;
 use crate::run_dir::RunDir;
-use crate::variant::CLASSES;
+use crate::variant::{CLASSES, confinement};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -18,6 +18,8 @@ pub(crate) struct Refusals {
     machines: Option<String>,
     /// Why there can be no placement service.
     service: Option<String>,
+    /// Why no machine's CPU time can be limited.
+    quota: Option<String>,
     /// Whether real-time classes may be set.
     real_time: bool,
 }
@@ -48,6 +50,7 @@ impl Refusals {
                 .has_service()
                 .then(|| place::refusal(program))
                 .flatten(),
+            quota: quota_refusal(experiment),
             real_time,
         })
     }
@@ -67,6 +70,11 @@ impl Refusals {
         {
             return Some(why);
         }
+        if variant.quota
+            && let Some(why) = &self.quota
+        {
+            return Some(why);
+        }
         let mut duties = variant.running(&experiment.duty);
         if !self.real_time && duties.any(|load| load.uninterrupted) {
             return Some(
@@ -83,4 +91,13 @@ impl Refusals {
         self.of(experiment, variant).is_none()
             && (without_periodic || !variant.only_without_periodic)
     }
+}
+
+/// Why a quota cannot be had here; `None` where it can, or none is asked for.
+fn quota_refusal(experiment: &LabExperiment) -> Option<String> {
+    let quota = experiment.quota.as_ref()?;
+    let error = confinement(quota, "try").err()?;
+    Some(format!(
+        "limiting a machine's CPU time takes a control group: {error}"
+    ))
 }

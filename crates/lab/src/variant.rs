@@ -15,7 +15,7 @@ use crate::build;
 use crate::class::ClassGuard;
 use crate::core_use::CoreUse;
 use crate::cpus::Cpus;
-use crate::experiment::{GuaranteesBy, LabExperiment, Variant};
+use crate::experiment::{GuaranteesBy, LabExperiment, Quota, Variant};
 use crate::guest::{Sample, now};
 use crate::hosts;
 use crate::monitor::{self, Record};
@@ -34,6 +34,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 use tailbound_experiment::Name;
+use tailbound_sys::cgroup::{self, Confinement};
+use tailbound_sys::root::Root;
 use tailbound_sys::sched::Policy;
 use tailbound_units::{Nanos, Rate};
 
@@ -213,6 +215,8 @@ struct Run<'a> {
     foreign_share: Option<f64>,
     /// What the placement service promised, where it was asked.
     promises: Option<Promises>,
+    /// How long machines with a quota could not run for that.
+    throttled: Option<Nanos>,
     /// When samples begin and cease to count, and when the last may end.
     counted: [Nanos; 2],
 }
@@ -238,6 +242,7 @@ pub(crate) fn run<'a>(
         brought_back: 0,
         foreign_share: None,
         promises: None,
+        throttled: None,
         counted: [Nanos::ZERO; 2],
     };
     announce("setting up");
@@ -251,6 +256,16 @@ pub(crate) fn run<'a>(
     announce("taking down");
     run.supervisor.end()?;
     Ok(measured)
+}
+
+/// Makes a control group for a guest's machine.
+pub(crate) fn confinement(quota: &Quota, guest: &str) -> std::io::Result<Confinement> {
+    let name = format!("tailbound-lab-{}-{guest}", std::process::id());
+    let quota = cgroup::Quota {
+        runtime: quota.runtime,
+        period: quota.period,
+    };
+    Confinement::new(&Root::default(), &name, quota)
 }
 
 impl Run<'_> {
@@ -342,6 +357,24 @@ impl Run<'_> {
         Ok(Some(guard))
     }
 
+    /// Limits the CPU time of the machines that have a quota in this variant, until all that is
+    /// returned is dropped; `None` in a variant without.
+    fn confine(&self) -> Result<Option<Vec<Confinement>>, LabError> {
+        let quota = self.context.experiment.quota.as_ref();
+        let Some(quota) = quota.filter(|_| self.variant.quota) else {
+            return Ok(None);
+        };
+        let confine = |name: &Name| {
+            let group = confinement(quota, name.get_ref())?;
+            self.pids(name).try_for_each(|pid| group.take(pid))?;
+            Ok(group)
+        };
+        let confined: std::io::Result<_> = quota.guests.iter().map(confine).collect();
+        Ok(Some(
+            confined.map_err(LabError::io("limiting machines' CPU time"))?,
+        ))
+    }
+
     /// The processes in a guest.
     fn pids(&self, guest: &Name) -> impl Iterator<Item = u32> {
         let places = self.inside.get(guest.get_ref().as_str()).into_iter();
@@ -398,6 +431,7 @@ impl Run<'_> {
         self.supervisor
             .rest(Nanos(experiment.warmup.as_nanos() / 2).into())?;
         let guard = self.give_classes()?;
+        let confined = self.confine()?;
         let end = start + experiment.warmup + experiment.duration;
         self.counted = [start + experiment.warmup, end];
         let first = self.core_use();
@@ -415,6 +449,21 @@ impl Run<'_> {
             .zip(last)
             .and_then(|(first, last)| first.foreign(&last));
         announce("waiting for the last answers");
+        self.await_outcomes(end)?;
+        self.throttled = confined.map(|groups| {
+            let times = groups.iter().map(|group| group.throttled().time);
+            times.fold(Nanos::ZERO, |all, time| all + time)
+        });
+        if let Some(guard) = guard {
+            self.brought_back = guard.take_back()?;
+        }
+        monitor
+            .finish()
+            .map_err(LabError::io("watching the machine"))
+    }
+
+    /// Waits for all outcomes of a load that ends so.
+    fn await_outcomes(&mut self, end: Nanos) -> Result<(), LabError> {
         let latest = end + GRACE + PATIENCE + self.probes_limit();
         while !(self.supervisor.all_ended()? && self.outcomes().all(|path| path.exists())) {
             if now() > latest {
@@ -426,11 +475,6 @@ impl Run<'_> {
             }
             self.supervisor.rest(POLL)?;
         }
-        if let Some(guard) = guard {
-            self.brought_back = guard.take_back()?;
-        }
-        monitor
-            .finish()
-            .map_err(LabError::io("watching the machine"))
+        Ok(())
     }
 }

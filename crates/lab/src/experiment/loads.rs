@@ -2,7 +2,7 @@
 
 use super::{
     Bulk, Duty, Etc, Flood, Hog, LabExperiment, Message, Meter, Ping, Probe, Query, Shuffle,
-    Variant, Wakeup, Watch,
+    Transfer, Variant, Wakeup, Watch,
 };
 use tailbound_experiment::Name;
 use tailbound_report::{Series, Value};
@@ -24,7 +24,8 @@ macro_rules! named {
 }
 
 named!(
-    Query, Bulk, Ping, Etc, Shuffle, Message, Flood, Meter, Watch, Hog, Duty, Probe, Wakeup
+    Query, Bulk, Ping, Etc, Shuffle, Message, Transfer, Flood, Meter, Watch, Hog, Duty, Probe,
+    Wakeup
 );
 
 /// A load: what it measures, and what it needs.
@@ -83,6 +84,11 @@ impl LabExperiment {
             let mut load = Load::series(it, &it.series).and(Message::VALUES.iter().copied());
             load.series
                 .extend(it.ring.iter().chain(&it.vcpu_wait).map(String::as_str));
+            all.push(load);
+        }
+        for it in &self.transfer {
+            let mut load = Load::series(it, &it.series);
+            load.series.push(&it.received);
             all.push(load);
         }
         all.extend(self.flood.iter().map(|it| Load::value(it, &it.value)));

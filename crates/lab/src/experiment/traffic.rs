@@ -39,6 +39,31 @@ impl Message {
     pub(crate) const VALUES: &'static [&'static str] = &["messages_lost"];
 }
 
+/// Transfers of some bytes over TCP to a guest, each on a connection of its own that was open
+/// before.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Transfer {
+    /// What variants call it.
+    pub name: Name,
+    /// The sender.
+    pub from: Name,
+    /// The receiver.
+    pub to: Name,
+    /// The size of each.
+    pub size: Bytes,
+    /// The mean time between two; one waits for the answer to that before it.
+    pub mean_gap: Nanos,
+    /// The sender's congestion control, by name.
+    pub congestion: String,
+    /// The window that its connections begin with, in segments.
+    pub initial_window: u32,
+    /// The series of what the sender sees: until the receiver's application has answered.
+    pub series: String,
+    /// The series of what the receiver sees: from its first byte to its last.
+    pub received: String,
+}
+
 /// Frames that a guest makes itself and sends as fast as it can.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -16,6 +16,7 @@ const ANSWERS: RangeInclusive<Bytes> = Bytes(1)..=Bytes(1_000_000_000);
 const HOG_BLOCKS: RangeInclusive<Bytes> = Bytes(4 << 10)..=Bytes(1 << 30);
 const MAX_UNINTERRUPTED: Nanos = Nanos::from_millis(200);
 const MIN_GAP: Nanos = Nanos::from_micros(50);
+const QUOTA_PERIODS: RangeInclusive<Nanos> = Nanos::from_millis(1)..=Nanos::from_secs(1);
 const LINK_RATES: RangeInclusive<Rate> = Rate(1_000_000)..=Rate(10_000_000_000);
 const SWITCH_BUFFERS: RangeInclusive<Bytes> = Bytes(3_000)..=Bytes(1 << 30);
 
@@ -35,6 +36,7 @@ impl LabExperiment {
         self.check_guests(mistakes);
         self.check_shared_core(mistakes);
         self.check_machines(mistakes);
+        self.check_quota(mistakes);
         self.check_tenants(mistakes);
         self.check_loads(mistakes);
         for (name, pipeline) in &self.pipeline {
@@ -113,6 +115,28 @@ impl LabExperiment {
                             that is none";
                 mistakes.at(guest, rule);
             }
+        }
+    }
+
+    fn check_quota(&self, mistakes: &mut Mistakes) {
+        let Some(quota) = &self.quota else {
+            return;
+        };
+        self.check_guest_names(&quota.guests, mistakes);
+        for guest in &quota.guests {
+            if !self.is_machine(guest.get_ref()) {
+                mistakes.at(
+                    guest,
+                    "is not one of machines.guests: a quota is a machine's",
+                );
+            }
+        }
+        // What the kernel takes.
+        let fits = QUOTA_PERIODS.contains(&quota.period) && quota.runtime >= *QUOTA_PERIODS.start();
+        if quota.guests.is_empty() || !fits {
+            let rule =
+                "name at least one guest, a period of 1ms to 1s and a runtime of 1ms or more";
+            mistakes.top().at("quota", rule);
         }
     }
 
@@ -262,6 +286,15 @@ impl LabExperiment {
             let rule = "is a machine, and one with a reservation is not kept on the shared core: \
                         choose vcpu = \"aperiodic\"";
             mistakes.at(guest, rule);
+        }
+        if variant.quota && self.quota.is_none() {
+            mistakes.at(&variant.name, "`quota` needs [quota]");
+        }
+        if variant.snoop.is_some() && self.machines.is_none() {
+            mistakes.at(
+                &variant.name,
+                "`snoop` needs [machines]: it stands at a machine's ring",
+            );
         }
         if let Some(count) = variant.count() {
             let mut hogs = self.hog.iter().filter(|hog| variant.runs(&hog.name));

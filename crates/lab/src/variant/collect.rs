@@ -69,6 +69,9 @@ impl Run<'_> {
         if let Some(error) = self.clock_error() {
             measured.value("machine_clock_error", "ms", error.as_secs_f64() * 1e3);
         }
+        if let Some(time) = self.throttled {
+            measured.value("throttled", "s", time.as_secs_f64());
+        }
         if let Some(share) = self.foreign_share {
             measured.value(FOREIGN_SHARE, "", share);
         }

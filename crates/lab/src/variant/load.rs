@@ -85,6 +85,8 @@ impl<'a> Run<'a> {
             vec![&ping.from, &ping.to]
         } else if let Some(message) = variant.running(&experiment.message).next() {
             message.from.iter().chain(&message.to).collect()
+        } else if let Some(transfer) = variant.running(&experiment.transfer).next() {
+            vec![&transfer.from, &transfer.to]
         } else {
             Vec::new()
         };

@@ -3,8 +3,8 @@
 use super::{Measured, MeasuredSeries, Output, Rings, Role, Run, Source};
 use crate::LabError;
 use crate::arrivals::seed_for;
-use crate::experiment::{Flood, Message, Meter, Watch};
-use crate::guest::{self, Frames, Messages, Moments, Outcome, Work};
+use crate::experiment::{Flood, Message, Meter, Transfer, Watch};
+use crate::guest::{self, Frames, Messages, Moments, Outcome, Transfers, Work};
 use crate::noise::Losses;
 use crate::processes::{Rank, Ready, Start};
 use crate::topology::{Guest, SWITCH, UPLINK, namespace_path, switch_port};
@@ -26,6 +26,9 @@ impl<'a> Run<'a> {
         }
         for message in variant.running(&experiment.message) {
             self.start_message(message)?;
+        }
+        for transfer in variant.running(&experiment.transfer) {
+            self.start_transfer(transfer)?;
         }
         for flood in variant.running(&experiment.flood) {
             self.start_flood(flood)?;
@@ -80,6 +83,36 @@ impl<'a> Run<'a> {
             rings,
         };
         self.load(series, source, on_path);
+        Ok(())
+    }
+
+    fn start_transfer(&mut self, transfer: &'a Transfer) -> Result<(), LabError> {
+        let (from, to) = (self.guest(&transfer.from)?, self.guest(&transfer.to)?);
+        let port = self.port();
+        let sink = Work::TransferSink {
+            port,
+            size: transfer.size,
+        };
+        let first = self.supervisor.len();
+        let (place, received) = self.start_task(to, "transfer sink", sink, Role::Measures)?;
+        let mut on_path = self.daemons_of([&transfer.from, &transfer.to].into_iter());
+        on_path.extend(self.unless_tested(to, place));
+        // It opens a connection before it says that it is ready.
+        self.supervisor.wait_ready(first)?;
+        let work = Work::Transfers(Transfers {
+            to: SocketAddrV4::new(to.ip, port),
+            size: transfer.size,
+            mean_gap: transfer.mean_gap,
+            seed: seed_for(self.context.seed, transfer.name.get_ref()),
+            congestion: transfer.congestion.clone(),
+            initial_window: transfer.initial_window,
+        });
+        let (place, sent) = self.start_task(from, "transfers", work, Role::Measures)?;
+        on_path.extend(self.unless_tested(from, place));
+        for (series, outcome) in [(&transfer.series, sent), (&transfer.received, received)] {
+            let source = Source::Own(vec![outcome]);
+            self.load(Output::Series(series.clone()), source, on_path.clone());
+        }
         Ok(())
     }
 

@@ -2,8 +2,11 @@
 //! somebody up. They count for proportional shares alone: a thread with a deadline runs
 //! whatever its groups' quotas are.
 
-use super::read;
-use std::path::Path;
+use super::{Mounts, parse_groups, processes, read};
+use crate::root::Root;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
 use tailbound_units::Nanos;
 
 /// CPU time that the threads of a group have together in each period.
@@ -60,9 +63,115 @@ pub fn throttled(directory: &Path) -> Throttled {
     }
 }
 
+/// A group below this process's own that has a quota. Who is in it when this is dropped goes
+/// back to this process's group.
+#[derive(Debug)]
+pub struct Confinement {
+    directory: PathBuf,
+    parent: PathBuf,
+}
+
+impl Confinement {
+    /// Makes a group of that name.
+    ///
+    /// # Errors
+    /// This process is in no group that has the CPU controller, may not make one, or the kernel
+    /// does not take the quota.
+    pub fn new(root: &Root, name: &str, quota: Quota) -> io::Result<Self> {
+        let groups = fs::read_to_string(root.path("/proc/self/cgroup"))?;
+        let place = Mounts::read(root)?.directory(&parse_groups(&groups), "cpu");
+        let (parent, is_unified) = place.ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::NotFound,
+                "no control group with the CPU controller",
+            )
+        })?;
+        if is_unified {
+            fs::write(parent.join("cgroup.subtree_control"), "+cpu")?;
+        }
+        let directory = parent.join(name);
+        fs::create_dir(&directory)?;
+        let confinement = Self { directory, parent };
+        let write = |file: &str, text: String| fs::write(confinement.directory.join(file), text);
+        let [runtime, period] = [quota.runtime, quota.period].map(|time| time.as_nanos() / 1000);
+        if is_unified {
+            write("cpu.max", format!("{runtime} {period}"))?;
+        } else {
+            write("cpu.cfs_period_us", period.to_string())?;
+            write("cpu.cfs_quota_us", runtime.to_string())?;
+        }
+        Ok(confinement)
+    }
+
+    /// Takes a process in, with all of its threads.
+    ///
+    /// # Errors
+    /// It is gone, or may not be moved.
+    pub fn take(&self, pid: u32) -> io::Result<()> {
+        fs::write(self.directory.join("cgroup.procs"), pid.to_string())
+    }
+
+    /// What its quota did.
+    pub fn throttled(&self) -> Throttled {
+        throttled(&self.directory)
+    }
+}
+
+impl Drop for Confinement {
+    fn drop(&mut self) {
+        for pid in processes(&self.directory) {
+            let _ = fs::write(self.parent.join("cgroup.procs"), pid.to_string());
+        }
+        let _ = fs::remove_dir(&self.directory);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_quota_is_written_as_each_version_reads_it() {
+        let legacy = "cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\n";
+        let unified = "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n";
+        for (mounts, own, group) in [
+            (legacy, "1:cpu:/vms\n", "sys/fs/cgroup/cpu/vms"),
+            (unified, "0::/vms\n", "sys/fs/cgroup/vms"),
+        ] {
+            let directory = group_of(mounts, own, group);
+            let root = Root::at(directory.path());
+            let asked = Quota {
+                runtime: Nanos::from_millis(40),
+                period: Nanos::from_millis(100),
+            };
+            let made = Confinement::new(&root, "one", asked).expect("it may be made");
+            let place = directory.path().join(group).join("one");
+            assert_eq!(quota(&place), Some(asked));
+            made.take(77).expect("it takes it");
+            assert_eq!(processes(&place), [77]);
+            drop(made);
+            assert_eq!(processes(&directory.path().join(group)), [77]);
+        }
+        let nothing = group_of("", "0::/\n", "sys");
+        let root = Root::at(nothing.path());
+        let quota = Quota {
+            runtime: Nanos(1),
+            period: Nanos(1),
+        };
+        let error = Confinement::new(&root, "one", quota).unwrap_err();
+        assert!(error.to_string().contains("CPU controller"), "{error}");
+    }
+
+    fn group_of(mounts: &str, own: &str, group: &str) -> tempfile::TempDir {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |path: &str| directory.path().join(path);
+        std::fs::create_dir_all(at("proc/self")).unwrap();
+        std::fs::create_dir_all(at(group)).unwrap();
+        std::fs::write(at("proc/self/mounts"), mounts).unwrap();
+        std::fs::write(at("proc/self/cgroup"), own).unwrap();
+        std::fs::write(at(group).join("cgroup.controllers"), "cpu memory\n").unwrap();
+        directory
+    }
 
     fn group(files: &[(&str, &str)]) -> tempfile::TempDir {
         let directory = tempfile::tempdir().unwrap();

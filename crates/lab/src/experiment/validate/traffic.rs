@@ -8,6 +8,8 @@ use tailbound_units::{Bytes, Nanos, Rate};
 
 /// The shortest packet has a UDP header; the longest with its frame is 64 KiB.
 const PACKETS: RangeInclusive<Bytes> = Bytes(28)..=Bytes(65_521);
+/// A number stands in front.
+const TRANSFERS: RangeInclusive<Bytes> = Bytes(4)..=Bytes(100_000_000);
 const MESSAGES: RangeInclusive<Bytes> = Bytes(90)..=Bytes(10_000_000);
 
 impl LabExperiment {
@@ -33,6 +35,13 @@ impl LabExperiment {
                 (Some(time), None) | (None, Some(time)) => gap(&message.name, time, mistakes),
                 _ => mistakes.at(&message.name, "needs either every or mean_gap"),
             }
+        }
+        for transfer in &self.transfer {
+            self.check_two_guests(&transfer.from, &transfer.to, mistakes);
+            within(&transfer.name, "size", transfer.size, TRANSFERS, mistakes);
+            let window = transfer.initial_window;
+            within(&transfer.name, "initial_window", window, 1..=1000, mistakes);
+            gap(&transfer.name, transfer.mean_gap, mistakes);
         }
         for flood in &self.flood {
             self.check_two_guests(&flood.from, &flood.to, mistakes);

@@ -10,8 +10,8 @@ fn quoted(line: &str) -> impl Iterator<Item = &str> {
 #[test]
 fn every_promise_names_a_test_that_exists() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let text = std::fs::read_to_string(root.join("SPECIFICATION.md")).unwrap();
-    let (promises, _) = text.split_once("## Wanted, and not met").unwrap();
+    let specification = std::fs::read_to_string(root.join("SPECIFICATION.md")).unwrap();
+    let (promises, _) = specification.split_once("## Wanted, and not met").unwrap();
     let rows = promises
         .lines()
         .filter(|line| line.starts_with("| ") && !line.starts_with("| promise "));

@@ -113,7 +113,7 @@ fn threads_as_json_have_each_key_once_and_times_in_nanoseconds() {
         (&document["schema"], &document["interval_ns"]),
         (&2.into(), &1_000_000.into())
     );
-    let mine = |thread: &&serde_json::Value| thread["tid"].to_string() == own;
+    let mine = |thread: &&serde_json::Value| thread["tid"] == std::process::id();
     let threads = document["threads"].as_array().unwrap();
     let first = threads.iter().find(mine).unwrap();
     for key in [

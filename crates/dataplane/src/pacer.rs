@@ -57,7 +57,8 @@
 //! lowest class, and are charged to nothing. What is guaranteed departs as without, a
 //! longest frame later at most, as beside best effort. When such a flow conforms again,
 //! or gets too little, it is held for [`PacerConfig::drain`] and goes on as guaranteed. The
-//! module `elastic` has the rules and their bounds.
+//! module `elastic` has the rules and their bounds. Where the guest has a limit
+//! ([`Pacer::set_cap`]) such frames leave within what that leaves them.
 //!
 //! # On this host
 //!
@@ -98,6 +99,7 @@
 )]
 
 mod batch;
+mod cap;
 mod chain;
 mod change;
 mod clock;
@@ -119,6 +121,7 @@ pub mod void;
 mod wheel;
 
 pub use batch::{Batch, Paced};
+pub use cap::CapUse;
 pub use clock::WireClock;
 pub use config::{Guarantee, MAX_GUESTS, MAX_RATIO, PacerConfig, PacerError};
 pub use level::{DestinationLevel, GuestLevel};

@@ -137,11 +137,12 @@ impl<F: Frame> Pacer<F> {
                     best_effort = false;
                 }
                 if elastic {
-                    if let Some(after) = self.send_elastic(now, wire, &mut sink) {
-                        wire = after;
-                        continue;
+                    // What was due may wait for its guest's limit now, as it became elastic.
+                    match self.send_elastic(now, wire, &mut sink) {
+                        Some(after) => wire = after,
+                        None => elastic = false,
                     }
-                    elastic = false;
+                    continue;
                 }
                 if due >= end {
                     break;
@@ -214,6 +215,9 @@ impl<F: Frame> Pacer<F> {
         }
         // Apart from the packets: no vector of both is put together and taken apart.
         stats.guaranteed.bytes += wire;
+        if let Some(cap) = &mut guest.cap {
+            cap.charge(at, frame.len());
+        }
         sink(Paced::Guaranteed {
             frame,
             departure,

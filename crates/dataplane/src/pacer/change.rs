@@ -62,7 +62,7 @@ impl<F: Frame> Pacer<F> {
         if held.is_some() {
             if let Some(guest) = guest::find_mut(&mut self.guests, id) {
                 let from = start.max(guest.last_departure);
-                guest.reconfigure(&fresh, from, from);
+                guest.reconfigure(&self.config, &fresh, (from, from));
             }
             self.share_memory(id, held.as_ref());
         } else {

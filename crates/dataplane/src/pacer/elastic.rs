@@ -20,6 +20,9 @@
 //!   than that, and nothing else. The flow is guaranteed for a while then, also where it
 //!   waits for {B, S}: what was held may be more than the burst.
 //!
+//! A guest that has a limit is held to it here (`cap`): its elastic frames wait for that, too.
+//! A flow begins where the limit has room.
+//!
 //! Frames to guests of this host are never elastic, as no wire carries them, and those to
 //! groups neither, as switches multiply them.
 //!
@@ -33,7 +36,7 @@ mod pass;
 mod stop;
 mod tally;
 
-use super::guest::Terms;
+use super::guest::{Guest, Terms};
 use super::line::Line;
 use super::store::NIL;
 #[cfg(test)]
@@ -96,11 +99,13 @@ struct Flow {
 }
 
 impl Flow {
-    const fn new(connection: Connection, guest: u32, at: Position) -> Self {
+    fn new(connection: Connection, (number, guest): (u32, &Guest), at: Position) -> Self {
+        let mut frames = Line::new(number, 1, None);
+        frames.target = guest.target();
         Self {
             connection,
             phase: Phase::Elastic,
-            frames: Line::new(guest, 1, None),
+            frames,
             left: at,
             since: at,
             came: WireBytes::ZERO,
@@ -152,6 +157,13 @@ pub(super) struct Flows {
 }
 
 impl Flows {
+    /// Lets frames of each wait for so long at least before they have waited too long.
+    fn set_target(&mut self, target: Nanos) {
+        for flow in &mut self.members {
+            flow.frames.target = target;
+        }
+    }
+
     fn find(&self, connection: Connection) -> Option<usize> {
         let mut flows = self.members.iter();
         flows.position(|flow| flow.connection == connection)
@@ -283,6 +295,12 @@ impl Elastic {
     pub(super) fn count(&self, terms: &Terms) -> usize {
         let flows = self.all.get(terms.slot as usize);
         flows.map_or(0, Flows::elastic)
+    }
+
+    /// The memory that frames of a guest's flows hold.
+    pub(super) fn memory(&self, terms: &Terms) -> Bytes {
+        let flows = self.all.get(terms.slot as usize);
+        flows.map_or(Bytes(0), |flows| flows.memory)
     }
 
     /// A slot for a guest that has none.

@@ -1,5 +1,6 @@
 //! One guest's guarantee, its buckets and what waits of it.
 
+use super::cap::Cap;
 use super::round::Round;
 use super::store::NIL;
 use super::{Guarantee, GuestStats, PacerConfig};
@@ -102,6 +103,8 @@ pub(super) struct Guest {
     pub(super) patience: Nanos,
     /// Its elastic flows.
     pub(super) elastic: Terms,
+    /// What holds these to its limit; `None` where it has none.
+    pub(super) cap: Option<Box<Cap>>,
     pub(super) stats: GuestStats,
 }
 
@@ -146,6 +149,7 @@ impl Guest {
             half_share: Bytes(0),
             patience: guarantee.mark.unwrap_or(Nanos::MAX),
             elastic: Terms::NONE,
+            cap: None,
             stats: GuestStats::default(),
         })
     }
@@ -199,17 +203,32 @@ impl Guest {
         }
     }
 
-    /// Takes over the guarantee of `fresh`. `from`, which is `to` on its link, is not
+    /// Takes over the guarantee of `fresh`, under `config`. `from`, which is `to` on its link, is not
     /// before the last departure.
-    pub(super) fn reconfigure(&mut self, fresh: &Self, from: Position, to: Position) {
+    pub(super) fn reconfigure(
+        &mut self,
+        config: &PacerConfig,
+        fresh: &Self,
+        (from, to): (Position, Position),
+    ) {
         debug_assert!(from >= self.last_departure, "frames keep their departures");
         self.contract = Contract::Guaranteed;
         self.guarantee = fresh.guarantee;
         self.average.reconfigure(&fresh.average, from, to);
         self.peak.reconfigure(&fresh.peak, from, to);
+        if let Some(cap) = &mut self.cap {
+            let fresh = Cap::new(*cap.limit(), &self.guarantee, config);
+            cap.reconfigure(fresh, from, to);
+        }
         self.wire = WireBytes::ZERO;
         self.headroom = fresh.headroom;
         self.patience = fresh.patience;
+    }
+
+    /// From what wait on frames of its elastic flows have waited too long, where that is
+    /// more than it says itself.
+    pub(super) fn target(&self) -> Nanos {
+        self.cap.as_ref().map_or(Nanos::ZERO, |cap| cap.target())
     }
 
     /// Charges a frame that comes at `arrival` and returns its departure.

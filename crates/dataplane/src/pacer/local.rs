@@ -116,6 +116,9 @@ impl<F: Frame> Pacer<F> {
         let departure = guest.last_departure;
         guest.memory.0 -= memory.0;
         guest.stats.sojourn = sojourn;
+        if let Some(cap) = &mut guest.cap {
+            cap.charge(departure, frame.len());
+        }
         chain.stats.local.packets += 1;
         chain.stats.local.bytes += wire;
         let is_unread = guest.ring != Ring::Read;

@@ -1,6 +1,7 @@
 //! The whole pacer, in virtual time.
 
 mod burst;
+mod cap;
 mod change;
 mod elastic;
 mod harness;

@@ -77,7 +77,7 @@ impl<F: Frame> Pacer<F> {
             let is_other = config.link != self.config.link;
             if let Some(fresh) = fresh {
                 let to = if is_other { change.at(from) } else { from };
-                guest.reconfigure(&fresh, from, to);
+                guest.reconfigure(config, &fresh, (from, to));
             }
             if is_other {
                 guest.last_departure = change.at(guest.last_departure);

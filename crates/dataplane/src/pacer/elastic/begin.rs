@@ -73,6 +73,7 @@ impl<F: Frame> Pacer<F> {
         let drain = self.elastic.drain;
         guest.contract == Contract::Guaranteed
             && guest.elastic.not_before <= at
+            && guest.cap.as_ref().is_none_or(|cap| cap.is_near(at))
             && guest.waits_for_guarantee(at, self.config.longest_frame())
             && match self.elastic.all.get(guest.elastic.slot as usize) {
                 Some(flows) => flows.has_room(at, drain),
@@ -139,7 +140,10 @@ impl<F: Frame> Pacer<F> {
         let Some(line) = self.whole_line(number, largest) else {
             return false;
         };
-        let mut flow = Flow::new(connection, number, at);
+        let Some(Some(guest)) = self.guests.get(number as usize) else {
+            return false;
+        };
+        let mut flow = Flow::new(connection, (number, guest), at);
         self.take_stamped(number, &mut flow, at);
         let is_first = self.take_from_line(number, line, &mut flow, at);
         let Self {

@@ -186,6 +186,10 @@ impl<F: Frame> Pacer<F> {
         let flows = &mut elastic.all[slot as usize];
         let number = flows.guest;
         let guest = guests.get_mut(number as usize)?.as_mut()?;
+        if let Some(until) = guest.cap.as_ref().and_then(|cap| cap.holds_up(at)) {
+            elastic.hold(slot, until);
+            return None;
+        }
         let Some((index, place)) = flows.pop(guest, chain, now) else {
             elastic.rest(slot, at);
             return None;
@@ -205,6 +209,9 @@ impl<F: Frame> Pacer<F> {
             count.bytes += wire;
         }
         guest.stats.sojourn = sojourn;
+        if let Some(cap) = &mut guest.cap {
+            cap.charge(at, frame.len());
+        }
         if !flows.is_waiting() {
             elastic.rest(slot, end);
         }
@@ -213,6 +220,17 @@ impl<F: Frame> Pacer<F> {
         }
         sink(Paced::Elastic { frame, at, sojourn });
         Some(end)
+    }
+}
+
+impl<F: Frame> Pacer<F> {
+    /// Lets a guest's elastic flows be judged by another target, and looks at them again: its
+    /// limit is another one.
+    pub(in super::super) fn hold_elastic_to(&mut self, slot: u32, target: Nanos) {
+        if let Some(flows) = self.elastic.all.get_mut(slot as usize) {
+            flows.set_target(target);
+            self.elastic.activate(slot, carried(&self.chain.stats));
+        }
     }
 }
 
@@ -261,6 +279,12 @@ impl super::Elastic {
             flows.deficit += longest.0.cast_signed();
             self.active.rotate_left(1);
         }
+    }
+
+    /// Lets a guest's flows wait until its limit has room for them.
+    fn hold(&mut self, slot: u32, until: Position) {
+        self.deactivate(slot);
+        self.wake(slot, until);
     }
 
     /// Lets a guest's flows, none of which has a frame that may leave, be looked at once

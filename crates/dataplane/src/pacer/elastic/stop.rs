@@ -96,6 +96,8 @@ impl<F: Frame> Pacer<F> {
             });
             index += 1;
         }
+        // What waited for its guest's limit may have room now.
+        self.elastic.activate(slot, carried(&self.chain.stats));
         let flows = &self.elastic.all[slot as usize];
         let number = flows.guest;
         if flows.members.is_empty() {

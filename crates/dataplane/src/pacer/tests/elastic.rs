@@ -4,6 +4,7 @@ use super::harness::{
     Host, LINK, ROUNDING, Reach, Record, Sent, check_books, check_wire, conform, excess, frame,
 };
 use super::*;
+use crate::RateLimit;
 use proptest::prelude::*;
 use std::collections::{HashMap, VecDeque};
 
@@ -16,14 +17,14 @@ const fn guarantee() -> Guarantee {
 }
 
 /// A frame of a guest's flow to a destination, by the number of its port.
-fn of(guest: u32, port: u16, id: u64) -> Record {
+pub(super) fn of(guest: u32, port: u16, id: u64) -> Record {
     Record {
         port,
         ..frame(id, guest, FULL)
     }
 }
 
-fn host(config: &PacerConfig, guarantees: &[Guarantee]) -> Host {
+pub(super) fn host(config: &PacerConfig, guarantees: &[Guarantee]) -> Host {
     let mut host = Host::new(config, guarantees);
     // Buckets fill.
     host.now += Nanos::from_secs(1);
@@ -31,7 +32,7 @@ fn host(config: &PacerConfig, guarantees: &[Guarantee]) -> Host {
 }
 
 /// Puts full frames of a flow into a guest's ring at a rate, and returns how many.
-fn offer(host: &mut Host, (guest, port): (u32, u16), rate: Rate, span: (Nanos, Nanos)) -> u64 {
+pub(super) fn offer(host: &mut Host, (guest, port): (u32, u16), rate: Rate, span: (Nanos, Nanos)) -> u64 {
     let frames = rate.bytes_in(span.1 - span.0).0 / FULL;
     let mut ring: Vec<_> = host.rings[guest as usize].drain(..).collect();
     for number in 0..frames {
@@ -44,11 +45,11 @@ fn offer(host: &mut Host, (guest, port): (u32, u16), rate: Rate, span: (Nanos, N
     frames
 }
 
-fn ms(millis: u64) -> Nanos {
+pub(super) fn ms(millis: u64) -> Nanos {
     Nanos::from_millis(millis)
 }
 
-fn us(micros: u64) -> Nanos {
+pub(super) fn us(micros: u64) -> Nanos {
     Nanos::from_micros(micros)
 }
 
@@ -70,7 +71,7 @@ fn share(
 }
 
 /// Runs a host whose guests' packet loop is woken as it asks, and checks its books.
-fn run(host: &mut Host, end: Nanos) {
+pub(super) fn run(host: &mut Host, end: Nanos) {
     while host.now < end {
         let next = (host.now + us(200)).min(end);
         host.run_until(next);
@@ -102,7 +103,7 @@ fn overtaken(sent: &[Sent], mut wait: impl FnMut(&Sent) -> u64) -> u64 {
 
 /// Every flow's frames by their numbers, as they left; and no frame is elastic while a
 /// guaranteed one of its flow waits.
-fn in_order(sent: &[Sent]) {
+pub(super) fn in_order(sent: &[Sent]) {
     assert_eq!(overtaken(sent, |_| 0), 0);
 }
 
@@ -505,6 +506,8 @@ enum Event {
     Flood(u64),
     /// What a guest may send to one of two destinations, in Mbit/s.
     Limit(u32, u128, Option<u64>),
+    /// What a guest may send in all, in Mbit/s, and the depth of that.
+    Cap(u32, Option<u64>, u64),
     Drain(u64),
     Elastic(bool),
 }
@@ -517,6 +520,8 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         2 => (1..400_u64).prop_map(Event::Flood),
         2 => (0..2_u32, 1..3_u128, prop::option::of(0..1500_u64))
             .prop_map(|(guest, to, rate)| Event::Limit(guest, to, rate)),
+        1 => (0..2_u32, prop::option::of(1000..9000_u64), 30_760..200_000_u64)
+            .prop_map(|(guest, rate, depth)| Event::Cap(guest, rate, depth)),
         1 => (0..3000_u64).prop_map(Event::Drain),
         1 => any::<bool>().prop_map(Event::Elastic),
     ];
@@ -583,6 +588,13 @@ proptest! {
                     let rate = mbit.map(Rate::from_mbit);
                     let set = host.pacer.set_destination(now, GuestId::first(guest), to, rate);
                     set.expect("sound");
+                }
+                Event::Cap(guest, mbit, depth) => {
+                    let limit = mbit.map(|mbit| RateLimit {
+                        rate: Rate::from_mbit(mbit),
+                        depth: Some(Bytes(depth)),
+                    });
+                    host.pacer.set_cap(now, GuestId::first(guest), limit.as_ref());
                 }
                 Event::Drain(micros) => {
                     config.drain = us(micros);

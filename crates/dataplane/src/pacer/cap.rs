@@ -88,14 +88,14 @@ impl Cap {
     }
 
     /// Becomes `fresh`. What it holds at `from`, which is `to` on the other wire, stays.
-    pub(super) fn reconfigure(&mut self, fresh: Self, from: Position, to: Position) {
+    pub(super) fn reconfigure(&mut self, fresh: &Self, from: Position, to: Position) {
         let mut bucket = self.bucket;
         bucket.reconfigure(&fresh.bucket, from, to);
         *self = Self {
             bucket,
             opens_at: bucket.leaves(to, WireBytes::ZERO),
             sent: self.sent,
-            ..fresh
+            ..*fresh
         };
     }
 
@@ -134,7 +134,7 @@ impl<F: Frame> Pacer<F> {
         }
         let fresh = limit.map(|limit| Cap::new(*limit, &guest.guarantee, &self.config));
         match (&mut guest.cap, fresh) {
-            (Some(cap), Some(fresh)) => cap.reconfigure(fresh, at, at),
+            (Some(cap), Some(fresh)) => cap.reconfigure(&fresh, at, at),
             (cap, fresh) => *cap = fresh.map(Box::new),
         }
         let target = guest.target();

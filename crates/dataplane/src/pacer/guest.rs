@@ -218,7 +218,7 @@ impl Guest {
         self.peak.reconfigure(&fresh.peak, from, to);
         if let Some(cap) = &mut self.cap {
             let fresh = Cap::new(*cap.limit(), &self.guarantee, config);
-            cap.reconfigure(fresh, from, to);
+            cap.reconfigure(&fresh, from, to);
         }
         self.wire = WireBytes::ZERO;
         self.headroom = fresh.headroom;

@@ -24,7 +24,7 @@ pub struct LimitConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum LimitError {
     /// Delays of a window and those of a guarantee are two promises.
-    #[error("the limit out is no bucket, and only a bucket lets pass at once what is guaranteed")]
+    #[error("the limit out is no bucket, and only a bucket lets pass what is guaranteed")]
     Kind,
     /// The limit would hold up what is guaranteed.
     #[error("the limit {direction} of {limit} is below the guaranteed {bandwidth}")]
@@ -168,13 +168,14 @@ impl Config {
             // Writing to a string cannot fail.
             let _ = write!(text, "limit of {}:", guest.name);
             if let Some(out) = &limit.out {
-                let _ = write!(text, " out {} ({}), before", out.rate(), kind(out));
+                let _ = write!(text, " out {} ({}),", out.rate(), kind(out));
                 let after = match (guest.guarantee, is_paced) {
                     (Some(guarantee), _) => {
-                        format!(" its guarantee of {}, which it caps", guarantee.bandwidth)
+                        let bandwidth = guarantee.bandwidth;
+                        format!(" of which its guarantee of {bandwidth} never waits")
                     }
-                    (None, true) => " best effort under the pacer".to_owned(),
-                    (None, false) => " the queue of the uplink".to_owned(),
+                    (None, true) => " before best effort under the pacer".to_owned(),
+                    (None, false) => " before the queue of the uplink".to_owned(),
                 };
                 text.push_str(&after);
             }

@@ -3,6 +3,7 @@
 use super::Switch;
 use super::guest::{GuestPort, Refusal};
 use super::steps::{CHANGED, some};
+use crate::forward::PortIndex;
 use std::ops::Range;
 use tailbound_dataplane::pacer::PacerError;
 use tailbound_dataplane::{Guarantee, GuestId, Pacer, PacerConfig, Packet};
@@ -167,7 +168,7 @@ impl Switch {
         };
         let states = &self.states[first..][guests.clone()];
         let mut changed = false;
-        for (guest, state) in self.guests[guests].iter_mut().zip(states) {
+        for (guest, state) in self.guests[guests.clone()].iter_mut().zip(states) {
             changed |= pacer.guarantee(guest.id) != guest.guarantee.as_ref();
             if guest.set_in_pacer(now, pacer, pass) {
                 self.refusals += 1;
@@ -181,6 +182,9 @@ impl Switch {
             }
         }
         self.take_freed();
+        for guest in guests {
+            self.place_limit(now, PortIndex(first + guest));
+        }
         changed
     }
 }

@@ -8,7 +8,9 @@ use crate::filter::SpoofFilter;
 use crate::mac::Mac;
 use crate::port::Presence;
 use tailbound_dataplane::pacer::PacerError;
-use tailbound_dataplane::{Class, Coverage, Guarantee, GuestId, Inward, Packet, Pipeline, Snoop};
+use tailbound_dataplane::{
+    Class, Coverage, Guarantee, GuestId, Inward, Packet, Pipeline, ShaperConfig, Snoop,
+};
 use tailbound_metrics::Histogram;
 
 /// What acknowledges TCP in a guest's place.
@@ -32,7 +34,9 @@ pub(super) struct GuestPort {
     /// Why it is not, as long as the pacer refuses that.
     pub(super) refusal: Option<Refusal>,
     pub(super) ingress: Ingress,
-    /// What holds it to its limit; `None` where it has none.
+    /// What it may send.
+    pub(super) limit: Option<ShaperConfig>,
+    /// What holds it to that; `None` where nothing has to, or the pacer does.
     pub(super) limited: Option<Box<Limited>>,
     /// Tells what conforms to its senders' guarantees from all else that comes for it;
     /// `None` where nobody said what they are.
@@ -72,6 +76,7 @@ impl GuestPort {
             guarantee: config.guarantee,
             refusal: None,
             ingress: Ingress::default(),
+            limit: config.limit.clone(),
             limited: config
                 .limit
                 .as_ref()

@@ -2,13 +2,17 @@
 //!
 //! A guest's limit stands behind the filter and before all else, so that it counts what goes
 //! to guests here as well. While as much waits for it as may, the guest's port is not read.
+//! That of a guest which is guaranteed something is held by the pacer, so that what is
+//! guaranteed does not wait for it.
 
+use super::guest::GuestPort;
 use super::steps::CHANGED;
 use super::{Ports, Switch, Turn};
 use crate::forward::PortIndex;
 use crate::port::BURST;
 use tailbound_dataplane::{
-    Backlog, GuestId, Packet, PipelineConfig, Shaper, ShaperConfig, ShaperStats, WindowPosition,
+    Backlog, GuestId, Pacer, Packet, PipelineConfig, Shaper, ShaperConfig, ShaperStats,
+    WindowPosition,
 };
 use tailbound_metrics::Histogram;
 use tailbound_units::{Nanos, Rate};
@@ -48,7 +52,7 @@ impl Limited {
         }))
     }
 
-    pub(super) fn snapshot(&self, now: Nanos, unread: bool) -> LimitSnapshot {
+    fn snapshot(&self, now: Nanos, unread: bool) -> LimitSnapshot {
         LimitSnapshot {
             rate: self.shaper.config().rate(),
             stats: self.shaper.stats(),
@@ -57,6 +61,34 @@ impl Limited {
             unread,
             waits: self.waits.clone(),
         }
+    }
+}
+
+impl GuestPort {
+    /// What is counted of its limit, where it has one.
+    pub(super) fn limit_snapshot(
+        &self,
+        now: Nanos,
+        pacer: Option<&Pacer<Packet>>,
+    ) -> Option<LimitSnapshot> {
+        if let Some(limited) = &self.limited {
+            return Some(limited.snapshot(now, self.ingress.is_limited()));
+        }
+        let cap = pacer?.cap(self.id)?;
+        Some(LimitSnapshot {
+            rate: cap.limit.rate,
+            stats: ShaperStats {
+                sent: cap.sent,
+                ..ShaperStats::default()
+            },
+            backlog: Backlog {
+                memory: cap.held,
+                ..Backlog::default()
+            },
+            window: None,
+            unread: false,
+            waits: Histogram::default(),
+        })
     }
 }
 
@@ -106,14 +138,44 @@ impl Switch {
         self.set_limit(now, port, out) || is_other
     }
 
-    /// Holds a guest to another limit from now on, or to none: what waited then leaves when
-    /// the next turn begins. Returns whether it is another one.
+    /// Holds a guest to another limit from now on, or to none. Returns whether it is another
+    /// one.
     fn set_limit(&mut self, now: Nanos, port: PortIndex, limit: Option<&ShaperConfig>) -> bool {
+        let Some(guest) = self.guest_at(port) else {
+            return false;
+        };
+        if guest.limit.as_ref() == limit {
+            return self.place_limit(now, port);
+        }
+        guest.limit = limit.cloned();
+        self.place_limit(now, port);
+        true
+    }
+
+    /// Lets a guest's limit be held where it is to be: by the pacer, which caps what is elastic,
+    /// where that guarantees the guest something, and by a shaper before all else where not.
+    /// What waited for a shaper that ends leaves when the next turn begins. Returns whether
+    /// the shaper is another one.
+    pub(super) fn place_limit(&mut self, now: Nanos, port: PortIndex) -> bool {
         let name = &self.states[port.0].name;
         let Some(place) = port.0.checked_sub(self.first_guest()) else {
             return false;
         };
         let guest = &mut self.guests[place];
+        let uplink = self.uplink.as_mut();
+        let pacer = uplink.and_then(|uplink| uplink.egress.pacer_mut());
+        let pacer = pacer.filter(|pacer| pacer.guarantee(guest.id).is_some());
+        let limit = match (pacer, &guest.limit) {
+            (Some(pacer), Some(ShaperConfig::Bucket(bucket))) => {
+                pacer.set_cap(now, guest.id, Some(&bucket.limit()));
+                None
+            }
+            (Some(pacer), limit) => {
+                pacer.set_cap(now, guest.id, None);
+                limit.as_ref()
+            }
+            (None, limit) => limit.as_ref(),
+        };
         match (&mut guest.limited, limit) {
             (None, None) => return false,
             (Some(limited), Some(limit)) if limited.shaper.config() == limit => return false,

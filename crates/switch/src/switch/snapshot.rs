@@ -287,10 +287,7 @@ impl GuestPort {
             id: self.id,
             port: state.snapshot(link, egress, waiting, &[]),
             drained: self.ingress.is_drained(),
-            limit: self
-                .limited
-                .as_ref()
-                .map(|limited| limited.snapshot(now, self.ingress.is_limited())),
+            limit: self.limit_snapshot(now, uplink.map(PacedPipeline::pacer)),
             sojourns: sojourns.collect(),
             inward: self.inward.as_ref().map(Inward::stats),
             pacing: uplink.map(|uplink| self.pacing(uplink)),

@@ -106,7 +106,9 @@ fn what_is_guaranteed_departs_no_later_than_without_a_limit() {
         messages(&mut host, S.0 / FULL, ms(5), (start + ms(20), end));
         run(&mut host, end);
         let own = host.of(0).filter(|(_, frame)| frame.port == 1);
-        let departures: Vec<_> = own.map(|(sent, frame)| (frame.id, sent.departure)).collect();
+        let departures: Vec<_> = own
+            .map(|(sent, frame)| (frame.id, sent.departure))
+            .collect();
         (departures, host.pacer.stats().elastic.packets)
     };
     let (free, beside) = run_with(None);
@@ -115,7 +117,10 @@ fn what_is_guaranteed_departs_no_later_than_without_a_limit() {
     for mbit in [1100, 1500, 3000] {
         let limit = limit(mbit, Bytes(mbit * 2500));
         let (departures, elastic) = run_with(Some(&limit));
-        let later = departures.iter().zip(&free).filter(|(own, free)| own > free);
+        let later = departures
+            .iter()
+            .zip(&free)
+            .filter(|(own, free)| own > free);
         assert_eq!(departures.len(), free.len());
         assert_eq!(later.count(), 0, "{mbit} Mbit/s");
         assert!(elastic * 2 < beside, "{elastic} of {beside}");

@@ -32,7 +32,12 @@ pub(super) fn host(config: &PacerConfig, guarantees: &[Guarantee]) -> Host {
 }
 
 /// Puts full frames of a flow into a guest's ring at a rate, and returns how many.
-pub(super) fn offer(host: &mut Host, (guest, port): (u32, u16), rate: Rate, span: (Nanos, Nanos)) -> u64 {
+pub(super) fn offer(
+    host: &mut Host,
+    (guest, port): (u32, u16),
+    rate: Rate,
+    span: (Nanos, Nanos),
+) -> u64 {
     let frames = rate.bytes_in(span.1 - span.0).0 / FULL;
     let mut ring: Vec<_> = host.rings[guest as usize].drain(..).collect();
     for number in 0..frames {

@@ -109,6 +109,6 @@ fn a_guarantee_has_room_in_its_limit() {
     let config = Config::parse(&guest(&format!("{GUARANTEE}\n{enough}"))).expect("it is right");
     assert_eq!(
         config.explain_limits(),
-        "limit of web: out 200Mbit/s (bucket), before its guarantee of 100Mbit/s, which it caps\n"
+        "limit of web: out 200Mbit/s (bucket), of which its guarantee of 100Mbit/s never waits\n"
     );
 }

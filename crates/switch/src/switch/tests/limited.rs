@@ -141,29 +141,84 @@ fn another_limit_holds_from_then_on() {
     }
 }
 
+/// A is guaranteed 8 Mbit/s and 15,380 B, and limited to 16 Mbit/s.
+fn guaranteed(is_guaranteed: bool, limit: Option<Rate>) -> SwitchConfig {
+    let link = Rate::from_mbit(1000);
+    let mut config = limited(limit.map(bucket));
+    config.uplink = Some(EgressConfig::Pacer(PacedPipelineConfig::new(
+        PacerConfig::new(link),
+    )));
+    let guarantee = Guarantee::new(Rate::from_mbit(8), Bytes(15_380), link);
+    config.guests[0].guarantee = is_guaranteed.then_some(guarantee);
+    config
+}
+
+impl Bench {
+    fn become_guaranteed(&mut self, is_guaranteed: bool, limit: Option<Rate>) {
+        let config = guaranteed(is_guaranteed, limit);
+        let changed = self.switch.reconfigure(self.now, config);
+        changed.expect("no rule is broken");
+    }
+
+    /// Has A send 32 Mbit/s to the outside for so long, and returns how many bytes left.
+    fn flood(&mut self, millis: u16) -> usize {
+        let mut sent = 0;
+        for n in 0..millis {
+            for frame in 0..4 {
+                self.send(A, &outside(4 * n + frame));
+            }
+            self.run(self.now + Nanos::from_millis(1));
+            sent += bytes(&self.sent(UPLINK));
+        }
+        sent
+    }
+}
+
 /// A guest whose limit is at least what it is guaranteed sends that at once, and no more than
 /// its limit on an idle wire.
 #[test]
 fn a_limit_caps_what_a_guaranteed_guest_sends_beyond_its_guarantee() {
-    let link = Rate::from_mbit(1000);
+    let limit = Rate::from_mbit(16);
     let mut bench = Bench::new(&PipelineConfig::default());
-    let mut config = limited(Some(bucket(Rate::from_mbit(16))));
-    config.uplink = Some(EgressConfig::Pacer(PacedPipelineConfig::new(
-        PacerConfig::new(link),
-    )));
-    config.guests[0].guarantee = Some(Guarantee::new(Rate::from_mbit(8), Bytes(15_380), link));
-    bench
-        .switch
-        .reconfigure(bench.now, config)
-        .expect("no rule");
-    for n in 0..8000 {
-        bench.send(A, &outside(n));
-    }
-    bench.run(bench.now + Nanos::from_secs(2));
-    let sent = bytes(&bench.sent(UPLINK));
+    bench.become_guaranteed(true, Some(limit));
+    let sent = bench.flood(2000);
     let most = 4_000_000 + 40_000;
     assert!(sent <= most, "{sent} B");
-    assert!(sent > 3_800_000, "{sent} B");
+    assert!(sent > 3_900_000, "{sent} B");
+    // What else it sends within its guarantee does not wait behind that.
+    let small = ipv4(A4, FAR, 17, &udp(3, 4, b"small"));
+    let small = ethernet(GATEWAY, MAC_A, 0x0800, &small);
+    bench.send(A, &small);
+    bench.run(bench.now + Nanos::from_micros(500));
+    // As short as a frame may be.
+    let first = bench.sent(UPLINK).first().map(Vec::len);
+    assert_eq!(first, Some(60));
+    let counted = bench.guest(A).limit.expect("it has one");
+    assert_eq!(counted.rate, limit);
+    assert!(counted.stats.sent.packets > 3900 && counted.backlog.memory.0 > 0);
+}
+
+/// Whichever comes or goes first, the guarantee or the limit, the limit holds on.
+#[test]
+fn a_limit_goes_on_where_a_guarantee_begins_or_ends() {
+    let limit = Some(Rate::from_mbit(16));
+    let mut bench = Bench::new(&PipelineConfig::default());
+    for is_guaranteed in [false, true, false, true] {
+        bench.become_guaranteed(is_guaranteed, limit);
+        // What waited in the pacer for a guarantee that has ended leaves at once.
+        bench.flood(20);
+        let sent = bench.flood(500);
+        assert!((980_000..1_040_000).contains(&sent), "{sent} B");
+        // It waits for a shaper, or in the pacer.
+        assert_eq!(bench.waits() > 0, !is_guaranteed);
+    }
+    bench.become_guaranteed(true, Some(Rate::from_mbit(24)));
+    let sent = bench.flood(500);
+    assert!((1_450_000..1_560_000).contains(&sent), "{sent} B");
+    bench.become_guaranteed(true, None);
+    let sent = bench.flood(500);
+    assert!(sent > 1_900_000, "{sent} B");
+    assert!(bench.guest(A).limit.is_none());
 }
 
 /// What comes for a guest is held to its limit in, whoever sends it, and what is large is cut.

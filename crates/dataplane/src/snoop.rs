@@ -13,7 +13,7 @@
 //!   guest may drop behind its ring what the paper takes for delivered;
 //! - the paper lets the peer's window grow beyond what the guest said, and takes what is placed
 //!   beyond that for delivered. Here it is kept, and what the guest drops of it is kept back in
-//!   order and sent when its window opens;
+//!   order and sent when its window opens, as is all that comes later (`reach`);
 //! - a connection goes online again when nothing is missing that the guest may have the
 //!   rest of: else SACK senders take the guest for one that reneges;
 //! - windows never lose what they promised, and the guest's SACK blocks never name what was
@@ -33,6 +33,7 @@ mod frame;
 mod ingress;
 mod lifecycle;
 mod mode;
+mod reach;
 mod segment;
 mod seq;
 mod stats;
@@ -53,6 +54,7 @@ pub use seq::Seq;
 pub use stats::SnoopStats;
 
 use flow::Flow;
+use reach::Reach;
 use std::collections::VecDeque;
 use std::fmt;
 use store::Store;
@@ -109,6 +111,8 @@ pub struct Snoop<F: TcpFrame> {
     pending: Vec<Pending>,
     /// When the guest last showed that it runs.
     alive: Nanos,
+    /// How far beyond its window segments are placed.
+    reach: Reach,
     /// Nothing more is acknowledged early.
     draining: bool,
     stats: SnoopStats,
@@ -131,6 +135,7 @@ impl<F: TcpFrame> Snoop<F> {
             to_peer: VecDeque::new(),
             pending: Vec::new(),
             alive: Nanos::ZERO,
+            reach: Reach::default(),
             draining: false,
             stats: SnoopStats::default(),
             modes: [0; Mode::LABELS.len()],
@@ -205,13 +210,14 @@ impl<F: TcpFrame> Snoop<F> {
     fn recount(&mut self, place: Place) {
         let flow = self.flows.get(place);
         let index = flow.mode.index();
-        if usize::from(flow.counted) != index {
-            self.modes[usize::from(flow.counted)] -= 1;
+        let counted = flow.counted.mode();
+        if counted != index {
+            self.modes[counted] -= 1;
             self.modes[index] += 1;
-            flow.counted = index as u8;
+            flow.counted.set_mode(index);
         }
         let owes = flow.owes();
-        if std::mem::replace(&mut flow.counts_owing, owes) != owes {
+        if flow.counted.replace_owes(owes) != owes {
             self.owing = if owes { self.owing + 1 } else { self.owing - 1 };
         }
     }

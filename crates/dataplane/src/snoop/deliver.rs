@@ -69,10 +69,11 @@ impl<F: TcpFrame> Snoop<F> {
             flow.resends += 1;
             if flow.is_ahead() {
                 flow.rewind();
+                self.note_lost(place);
             }
+            let flow = self.flows.get(place);
             if flow.vm.is_before(flow.sent) {
-                flow.recover = flow.sent;
-                self.resend(place);
+                self.resend_first(place);
             } else {
                 self.knock(place);
             }
@@ -80,18 +81,43 @@ impl<F: TcpFrame> Snoop<F> {
         self.rearm(now, place);
     }
 
-    /// Sends the guest the first thing once more that it has not acknowledged.
-    pub(super) fn resend(&mut self, place: Place) {
+    /// Sends the guest the first segment once more that it has not acknowledged.
+    pub(super) fn resend_first(&mut self, place: Place) {
         let flow = self.flows.get(place);
-        let (vm, sent) = (flow.vm, flow.sent);
-        let Some(node) = self.store.at(flow.chain, vm) else {
-            return;
-        };
-        let to = node.end.earliest(sent).earliest(flow.edge);
-        if vm.is_before(to) {
-            flow.resent = true;
+        let first = self.store.at(flow.chain, flow.vm).map(|node| node.end);
+        if let Some(end) = first {
+            self.resend(place, end);
+        }
+    }
+
+    /// Sends the guest once more what it has not acknowledged of what it was sent, up to `to`.
+    pub(super) fn resend(&mut self, place: Place, to: Seq) {
+        let flow = self.flows.get(place);
+        let (vm, chain) = (flow.vm, flow.chain);
+        let to = to.earliest(flow.sent).earliest(flow.edge);
+        let mut from = vm;
+        while from.is_before(to) {
+            let Some(end) = self.store.at(chain, from).map(|node| node.end) else {
+                break;
+            };
+            let end = end.earliest(to);
             self.stats.resent += 1;
-            self.emit(place, vm, to);
+            self.emit(place, from, end);
+            from = end;
+        }
+        let flow = self.flows.get(place);
+        flow.recover = from;
+        if from != vm {
+            flow.resent = true;
+            self.note_lost(place);
+        }
+    }
+
+    /// A guest that lost what was placed beyond its window gets less of that from now on.
+    pub(super) fn note_lost(&mut self, place: Place) {
+        let reach = self.reach;
+        if self.flows.get(place).note_lost(reach) {
+            self.reach = reach.less();
         }
     }
 

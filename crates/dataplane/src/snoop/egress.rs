@@ -128,7 +128,7 @@ impl<F: TcpFrame> Snoop<F> {
             self.forget(place);
             self.stats.evicted += 1;
         }
-        self.modes[usize::from(flow.counted)] += 1;
+        self.modes[flow.counted.mode()] += 1;
         let place = self.flows.add(now, sight.flow, sight.hash, flow);
         self.recount(place);
     }
@@ -215,18 +215,23 @@ impl<F: TcpFrame> Snoop<F> {
     fn follow(&mut self, now: Nanos, place: Place, segment: &Segment, opens: bool) {
         let flow = self.flows.get(place);
         let ack = segment.ack;
+        let hole = hole(segment);
         let mut repeats = false;
         if ack.is_after(flow.vm) {
             let was_owed = flow.owes();
+            // It has what was sent again, and nothing of what it was sent behind that.
+            let lacks_rest = ack == flow.recover && ack.is_before(flow.sent);
             flow.vm = ack;
             flow.sent = flow.sent.latest(ack);
             flow.next = flow.next.latest(ack);
             flow.high = flow.high.latest(ack);
+            flow.recover = flow.recover.latest(ack);
+            flow.ahead = flow.ahead.filter(|_| ack.is_before(flow.sent));
             (flow.resends, flow.duplicates) = (0, 0);
             if was_owed {
                 self.store.free(&mut flow.chain, ack);
-                if ack.is_before(flow.recover) {
-                    self.resend(place);
+                if lacks_rest {
+                    flow.rewind();
                 }
                 self.rearm(now, place);
             }
@@ -234,10 +239,9 @@ impl<F: TcpFrame> Snoop<F> {
         } else if ack == flow.vm && flow.owes() {
             if segment.payload == 0 && flow.vm.is_before(flow.sent) {
                 flow.duplicates = flow.duplicates.saturating_add(1);
-                repeats = !opens;
-                if flow.duplicates == 3 && !flow.is_ahead() {
-                    flow.recover = flow.sent;
-                    self.resend(place);
+                repeats = !opens && hole.is_none();
+                if flow.duplicates == 3 && !flow.is_ahead() && !flow.recover.is_after(ack) {
+                    self.resend_first(place);
                 }
             } else if flow.vm == flow.sent {
                 // It has answered a probe.
@@ -245,9 +249,18 @@ impl<F: TcpFrame> Snoop<F> {
             }
         }
         let flow = self.flows.get(place);
+        if let Some(hole) = hole
+            && flow.owes()
+            && !flow.recover.is_after(ack)
+        {
+            self.resend(place, hole);
+        }
+        let flow = self.flows.get(place);
         if flow.drops_ahead(repeats) {
             flow.rewind();
+            self.note_lost(place);
         }
+        let flow = self.flows.get(place);
         if flow.withholds() || flow.closing.held {
             self.release(now, place);
         }
@@ -314,6 +327,15 @@ fn note_guest(flow: &mut Flow, segment: &Segment) -> bool {
         Ecn::Accurate(last) => std::mem::replace(last, counter) != counter,
         Ecn::Classic | Ecn::Marked => false,
     }
+}
+
+/// Where the first block begins that the guest has behind a hole: it lost what is before, as
+/// nothing is reordered between the host and it.
+fn hole(segment: &Segment) -> Option<Seq> {
+    let blocks = segment.options.sacks.iter().map(|(left, _)| left);
+    blocks
+        .filter(|left| left.is_after(segment.ack))
+        .reduce(Seq::earliest)
 }
 
 /// Whether SACK blocks tell of more than the acknowledgement that will stand before them.

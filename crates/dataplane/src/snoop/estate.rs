@@ -1,7 +1,8 @@
 //! All that is known of a guest's connections, and what is kept of them, for another process
 //! to go on with.
 //!
-//! Numbers are little-endian words: how long ago the guest showed that it runs, in ticks; and of
+//! Numbers are little-endian words: how long ago the guest showed that it runs, in ticks, and how
+//! far beyond its window segments are placed; and of
 //! each connection, the one idle for longest first, who it is, what is known of it
 //! ([`Flow::record`]), how many frames are kept, and of each of these where it begins and ends,
 //! its length, and its bytes behind a virtio header.
@@ -9,6 +10,7 @@
 use super::Snoop;
 use super::flow::record::WORDS;
 use super::flow::{Flow, TICK, ticks};
+use super::reach::Reach;
 use super::frame::{FlowId, Origin, StoredFrame, Way};
 use super::seq::Seq;
 use crate::GuestId;
@@ -74,7 +76,8 @@ impl<F: StoredFrame> Snoop<F> {
     /// [`Snoop::poll_to_peer`] still have is left out: it is lost as on any wire.
     pub fn export(&self, now: Nanos, out: &mut Vec<u8>) {
         let idle = now.saturating_sub(self.alive);
-        write(out, &[ticks(idle).min(u32::MAX.into()) as u32]);
+        let idle = ticks(idle).min(u32::MAX.into()) as u32;
+        write(out, &[idle, self.reach.number()]);
         for (_, id, flow) in self.flows.iter() {
             write(out, &name(id));
             write(out, &flow.record(now));
@@ -104,7 +107,8 @@ impl<F: StoredFrame> Snoop<F> {
         guest: impl Fn(usize) -> Option<GuestId>,
     ) -> Result<usize, Damaged> {
         let mut from = Reader(from);
-        let [idle] = from.words()?;
+        let [idle, reach] = from.words()?;
+        self.reach = Reach::of_number(reach).ok_or(Damaged)?;
         self.alive = now.saturating_sub(Nanos(u64::from(idle) << TICK));
         let mut count = 0;
         while !from.0.is_empty() {
@@ -123,7 +127,7 @@ impl<F: StoredFrame> Snoop<F> {
                 self.store.clear(&mut flow.chain);
                 continue;
             }
-            self.modes[usize::from(flow.counted)] += 1;
+            self.modes[flow.counted.mode()] += 1;
             let place = self.flows.add(now, id, hash, flow);
             if let Some(due) = flow.deadline(now) {
                 self.queue(place, due);

@@ -5,6 +5,7 @@ pub(super) mod record;
 use super::config::SnoopConfig;
 use super::frame::{Link, Origin};
 use super::mode::{Bar, Mode, Pause};
+use super::reach::Reach;
 use super::segment::{Flags, Options, Segment, Timestamps};
 use super::seq::Seq;
 use super::store::Chain;
@@ -72,6 +73,34 @@ pub(super) struct Closing {
     pub(super) held: bool,
 }
 
+/// What a connection is counted as: the index of its mode, and [`Counted::OWES`].
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Counted(u8);
+
+impl Counted {
+    /// It is among those that owe.
+    const OWES: u8 = 0x80;
+
+    /// In what mode.
+    #[inline]
+    pub(super) const fn mode(self) -> usize {
+        (self.0 & !Self::OWES) as usize
+    }
+
+    /// Counts it in another mode.
+    pub(super) const fn set_mode(&mut self, index: usize) {
+        self.0 = self.0 & Self::OWES | index as u8;
+    }
+
+    /// Counts it among those that owe, or not; returns whether it was.
+    #[inline]
+    pub(super) const fn replace_owes(&mut self, owes: bool) -> bool {
+        let had = self.0 & Self::OWES != 0;
+        self.0 = self.0 & !Self::OWES | if owes { Self::OWES } else { 0 };
+        had
+    }
+}
+
 /// What is known of one connection. Numbers of the peer's bytes, in order:
 /// `vm` (the guest has it up to there) ≤ `sent` (it was sent to the guest) ≤ `next` (the
 /// peer was told so).
@@ -94,7 +123,7 @@ pub(super) struct Flow {
     pub(super) guest_next: Seq,
     /// What the peer has acknowledged of it.
     pub(super) peer_ack: Seq,
-    /// The guest lost something of what ends here.
+    /// The end of what was last sent to the guest again; where it has that, `vm`.
     pub(super) recover: Seq,
     /// The number of the last empty acknowledgement of the guest that went to the peer.
     passed: Seq,
@@ -124,16 +153,15 @@ pub(super) struct Flow {
     pub(super) stage: Stage,
     pub(super) ecn: Ecn,
     pub(super) closing: Closing,
+    /// By what some of what the guest has not acknowledged was placed beyond its right edge.
+    pub(super) ahead: Option<Reach>,
     /// Segments have timestamps.
     pub(super) stamped: bool,
     /// The guest was asked something: its next word is for the peer, whatever it is.
     pub(super) solicited: bool,
     /// The guest was sent something twice, by the host.
     pub(super) resent: bool,
-    /// The mode that it is counted in.
-    pub(super) counted: u8,
-    /// It is counted among those that owe.
-    pub(super) counts_owing: bool,
+    pub(super) counted: Counted,
 }
 
 impl Flow {
@@ -151,8 +179,7 @@ impl Flow {
             recover: start,
             passed: start,
             passed_field: 0,
-            counted: mode.index() as u8,
-            counts_owing: false,
+            counted: Counted(mode.index() as u8),
             window: 0,
             peer_stamp: 0,
             guest_stamp: 0,
@@ -171,6 +198,7 @@ impl Flow {
             stage,
             ecn: Ecn::Classic,
             closing: Closing::default(),
+            ahead: None,
             stamped: false,
             solicited: false,
             resent: false,
@@ -215,12 +243,26 @@ impl Flow {
         self.edge.is_after(self.vm) && self.edge.since(self.vm) >= self.mss as u32
     }
 
-    /// Whether a segment that is next may be placed beyond the right edge that the guest has
-    /// shown, where the host keeps it: a guest's window opens as it takes what comes. Not
-    /// where it is closed, nor before what the guest has dropped so.
+    /// Whether a segment that is next and ends at `end` may be placed beyond the right edge that
+    /// the guest has shown, where the host keeps it: a guest's window opens as it takes what
+    /// comes. Not where it is closed, nor before what the guest has dropped so.
     #[inline]
-    pub(super) const fn may_place_ahead(&self) -> bool {
-        !self.withholds() && self.has_room()
+    pub(super) const fn may_place_ahead(&self, end: Seq, reach: Reach) -> bool {
+        !self.withholds() && self.has_room() && end.since(self.vm) <= reach.most()
+    }
+
+    /// Notes that what ends at `end` is placed, where that is beyond the guest's right edge.
+    #[inline]
+    pub(super) const fn note_placed(&mut self, end: Seq, reach: Reach) {
+        if end.is_after(self.edge) {
+            self.ahead = Some(reach);
+        }
+    }
+
+    /// Notes that the guest lost something; returns whether it may have been placed beyond its
+    /// right edge, by `reach`.
+    pub(super) fn note_lost(&mut self, reach: Reach) -> bool {
+        self.ahead.take() == Some(reach)
     }
 
     /// Whether bytes that the host keeps were placed beyond the guest's right edge.

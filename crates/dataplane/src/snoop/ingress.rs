@@ -226,12 +226,12 @@ impl<F: TcpFrame> Snoop<F> {
 
     /// Keeps a segment and acknowledges it; returns it where the guest has room for it.
     fn retain(&mut self, now: Nanos, place: Place, segment: &Segment, frame: F) -> Option<F> {
-        let most = self.config.window.0 as u32;
+        let (most, reach) = (self.config.window.0 as u32, self.reach);
         let truesize = frame.truesize();
         let flow = self.flows.get(place);
         let end = segment.end();
         let fits = !flow.withholds() && !end.is_after(flow.edge);
-        let passes = fits || flow.may_place_ahead();
+        let passes = fits || flow.may_place_ahead(end, reach);
         let (kept, placed) = if passes {
             (frame.again(), Some(frame))
         } else {
@@ -245,6 +245,7 @@ impl<F: TcpFrame> Snoop<F> {
         if passes {
             flow.sent = end;
             flow.high = flow.high.latest(end);
+            flow.note_placed(end, reach);
             let bytes = Placing::KeptFrom(segment.seq);
             self.pending.push(Pending { place, bytes });
         } else {
@@ -269,6 +270,7 @@ impl<F: TcpFrame> Snoop<F> {
         segment: &Segment,
         frame: F,
     ) -> Option<F> {
+        let reach = self.reach;
         let flow = self.flows.get(place);
         flow.pause(pause);
         if segment.congestion && flow.ecn == Ecn::Classic {
@@ -276,7 +278,7 @@ impl<F: TcpFrame> Snoop<F> {
         }
         let end = segment.end();
         let promised = flow.shown.is_after(flow.edge);
-        let goes_ahead = segment.seq == flow.sent && flow.may_place_ahead();
+        let goes_ahead = segment.seq == flow.sent && flow.may_place_ahead(end, reach);
         if promised && end.is_after(flow.edge) && !goes_ahead {
             self.stats.beyond += 1;
             if flow.may_repeat(now) {

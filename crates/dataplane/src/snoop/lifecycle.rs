@@ -112,7 +112,7 @@ impl<F: TcpFrame> Snoop<F> {
             let stays = is_owed || spare > 0;
             spare -= usize::from(stays && !is_owed);
             if !stays {
-                self.modes[usize::from(self.flows.peek(*place).counted)] -= 1;
+                self.modes[self.flows.peek(*place).counted.mode()] -= 1;
                 let chain = &mut self.flows.get(*place).chain;
                 self.store.clear(chain);
             }
@@ -154,10 +154,10 @@ impl<F: TcpFrame> Snoop<F> {
         self.pending.retain(|pending| pending.place != place);
         let flow = self.flows.get(place);
         flow.queued = 0;
-        self.modes[usize::from(flow.counted)] -= 1;
+        self.modes[flow.counted.mode()] -= 1;
         // What is left of the place has nothing to be counted.
-        flow.counted = flow.mode.index() as u8;
-        self.owing -= usize::from(std::mem::take(&mut flow.counts_owing));
+        flow.counted.set_mode(flow.mode.index());
+        self.owing -= usize::from(flow.counted.replace_owes(false));
         self.store.clear(&mut flow.chain);
         self.flows.remove(place);
     }

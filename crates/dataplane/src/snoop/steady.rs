@@ -8,6 +8,7 @@ use super::deliver::queue;
 use super::flow::{Closing, Ecn, Flow, Stage};
 use super::frame::{Change, Origin, Plain, TcpFrame, Way};
 use super::mode::Mode;
+use super::reach::Reach;
 use super::seq::Seq;
 use super::{Pending, Placing, Snoop, answer};
 use tailbound_units::Nanos;
@@ -36,7 +37,7 @@ impl<F: TcpFrame> Snoop<F> {
             let room = of_flow.unwrap_or(0).min(of_guest.unwrap_or(0));
             room.checked_sub(truesize.0)
         };
-        let takes = flow.origin.allows(Origin::of(frame.source())) && flow.takes(&plain, end);
+        let takes = flow.origin.allows(Origin::of(frame.source())) && flow.takes(&plain, end, self.reach);
         let Some(room) = room.filter(|_| takes && frame.is_intact()) else {
             return Err(frame);
         };
@@ -45,6 +46,7 @@ impl<F: TcpFrame> Snoop<F> {
         let bytes = [plain.seq, end];
         self.store
             .push(&mut flow.chain, frame.again(), truesize, bytes);
+        flow.note_placed(end, self.reach);
         flow.note_taken(&plain, end, self.config.window.0 as u32);
         if flow.deadline(now).is_none() {
             let due = flow.set_deadline(now);
@@ -53,7 +55,7 @@ impl<F: TcpFrame> Snoop<F> {
         let bytes = Placing::KeptFrom(plain.seq);
         self.pending.push(Pending { place, bytes });
         self.stats.early += 1;
-        self.owing += usize::from(!std::mem::replace(&mut flow.counts_owing, true));
+        self.owing += usize::from(!flow.counted.replace_owes(true));
         // A segment takes up to twice its bytes.
         let window = flow.window.min((room / 2) as u32);
         let answer = answer(&self.maker, plain.flow, plain.hash, flow, window);
@@ -102,7 +104,8 @@ impl<F: TcpFrame> Snoop<F> {
             self.stats.suppressed += 1;
             return Ok(None);
         }
-        self.owing -= usize::from(std::mem::take(&mut flow.counts_owing));
+        self.owing -= usize::from(flow.counted.replace_owes(false));
+        flow.ahead = None;
         let field = flow.show(plain.ack, flow.window);
         if flow.has_passed(plain.ack, field) {
             self.stats.suppressed += 1;
@@ -130,9 +133,9 @@ impl Flow {
         self.mode == Mode::Active && self.closing == Closing::default() && self.sent == self.next
     }
 
-    /// Whether a segment that ends at `end` is next, and may be placed.
+    /// Whether a segment that ends at `end` is next, and may be placed, by `reach`.
     #[inline]
-    fn takes(&self, plain: &Plain, end: Seq) -> bool {
+    fn takes(&self, plain: &Plain, end: Seq, reach: Reach) -> bool {
         let is_timely = match plain.timestamps {
             Some(stamps) => self.stamped && !self.is_older(stamps),
             None => !self.stamped,
@@ -146,7 +149,7 @@ impl Flow {
             && is_timely
             && plain.ack.since(self.peer_ack) <= self.guest_next.since(self.peer_ack)
             && !end.is_after(self.shown)
-            && (!end.is_after(self.edge) || self.may_place_ahead())
+            && (!end.is_after(self.edge) || self.may_place_ahead(end, reach))
     }
 
     /// Notes a segment that was taken; `most` is the largest window that may be shown.
@@ -172,7 +175,7 @@ impl Flow {
             && !self.solicited
             && plain.seq == self.guest_next
             && plain.ack.since(self.vm + 1) < self.next.since(self.vm)
-            && !plain.ack.is_before(self.recover)
+            && plain.ack.is_after(self.recover)
             && (has_room || !self.sent.is_after(edge))
     }
 
@@ -185,7 +188,7 @@ impl Flow {
         {
             self.guest_stamp = stamps.value;
         }
-        self.vm = plain.ack;
+        (self.vm, self.recover) = (plain.ack, plain.ack);
         self.high = self.high.latest(plain.ack);
         (self.resends, self.duplicates) = (0, 0);
     }

@@ -3,6 +3,7 @@
 use super::{Counter, Ecn, Flow, Stage, ticks};
 use crate::snoop::frame::{Link, Origin};
 use crate::snoop::mode::Mode;
+use crate::snoop::reach::Reach;
 use crate::snoop::segment::Flags;
 use crate::snoop::seq::Seq;
 use tailbound_units::Nanos;
@@ -116,7 +117,7 @@ impl Flow {
             four([peer2, peer3, peer4, peer5]),
             self.link.tag,
             self.link.top,
-            self.link.hops.into(),
+            pair(self.link.hops.into(), self.ahead.map_or(0, |reach| 1 + reach.number() as u16)),
             self.origin.number(),
         ];
         words[WORDS - rest.len()..].copy_from_slice(&rest);
@@ -184,6 +185,10 @@ impl Flow {
         [_, _, flow.scale, flow.resends] = sizes.to_le_bytes();
         flow.duplicates = duplicates;
         flow.ecn = Ecn::of_number(ecn)?;
+        flow.ahead = match (hops >> 16).checked_sub(1) {
+            Some(reach) => Some(Reach::of_number(reach)?),
+            None => None,
+        };
         Some(flow)
     }
 }

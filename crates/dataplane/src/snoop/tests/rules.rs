@@ -240,10 +240,10 @@ fn what_the_guest_drops_is_sent_again() {
     );
 }
 
-/// Rule 4, retaining: three duplicates below what was acknowledged do the same, and the peer
-/// hears of neither.
+/// Rule 4, retaining: what a block shows to be missing is sent again at once, once, and the
+/// peer hears of neither: nothing is reordered between the host and the guest.
 #[test]
-fn duplicates_of_the_guest_bring_the_lost_segment_back() {
+fn a_hole_that_the_guest_names_is_filled_at_once() {
     retaining(
         "peer > . 1:1001 ack 2
          guest < . 1:1001
@@ -254,19 +254,23 @@ fn duplicates_of_the_guest_bring_the_lost_segment_back() {
          peer > . 2001:3001 ack 2
          guest < . 2001:3001
          host < . 2 ack 3001
-         guest > . 2 ack 1 win 2500 sack 1001 2001
-         guest > . 2 ack 1 win 2500 sack 1001 3001
-         guest > . 2 ack 1 win 2500 sack 1001 3001
+         peer > . 3001:4001 ack 2
+         guest < . 3001:4001
+         host < . 2 ack 4001
+         guest > . 2 ack 1 win 2500 sack 2001 3001
          guest < . 1:1001
-         guest > . 2 ack 3001 win 2500 sack 1 1001   # a duplicate by the host, not the peer
-         peer < . 2 ack 3001 no-sack
-         guest > . 2 ack 3001 win 2500 sack 1 1001",
+         guest < . 1001:2001
+         guest > . 2 ack 1 win 2500 sack 2001 4001
+         guest > . 2 ack 1 win 2500 sack 2001 4001
+         guest > . 2 ack 4001 win 2500 sack 1 1001   # a duplicate by the host, not the peer
+         peer < . 2 ack 4001 no-sack
+         guest > . 2 ack 4001 win 2500 sack 1 1001",
     );
 }
 
-/// Rule 4, retaining: a part of what was lost brings the next of it back at once.
+/// Rule 4, retaining: without blocks it takes three duplicates.
 #[test]
-fn a_partial_acknowledgement_brings_the_next_back() {
+fn duplicates_of_the_guest_bring_the_lost_segment_back() {
     retaining(
         "peer > . 1:1001 ack 2
          guest < . 1:1001
@@ -274,16 +278,100 @@ fn a_partial_acknowledgement_brings_the_next_back() {
          peer > . 1001:2001 ack 2
          guest < . 1001:2001
          host < . 2 ack 2001
+         guest > . 2 ack 1 win 2500
+         guest > . 2 ack 1 win 2500
+         guest > . 2 ack 1 win 2500
+         guest < . 1:1001
+         guest > . 2 ack 1 win 2500
+         guest > . 2 ack 2001 win 2500
+         peer < . 2 ack 2001",
+    );
+}
+
+/// Rule 4, retaining: a guest that has what was sent again, and nothing behind that, gets all of
+/// the rest at once.
+#[test]
+fn where_nothing_came_of_what_follows_all_of_it_is_sent_again() {
+    retaining(
+        "peer > . 1:1001 ack 2
+         guest < . 1:1001
+         host < . 2 ack 1001
+         peer > . 1001:3001 ack 2 gso 1000
+         guest < . 1001:3001
+         host < . 2 ack 3001
+         peer > . 3001:4001 ack 2
+         guest < . 3001:4001
+         host < . 2 ack 4001
          runs
          +1ms
          runs
          +200ms
          guest < . 1:1001
          guest > . 2 ack 1001 win 2500
-         guest < . 1001:2001
-         guest > . 2 ack 2001 win 2500
-         peer < . 2 ack 2001",
+         guest < . 1001:3001
+         guest < . 3001:4001
+         guest > . 2 ack 3001 win 2500
+         guest > . 2 ack 4001 win 2500
+         peer < . 2 ack 4001",
     );
+    // One that was slow gets nothing twice.
+    retaining(
+        "peer > . 1:1001 ack 2
+         guest < . 1:1001
+         host < . 2 ack 1001
+         peer > . 1001:3001 ack 2 gso 1000
+         guest < . 1001:3001
+         host < . 2 ack 3001
+         peer > . 3001:4001 ack 2
+         guest < . 3001:4001
+         host < . 2 ack 4001
+         runs
+         +1ms
+         runs
+         +200ms
+         guest < . 1:1001
+         guest > . 2 ack 3001 win 2500
+         guest > . 2 ack 4001 win 2500
+         peer < . 2 ack 4001",
+    );
+}
+
+/// Rule 4, retaining: a guest that lost what was placed beyond its window gets less of that, and
+/// none once it has lost that, too.
+#[test]
+fn a_guest_that_drops_what_is_placed_ahead_gets_less_of_it() {
+    let segment = |n: u32| format!("{}:{}", 1000 * n + 1, 1000 * n + 1001);
+    // So many segments, of which the first are placed.
+    let flight = |from: u32, count: u32, placed: u32| {
+        let lines = (from..from + count).map(|n| {
+            let bytes = segment(n);
+            let next = 1000 * n + 1001;
+            let place = if n < from + placed { "" } else { "#" };
+            format!("peer > . {bytes} ack 2\n{place} guest < . {bytes}\nhost < . 2 ack {next}\n")
+        });
+        lines.collect::<String>()
+    };
+    let again = |from: u32, to: u32| {
+        let lines = (from..to).map(|n| format!("guest < . {}\n", segment(n)));
+        lines.collect::<String>()
+    };
+    let mut script = flight(0, 80, 80);
+    // It has taken 65,000 bytes, and lost what came after.
+    script += "guest > . 2 ack 65001 win 2500
+        guest > . 2 ack 65001 win 2500 sack 79001 80001\n";
+    script += &again(65, 75);
+    script += "guest > . 2 ack 80001 win 2500\npeer < . 2 ack 80001\n";
+    script += &flight(80, 66, 65);
+    script += "guest > . 2 ack 97001 win 0\nguest > . 2 ack 97001 win 4000\n";
+    script += &again(97, 113);
+    script += "guest > . 2 ack 113001 win 8250\n";
+    script += &again(113, 146);
+    script += "guest > . 2 ack 146001 win 2500\npeer < . 2 ack 146001\n";
+    script += &flight(146, 11, 10);
+    script += "guest > . 2 ack 150001 win 2500\n";
+    script += &again(156, 157);
+    script += "guest > . 2 ack 157001 win 2500\npeer < . 2 ack 157001\n";
+    retaining(&script);
 }
 
 /// Rule 4, retaining: a closed window that is acknowledged ends nothing; one is probed.
@@ -503,7 +591,7 @@ fn data_carries_the_latest_acknowledgement() {
          host < . 2 ack 1001
          guest > P. 2:502 ack 1 win 2500
          peer < P. 2:502 ack 1001
-         guest > P. 502:602 ack 1 win 2500 sack 500 1001
+         guest > P. 502:602 ack 1 win 2500 sack 1 501
          peer < P. 502:602 ack 1001 no-sack
          guest > P. 602:702 ack 1001 win 2500
          peer < P. 602:702 ack 1001",

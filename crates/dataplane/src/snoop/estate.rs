@@ -10,8 +10,8 @@
 use super::Snoop;
 use super::flow::record::WORDS;
 use super::flow::{Flow, TICK, ticks};
-use super::reach::Reach;
 use super::frame::{FlowId, Origin, StoredFrame, Way};
+use super::reach::Reach;
 use super::seq::Seq;
 use crate::GuestId;
 use tailbound_units::Nanos;

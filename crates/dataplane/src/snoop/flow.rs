@@ -105,10 +105,6 @@ impl Counted {
 /// `vm` (the guest has it up to there) ≤ `sent` (it was sent to the guest) ≤ `next` (the
 /// peer was told so).
 #[derive(Debug, Clone, Copy)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is of its own, and a state of them all would be a product"
-)]
 pub(super) struct Flow {
     pub(super) vm: Seq,
     pub(super) sent: Seq,

@@ -37,7 +37,8 @@ impl<F: TcpFrame> Snoop<F> {
             let room = of_flow.unwrap_or(0).min(of_guest.unwrap_or(0));
             room.checked_sub(truesize.0)
         };
-        let takes = flow.origin.allows(Origin::of(frame.source())) && flow.takes(&plain, end, self.reach);
+        let takes =
+            flow.origin.allows(Origin::of(frame.source())) && flow.takes(&plain, end, self.reach);
         let Some(room) = room.filter(|_| takes && frame.is_intact()) else {
             return Err(frame);
         };

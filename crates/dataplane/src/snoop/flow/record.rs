@@ -117,7 +117,10 @@ impl Flow {
             four([peer2, peer3, peer4, peer5]),
             self.link.tag,
             self.link.top,
-            pair(self.link.hops.into(), self.ahead.map_or(0, |reach| 1 + reach.number() as u16)),
+            pair(
+                self.link.hops.into(),
+                self.ahead.map_or(0, |reach| 1 + reach.number() as u16),
+            ),
             self.origin.number(),
         ];
         words[WORDS - rest.len()..].copy_from_slice(&rest);

@@ -634,6 +634,8 @@ pub enum Code {
     Unauthenticated,
     /// 403: the token's role may not do this.
     Forbidden,
+    /// 403: the owner would have more than its quota.
+    Quota,
     /// 404: there is no such thing, or it is another's.
     NotFound,
     /// 405: the path is right, the method is not.
@@ -654,6 +656,8 @@ pub enum Code {
     Absurd,
     /// 422: the idempotency key was used for another request.
     KeyReused,
+    /// 429: this token, or this address without one, asks too often.
+    TooMany,
     /// 503: no leader is known, or it does not answer; nothing was changed, or
     /// it is not known: try again with the same idempotency key.
     Unavailable,
@@ -669,7 +673,7 @@ impl Code {
         match self {
             Self::Malformed => 400,
             Self::Unauthenticated => 401,
-            Self::Forbidden => 403,
+            Self::Forbidden | Self::Quota => 403,
             Self::NotFound => 404,
             Self::MethodNotAllowed => 405,
             Self::Refused | Self::Exists | Self::Breaks => 409,
@@ -677,6 +681,7 @@ impl Code {
             Self::TooLarge => 413,
             Self::MediaType => 415,
             Self::Absurd | Self::KeyReused => 422,
+            Self::TooMany => 429,
             Self::Unavailable => 503,
             Self::NoSpace => 507,
             Self::Store => 500,

@@ -197,6 +197,13 @@ impl Client {
         self.read(Target::new(&["status"]))
     }
 
+    /// Returns a backup of all that the service keeps, as text.
+    pub fn backup(&self) -> Answer<String> {
+        let call = Call::read(Target::new(&["backup"]));
+        let (body, replica) = self.exchange.send(&call)?;
+        String::from_utf8(body).map_err(|error| replica.unexpected(&call, &error.to_string()))
+    }
+
     fn read<T: DeserializeOwned>(&self, target: Target) -> Answer<T> {
         self.answer(&Call::read(target))
     }

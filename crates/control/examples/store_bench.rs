@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tailbound_api::{HostState, NewTenant, VmLimit};
 use tailbound_control::audit::audit;
-use tailbound_control::ledger::{Call, Change, Command, Ledger, Reply};
+use tailbound_control::ledger::{Call, Change, Command, Ledger, Quota, Reply};
 use tailbound_control::service::{Committed, OnEnd, Service, ServiceError};
 use tailbound_control::store::{Sqlite, Store};
 use tailbound_placement::{Guarantee, Policy, Spec, Spread, Uniform, UplinkSpec};
@@ -163,6 +163,7 @@ fn start(options: &Options, hosts: u32) -> Result<(), Box<dyn Error>> {
         owner: None,
         key: None,
         fingerprint: [0; 32],
+        quota: Quota::default(),
         command: Command::SetHosts {
             node: "pod1".to_owned(),
             state: HostState::Drained,
@@ -242,6 +243,7 @@ fn create(random: &mut Pcg64Mcg, name: &str, machines: f64) -> Call {
         owner: None,
         key: None,
         fingerprint: [0; 32],
+        quota: Quota::default(),
         command: Command::Create(NewTenant {
             name: name.to_owned(),
             owner: Some("acme".to_owned()),

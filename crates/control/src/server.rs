@@ -20,6 +20,7 @@ mod metrics;
 mod openapi;
 mod page;
 mod problem;
+mod rates;
 mod signals;
 mod status;
 mod tenants;
@@ -35,7 +36,7 @@ pub use signals::Signals;
 pub use tls::{TlsError, TlsFiles};
 pub use tokens::{Caller, Identity, Tokens};
 
-use crate::ledger::{Command, Reply};
+use crate::ledger::{Command, Quota, Reply};
 use crate::replica::Replica;
 use crate::service::Service;
 use axum::Router;
@@ -46,6 +47,7 @@ use extract::Author;
 use heard::Heard;
 use hose_keys::KeyMaker;
 use problem::ApiError;
+use rates::Limiters;
 use std::net::{SocketAddr, TcpListener};
 use std::num::NonZero;
 use std::path::PathBuf;
@@ -166,6 +168,8 @@ pub(crate) struct App {
     keys: Option<Arc<KeyMaker>>,
     /// One permit for comparisons of topologies, each of which builds a data centre.
     comparisons: Arc<Semaphore>,
+    /// Who asked how often.
+    limiters: Limiters,
     /// None where every caller is an operator.
     tokens: Option<RwLock<Arc<Tokens>>>,
     /// Becomes true when the service stops.
@@ -211,8 +215,12 @@ impl App {
         let entry = self
             .service
             .read(|ledger| trail::Entry::new(author.by(), &command, name, ledger));
+        let quota = match (self.tokens(), author.owner()) {
+            (Some(tokens), Some(owner)) => tokens.quota(owner),
+            _ => Quota::default(),
+        };
         let begin = Instant::now();
-        let done = self.service.call(author.call(command)).await;
+        let done = self.service.call(author.call(quota, command)).await;
         let done = done.map_err(ApiError::from);
         let error = done.as_ref().err().map(ApiError::code);
         self.metrics.decided(name, error, begin.elapsed());
@@ -276,6 +284,7 @@ impl Server {
             heard: Heard::default(),
             keys: keys.map(Arc::new),
             comparisons: Arc::new(Semaphore::new(1)),
+            limiters: Limiters::default(),
             tokens,
             stopped: watch::Sender::new(false),
         });

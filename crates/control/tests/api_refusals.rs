@@ -505,6 +505,7 @@ const WHO: &[(&str, &str, bool, bool)] = &[
     ("GET", "/v1/map", false, false),
     ("GET", "/v1/map/paths", false, false),
     ("GET", "/v1/status", true, false),
+    ("GET", "/v1/backup", false, false),
     ("GET", "/metrics", false, false),
 ];
 

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tailbound_api::{HostState, NewTenant, Role, TopologyDiff, VmLimit};
 use tailbound_control::ledger::{
-    Call, Change, Command, Hosts, KeyId, KeyRecord, Ledger, Reply, Snapshot,
+    Call, Change, Command, Hosts, KeyId, KeyRecord, Ledger, Quota, Reply, Snapshot,
 };
 use tailbound_control::replica::{Options, Replica};
 use tailbound_control::service::{Service, ServiceError};
@@ -277,6 +277,7 @@ fn create(name: &str) -> Call {
         owner: None,
         key: Some(name.to_owned()),
         fingerprint: [0; 32],
+        quota: Quota::default(),
         command: Command::Create(NewTenant {
             name: name.to_owned(),
             owner: Some("acme".to_owned()),
@@ -299,6 +300,7 @@ fn report(gbit: u64) -> Call {
         owner: None,
         key: None,
         fingerprint: [0; 32],
+        quota: Quota::default(),
         command: Command::Report {
             host: "host-1".to_owned(),
             report: Box::new(serde_json::from_str(&report).unwrap()),

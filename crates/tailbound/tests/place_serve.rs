@@ -366,3 +366,83 @@ fn half_open_connections_keep_nobody_out() {
     // The best of ten: the machine may be busy.
     assert!(took.any(|took| took <= std::time::Duration::from_secs(1)));
 }
+
+/// Runs `tailbound place` with these arguments, and returns its exit code and what it said.
+fn place(dir: &Path, args: &[&str]) -> (Option<i32>, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_tailbound"))
+        .arg("place")
+        .args(args)
+        .current_dir(dir)
+        .output()
+        .unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8(said).unwrap())
+}
+
+#[test]
+fn a_backup_of_a_running_service_becomes_another_store() {
+    let dir = dir();
+    let service = start(
+        dir.path(),
+        &["--insecure-loopback", "--topology", "tree.toml"],
+    );
+    let url = format!("--url=http://{}", service.address);
+    let create = ["create", "web", "--owner", "acme", "--vms", "3", &url];
+    assert_eq!(place(dir.path(), &create).0, Some(0));
+    let (code, said) = place(dir.path(), &["backup", "place.jsonl", &url]);
+    assert_eq!(
+        (code, said.starts_with("WRITTEN  1 tenant, 3 machines")),
+        (Some(0), true),
+        "{said}"
+    );
+    let mode = std::fs::metadata(dir.path().join("place.jsonl")).unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::mode(&mode.permissions());
+    assert_eq!(mode & 0o777, 0o600);
+    // It is used on; what comes later is not in the backup.
+    let later = ["create", "later", "--owner", "acme", "--vms", "1", &url];
+    assert_eq!(place(dir.path(), &later).0, Some(0));
+    assert_eq!(service.end().status.code(), Some(0));
+
+    let import = ["import", "place.jsonl", "--store", "sqlite:new.db"];
+    let (code, said) = place(dir.path(), &import);
+    assert_eq!(
+        (code, said.starts_with("IMPORTED  1 tenant, 3 machines")),
+        (Some(0), true),
+        "{said}"
+    );
+    let (code, said) = place(dir.path(), &import);
+    assert_eq!(
+        (code, said.contains("new.db exists")),
+        (Some(2), true),
+        "{said}"
+    );
+    let again = start(
+        dir.path(),
+        &["--insecure-loopback", "--store", "sqlite:new.db"],
+    );
+    let url = format!("--url=http://{}", again.address);
+    let (_, said) = place(dir.path(), &["get", "acme/web", "--output", "json", &url]);
+    assert!(said.contains("\"vms\": 3"), "{said}");
+    assert_eq!(place(dir.path(), &["get", "acme/later", &url]).0, Some(2));
+    // A number that a host may have heard is not given again.
+    let (_, said) = place(
+        dir.path(),
+        &["create", "next", "--owner", "acme", "--vms", "1", &url],
+    );
+    let id = said.split_once("id 100000").map(|(_, rest)| &rest[..1]);
+    assert_eq!(id, Some("2"), "{said}");
+    assert_eq!(again.end().status.code(), Some(0));
+
+    // What was changed is not imported, nor a promise that does not hold.
+    let text = std::fs::read_to_string(dir.path().join("place.jsonl")).unwrap();
+    std::fs::write(dir.path().join("cut.jsonl"), &text[..text.len() / 2]).unwrap();
+    for (file, code, why) in [
+        ("cut.jsonl", 2, "it was cut off"),
+        ("tree.toml", 2, "it is no backup of tailbound's"),
+        ("absent", 2, "No such file"),
+    ] {
+        let (found, said) = place(dir.path(), &["import", file, "--store", "sqlite:other.db"]);
+        assert_eq!((found, said.contains(why)), (Some(code), true), "{said}");
+        assert!(!dir.path().join("other.db").exists());
+    }
+}

@@ -1,5 +1,6 @@
 //! Commands to the ledger, and the replies to them.
 
+use super::quota::Quota;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use tailbound_api::{
@@ -76,6 +77,8 @@ pub enum Command {
 pub struct Call {
     /// The owner whose tenants the caller may change; None for an operator, who may change all.
     pub owner: Option<String>,
+    /// What the owner may have at most; an operator's call has no limit.
+    pub quota: Quota,
     /// The idempotency key, if any.
     pub key: Option<String>,
     /// A hash of the whole request, which tells requests with the same key apart.

@@ -2,6 +2,7 @@
 
 use super::change::{Change, Hosts, KeyId, KeyRecord, Said};
 use super::command::{Call, Command, Reply};
+use super::quota::{Quota, Usage};
 use super::{Ledger, LedgerError, LoadError, runs, topology};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -60,8 +61,8 @@ impl Ledger {
         let mut draft = Draft::default();
         let owner = call.owner.as_deref();
         let reply = match &call.command {
-            Command::Create(new) => self.create(new, &mut draft),
-            Command::Resize { id, vms } => self.resize(owner, *id, *vms, &mut draft),
+            Command::Create(new) => self.create(new, &call.quota, &mut draft),
+            Command::Resize { id, vms } => self.resize(call, *id, *vms, &mut draft),
             Command::Delete { id } => self.delete(owner, *id, &mut draft),
             Command::Relocate { id } => self.relocate(owner, *id, &mut draft),
             Command::Move { id, step } => self.move_vm(owner, *id, step, &mut draft),
@@ -95,7 +96,12 @@ impl Ledger {
         Ok(())
     }
 
-    fn create(&mut self, new: &NewTenant, draft: &mut Draft) -> Result<Reply, LedgerError> {
+    fn create(
+        &mut self,
+        new: &NewTenant,
+        quota: &Quota,
+        draft: &mut Draft,
+    ) -> Result<Reply, LedgerError> {
         let owner = new.owner.as_deref().unwrap_or_default();
         check_name("owner", owner)?;
         check_name("name", &new.name)?;
@@ -115,6 +121,8 @@ impl Ledger {
                 id,
             });
         }
+        let has = self.owners.usage(owner);
+        quota.check(owner, has, has.plus(Usage::of(&request)))?;
         let id = TenantId(self.next_id);
         let placement = self.datacentre.admit(id, &request)?.clone();
         let tenant = Tenant {
@@ -144,16 +152,19 @@ impl Ledger {
 
     fn resize(
         &mut self,
-        owner: Option<&str>,
+        call: &Call,
         id: TenantId,
         vms: u32,
         draft: &mut Draft,
     ) -> Result<Reply, LedgerError> {
-        let old = self.settled(owner, id)?;
+        let old = self.settled(call.owner.as_deref(), id)?;
         if old.request.vms == vms {
             return Ok(Reply::Tenant(old));
         }
         let request = Request { vms, ..old.request };
+        let has = self.owners.usage(&old.owner);
+        let after = has.minus(Usage::of(&old.request)).plus(Usage::of(&request));
+        call.quota.check(&old.owner, has, after)?;
         let placement = Replacement {
             old: self.placement_of(id),
             new: self.datacentre.resize(id, vms)?.clone(),

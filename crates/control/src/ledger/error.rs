@@ -40,6 +40,21 @@ pub enum LedgerError {
         /// The host.
         to: String,
     },
+    /// The owner would have more than it may.
+    #[error(
+        "{owner} would have {after}, and may have {most} (it has {before}): give something back, \
+         or ask the operator for more"
+    )]
+    Quota {
+        /// The owner.
+        owner: String,
+        /// What it would have.
+        after: String,
+        /// What it may have.
+        most: String,
+        /// What it has.
+        before: String,
+    },
     /// The request makes no sense by itself.
     #[error("{0}")]
     Absurd(String),
@@ -96,6 +111,7 @@ impl LedgerError {
             Self::NotFound(_) => Code::NotFound,
             Self::Exists { .. } => Code::Exists,
             Self::NoPlacement(_) | Self::NoMove { .. } | Self::Moves { .. } => Code::Refused,
+            Self::Quota { .. } => Code::Quota,
             Self::Absurd(_) => Code::Absurd,
             Self::KeyReused(_) => Code::KeyReused,
             Self::Breaks(_) => Code::Breaks,

@@ -1,6 +1,6 @@
 //! What tests of the ledger, the service and the stores have in common.
 
-use super::{Call, Change, Command, Ledger};
+use super::{Call, Change, Command, Ledger, Quota};
 use tailbound_api::{NewTenant, VmLimit};
 use tailbound_placement::{Guarantee, Policy, Spec};
 use tailbound_units::{Bytes, Nanos, Rate};
@@ -39,6 +39,7 @@ pub(crate) fn call(command: Command) -> Call {
         owner: None,
         key: None,
         fingerprint: [0; 32],
+        quota: Quota::default(),
         command,
     }
 }

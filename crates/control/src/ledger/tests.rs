@@ -1,6 +1,7 @@
 mod cases;
 mod limits;
 mod moves;
+mod quotas;
 mod random;
 
 use super::testing::{TREE, call, create, ledger};

@@ -97,6 +97,7 @@ pub(super) const RULES: &[Rule] = {
         rule("GET", "/v1/map", Operator, Read, 0),
         rule("GET", "/v1/map/paths", Operator, Read, 0),
         rule("GET", "/v1/status", Tenant, Read, 0),
+        rule("GET", "/v1/backup", Operator, Read, 0),
         rule("GET", "/metrics", Operator, Read, 0),
         rule("GET", "/healthz", Open, Read, 0),
         rule("GET", "/readyz", Open, Read, 0),
@@ -178,12 +179,27 @@ pub(super) async fn guard(
 fn admit(app: &App, path: &str, parts: &mut Parts) -> Result<&'static Rule, ApiError> {
     let rule = rule_of(&parts.method, path)?;
     same_site(&parts.headers)?;
+    let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>();
+    let peer = peer.map(|ConnectInfo(peer)| *peer);
+    let identity = match authenticate(app, &parts.headers) {
+        Ok(identity) => identity,
+        Err(error) => {
+            app.count_stranger(peer)?;
+            if rule.access == Access::Open {
+                return Ok(rule);
+            }
+            if parts.headers.contains_key(AUTHORIZATION) {
+                app.note_wrong_token(peer);
+            }
+            return Err(error);
+        }
+    };
+    if let Some(peer) = peer {
+        app.connections.know(peer);
+    }
+    app.count_known(&identity)?;
     if rule.access == Access::Open {
         return Ok(rule);
-    }
-    let identity = authenticate(app, &parts.headers)?;
-    if let Some(ConnectInfo(peer)) = parts.extensions.get::<ConnectInfo<SocketAddr>>() {
-        app.connections.know(*peer);
     }
     if let Err(why) = rule.access.allows(&identity.caller) {
         return Err(ApiError::forbidden(why));

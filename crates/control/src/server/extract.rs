@@ -4,7 +4,7 @@
 use super::App;
 use super::problem::ApiError;
 use super::tokens::{Caller, Identity};
-use crate::ledger::{Call, Command};
+use crate::ledger::{Call, Command, Quota};
 use axum::body::{Bytes, to_bytes};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::header::{CONTENT_TYPE, IF_MATCH};
@@ -286,9 +286,10 @@ impl Author {
     }
 
     /// Returns the author's call of `command`.
-    pub(super) fn call(self, command: Command) -> Call {
+    pub(super) fn call(self, quota: Quota, command: Command) -> Call {
         Call {
             owner: self.by.owner().map(str::to_owned),
+            quota,
             key: self.key,
             fingerprint: self.fingerprint,
             command,

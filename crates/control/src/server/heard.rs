@@ -5,7 +5,7 @@ use super::App;
 use super::extract::{Named, Write};
 use super::guarantees::check;
 use super::problem::{self, Absent, ApiError, Guarded, Stored};
-use crate::ledger::{Call, Command, Ledger, Reply};
+use crate::ledger::{Call, Command, Ledger, Quota, Reply};
 use axum::extract::State;
 use axum::http::StatusCode;
 use std::collections::HashMap;
@@ -125,6 +125,7 @@ pub(super) async fn watch(app: Arc<App>) {
                 owner: None,
                 key: None,
                 fingerprint: [0; 32],
+                quota: Quota::default(),
                 command: Command::Silence { hosts },
             };
             if let Err(error) = app.service.call(call).await {

@@ -41,6 +41,12 @@ struct Decided {
     outcome: &'static str,
 }
 
+/// The labels of a request that was not answered because whoever sent it asks too often.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Limited {
+    by: &'static str,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Ended {
     outcome: &'static str,
@@ -59,6 +65,7 @@ struct Inner {
     commits: Family<Ended, Histogram>,
     batch: Histogram,
     turned_away: Counter,
+    limited: Family<Limited, Counter>,
     levels: Levels,
 }
 
@@ -190,6 +197,12 @@ impl Metrics {
             "Connections without a known token that were closed to make room",
             turned_away.clone(),
         );
+        let limited = Family::default();
+        registry.register(
+            "requests_limited",
+            "Requests refused since their token, or their address without one, asks too often",
+            limited.clone(),
+        );
         let levels = Levels::default();
         levels.register(&mut registry);
         Self(Arc::new(Inner {
@@ -200,6 +213,7 @@ impl Metrics {
             commits,
             batch,
             turned_away,
+            limited,
             levels,
         }))
     }
@@ -231,6 +245,11 @@ impl Metrics {
         }
     }
 
+    /// Counts a request that was refused since its `token` or `address` asks too often.
+    pub(super) fn limited(&self, by: &'static str) {
+        self.0.limited.get_or_create(&Limited { by }).inc();
+    }
+
     /// Counts an answered call.
     pub(super) fn decided(&self, command: &'static str, error: Option<Code>, took: Duration) {
         let outcome = error.map_or("ok", name_of);
@@ -246,6 +265,7 @@ fn name_of(code: Code) -> &'static str {
         Code::Malformed => "malformed",
         Code::Unauthenticated => "unauthenticated",
         Code::Forbidden => "forbidden",
+        Code::Quota => "quota",
         Code::NotFound => "not-found",
         Code::MethodNotAllowed => "method-not-allowed",
         Code::Refused => "refused",
@@ -256,6 +276,7 @@ fn name_of(code: Code) -> &'static str {
         Code::MediaType => "media-type",
         Code::Absurd => "absurd",
         Code::KeyReused => "key-reused",
+        Code::TooMany => "too-many",
         Code::Unavailable => "unavailable",
         Code::NoSpace => "no-space",
         Code::Store => "store",

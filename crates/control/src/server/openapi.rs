@@ -64,6 +64,7 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(topology::get, topology::put))
         .routes(routes!(topology::diff))
         .routes(routes!(status::status))
+        .routes(routes!(status::backup))
         .routes(routes!(status::healthz))
         .routes(routes!(status::readyz))
         .routes(routes!(metrics::metrics))

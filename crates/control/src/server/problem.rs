@@ -5,6 +5,7 @@ use crate::service::ServiceError;
 use axum::http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use std::time::Duration;
 use tailbound_api::{Code, Problem};
 use utoipa::openapi::{ContentBuilder, Ref, RefOr, ResponseBuilder, ResponsesBuilder};
 
@@ -34,6 +35,19 @@ impl ApiError {
             },
             header,
         }
+    }
+
+    /// Makes the error for who asks too often, and may ask again after this time.
+    pub(super) fn too_many(who: &str, wait: Duration) -> Self {
+        let seconds = wait.as_secs_f64().ceil().max(1.0);
+        let mut error = Self::new(
+            Code::TooMany,
+            format!("{who} asks too often; ask again in {seconds} s"),
+        );
+        error.header = HeaderValue::try_from(format!("{seconds}"))
+            .ok()
+            .map(|value| (RETRY_AFTER, value));
+        error
     }
 
     /// Makes the error for a path that exists and a method that does not.
@@ -129,6 +143,7 @@ answers! {
     Guarded:
         400 "`malformed`: a bad path, query or header, or a body that does not fit",
         401 "`unauthenticated`: no token, or one that is not known",
+        429 "`too-many`: this token, or this address without one, asks too often",
         403 "`forbidden`: the token's role may not do this, or not to this";
     /// Of an operation on something named in the path or query.
     Absent: 404 "`not-found`: there is no such thing, or it is another's";

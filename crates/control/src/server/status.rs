@@ -2,8 +2,12 @@
 
 use super::App;
 use super::problem::{ApiError, Guarded};
+use crate::backup;
+use crate::ledger::Ledger;
 use axum::Json;
 use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
 use std::sync::Arc;
 use tailbound_api::{Code, Role, Status};
 
@@ -28,6 +32,24 @@ impl App {
 )]
 pub(super) async fn status(State(app): State<Arc<App>>) -> Json<Status> {
     Json(app.status())
+}
+
+/// All that is kept, as it is at one moment: lines of JSON that `tailbound place import` reads.
+#[utoipa::path(
+    get, path = "/v1/backup", tag = "service",
+    responses(
+        (status = 200, description = "A backup", body = String, content_type = "application/jsonl"),
+        Guarded,
+    )
+)]
+pub(super) async fn backup(State(app): State<Arc<App>>) -> Result<Response, ApiError> {
+    let whole = |service: &crate::service::Service| {
+        // Large parts are shared, so that nobody waits while they are written.
+        let snapshot = service.read(Ledger::snapshot);
+        backup::write(&snapshot)
+    };
+    let text = app.ask(&app.queries, whole).await?;
+    Ok(([(CONTENT_TYPE, "application/jsonl")], text).into_response())
 }
 
 /// Whether the process lives.

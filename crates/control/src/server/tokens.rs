@@ -19,13 +19,28 @@
 //! role = "host"
 //! host = "a-1"
 //! sha256 = "…"
+//!
+//! [[quota]]               # what an owner may have by its own tokens
+//! owner = "acme"          # left out: each owner that has none of its own
+//! tenants = 20
+//! vms = 600
+//! bandwidth = "100Gbit/s" # guaranteed to all its machines together
+//!
+//! [requests]              # a second, at most; ten seconds' worth at once
+//! tenant = 100            # each tenant's token
+//! host = 50               # each host's token
+//! stranger = 50           # each address without a known token
+//! operator = 1000         # each operator's token; not limited if left out
 //! ```
 
+use super::rates::Rates;
+use crate::ledger::Quota;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use tailbound_document::{Document, DocumentError, Mistake, Problem, Step, unknown_word};
+use tailbound_units::Rate;
 
 /// The role of a caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,10 +70,27 @@ pub struct Identity {
     pub(super) hash: Option<[u8; 32]>,
 }
 
+/// What an owner is.
+const OWNER: &str = "an owner is 1 to 63 of a-z, 0-9 and -, neither first nor last a -";
+
 /// All tokens of a file.
 #[derive(Debug, Default)]
 pub struct Tokens {
     by_hash: HashMap<[u8; 32], Identity>,
+    /// What owners may have; with None what each other one may.
+    quotas: HashMap<Option<String>, Quota>,
+    /// How often a caller may ask.
+    pub(super) rates: Rates,
+}
+
+/// What the owners of tenants may have at most by their own tokens.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct QuotaEntry {
+    owner: Option<String>,
+    tenants: Option<u64>,
+    vms: Option<u64>,
+    bandwidth: Option<Rate>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -93,17 +125,27 @@ impl Tokens {
         let document = Document::parse(text)?;
         let mut mistakes = Vec::new();
         let mut entries: Vec<(usize, TokenEntry)> = Vec::new();
+        let mut quotas: Vec<(usize, QuotaEntry)> = Vec::new();
+        let mut rates: Option<Rates> = None;
         for entry in document.entries() {
             match entry.key() {
                 "token" => entries = entry.read_list(&mut mistakes),
-                other => mistakes.push(entry.wrong_key(unknown_word("key", other, &["token"]))),
+                "quota" => quotas = entry.read_list(&mut mistakes),
+                "requests" => rates = entry.read(&mut mistakes),
+                other => {
+                    let known = ["token", "quota", "requests"];
+                    mistakes.push(entry.wrong_key(unknown_word("key", other, &known)));
+                }
             }
         }
         if entries.is_empty() && mistakes.is_empty() {
             let message = "there are no tokens; `tailbound place token --role operator` makes one";
             mistakes.push(document.mistake(0..0, message));
         }
-        let mut tokens = Self::default();
+        let mut tokens = Self {
+            rates: rates.unwrap_or_default(),
+            ..Self::default()
+        };
         let mut names = HashSet::new();
         let mut problems = Vec::new();
         for (index, entry) in entries {
@@ -125,12 +167,55 @@ impl Tokens {
                 Err((key, message)) => problems.push(problem(key, message.to_owned())),
             }
         }
+        for (index, entry) in quotas {
+            if let Err((key, message)) = tokens.add_quota(entry) {
+                let path = [Step::Key("quota"), Step::Index(index), Step::Key(key)];
+                problems.push(Problem::new(&path, message));
+            }
+        }
         mistakes.extend(document.locate(problems));
         if mistakes.is_empty() {
             return Ok(tokens);
         }
         mistakes.sort_by_key(|mistake| mistake.location);
         Err(mistakes)
+    }
+
+    /// Takes a quota in, or returns the key that is wrong and why.
+    fn add_quota(&mut self, entry: QuotaEntry) -> Result<(), (&'static str, String)> {
+        let QuotaEntry {
+            owner,
+            tenants,
+            vms,
+            bandwidth,
+        } = entry;
+        if let Some(owner) = owner
+            .as_deref()
+            .filter(|owner| !tailbound_api::is_name(owner))
+        {
+            return Err(("owner", format!("{owner:?} is no owner: {OWNER}")));
+        }
+        let quota = Quota {
+            tenants,
+            vms,
+            bandwidth,
+        };
+        let of = match &owner {
+            Some(owner) => format!("the owner {owner:?}"),
+            None => "all other owners (without `owner`)".to_owned(),
+        };
+        match self.quotas.insert(owner, quota) {
+            None => Ok(()),
+            Some(_) => Err(("owner", format!("there are two quotas of {of}"))),
+        }
+    }
+
+    /// Returns what an owner may have at most by its own tokens.
+    pub fn quota(&self, owner: &str) -> Quota {
+        let own = self.quotas.get(&Some(owner.to_owned()));
+        own.or_else(|| self.quotas.get(&None))
+            .copied()
+            .unwrap_or_default()
     }
 
     /// Returns the holder of a token.
@@ -179,10 +264,7 @@ impl TokenEntry {
                     owner: owner.clone(),
                 })
             }
-            (Role::Tenant, Some(_), None) => Err((
-                "owner",
-                "an owner is 1 to 63 of a-z, 0-9 and -, neither first nor last a -",
-            )),
+            (Role::Tenant, Some(_), None) => Err(("owner", OWNER)),
             (Role::Tenant, ..) => Err(("role", "a tenant's token has an owner and no host")),
             (Role::Host, None, Some(host)) => Ok(Caller::Host { host: host.clone() }),
             (Role::Host, ..) => Err(("role", "a host's token has a host and no owner")),

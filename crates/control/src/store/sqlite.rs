@@ -5,6 +5,7 @@
 //! exclusively as long as it is open: two services cannot use it.
 
 use super::{Store, StoreError};
+use crate::backup;
 use crate::ledger::{Change, KeyId, KeyRecord, Snapshot};
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, params};
 use serde::de::DeserializeOwned;
@@ -62,6 +63,23 @@ impl Sqlite {
     /// Opens the file, or creates a new one.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         Self::open_with(path, OpenFlags::SQLITE_OPEN_CREATE)
+    }
+
+    /// Makes a new file of what a backup holds, at a later revision than the backup's.
+    ///
+    /// # Errors
+    /// The file exists, or cannot be written.
+    pub fn restore(path: &Path, snapshot: &Snapshot) -> Result<(), StoreError> {
+        if path.exists() {
+            return Err(StoreError::Failed(format!(
+                "{} exists; a backup is restored into a new file",
+                path.display()
+            )));
+        }
+        let mut store = Self::open(path)?;
+        store.counters.revision = snapshot.revision;
+        store.commit(&backup::changes(snapshot))?;
+        Ok(())
     }
 
     /// Opens a file that exists.

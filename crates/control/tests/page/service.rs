@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::net::TcpListener;
 use std::thread::JoinHandle;
 use tailbound_api::{MoveStep, MoveVm};
-use tailbound_control::ledger::{Call, Command, Ledger};
+use tailbound_control::ledger::{Call, Command, Ledger, Quota};
 use tailbound_control::server::{Authentication, Config, Metrics, Server};
 use tailbound_control::service::Service;
 use tailbound_control::store::{Sqlite, Store as _};
@@ -92,6 +92,7 @@ impl Running {
             owner: None,
             key: None,
             fingerprint: [0; 32],
+            quota: Quota::default(),
             command: Command::Report {
                 host: host.to_owned(),
                 report: Box::new(serde_json::from_str(&report).unwrap()),
@@ -106,6 +107,7 @@ impl Running {
             owner: None,
             key: None,
             fingerprint: [0; 32],
+            quota: Quota::default(),
             command: Command::Move {
                 id: TenantId(tenant),
                 step: MoveVm { vm, step },
@@ -123,6 +125,7 @@ impl Running {
             owner: None,
             key: None,
             fingerprint: [0; 32],
+            quota: Quota::default(),
             command: Command::Create(serde_json::from_str(&tenant).unwrap()),
         };
         self.runtime.block_on(self.service.call(call)).unwrap();

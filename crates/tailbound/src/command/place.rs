@@ -4,6 +4,7 @@
 //! `--output json` as it came, otherwise in sentences and tables.
 
 mod audit;
+mod backup;
 mod bound;
 mod explain;
 mod failure;
@@ -89,6 +90,10 @@ enum Action {
     Openapi,
     /// Check every promise from a store alone, without the code that decided
     Audit(audit::Audit),
+    /// Write all that the service keeps to a file, while it runs
+    Backup(backup::Backup),
+    /// Make a new store of a backup, if every promise in it holds
+    Import(backup::Import),
     /// Make a token for the service's file of tokens
     Token(token::Token),
 }
@@ -119,6 +124,8 @@ impl Args {
             Action::Status(status) => status.run(),
             Action::Openapi => Ok(openapi::show()),
             Action::Audit(audit) => audit.run(),
+            Action::Backup(backup) => backup.run(),
+            Action::Import(import) => import.run(),
             Action::Token(token) => token.run(),
         }
     }

@@ -169,6 +169,7 @@ fn keyed(owner: &str, key: &str, command: Command) -> Call {
     Call {
         owner: Some(owner.to_owned()),
         key: Some(key.to_owned()),
+        quota: Quota::default(),
         fingerprint: [7; 32],
         command,
     }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::ledger::{Call, Command};
+use crate::ledger::{Call, Command, Quota};
 use proptest::prelude::*;
 use tailbound_api::{NewTenant, VmLimit};
 use tailbound_placement::{Policy, Spec, Uniform, UplinkSpec};
@@ -18,6 +18,7 @@ fn call(command: Command) -> Call {
         owner: None,
         key: None,
         fingerprint: [0; 32],
+        quota: Quota::default(),
         command,
     }
 }

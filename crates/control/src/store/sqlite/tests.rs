@@ -253,3 +253,63 @@ fn overwritten_bytes_are_found_or_do_not_matter() {
     runner.run(&(0.0_f64..1.0, bytes), overwrite).unwrap();
     assert!(found.get() > 100, "only {} were found", found.get());
 }
+
+/// A store of each version that there was is read, its promises hold, and it is of this version
+/// from then on.
+#[test]
+fn a_store_of_each_earlier_version_is_taken_over() {
+    let schemas = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/store/sqlite/schemas");
+    for version in 1..=SCHEMA {
+        let sql = schemas.join(format!("{version}.sql"));
+        let sql = std::fs::read_to_string(&sql).unwrap_or_else(|error| {
+            panic!(
+                "{}: {error}; each version needs a store of it",
+                sql.display()
+            )
+        });
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("store");
+        Connection::open(&path)
+            .unwrap()
+            .execute_batch(&sql)
+            .unwrap();
+        let mut store = Sqlite::open_existing(&path).unwrap();
+        let snapshot = store.load().unwrap();
+        let names: Vec<_> = snapshot
+            .tenants
+            .values()
+            .map(|it| it.name.as_str())
+            .collect();
+        assert_eq!(names, ["web", "batch"]);
+        assert_eq!((snapshot.next_id, snapshot.keys.len()), (3, 1));
+        assert_eq!(crate::audit::audit(&snapshot).findings, []);
+        let mut ledger = crate::ledger::Ledger::load(snapshot).unwrap();
+        let decision = ledger.decide(&create("acme", "more", 2), Nanos(1)).unwrap();
+        store.commit(&decision.changes).unwrap();
+        drop(store);
+        let mut again = Sqlite::open_existing(&path).unwrap();
+        assert_eq!(again.load().unwrap().tenants.len(), 3);
+        let version = again
+            .connection
+            .pragma_query_value(None, "user_version", |row| row.get::<_, i32>(0));
+        assert_eq!(version.unwrap(), SCHEMA);
+    }
+}
+
+#[test]
+fn a_backup_becomes_a_new_file_and_never_replaces_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let kept = file(&dir.path().join("store"), 3);
+    let backup = crate::backup::read(&crate::backup::write(&kept)).unwrap();
+    let path = dir.path().join("restored");
+    Sqlite::restore(&path, &backup).unwrap();
+    let restored = Sqlite::open_existing(&path).unwrap().load().unwrap();
+    assert_eq!((restored.tenants, restored.keys), (kept.tenants, kept.keys));
+    assert!(restored.revision > kept.revision);
+    assert_eq!(restored.next_id, kept.next_id + crate::backup::LEFT_OUT);
+    let said = Sqlite::restore(&path, &backup).unwrap_err().to_string();
+    assert!(
+        said.contains("exists; a backup is restored into a new file"),
+        "{said}"
+    );
+}

@@ -1,0 +1,287 @@
+//! A backup: all that a store keeps, as lines of JSON.
+//!
+//! The first line says what it is, the last one how many there are and their hash, so that a file
+//! that is cut off or was changed is noticed. Between them is one document a line, which `jq` and
+//! `grep` can read. It is independent of the store it came from.
+
+use crate::ledger::{Change, Hosts, KeyId, KeyRecord, Said, Snapshot};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use std::fmt::Write as _;
+use std::sync::Arc;
+use tailbound_api::{Tenant, TopologyState};
+
+/// The version of the lines.
+const SCHEMA: u32 = 1;
+
+/// The numbers that a restored store leaves out: they may have been given to tenants and changes
+/// after the backup was made, which hosts know.
+pub const LEFT_OUT: u64 = 1_000_000;
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+enum Line {
+    Backup(Head),
+    Topology(Arc<TopologyState>),
+    Hosts(Arc<Hosts>),
+    Said { host: String, said: Arc<Said> },
+    Tenant(Arc<Tenant>),
+    Key { key: KeyId, record: Arc<KeyRecord> },
+    End(End),
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Head {
+    schema: u32,
+    /// The version of tailbound that wrote it.
+    tailbound: String,
+    revision: u64,
+    next_id: u64,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct End {
+    /// How many lines come before this one.
+    lines: u64,
+    /// Of these lines, with their ends.
+    sha256: String,
+}
+
+/// Why a text is no backup.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BackupError {
+    /// It does not begin as one.
+    #[error("it is no backup of tailbound's: it does not begin with {{\"backup\": ...}}")]
+    NoBackup,
+    /// A newer program wrote it.
+    #[error("it is of version {0}, and this tailbound knows {SCHEMA}: use a newer one")]
+    Newer(u32),
+    /// A line cannot be read.
+    #[error("line {line}: {why}")]
+    Line {
+        /// Its number, from 1.
+        line: usize,
+        /// What is wrong.
+        why: String,
+    },
+    /// It does not end as it has to.
+    #[error("its end is missing: it was cut off")]
+    CutOff,
+    /// It was changed.
+    #[error("its lines are not those that were written: the checksum differs")]
+    Changed,
+}
+
+/// Returns a backup of all this.
+pub fn write(snapshot: &Snapshot) -> String {
+    let mut text = String::new();
+    let mut lines = 0;
+    let mut put = |line: &Line| {
+        text += &json(line);
+        lines += 1;
+    };
+    put(&Line::Backup(Head {
+        schema: SCHEMA,
+        tailbound: env!("CARGO_PKG_VERSION").to_owned(),
+        revision: snapshot.revision,
+        next_id: snapshot.next_id,
+    }));
+    if let Some(topology) = &snapshot.topology {
+        put(&Line::Topology(Arc::clone(topology)));
+    }
+    put(&Line::Hosts(Arc::clone(&snapshot.hosts)));
+    for (host, said) in &snapshot.said {
+        put(&Line::Said {
+            host: host.clone(),
+            said: Arc::clone(said),
+        });
+    }
+    for tenant in snapshot.tenants.values() {
+        put(&Line::Tenant(Arc::clone(tenant)));
+    }
+    for (key, record) in &snapshot.keys {
+        put(&Line::Key {
+            key: key.clone(),
+            record: Arc::clone(record),
+        });
+    }
+    let end = Line::End(End {
+        lines,
+        sha256: hash(&text),
+    });
+    text += &json(&end);
+    text
+}
+
+fn json(line: &Line) -> String {
+    let mut text = serde_json::to_string(line).expect("lines have strings as keys");
+    text.push('\n');
+    text
+}
+
+/// Returns what a backup holds, if it is whole.
+///
+/// # Errors
+/// It is none, of a newer version, cut off or changed.
+pub fn read(text: &str) -> Result<Snapshot, BackupError> {
+    let mut snapshot = Snapshot::default();
+    let mut at = 0;
+    for (index, line) in text.split_inclusive('\n').enumerate() {
+        if index == 0 {
+            // Before anything else is said about a file that is something else.
+            check_head(line)?;
+        }
+        if !line.ends_with('\n') {
+            return Err(BackupError::CutOff);
+        }
+        let read = serde_json::from_str(line).map_err(|error| BackupError::Line {
+            line: index + 1,
+            why: error.to_string(),
+        })?;
+        let change = match read {
+            Line::Backup(head) if index == 0 => {
+                snapshot.revision = head.revision;
+                Change::NextId(head.next_id)
+            }
+            Line::Backup(_) => {
+                return Err(BackupError::Line {
+                    line: index + 1,
+                    why: "a second beginning".to_owned(),
+                });
+            }
+            Line::Topology(topology) => Change::Topology(topology),
+            Line::Hosts(hosts) => Change::Hosts(hosts),
+            Line::Said { host, said } => Change::Said(host, said),
+            Line::Tenant(tenant) => Change::Tenant(tenant),
+            Line::Key { key, record } => Change::Key(key, record),
+            Line::End(end) => {
+                let expected = End {
+                    lines: index as u64,
+                    sha256: hash(&text[..at]),
+                };
+                return if end == expected && at + line.len() == text.len() {
+                    Ok(snapshot)
+                } else {
+                    Err(BackupError::Changed)
+                };
+            }
+        };
+        snapshot.apply(&[change]);
+        at += line.len();
+    }
+    Err(if at == 0 {
+        BackupError::NoBackup
+    } else {
+        BackupError::CutOff
+    })
+}
+
+fn check_head(line: &str) -> Result<(), BackupError> {
+    let head: Option<serde_json::Value> = serde_json::from_str(line).ok();
+    let schema = head
+        .as_ref()
+        .and_then(|head| head["backup"]["schema"].as_u64());
+    match schema.map(u32::try_from) {
+        Some(Ok(SCHEMA)) => Ok(()),
+        Some(Ok(other)) => Err(BackupError::Newer(other)),
+        _ => Err(BackupError::NoBackup),
+    }
+}
+
+/// Returns the changes that make a new store of what a backup holds.
+pub fn changes(snapshot: &Snapshot) -> Vec<Change> {
+    let mut changes = vec![
+        Change::NextId(snapshot.next_id + LEFT_OUT),
+        Change::Hosts(Arc::clone(&snapshot.hosts)),
+    ];
+    changes.extend(snapshot.topology.clone().map(Change::Topology));
+    let said = snapshot.said.iter();
+    changes.extend(said.map(|(host, said)| Change::Said(host.clone(), Arc::clone(said))));
+    changes.extend(snapshot.tenants.values().cloned().map(Change::Tenant));
+    let keys = snapshot.keys.iter();
+    changes.extend(keys.map(|(key, record)| Change::Key(key.clone(), Arc::clone(record))));
+    changes
+}
+
+fn hash(text: &str) -> String {
+    let digest = Sha256::digest(text);
+    digest.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a String does not fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::testing::{call, create, ledger};
+    use crate::ledger::{Call, Command, Ledger};
+    use tailbound_api::HostState;
+    use tailbound_units::Nanos;
+
+    fn sample() -> Snapshot {
+        let (mut ledger, _) = ledger();
+        for number in 0..3 {
+            let call = Call {
+                key: Some(format!("key-{number}")),
+                ..create("acme", &format!("web-{number}"), 2)
+            };
+            let _ = ledger.decide(&call, Nanos(1)).unwrap();
+        }
+        let drain = call(Command::SetHosts {
+            node: "host-2".to_owned(),
+            state: HostState::Drained,
+        });
+        let _ = ledger.decide(&drain, Nanos(2)).unwrap();
+        ledger.set_revision(7);
+        ledger.snapshot()
+    }
+
+    #[test]
+    fn what_was_written_is_read_and_loads() {
+        let snapshot = sample();
+        let text = write(&snapshot);
+        assert_eq!(read(&text).unwrap(), snapshot);
+        let mut restored = Snapshot::default();
+        restored.apply(&changes(&snapshot));
+        restored.revision = 8;
+        assert_eq!(restored.next_id, snapshot.next_id + LEFT_OUT);
+        assert_eq!(restored.tenants, snapshot.tenants);
+        let ledger = Ledger::load(restored).unwrap();
+        assert_eq!(ledger.snapshot().hosts, snapshot.hosts);
+    }
+
+    #[test]
+    fn a_backup_that_is_cut_off_or_changed_is_refused() {
+        let text = write(&sample());
+        for end in 1..text.len() {
+            if text.is_char_boundary(end) {
+                let error = read(&text[..end]).unwrap_err();
+                let known = matches!(
+                    error,
+                    BackupError::CutOff | BackupError::NoBackup | BackupError::Changed
+                );
+                // Without its last line end it is whole but for that.
+                assert!(known, "{end}: {error}");
+            }
+        }
+        let other = text.replacen("web-1", "web-7", 1);
+        assert_eq!(read(&other).unwrap_err(), BackupError::Changed);
+        let twice = format!("{text}{text}");
+        assert_eq!(read(&twice).unwrap_err(), BackupError::Changed);
+        for text in ["", "SQLite format 3", "{\"schema\": 1}\n"] {
+            assert_eq!(read(text).unwrap_err(), BackupError::NoBackup);
+        }
+        let newer = text.replacen("\"schema\":1", "\"schema\":9", 1);
+        assert_eq!(read(&newer).unwrap_err(), BackupError::Newer(9));
+        let line = text.replacen("{\"hosts\":", "{\"hostz\":", 1);
+        let error = read(&line).unwrap_err().to_string();
+        assert!(
+            error.starts_with("line 3: unknown variant `hostz`"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,104 @@
+//! What an owner may have at most.
+
+use super::LedgerError;
+use std::fmt::Display;
+use tailbound_placement::Request;
+use tailbound_units::Rate;
+
+/// What an owner may have at most by its own tokens. What is None has no limit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Quota {
+    /// Tenants.
+    pub tenants: Option<u64>,
+    /// Machines of all its tenants.
+    pub vms: Option<u64>,
+    /// The guaranteed bandwidths of all its machines together.
+    pub bandwidth: Option<Rate>,
+}
+
+/// What an owner has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Tenants.
+    pub tenants: u64,
+    /// Machines of all its tenants.
+    pub vms: u64,
+    /// The guaranteed bandwidths of all its machines together, in bits a second.
+    pub bandwidth: u128,
+}
+
+impl Usage {
+    /// What one tenant with this request is.
+    pub(super) fn of(request: &Request) -> Self {
+        let vms = u64::from(request.vms);
+        let each = request.guarantee.as_ref();
+        let each = each.map_or(0, |guarantee| u128::from(guarantee.bandwidth.0));
+        Self {
+            tenants: 1,
+            vms,
+            bandwidth: each * u128::from(vms),
+        }
+    }
+
+    pub(super) fn plus(self, other: Self) -> Self {
+        Self {
+            tenants: self.tenants + other.tenants,
+            vms: self.vms + other.vms,
+            bandwidth: self.bandwidth + other.bandwidth,
+        }
+    }
+
+    pub(super) fn minus(self, other: Self) -> Self {
+        Self {
+            tenants: self.tenants - other.tenants,
+            vms: self.vms - other.vms,
+            bandwidth: self.bandwidth - other.bandwidth,
+        }
+    }
+}
+
+impl Quota {
+    /// Checks that an owner may go on to have `after`. What does not grow is never too much, so
+    /// that an owner above a quota that was lowered can give back.
+    ///
+    /// # Errors
+    /// [`LedgerError::Quota`] with what would be too much.
+    pub(super) fn check(
+        &self,
+        owner: &str,
+        before: Usage,
+        after: Usage,
+    ) -> Result<(), LedgerError> {
+        let over = |most: Option<u64>, before: u64, after: u64| {
+            most.filter(|most| after > before && after > *most)
+        };
+        let refused = |after: &dyn Display, most: &dyn Display, before: &dyn Display| {
+            Err(LedgerError::Quota {
+                owner: owner.to_owned(),
+                after: after.to_string(),
+                most: most.to_string(),
+                before: before.to_string(),
+            })
+        };
+        if let Some(most) = over(self.tenants, before.tenants, after.tenants) {
+            return refused(
+                &format_args!("{} tenants", after.tenants),
+                &most,
+                &before.tenants,
+            );
+        }
+        if let Some(most) = over(self.vms, before.vms, after.vms) {
+            return refused(&format_args!("{} machines", after.vms), &most, &before.vms);
+        }
+        let rate = |sum: u128| Rate(u64::try_from(sum).unwrap_or(u64::MAX));
+        let (has, wants) = (rate(before.bandwidth), rate(after.bandwidth));
+        match over(self.bandwidth.map(|most| most.0), has.0, wants.0) {
+            Some(most) => refused(
+                &format_args!("a bandwidth of {wants} in all"),
+                &Rate(most),
+                &has,
+            ),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! How often a caller may ask: by its token, and by its address while it has shown none.
+
+use super::App;
+use super::problem::ApiError;
+use super::tokens::{Caller, Identity};
+use serde::Deserialize;
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::num::NonZeroU32;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How many seconds' worth of requests may come at once.
+const BURST: u32 = 10;
+/// How many callers are remembered; beyond, those are forgotten that may ask most.
+const REMEMBERED: usize = 100_000;
+/// How often a wrong token of one address is logged: once in this time.
+const LOGGED: Duration = Duration::from_secs(1);
+
+/// Requests a second, at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Rates {
+    /// With each tenant's token.
+    tenant: NonZeroU32,
+    /// With each host's token.
+    host: NonZeroU32,
+    /// From each address without a known token.
+    stranger: NonZeroU32,
+    /// With each operator's token; None has no limit.
+    operator: Option<NonZeroU32>,
+}
+
+impl Default for Rates {
+    fn default() -> Self {
+        const fn rate(a_second: u32) -> NonZeroU32 {
+            match NonZeroU32::new(a_second) {
+                Some(rate) => rate,
+                None => NonZeroU32::MIN,
+            }
+        }
+        Self {
+            tenant: rate(100),
+            host: rate(50),
+            stranger: rate(50),
+            operator: None,
+        }
+    }
+}
+
+impl Rates {
+    fn of(&self, caller: &Caller) -> Option<NonZeroU32> {
+        match caller {
+            Caller::Operator => self.operator,
+            Caller::Tenant { .. } => Some(self.tenant),
+            Caller::Host { .. } => Some(self.host),
+        }
+    }
+}
+
+/// Token buckets by caller, each as the moment at which it is full again.
+///
+/// Pure: `now` goes in, and how long to wait comes out.
+#[derive(Debug)]
+struct Buckets<K> {
+    full_at: HashMap<K, Instant>,
+}
+
+impl<K> Default for Buckets<K> {
+    fn default() -> Self {
+        Self {
+            full_at: HashMap::new(),
+        }
+    }
+}
+
+impl<K: Hash + Eq + Copy> Buckets<K> {
+    /// Takes one request in, or returns how long to wait until there is room for it. `each` is the
+    /// time in which one may be asked, `burst` what may have been asked at once.
+    fn take(&mut self, key: K, each: Duration, burst: u32, now: Instant) -> Result<(), Duration> {
+        if self.full_at.len() >= REMEMBERED && !self.full_at.contains_key(&key) {
+            self.forget(now);
+        }
+        let full_at = self.full_at.entry(key).or_insert(now);
+        let next = (*full_at).max(now) + each;
+        match next
+            .saturating_duration_since(now)
+            .checked_sub(each * burst)
+        {
+            Some(wait) if !wait.is_zero() => Err(wait),
+            _ => {
+                *full_at = next;
+                Ok(())
+            }
+        }
+    }
+
+    /// Forgets those whose bucket is full, or where there are none the fuller half.
+    fn forget(&mut self, now: Instant) {
+        self.full_at.retain(|_, full_at| *full_at > now);
+        if self.full_at.len() >= REMEMBERED {
+            let mut all: Vec<_> = self.full_at.values().copied().collect();
+            let (_, median, _) = all.select_nth_unstable(REMEMBERED / 2);
+            let median = *median;
+            self.full_at.retain(|_, full_at| *full_at > median);
+        }
+    }
+}
+
+/// All that is counted of callers.
+#[derive(Debug, Default)]
+pub(super) struct Limiters {
+    known: Mutex<Buckets<[u8; 32]>>,
+    strangers: Mutex<Buckets<IpAddr>>,
+    logged: Mutex<Buckets<IpAddr>>,
+}
+
+/// The addresses that count as one: those of one network of 64 bits, which one machine can have all
+/// of, or one of IPv4.
+fn counted(peer: SocketAddr) -> IpAddr {
+    match peer.ip().to_canonical() {
+        IpAddr::V6(address) => {
+            let network = u128::from(address) >> 64 << 64;
+            Ipv6Addr::from(network).into()
+        }
+        address @ IpAddr::V4(_) => address,
+    }
+}
+
+fn take<K: Hash + Eq + Copy>(
+    buckets: &Mutex<Buckets<K>>,
+    key: K,
+    rate: NonZeroU32,
+) -> Result<(), Duration> {
+    let each = Duration::from_secs(1) / rate.get();
+    let burst = rate.get().saturating_mul(BURST);
+    let mut buckets = buckets.lock().unwrap_or_else(PoisonError::into_inner);
+    buckets.take(key, each, burst, Instant::now())
+}
+
+impl App {
+    /// Counts a request with a known token.
+    pub(super) fn count_known(&self, identity: &Identity) -> Result<(), ApiError> {
+        let Some((hash, tokens)) = identity.hash.zip(self.tokens()) else {
+            return Ok(());
+        };
+        let Some(rate) = tokens.rates.of(&identity.caller) else {
+            return Ok(());
+        };
+        take(&self.limiters.known, hash, rate).map_err(|wait| {
+            self.metrics.limited("token");
+            ApiError::too_many(&format!("the token {:?}", identity.name), wait)
+        })
+    }
+
+    /// Counts a request without a known token.
+    pub(super) fn count_stranger(&self, peer: Option<SocketAddr>) -> Result<(), ApiError> {
+        let Some((peer, tokens)) = peer.zip(self.tokens()) else {
+            return Ok(());
+        };
+        let address = counted(peer);
+        take(&self.limiters.strangers, address, tokens.rates.stranger).map_err(|wait| {
+            self.metrics.limited("address");
+            ApiError::too_many(&format!("{address}, without a known token,"), wait)
+        })
+    }
+
+    /// Logs that somebody tried a token that is not known; once a second for each address.
+    pub(super) fn note_wrong_token(&self, peer: Option<SocketAddr>) {
+        let Some(peer) = peer else {
+            return;
+        };
+        let logged = self.limiters.logged.lock();
+        let mut logged = logged.unwrap_or_else(PoisonError::into_inner);
+        if logged
+            .take(counted(peer), LOGGED, 1, Instant::now())
+            .is_ok()
+        {
+            tracing::warn!(target: "audit", address = %peer.ip(), "a token that is not known");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_as_a_burst_come_at_once_and_then_one_at_a_time() {
+        let mut buckets = Buckets::default();
+        let (begin, each) = (Instant::now(), Duration::from_millis(100));
+        let mut take =
+            |after: u64| buckets.take('a', each, 3, begin + Duration::from_millis(after));
+        for _ in 0..3 {
+            take(0).unwrap();
+        }
+        assert_eq!(take(0), Err(each));
+        assert_eq!(take(40), Err(Duration::from_millis(60)));
+        // What was refused does not count.
+        take(100).unwrap();
+        assert_eq!(take(100), Err(each));
+        for _ in 0..3 {
+            take(900).unwrap();
+        }
+        assert!(take(900).is_err());
+        buckets.take('b', each, 3, begin).unwrap();
+    }
+
+    #[test]
+    fn no_more_are_remembered_than_there_is_room_for_and_the_busiest_stay() {
+        let mut buckets = Buckets::default();
+        let (now, each) = (Instant::now(), Duration::from_secs(1));
+        for _ in 0..5 {
+            buckets.take(u32::MAX, each, 5, now).unwrap();
+        }
+        for number in 0..300_000_u32 {
+            let _ = buckets.take(number, each, 5, now);
+            assert!(buckets.full_at.len() <= REMEMBERED);
+        }
+        assert!(
+            buckets.take(u32::MAX, each, 5, now).is_err(),
+            "it is forgotten"
+        );
+    }
+
+    #[test]
+    fn a_network_of_64_bits_is_one_address() {
+        let of = |text: &str| counted(text.parse().unwrap());
+        assert_eq!(of("[2001:db8::1]:1"), of("[2001:db8::ffff:2]:9"));
+        assert_ne!(of("[2001:db8::1]:1"), of("[2001:db8:0:1::1]:1"));
+        assert_ne!(of("192.0.2.1:1"), of("192.0.2.2:1"));
+        assert_eq!(of("192.0.2.1:1"), of("[::ffff:192.0.2.1]:1"));
+    }
+}

@@ -1,0 +1,152 @@
+//! `tailbound place backup` and `tailbound place import`.
+
+use super::form::Output;
+use super::request::count;
+use super::service::Service;
+use super::store::StoreUrl;
+use crate::command::output::{self, paint};
+use crate::exit::{Exit, Failure};
+use serde::Serialize;
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use tailbound_client::Client;
+use tailbound_control::audit::audit;
+use tailbound_control::backup;
+use tailbound_control::ledger::{Ledger, Snapshot};
+use tailbound_control::store::Sqlite;
+
+/// Arguments of `tailbound place backup`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "The service goes on meanwhile, with SQLite as with etcd; what is written is its state \
+    at one moment: lines of JSON, of which the last has the checksum. A file that is there is \
+    replaced once the new one is whole. `tailbound place import` makes a store of it."
+)]
+pub(super) struct Backup {
+    /// The file, or - for standard output
+    file: PathBuf,
+    #[command(flatten)]
+    service: Service,
+}
+
+/// Arguments of `tailbound place import`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Every promise in the backup is checked twice: as at a start of the service, and by the \
+    exact curves of `tailbound place audit`. Hosts that know later numbers than the backup follow \
+    the new store. Exit code: 0 done; 1 a promise does not hold, nothing was written; 2 could not."
+)]
+pub(super) struct Import {
+    /// A file of `tailbound place backup`
+    file: PathBuf,
+    /// The store to make: sqlite:FILE, which does not exist yet
+    #[arg(long, value_name = "STORE")]
+    store: StoreUrl,
+    /// What to print
+    #[arg(long, value_enum, default_value_t)]
+    output: Output,
+}
+
+/// What is in a backup.
+#[derive(Debug, Serialize)]
+struct Content {
+    schema: u32,
+    kind: &'static str,
+    revision: u64,
+    tenants: usize,
+    vms: u64,
+    keys: usize,
+}
+
+impl Content {
+    fn of(kind: &'static str, snapshot: &Snapshot) -> Self {
+        let vms = snapshot.tenants.values();
+        Self {
+            schema: 1,
+            kind,
+            revision: snapshot.revision,
+            tenants: snapshot.tenants.len(),
+            vms: vms.map(|tenant| u64::from(tenant.request.vms)).sum(),
+            keys: snapshot.keys.len(),
+        }
+    }
+
+    fn text(&self) -> String {
+        format!(
+            "{}, {}, {}, at revision {}",
+            count(self.tenants as u64, "tenant"),
+            count(self.vms, "machine"),
+            count(self.keys as u64, "idempotency key"),
+            self.revision,
+        )
+    }
+}
+
+impl Backup {
+    pub(super) fn run(self) -> Result<Exit, Failure> {
+        let text = self.service.ask(Client::backup)?;
+        let snapshot = backup::read(&text)
+            .map_err(|error| Failure::new(format!("what the service sent: {error}")))?;
+        if self.file == Path::new("-") {
+            output::print(&text);
+            return Ok(Exit::Holds);
+        }
+        write(&self.file, &text)
+            .map_err(|error| Failure::new(format!("{}: {error}", self.file.display())))?;
+        let content = Content::of("place-backup", &snapshot);
+        self.service.print(&content, |paint| {
+            format!("{}  {}\n", paint.good("WRITTEN"), content.text())
+        });
+        Ok(Exit::Holds)
+    }
+}
+
+/// Writes a file for its owner alone, whole or not at all.
+fn write(path: &Path, text: &str) -> std::io::Result<()> {
+    let mut new = path.as_os_str().to_owned();
+    new.push(".new");
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let mut file = options.open(&new)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    std::fs::rename(&new, path)?;
+    // The name lasts, too.
+    let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+impl Import {
+    pub(super) fn run(self) -> Result<Exit, Failure> {
+        let StoreUrl::Sqlite(store) = &self.store else {
+            return Err(Failure::wrong_arguments(
+                "a backup is made into a file: --store sqlite:FILE; etcd has snapshots of its own \
+                 (etcdctl snapshot)",
+            ));
+        };
+        let name = self.file.display();
+        let text = std::fs::read_to_string(&self.file);
+        let text = text.map_err(|error| Failure::new(format!("{name}: {error}")))?;
+        let snapshot =
+            backup::read(&text).map_err(|error| Failure::new(format!("{name}: {error}")))?;
+        let broken = |what: &dyn std::fmt::Display| {
+            Failure::with(
+                Exit::DoesNotHold,
+                format!("{name}: a promise in it does not hold: {what}"),
+            )
+        };
+        Ledger::load(snapshot.clone()).map_err(|error| broken(&error))?;
+        if let Some(finding) = audit(&snapshot).findings.first() {
+            return Err(broken(finding));
+        }
+        Sqlite::restore(store, &snapshot).map_err(Failure::new)?;
+        let content = Content::of("place-import", &snapshot);
+        output::print(&match self.output {
+            Output::Json => output::json(&content),
+            Output::Text => format!("{}  {}\n", paint().good("IMPORTED"), content.text()),
+        });
+        Ok(Exit::Holds)
+    }
+}

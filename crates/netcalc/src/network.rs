@@ -3,8 +3,9 @@
 //! [`Network`] is what is computed with, [`NetworkFile`] what a file says.
 //! `order` finds the order in which ports are computed, or the cycle that
 //! forbids one; `total` is total flow analysis, `separated` separated flow
-//! analysis.
+//! analysis, `concatenated` what both miss of ports behind each other.
 
+mod concatenated;
 mod file;
 mod order;
 mod separated;
@@ -14,6 +15,7 @@ pub use file::NetworkFile;
 
 use crate::arrival::ArrivalCurve;
 use crate::ratio::{Overflow, Ratio};
+use concatenated::Concatenation;
 use tailbound_units::{Bytes, Nanos, Rate};
 
 /// A port of a [`Network`].
@@ -131,17 +133,24 @@ pub struct FlowBounds {
     pub separated_delay: Ratio,
     /// What it has in the network by separated flow analysis, nanobits.
     pub separated_backlog: Ratio,
+    /// The least delay by either, or by paying once for others, with ports behind each other as
+    /// one server for the others, too; nanoseconds.
+    pub concatenated_delay: Ratio,
+    /// What it has in the network by the same, nanobits.
+    pub concatenated_backlog: Ratio,
 }
 
 impl FlowBounds {
-    /// Both delays are bounds, so the smaller one is.
+    /// All delays are bounds, so the least is.
     pub fn delay(&self) -> Ratio {
-        self.total_delay.min(self.separated_delay)
+        let before = self.total_delay.min(self.separated_delay);
+        before.min(self.concatenated_delay)
     }
 
-    /// Both backlogs are bounds, so the smaller one is.
+    /// All backlogs are bounds, so the least is.
     pub fn backlog(&self) -> Ratio {
-        self.total_backlog.min(self.separated_backlog)
+        let before = self.total_backlog.min(self.separated_backlog);
+        before.min(self.concatenated_backlog)
     }
 }
 
@@ -278,17 +287,21 @@ impl Network {
         self.line_limit
     }
 
-    /// The bounds of all ports and flows, by total flow analysis and by
-    /// separated flow analysis.
+    /// The bounds of all ports and flows, by total flow analysis, by separated flow analysis, and
+    /// by servers behind each other as one.
     pub fn bounds(&self) -> Result<Bounds, NetworkError> {
         let order = order::feed_forward(self)?;
         self.check_stability()?;
         let total = total::analyse(self, &order)?;
         let mut flows = Vec::with_capacity(self.flows.len());
-        for (flow, hops) in self.flows.iter().zip(&total.hops) {
+        let mut concatenation = Concatenation::new(self, &total);
+        for (index, (flow, hops)) in self.flows.iter().zip(&total.hops).enumerate() {
             let bounds = separated::bounds(self, flow, hops);
             // A sum along a path overflows at no port in particular.
-            flows.push(bounds.map_err(|source| self.overflow(flow.path[0], source))?);
+            let bounds = bounds.map_err(|source| self.overflow(flow.path[0], source))?;
+            // Where its numbers grow too long, the bounds without it are bounds.
+            let better = concatenation.improve(FlowId(index), &bounds);
+            flows.push(better.unwrap_or(bounds));
         }
         Ok(Bounds {
             ports: total.ports,

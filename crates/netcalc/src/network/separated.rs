@@ -60,11 +60,15 @@ pub(super) fn bounds(network: &Network, flow: &Flow, hops: &[Hop]) -> Result<Flo
         offset: slowest.unwrap_or(Ratio::ZERO).times(latency)?,
     };
     let separated_backlog = source.backlog(&ServiceCurve::greatest(vec![whole_path])?)?;
+    let total_backlog = source.at(total_delay)?;
+    let separated_backlog = separated_backlog.finite().ok_or(Overflow)?;
     Ok(FlowBounds {
         total_delay,
-        total_backlog: source.at(total_delay)?,
+        total_backlog,
         separated_delay,
-        separated_backlog: separated_backlog.finite().ok_or(Overflow)?,
+        separated_backlog,
+        concatenated_delay: total_delay.min(separated_delay),
+        concatenated_backlog: total_backlog.min(separated_backlog),
     })
 }
 

@@ -29,6 +29,8 @@ pub(super) struct Hop {
     pub(super) service: RateLatency,
     /// The others of its priority.
     pub(super) cross: TokenBucket,
+    /// The flow's own burst where it comes to the port.
+    pub(super) burst: Ratio,
 }
 
 /// What total flow analysis found.
@@ -46,10 +48,20 @@ pub(super) const PARTS: i128 = 1_000;
 
 /// A flow at a port.
 #[derive(Debug, Clone, Copy)]
-struct Visit {
-    flow: FlowId,
+pub(super) struct Visit {
+    pub(super) flow: FlowId,
     /// The port is this one of its path.
-    hop: usize,
+    pub(super) hop: usize,
+}
+
+impl Visit {
+    /// The flow at the port before, which must exist.
+    pub(super) fn back(self) -> Self {
+        Self {
+            hop: self.hop - 1,
+            ..self
+        }
+    }
 }
 
 /// What comes to a port from one other port, or from the senders.
@@ -185,6 +197,7 @@ impl Analysis<'_> {
                     delay: delay.round_up(PARTS)?,
                     service: long_run(if last { service } else { &frames }),
                     cross,
+                    burst: curve.long_run().burst,
                 });
                 if !last {
                     let output = output(curve, delay, &frames.left_over_fifo(cross)?)?;

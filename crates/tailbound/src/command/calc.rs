@@ -73,6 +73,7 @@ struct FlowResult {
     backlog_bytes: u64,
     total: Analysis,
     separated: Analysis,
+    concatenated: Analysis,
     deadline_ns: Option<u64>,
     holds: bool,
 }
@@ -136,6 +137,7 @@ impl Document {
             "ports",
             "delay TFA",
             "SFA",
+            "PMOO",
             "bound",
             "deadline",
             "backlog",
@@ -148,6 +150,7 @@ impl Document {
                 flow.path.len().to_string(),
                 time(flow.total.delay_ns),
                 time(flow.separated.delay_ns),
+                time(flow.concatenated.delay_ns),
                 time(flow.delay_ns),
                 flow.deadline_ns.map_or(NOTHING.into(), time),
                 size(flow.backlog_bytes),
@@ -294,6 +297,7 @@ impl FlowResult {
             backlog_bytes: bounds.backlog().to_bytes()?.0,
             total: Analysis::new(bounds.total_delay, bounds.total_backlog)?,
             separated: Analysis::new(bounds.separated_delay, bounds.separated_backlog)?,
+            concatenated: Analysis::new(bounds.concatenated_delay, bounds.concatenated_backlog)?,
             deadline_ns: flow.deadline.map(|deadline| deadline.0),
             holds: flow.deadline.is_none_or(|deadline| delay <= deadline),
         })

@@ -75,6 +75,7 @@ fn none_is_smaller(more: &Bounds, less: &Bounds) -> Result<(), TestCaseError> {
     for (more, less) in more.flows.iter().zip(&less.flows) {
         prop_assert!(no_more(less.total_delay, more.total_delay));
         prop_assert!(no_more(less.separated_delay, more.separated_delay));
+        prop_assert!(no_more(less.concatenated_delay, more.concatenated_delay));
         prop_assert!(less.total_backlog <= more.total_backlog);
         prop_assert!(less.separated_backlog <= more.separated_backlog);
     }

@@ -111,6 +111,7 @@ proptest! {
                 let longest = Ratio::new(longest.cast_signed() - 100, 1_000).unwrap();
                 prop_assert!(longest <= bounds.total_delay, "total: {longest:?} {bounds:?}");
                 prop_assert!(longest <= bounds.separated_delay, "separated: {longest:?} {bounds:?}");
+                prop_assert!(longest <= bounds.concatenated_delay, "concatenated: {longest:?} {bounds:?}");
             }
         }
     }

@@ -1,0 +1,311 @@
+//! Servers behind each other as one server: for the traffic that meets a flow as for the flow.
+//!
+//! Total and separated flow analysis bound the traffic at a port queue by queue, each flow for
+//! itself. Here flows that come over the same link and go on over the same link are bounded
+//! together, over all ports that they have in common: what they do to each other does not count,
+//! and whoever meets them on the way is counted once where it joins ("pay multiplexing only once":
+//! Schmitt, Zdarsky, Martinovic, "Improving Performance Bounds in Feed-Forward Networks by Paying
+//! Multiplexing Only Once", MMB 2008; how such traffic is found: Bondorf and Schmitt, "Boosting
+//! sensor network calculus by thoroughly bounding cross-traffic", INFOCOM 2015).
+//!
+//! Paying once needs no order of service, so it holds for FIFO as well. Several ports in a row, in
+//! each of which the flows have the rate R less the offset O (what higher priorities, one frame of
+//! lower ones and one frame that is not yet whole take, and R times its latency T), and others of
+//! the rate r, serve in all at least at the rate ρ = min (R - r), less
+//!
+//! `Σ O - Σ (R - r - ρ)·T + Σ b`, where b is the burst of each of the others, where it joins.
+//!
+//! The argument: go back from the moment of interest to the begin of the last port's busy period
+//! (of all priorities up to this one), from there by the latency to the port before, and so on. In
+//! each of these periods of a length τ the port served R·τ - O in all; what the others had of it
+//! adds up to no more than what came of them while they were on the way, b + r·τ over all their
+//! ports. A port's period is no shorter than its latency, so the slowest port gets the rest.
+
+use super::total::{Hop, PARTS, Total, Visit};
+use super::{FlowBounds, FlowId, Network, PortId, separated};
+use crate::arrival::ArrivalCurve;
+use crate::bound::Bound;
+use crate::ratio::{Overflow, Ratio};
+use crate::service::{RateLatency, ServiceCurve};
+use std::collections::{BTreeMap, HashMap};
+
+/// Longer ways are not looked at whole.
+const HOPS: usize = 16;
+/// How many ports back the traffic at a port is followed.
+const DEPTH: usize = 64;
+/// How much is looked at in all, in flows at ports: some seconds. Beyond, the bounds of total flow
+/// analysis are used.
+const EFFORT: usize = 4_000_000;
+
+/// Flows at a port, by number.
+type Flows = Vec<Visit>;
+
+/// A port that flows pass together.
+struct Step {
+    port: PortId,
+    /// The flows of interest.
+    ours: Flows,
+    /// What it promises to their priority.
+    service: RateLatency,
+    latency: Ratio,
+    /// The rate of the others.
+    rate: Ratio,
+    /// The burst of the others.
+    burst: Ratio,
+    /// The burst of those of the others that were not at the port before.
+    joining: Ratio,
+}
+
+/// What a way promises to flows: a rate after a latency.
+struct Promise {
+    rate: Ratio,
+    latency: Ratio,
+}
+
+pub(super) struct Concatenation<'n> {
+    network: &'n Network,
+    hops: &'n [Vec<Hop>],
+    /// The flows at each port, by priority.
+    at: HashMap<(PortId, u8), Flows>,
+    /// The bursts of flows where they come to a port.
+    known: HashMap<(PortId, Vec<FlowId>), Ratio>,
+    effort: usize,
+}
+
+impl<'n> Concatenation<'n> {
+    pub(super) fn new(network: &'n Network, total: &'n Total) -> Self {
+        let mut at: HashMap<(PortId, u8), Flows> = HashMap::new();
+        for (index, flow) in network.flows.iter().enumerate() {
+            for (hop, port) in flow.path.iter().enumerate() {
+                let flows = at.entry((*port, flow.priority)).or_default();
+                flows.push(Visit {
+                    flow: FlowId(index),
+                    hop,
+                });
+            }
+        }
+        Self {
+            network,
+            hops: &total.hops,
+            at,
+            known: HashMap::new(),
+            effort: EFFORT,
+        }
+    }
+
+    /// Improves a flow's bounds where it can.
+    ///
+    /// # Errors
+    /// The numbers grow beyond what can be computed with; the bounds as they were still hold.
+    pub(super) fn improve(
+        &mut self,
+        flow: FlowId,
+        bounds: &FlowBounds,
+    ) -> Result<FlowBounds, Overflow> {
+        let network = self.network;
+        let of = &network.flows[flow.0];
+        if of.path.len() > HOPS {
+            return Ok(*bounds);
+        }
+        let alone = vec![Visit {
+            flow,
+            hop: of.path.len() - 1,
+        }];
+        let steps = self.steps(&alone, 0)?;
+        let source = of.curve(network.frame)?;
+        let mut delay = bounds.concatenated_delay;
+        for promise in [pay_once(&steps)?, in_any_order(&steps)?] {
+            delay = delay.min(source_delay(&source, &promise)?);
+        }
+        // By the analyses before, with what is known better of the others.
+        let mut hops = Vec::with_capacity(steps.len());
+        for (step, hop) in steps.iter().zip(&self.hops[flow.0]) {
+            let burst = step.burst.plus(hop.burst)?.plus(step.service.offset)?;
+            let waits = burst.over(step.service.rate)?.round_up(PARTS)?;
+            let mut better = *hop;
+            better.delay = hop.delay.min(waits);
+            better.cross.burst = hop.cross.burst.min(step.burst);
+            hops.push(better);
+        }
+        let again = separated::bounds(network, of, &hops)?;
+        let delay = delay.min(again.total_delay).min(again.separated_delay);
+        Ok(FlowBounds {
+            concatenated_delay: delay,
+            concatenated_backlog: bounds
+                .concatenated_backlog
+                .min(again.separated_backlog)
+                .min(source.at(delay)?),
+            ..*bounds
+        })
+    }
+
+    /// The ports that flows pass together up to the one where they are given, as far back as all
+    /// come from the same one.
+    fn steps(&mut self, flows: &[Visit], depth: usize) -> Result<Vec<Step>, Overflow> {
+        let mut ways = vec![flows.to_vec()];
+        while let Some(first) = ways.last().filter(|_| ways.len() < HOPS) {
+            let mut from = first.iter().map(|visit| self.before(*visit));
+            let same = from.next().flatten();
+            if same.is_none() || from.any(|other| other != same) {
+                break;
+            }
+            ways.push(first.iter().map(|visit| visit.back()).collect());
+        }
+        let mut steps: Vec<Step> = Vec::with_capacity(ways.len());
+        for ours in ways.into_iter().rev() {
+            let step = self.step(ours, steps.last().map(|step| step.port), depth)?;
+            steps.push(step);
+        }
+        Ok(steps)
+    }
+
+    fn step(
+        &mut self,
+        ours: Flows,
+        before: Option<PortId>,
+        depth: usize,
+    ) -> Result<Step, Overflow> {
+        let visit = ours[0];
+        let of = &self.network.flows[visit.flow.0];
+        let port = of.path[visit.hop];
+        let all = &self.at[&(port, of.priority)];
+        self.effort = self.effort.saturating_sub(all.len());
+        let is_ours = |visit: &&Visit| ours.binary_search_by_key(&visit.flow, |it| it.flow).is_ok();
+        let others: Flows = all.iter().filter(|it| !is_ours(it)).copied().collect();
+        let joining: Flows = others
+            .iter()
+            .filter(|visit| before.is_none() || self.before(**visit) != before)
+            .copied()
+            .collect();
+        let mut rate = Ratio::ZERO;
+        for visit in &others {
+            rate = rate.plus(self.network.flows[visit.flow.0].rate.into())?;
+        }
+        Ok(Step {
+            port,
+            service: self.hops[visit.flow.0][visit.hop].service,
+            latency: self.network.port(port).latency.into(),
+            rate,
+            burst: self.arriving(port, &others, depth)?,
+            joining: self.arriving(port, &joining, depth)?,
+            ours,
+        })
+    }
+
+    fn before(&self, visit: Visit) -> Option<PortId> {
+        let before = visit.hop.checked_sub(1)?;
+        Some(self.network.flows[visit.flow.0].path[before])
+    }
+
+    /// The burst of flows together where they come to a port.
+    fn arriving(&mut self, port: PortId, flows: &[Visit], depth: usize) -> Result<Ratio, Overflow> {
+        if flows.is_empty() {
+            return Ok(Ratio::ZERO);
+        }
+        let key = (port, flows.iter().map(|visit| visit.flow).collect());
+        if let Some(known) = self.known.get(&key) {
+            return Ok(*known);
+        }
+        let mut from: BTreeMap<Option<PortId>, Flows> = BTreeMap::new();
+        for visit in flows {
+            from.entry(self.before(*visit)).or_default().push(*visit);
+        }
+        let mut sum = Ratio::ZERO;
+        let followed = depth < DEPTH && self.effort > 0;
+        for (from, flows) in from {
+            // Each flow for itself, by total flow analysis; at its source that is what it sends.
+            let mut burst = Ratio::ZERO;
+            for visit in &flows {
+                burst = burst.plus(self.hops[visit.flow.0][visit.hop].burst)?;
+            }
+            if from.is_some() && followed {
+                let left: Flows = flows.iter().map(|visit| visit.back()).collect();
+                burst = burst.min(self.leaving(&left, depth + 1)?);
+            }
+            sum = sum.plus(burst)?;
+        }
+        if followed {
+            self.known.insert(key, sum);
+        }
+        Ok(sum)
+    }
+
+    /// The burst of flows together behind the port where they are given.
+    fn leaving(&mut self, flows: &[Visit], depth: usize) -> Result<Ratio, Overflow> {
+        let steps = self.steps(flows, depth)?;
+        let mut rate = Ratio::ZERO;
+        for visit in flows {
+            rate = rate.plus(self.network.flows[visit.flow.0].rate.into())?;
+        }
+        let mut least: Option<Ratio> = None;
+        for first in 0..steps.len() {
+            let way = &steps[first..];
+            let came = self.arriving(way[0].port, &way[0].ours, depth)?;
+            let latency = pay_once(way)?.latency;
+            let latency = latency.min(in_any_order(way)?.latency).min(in_turn(way)?);
+            let burst = came.plus(rate.times(latency)?)?;
+            // Whole nanobits, so that denominators do not grow along a path.
+            let burst = Ratio::whole(burst.ceil());
+            least = Some(least.map_or(burst, |least| least.min(burst)));
+        }
+        least.ok_or(Overflow)
+    }
+}
+
+/// What a way promises to flows that pay once for each of the others.
+fn pay_once(way: &[Step]) -> Result<Promise, Overflow> {
+    let rate = slowest(way)?;
+    let mut offset = Ratio::ZERO;
+    for (index, step) in way.iter().enumerate() {
+        let spare = step.service.rate.minus(step.rate)?.minus(rate)?;
+        let joining = if index == 0 { step.burst } else { step.joining };
+        offset = offset
+            .plus(step.service.offset)?
+            .plus(joining)?
+            .minus(spare.times(step.latency)?)?;
+    }
+    let latency = offset.max(Ratio::ZERO).over(rate)?.round_up(PARTS)?;
+    Ok(Promise { rate, latency })
+}
+
+/// What a way promises where each port serves the others first.
+fn in_any_order(way: &[Step]) -> Result<Promise, Overflow> {
+    let mut latency = Ratio::ZERO;
+    for step in way {
+        let left = step.service.rate.minus(step.rate)?;
+        let behind = step.service.offset.plus(step.burst)?;
+        latency = latency.plus(behind.over(left)?.round_up(PARTS)?)?;
+    }
+    let rate = slowest(way)?;
+    Ok(Promise { rate, latency })
+}
+
+/// The latency of a way on which each port is FIFO.
+fn in_turn(way: &[Step]) -> Result<Ratio, Overflow> {
+    let mut latency = Ratio::ZERO;
+    for step in way {
+        let behind = step.service.offset.plus(step.burst)?;
+        latency = latency.plus(behind.over(step.service.rate)?.round_up(PARTS)?)?;
+    }
+    Ok(latency)
+}
+
+fn slowest(way: &[Step]) -> Result<Ratio, Overflow> {
+    let mut slowest: Option<Ratio> = None;
+    for step in way {
+        let left = step.service.rate.minus(step.rate)?;
+        slowest = Some(slowest.map_or(left, |slowest| slowest.min(left)));
+    }
+    slowest.ok_or(Overflow)
+}
+
+fn source_delay(source: &ArrivalCurve, promise: &Promise) -> Result<Ratio, Overflow> {
+    let server = RateLatency {
+        rate: promise.rate,
+        offset: promise.rate.times(promise.latency)?,
+    };
+    match source.delay(&ServiceCurve::greatest(vec![server])?)? {
+        Bound::Finite(delay) => delay.round_up(PARTS),
+        Bound::Unbounded => Err(Overflow),
+    }
+}

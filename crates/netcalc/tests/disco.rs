@@ -2,7 +2,7 @@
 //! networks (`tools/disco/make.py` makes it, with Disco's values in it).
 
 use serde::Deserialize;
-use tailbound_netcalc::{Flow, Network, Port};
+use tailbound_netcalc::{Flow, FlowBounds, Network, Port};
 use tailbound_units::{Bytes, Nanos, Rate};
 
 #[derive(Deserialize)]
@@ -52,7 +52,7 @@ fn ours(line: &Line) -> Vec<u64> {
         });
     }
     let bounds = network.bounds().unwrap();
-    let delays = bounds.flows.iter().map(|flow| flow.delay());
+    let delays = bounds.flows.iter().map(FlowBounds::delay);
     delays.map(|delay| delay.to_nanos().unwrap().0).collect()
 }
 

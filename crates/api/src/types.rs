@@ -615,6 +615,9 @@ pub struct Problem {
     pub status: u16,
     /// What is wrong, where, and what would be right.
     pub detail: String,
+    /// The field of the body that is wrong, such as `guarantee.bandwidth`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub field: Option<String>,
 }
 
 impl fmt::Display for Problem {

@@ -4,11 +4,11 @@ const TOKEN = "tailbound-token";
 /** How often a write whose fate is not known is sent again, with the same key. */
 const TRIES = 3;
 
-/** What the service answered instead, or that it did not: `detail` says it in words. */
+/** What the service answered instead, or that it did not: `detail` says it in words, `field` where in what was sent. */
 export class Problem extends Error {
-  constructor({ status, code, detail }) {
+  constructor({ status, code, detail, field }) {
     super(detail);
-    Object.assign(this, { status, code, detail });
+    Object.assign(this, { status, code, detail, field });
   }
 }
 

@@ -200,7 +200,7 @@ class App {
     if (token.get() !== sent) return Promise.resolve();
     this.#asking ??= new Promise((done) => {
       const dialog = at("token");
-      at("token-why").textContent = why;
+      at("token-why").textContent = sent ? `That is not it: ${why}.` : "This service is for those who have a token. Whoever runs it can make one for you: tailbound place token.";
       at("token-text").value = "";
       // Without a token nothing works, so it cannot be closed without one.
       dialog.oncancel = (event) => event.preventDefault();

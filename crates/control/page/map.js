@@ -174,13 +174,15 @@ export class MapView {
     const inset = 0.75;
     const { x, y } = { x: box.x + inset, y: box.y + inset };
     const [width, height] = [Math.max(0.5, box.width - 2 * inset), Math.max(0.5, box.height - 2 * inset)];
-    const { headroom } = node;
+    // What is drawn whole has the colour of the scarcest port in it: at the size of a data centre the
+    // racks' own links say nothing of the hosts inside.
+    const headroom = frame ? node.headroom : node.least;
     const round = Math.min(3, width / 8, height / 8);
     const closed = node.state && node.state !== "open" ? node.state : null;
     const classes = ["node", frame ? "frame" : "cell", node.troubled && "trouble", marked && "has", ports && "port", ports?.some(({ refused }) => refused) && "refused"];
     const group = svg("g", {
       class: classes.filter(Boolean).join(" "), role: "button", tabindex: node.name === this.#focus ? 0 : -1,
-      "data-node": node.name, "data-height": node.height, "data-headroom": headroom, "data-least": node.least, "data-state": node.state ?? "mixed", "data-troubled": node.troubled, "data-marked": marked ?? 0,
+      "data-node": node.name, "data-height": node.height, "data-headroom": node.headroom, "data-least": node.least, "data-state": node.state ?? "mixed", "data-troubled": node.troubled, "data-marked": marked ?? 0,
       "data-ports": ports?.map((port) => `${port.node} ${port.up ? "up" : "down"}`).join(",") ?? "",
       "aria-label": words(node, marked), "aria-current": node.name === this.#selected ? "true" : undefined,
     });
@@ -359,7 +361,7 @@ export class MapView {
   #legend() {
     const swatch = (text, ...shapes) => h("span", null, svg("svg", { viewBox: "0 0 22 14", "aria-hidden": "true" }, shapes), text);
     const box = (more) => svg("rect", { x: 0.5, y: 0.5, width: 21, height: 13, rx: 2, ...more });
-    at("legend").append(h("span", null, "Headroom of its link:"),
+    at("legend").append(h("span", null, "Headroom of its link, or the least inside:"),
       ...STEPS.map(({ label }, index) => swatch(label, box({ class: `swatch step-${index}` }))),
       swatch("drained", box({ class: "swatch step-4" }), box({ fill: "url(#drained)" })),
       swatch("failed", box({ class: "swatch step-4" }), box({ fill: "url(#failed)" })),

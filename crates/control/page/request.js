@@ -4,6 +4,16 @@ import { at, button, h, table } from "./dom.js";
 import { chart } from "./chart.js";
 import { count, summary } from "./units.js";
 
+/** The fields that the form calls by another name than the service. */
+const FIELDS = { cpu: "cpus", "domains.count": "domains", "domains.height": "height" };
+
+/** What the service says of a form: the place in the JSON means nothing to who filled it in. */
+function said({ detail, field }) {
+  if (!field) return detail ?? "";
+  const start = detail.indexOf(`${field}: `);
+  return (start < 0 ? detail : detail.slice(start + field.length + 2)).replace(/ at line \d+ column \d+$/, "");
+}
+
 export class RequestForm {
   #app;
   #form = at("request");
@@ -57,13 +67,32 @@ export class RequestForm {
     const buttons = [...this.#form.querySelectorAll(".actions button")];
     if (buttons.some(({ disabled }) => disabled)) return;
     for (const each of buttons) each.disabled = true;
+    this.#unmark();
     this.#show(h("p", { class: "soft" }, "Asking."));
     try {
       await action();
     } catch (problem) {
-      this.#show(h("p", { class: "problem", "data-code": problem.code }, problem.detail ?? String(problem)));
+      this.#mark(problem.field);
+      this.#show(h("p", { class: "problem", id: "problem", "data-code": problem.code }, said(problem)));
     } finally {
       for (const each of buttons) each.disabled = false;
+    }
+  }
+
+  /** Marks the field that is wrong, and goes there. */
+  #mark(field) {
+    const name = FIELDS[field] ?? field?.split(".").at(-1);
+    const input = name && this.#form.elements.namedItem(name);
+    if (!input) return;
+    input.setAttribute("aria-invalid", "true");
+    input.setAttribute("aria-describedby", "problem");
+    input.focus();
+  }
+
+  #unmark() {
+    for (const input of this.#form.querySelectorAll("[aria-invalid]")) {
+      input.removeAttribute("aria-invalid");
+      input.removeAttribute("aria-describedby");
     }
   }
 

@@ -146,3 +146,74 @@ impl Command {
         }
     }
 }
+
+#[cfg(all(test, feature = "all"))]
+mod tests {
+    use crate::Cli;
+    use clap::CommandFactory as _;
+
+    /// What prints no table and no list, and why it has no `--output json`.
+    const WITHOUT: &[(&str, &str)] = &[
+        ("completions", "a script for a shell"),
+        (
+            "host",
+            "runs until it is ended; `host show` says what it does",
+        ),
+        ("host add-guest", "says nothing but errors"),
+        ("host change-guest", "says nothing but errors"),
+        ("host drain", "says nothing but errors"),
+        ("host libvirt-hook", "libvirt's protocol"),
+        ("host libvirt-watch", "runs until it is ended"),
+        ("host migrate-prepare", "says nothing but errors"),
+        ("host remove-guest", "says nothing but errors"),
+        ("lab show", "a file in TOML"),
+        ("man", "a page for man(1)"),
+        ("place openapi", "is JSON"),
+        ("place serve", "runs until it is ended"),
+        ("probe serve", "runs until it is ended"),
+        ("report show", "shows a file that is JSON"),
+        ("sim net network", "a file in TOML"),
+        ("sim net show", "a file in TOML"),
+        ("sim pacer show", "a file in TOML"),
+        ("sim placement show", "a file in TOML"),
+        ("sim shaper show", "a file in TOML"),
+        ("sim vcpu show", "a file in TOML"),
+        ("top", "a terminal; `host show` has the same"),
+        ("vcpu watch", "runs until it is ended"),
+    ];
+
+    /// The commands that do something, in words as on the command line, and whether each has
+    /// `--output`.
+    fn walk(command: &clap::Command, name: &str, found: &mut Vec<(String, bool)>) {
+        let below: Vec<_> = command
+            .get_subcommands()
+            .filter(|it| !it.is_hide_set() && it.get_name() != "help")
+            .collect();
+        let does = below.is_empty() || !command.is_subcommand_required_set();
+        if does && !name.is_empty() {
+            let has = command.get_arguments().any(|arg| {
+                let json = |value: &clap::builder::PossibleValue| value.get_name() == "json";
+                arg.get_long() == Some("output") && arg.get_possible_values().iter().any(json)
+            });
+            found.push((name.to_owned(), has));
+        }
+        for it in below {
+            let name = format!("{name} {}", it.get_name());
+            walk(it, name.trim(), found);
+        }
+    }
+
+    #[test]
+    fn whatever_prints_a_table_or_a_list_prints_json_too() {
+        let mut found = Vec::new();
+        walk(&Cli::command(), "", &mut found);
+        assert!(found.len() > 50, "{found:?}");
+        for (name, has) in &found {
+            let without = WITHOUT.iter().any(|(it, _)| it == name);
+            assert_ne!(*has, without, "{name}");
+        }
+        for (name, why) in WITHOUT {
+            assert!(found.iter().any(|(it, _)| it == name), "{name}: {why}");
+        }
+    }
+}

@@ -154,19 +154,39 @@ fn json<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]) -> Result<T, ApiE
             Some(body) => read(&body),
             None => Err(error),
         })
-        .map_err(|error| ApiError::malformed(format!("the body is not as it has to be: {error}")))
+        .map_err(|Unreadable { field, why }| {
+            let detail = format!("the body is not as it has to be: {why}");
+            ApiError::malformed(detail).at_field(field)
+        })
 }
 
-fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
+/// Why a body cannot be read.
+#[derive(Debug)]
+struct Unreadable {
+    /// The field that is wrong; None where it is the text.
+    field: Option<String>,
+    why: String,
+}
+
+fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Unreadable> {
     let mut reader = serde_json::Deserializer::from_slice(body);
     let value = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
         match error.path().to_string().as_str() {
             // The error is about the text, not about one field.
-            "." | "?" => error.into_inner().to_string(),
-            _ => error.to_string(),
+            "." | "?" => Unreadable {
+                field: None,
+                why: error.into_inner().to_string(),
+            },
+            field => Unreadable {
+                field: Some(field.to_owned()),
+                why: error.to_string(),
+            },
         }
     })?;
-    reader.end().map_err(|error| error.to_string())?;
+    reader.end().map_err(|error| Unreadable {
+        field: None,
+        why: error.to_string(),
+    })?;
     Ok(value)
 }
 

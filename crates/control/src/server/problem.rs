@@ -16,7 +16,8 @@ const PROBLEM_JSON: &str = "application/problem+json";
 #[derive(Debug)]
 pub(super) struct ApiError {
     problem: Problem,
-    header: Option<(HeaderName, HeaderValue)>,
+    /// Boxed, since most have none.
+    header: Option<Box<(HeaderName, HeaderValue)>>,
 }
 
 impl ApiError {
@@ -27,11 +28,13 @@ impl ApiError {
             Code::Unavailable => Some((RETRY_AFTER, HeaderValue::from_static("1"))),
             _ => None,
         };
+        let header = header.map(Box::new);
         Self {
             problem: Problem {
                 code,
                 status: code.status(),
                 detail: detail.into(),
+                field: None,
             },
             header,
         }
@@ -46,7 +49,7 @@ impl ApiError {
         );
         error.header = HeaderValue::try_from(format!("{seconds}"))
             .ok()
-            .map(|value| (RETRY_AFTER, value));
+            .map(|value| Box::new((RETRY_AFTER, value)));
         error
     }
 
@@ -58,8 +61,14 @@ impl ApiError {
         );
         error.header = HeaderValue::from_str(allowed)
             .ok()
-            .map(|value| (ALLOW, value));
+            .map(|value| Box::new((ALLOW, value)));
         error
+    }
+
+    /// Says which field of the body is wrong.
+    pub(super) fn at_field(mut self, field: Option<String>) -> Self {
+        self.problem.field = field;
+        self
     }
 
     pub(super) fn code(&self) -> Code {
@@ -117,7 +126,9 @@ impl IntoResponse for ApiError {
             StatusCode::from_u16(self.problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let body = serde_json::to_vec(&self.problem).unwrap_or_default();
         let mut response = (status, [(CONTENT_TYPE, PROBLEM_JSON)], body).into_response();
-        response.headers_mut().extend(self.header);
+        response
+            .headers_mut()
+            .extend(self.header.map(|header| *header));
         response
     }
 }

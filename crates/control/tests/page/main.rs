@@ -123,6 +123,11 @@ fn what_is_wrong_with_a_request_is_said_in_the_services_words() {
         );
         page.click("#create");
         page.says("#answer .problem", said);
+        // For people: the field, and nothing of the JSON that was sent.
+        let text = page.text("#answer .problem");
+        assert!(!text.contains("line 1") && !text.contains("body"), "{text}");
+        let marked = page.eval("document.querySelector('#request [aria-invalid]')?.name ?? ''");
+        assert_eq!(marked, if field == "bandwidth" { field } else { "" });
         page.eval("document.querySelector('#answer').replaceChildren()");
     }
     page.says("#status [data-fact=tenants]", "0");
@@ -348,7 +353,7 @@ fn a_token_is_asked_for_and_a_tenants_own_shows_no_map() {
     );
     running.create("web", 20);
     let page = page!(running);
-    page.says("#token[open] #token-why", "token");
+    page.says("#token[open] #token-why", "Whoever runs it can make one");
     page.fill("#token-text", "wrong");
     page.click("#token-use");
     page.says("#token[open] #token-why", "not known");
@@ -420,6 +425,18 @@ fn what_is_too_much_for_one_picture_is_drawn_by_racks() {
     page.click("#tab-tenants");
     page.click("#tenants [data-tenant='1']");
     page.until("document.querySelector('#map [data-node=\"pod1-rack1\"]').dataset.marked === '49'");
+    // A rack that is drawn whole has the colour of the scarcest port in it, not that of its own link,
+    // and says so.
+    let tight = page.eval(
+        r#"(() => {
+            const cell = document.querySelector('#map [data-node="pod1-rack1"]');
+            const { least, headroom } = cell.dataset;
+            const step = [0, 100, 250, 500, 750].findLastIndex((from) => Number(least) >= from);
+            const drawn = cell.querySelector(`.box.step-${step}`) !== null;
+            return Number(least) < Number(headroom) && drawn;
+        })()"#,
+    );
+    assert_eq!(tight, true);
     page.eval("document.querySelector('#map [data-node=\"pod1-rack1\"]').focus()");
     page.press("Enter");
     page.until("document.querySelectorAll('#map .cell').length === 40");

@@ -1,7 +1,8 @@
 //! `tailbound check-config`.
 
-use super::output::print;
+use super::output::{self, Output, print};
 use crate::exit::{Exit, Failure};
+use serde::Serialize;
 use std::path::PathBuf;
 use tailbound_host::Config;
 
@@ -15,9 +16,27 @@ pub(crate) struct Args {
     /// The configuration of `tailbound host` (TOML), with the guests that were added to it
     #[arg(value_name = "FILE")]
     config: PathBuf,
+    /// What to print
+    #[arg(long, value_enum, default_value_t)]
+    output: Output,
     /// Check the file alone, whoever was added at the control socket
     #[arg(long)]
     without_added: bool,
+}
+
+/// What `--output json` prints.
+#[derive(Debug, Serialize)]
+struct Document {
+    schema: u32,
+    kind: &'static str,
+    version: &'static str,
+    file: String,
+    holds: bool,
+    /// `FILE:LINE:COLUMN: what is wrong`.
+    mistakes: Vec<String>,
+    /// What it connects; absent where it is wrong.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    summary: Option<String>,
 }
 
 impl Args {
@@ -31,9 +50,17 @@ impl Args {
             if error.is_unread() {
                 Failure::new(error)
             } else {
+                if self.output == Output::Json {
+                    print(&output::json(&self.document(&error.to_string(), None)));
+                }
                 Failure::with(Exit::DoesNotHold, error)
             }
         })?;
+        if self.output == Output::Json {
+            let summary = Some(config.summary());
+            print(&output::json(&self.document("", summary)));
+            return Ok(Exit::Holds);
+        }
         print(&format!(
             "{}: ok: {}; packets take at most {} of memory\n{}{}",
             self.config.display(),
@@ -43,5 +70,17 @@ impl Args {
             config.explain_limits()
         ));
         Ok(Exit::Holds)
+    }
+
+    fn document(&self, mistakes: &str, summary: Option<String>) -> Document {
+        Document {
+            schema: 1,
+            kind: "check-config",
+            version: env!("CARGO_PKG_VERSION"),
+            file: self.config.display().to_string(),
+            holds: summary.is_some(),
+            mistakes: mistakes.lines().map(str::to_owned).collect(),
+            summary,
+        }
     }
 }

@@ -2,6 +2,8 @@
 
 use super::output::{self, Output};
 use crate::exit::{Exit, Failure};
+use serde::Serialize;
+use std::fmt::Write as _;
 use std::path::PathBuf;
 use tailbound_experiment::{Experiment, Loaded};
 use tailbound_report::Results;
@@ -42,14 +44,57 @@ impl Report {
     }
 }
 
-/// Lists the experiments that come with the program.
-pub(super) fn list<E: Experiment>() -> Result<Exit, Failure> {
-    for name in E::CATALOGUE.names() {
-        let loaded = Loaded::<E>::parse(&E::CATALOGUE.source(name)?)?;
-        let (title, source) = (loaded.title(), loaded.source());
-        output::print(&format!("{name:<24}{title} ({source})\n"));
+/// Arguments of `list`.
+#[derive(Debug, clap::Args)]
+pub(super) struct List {
+    /// What to print
+    #[arg(long, value_enum, default_value_t)]
+    output: Output,
+}
+
+/// What `list --output json` prints.
+#[derive(Debug, Serialize)]
+struct Listed {
+    schema: u32,
+    kind: &'static str,
+    version: &'static str,
+    experiments: Vec<Named>,
+}
+
+#[derive(Debug, Serialize)]
+struct Named {
+    name: String,
+    title: String,
+    source: String,
+}
+
+impl List {
+    /// Lists the experiments that come with the program.
+    pub(super) fn run<E: Experiment>(&self) -> Result<Exit, Failure> {
+        let mut experiments = Vec::new();
+        for name in E::CATALOGUE.names() {
+            let loaded = Loaded::<E>::parse(&E::CATALOGUE.source(name)?)?;
+            experiments.push(Named {
+                name: name.to_owned(),
+                title: loaded.title().to_owned(),
+                source: loaded.source().to_owned(),
+            });
+        }
+        output::print(&match self.output {
+            Output::Json => output::json(&Listed {
+                schema: 1,
+                kind: "experiments",
+                version: env!("CARGO_PKG_VERSION"),
+                experiments,
+            }),
+            Output::Text => experiments.iter().fold(String::new(), |mut text, it| {
+                // Writing to a String does not fail.
+                let _ = writeln!(text, "{:<24}{} ({})", it.name, it.title, it.source);
+                text
+            }),
+        });
+        Ok(Exit::Holds)
     }
-    Ok(Exit::Holds)
 }
 
 /// Prints the text of an experiment.

@@ -1,6 +1,7 @@
 //! `tailbound lab`.
 
-use super::experiment::{Line, Report, list, show};
+use super::experiment::{Line, List, Report, show};
+use super::output::{self, Output};
 use crate::exit::{Exit, Failure};
 use std::path::{Path, PathBuf};
 use tailbound_experiment::{Experiment, Loaded, Trace};
@@ -30,14 +31,14 @@ enum Action {
     /// Compare limits of guests on packets, with those of the kernel too
     Shaped(Shaped),
     /// List the experiments that come with tailbound
-    List,
+    List(List),
     /// Print an experiment's TOML, to start another one from
     Show {
         /// Its name
         name: String,
     },
     /// Remove what crashed runs left behind
-    Clean,
+    Clean(Clean),
     /// Do a task inside a guest
     #[command(hide = true)]
     Guest {
@@ -89,7 +90,7 @@ struct Run {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     repeat: u32,
     /// How long each variant is measured, such as 15s [default: the experiment's]
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<Nanos>,
     /// Run these variants only
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
@@ -108,7 +109,7 @@ struct Run {
 #[derive(Debug, clap::Args)]
 struct Forward {
     /// How long each load is measured
-    #[arg(long, value_name = "TIME", default_value = "3s")]
+    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = duration)]
     duration: Nanos,
     /// Measure each of them this often, in turn; figures are medians
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
@@ -121,7 +122,7 @@ struct Forward {
 #[derive(Debug, clap::Args)]
 struct Cards {
     /// How long each size of frames is measured
-    #[arg(long, value_name = "TIME", default_value = "1s")]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
     duration: Nanos,
     /// Measure each of them this often, in turn; figures are medians
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
@@ -137,7 +138,7 @@ struct Shaped {
     #[arg(value_parser = ["rtp", "http", "rate"])]
     load: String,
     /// How long each load is measured
-    #[arg(long, value_name = "TIME", default_value = "10s")]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     duration: Nanos,
     /// Measure these limiters alone
     #[arg(long, value_name = "LIMITER,...", value_delimiter = ',')]
@@ -160,9 +161,9 @@ impl Args {
             Action::Forward(forward) => forward.run(),
             Action::Cards(cards) => cards.run(),
             Action::Shaped(shaped) => shaped.run(),
-            Action::List => list::<LabExperiment>(),
+            Action::List(list) => list.run::<LabExperiment>(),
             Action::Show { name } => show::<LabExperiment>(&name),
-            Action::Clean => clean(),
+            Action::Clean(clean) => clean.run(),
             Action::Guest { task } => {
                 tailbound_lab::guest::run(&task)?;
                 Ok(Exit::Holds)
@@ -293,19 +294,51 @@ fn run<E: Experiment<Error = LabError>>(
     report.finish(&results.map_err(failed)?)
 }
 
-fn clean() -> Result<Exit, Failure> {
-    let cleaned = tailbound_lab::clean().map_err(|source| LabError::Io {
-        what: "cleaning up".into(),
-        source,
-    })?;
-    for pid in &cleaned.processes {
-        println!("killed process {pid}");
+/// How long something may be measured: as a file of an experiment may say it.
+fn duration(text: &str) -> Result<Nanos, String> {
+    let time: Nanos = text.parse().map_err(|error| format!("{error}"))?;
+    if (Nanos::from_millis(100)..=Nanos::from_secs(3600)).contains(&time) {
+        Ok(time)
+    } else {
+        Err("choose 100ms to 3600s".to_owned())
     }
-    for directory in &cleaned.directories {
-        println!("removed {}", directory.display());
+}
+
+/// Arguments of `tailbound lab clean`.
+#[derive(Debug, clap::Args)]
+struct Clean {
+    /// What to print
+    #[arg(long, value_enum, default_value_t)]
+    output: Output,
+}
+
+impl Clean {
+    fn run(self) -> Result<Exit, Failure> {
+        let cleaned = tailbound_lab::clean().map_err(|source| LabError::Io {
+            what: "cleaning up".into(),
+            source,
+        })?;
+        let processes = cleaned.processes.iter();
+        let directories = cleaned.directories.iter().map(|it| it.display());
+        if self.output == Output::Json {
+            output::print(&output::json(&serde_json::json!({
+                "schema": 1,
+                "kind": "lab-clean",
+                "version": env!("CARGO_PKG_VERSION"),
+                "killed": processes.map(ToString::to_string).collect::<Vec<_>>(),
+                "removed": directories.map(|it| it.to_string()).collect::<Vec<_>>(),
+            })));
+            return Ok(Exit::Holds);
+        }
+        for pid in processes {
+            println!("killed process {pid}");
+        }
+        for directory in directories {
+            println!("removed {directory}");
+        }
+        if cleaned.processes.is_empty() && cleaned.directories.is_empty() {
+            println!("nothing was left behind");
+        }
+        Ok(Exit::Holds)
     }
-    if cleaned.processes.is_empty() && cleaned.directories.is_empty() {
-        println!("nothing was left behind");
-    }
-    Ok(Exit::Holds)
 }

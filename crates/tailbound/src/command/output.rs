@@ -75,13 +75,13 @@ pub(crate) fn paints_log() -> bool {
 }
 
 /// Whether standard error is a terminal on which a line can be written over.
-#[cfg(any(feature = "lab", feature = "sim", feature = "probe"))]
+#[cfg(any(feature = "lab", feature = "sim", feature = "probe", feature = "place"))]
 pub(super) fn shows_progress() -> bool {
     stderr().is_terminal() && !is_dumb(std::env::var_os("TERM").as_deref())
 }
 
 /// Puts `text` in place of what the line on standard error said, where it can be.
-#[cfg(any(feature = "lab", feature = "sim", feature = "probe"))]
+#[cfg(any(feature = "lab", feature = "sim", feature = "probe", feature = "place"))]
 pub(super) fn progress(shown: bool, text: &str) {
     if shown {
         // A terminal that went away is no reason to stop.

@@ -8,11 +8,12 @@
 mod page;
 
 use super::experiment::Line;
-use super::output;
+use super::output::{self, Output};
 use super::sim::{self, AnyNamed};
 use crate::exit::{Exit, Failure};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
 use tailbound_report::{CheckResult, Results, Verdict};
@@ -38,6 +39,9 @@ pub(crate) struct Args {
     /// Everything random follows from this number
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+    /// What to print
+    #[arg(long, value_enum, default_value_t)]
+    output: Output,
     /// Write a page of all items, with what came out of those that ran, as Markdown
     #[arg(long, value_name = "FILE", conflicts_with = "list")]
     page: Option<PathBuf>,
@@ -96,6 +100,54 @@ struct Checks {
     /// KIND/NAME.
     experiment: String,
     checks: Vec<String>,
+}
+
+/// What `--output json` prints.
+#[derive(Debug, Serialize)]
+struct Document<'r> {
+    schema: u32,
+    kind: &'static str,
+    version: &'static str,
+    items: Vec<Told<'r>>,
+}
+
+/// An item, and what came out of it.
+#[derive(Debug, Serialize)]
+struct Told<'r> {
+    name: &'r str,
+    what: &'r str,
+    section: &'r str,
+    value: Option<&'r str>,
+    command: Option<String>,
+    /// None where nothing of it ran.
+    verdict: Option<Verdict>,
+    checks: Vec<&'r CheckResult>,
+}
+
+impl<'r> Document<'r> {
+    fn new(chosen: &'r [(String, &'r Item)], ran: &'r Ran) -> Self {
+        let items = chosen.iter().map(|(name, item)| {
+            let checks = match &item.by {
+                By::Sim(checks) if !ran.is_empty() => checks.results(ran),
+                _ => Vec::new(),
+            };
+            Told {
+                name,
+                what: &item.what,
+                section: &item.section,
+                value: item.value.as_deref(),
+                command: item.by.command(),
+                verdict: (!checks.is_empty()).then(|| outcome(&checks).1),
+                checks,
+            }
+        });
+        Self {
+            schema: 1,
+            kind: "reproduce",
+            version: env!("CARGO_PKG_VERSION"),
+            items: items.collect(),
+        }
+    }
 }
 
 /// What came out, by experiment.
@@ -186,16 +238,29 @@ impl Args {
             &self.items
         };
         let chosen = registry.chosen(words)?;
+        let ran = if self.list {
+            Ran::new()
+        } else {
+            self.experiments(&registry, &chosen)?
+        };
+        if self.output == Output::Json {
+            output::print(&output::json(&Document::new(&chosen, &ran)));
+        }
         if self.list {
-            for (name, item) in &chosen {
-                output::print(&line("", name, item));
+            if self.output == Output::Text {
+                for (name, item) in &chosen {
+                    output::print(&line("", name, item));
+                }
             }
             return Ok(Exit::Holds);
         }
-        let ran = self.experiments(&registry, &chosen)?;
         let mut exit = Exit::Holds;
         for (name, item) in &chosen {
-            exit = exit.max(tell(name, item, &ran));
+            let told = tell(name, item, &ran);
+            if self.output == Output::Text {
+                output::print(&told.0);
+            }
+            exit = exit.max(told.1);
         }
         if let Some(page) = &self.page {
             fs::write(page, page::page(&registry, &ran))
@@ -252,20 +317,20 @@ fn outcome(results: &[&CheckResult]) -> (&'static str, Verdict) {
     }
 }
 
-/// Prints what came out of an item.
-fn tell(name: &str, item: &Item, ran: &Ran) -> Exit {
+/// Returns what came out of an item, and how the command ends for it.
+fn tell(name: &str, item: &Item, ran: &Ran) -> (String, Exit) {
     let By::Sim(checks) = &item.by else {
-        output::print(&line("-       ", name, item));
-        return Exit::Holds;
+        return (line("-       ", name, item), Exit::Holds);
     };
     let results = checks.results(ran);
     let (word, verdict) = outcome(&results);
-    output::print(&line(&format!("{word:<8}"), name, item));
+    let mut text = line(&format!("{word:<8}"), name, item);
     for result in results {
         let check = page::check(result);
-        output::print(&format!("        {:<11} {check}\n", ""));
+        // Writing to a String does not fail.
+        let _ = writeln!(text, "        {:<11} {check}", "");
     }
-    verdict.into()
+    (text, verdict.into())
 }
 
 #[cfg(test)]

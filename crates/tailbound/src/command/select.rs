@@ -10,6 +10,14 @@ use tailbound_probe::select::{Candidate, Use, select};
 use tailbound_report::{Paint, Table, human};
 use tailbound_units::Nanos;
 
+/// How many nodes are needed.
+fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) | Err(_) => Err("a whole number from 1".to_owned()),
+        Ok(count) => Ok(count),
+    }
+}
+
 /// Arguments of `tailbound select`.
 #[derive(Debug, clap::Args)]
 #[command(
@@ -21,7 +29,7 @@ pub(crate) struct Args {
     #[arg(required = true, value_name = "RESULT.json")]
     results: Vec<PathBuf>,
     /// How many nodes are needed
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
     keep: usize,
     /// What to print
     #[arg(long, value_enum, default_value_t)]

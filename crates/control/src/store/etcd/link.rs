@@ -30,8 +30,27 @@ pub enum LinkError {
     #[error("etcd did not answer within {} ms", .0.as_millis())]
     Timeout(Duration),
     /// etcd refused, or the connection broke.
-    #[error("etcd: {0}")]
+    #[error("etcd: {}", said(.0))]
     Etcd(#[from] etcd_client::Error),
+}
+
+/// What an error of the library says to people: its words and the cause, without the types between.
+fn said(error: &etcd_client::Error) -> String {
+    let etcd_client::Error::GRpcStatus(status) = error else {
+        return error.to_string();
+    };
+    let mut cause: Option<&dyn std::error::Error> = std::error::Error::source(status);
+    while let Some(deeper) = cause.and_then(std::error::Error::source) {
+        cause = Some(deeper);
+    }
+    let words = match status.message() {
+        "" => status.code().description(),
+        words => words,
+    };
+    match cause.map(ToString::to_string) {
+        Some(cause) if !words.contains(&cause) => format!("{words}: {cause}"),
+        _ => words.to_owned(),
+    }
 }
 
 /// A connection to one member of the cluster at a time; see the module.
@@ -123,4 +142,23 @@ fn read(path: &Path) -> Result<Vec<u8>, LinkError> {
         path: path.display().to_string(),
         error,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_member_that_is_away_is_said_in_words() {
+        // Nobody listens on port 1.
+        let location: Location = "etcd://127.0.0.1:1/x".parse().unwrap();
+        let mut link = Link::new(&location, Duration::from_secs(5)).unwrap();
+        let asked = link.call(async |client| client.get("key", None).await);
+        let said = asked.await.unwrap_err().to_string();
+        assert!(said.starts_with("etcd: "), "{said}");
+        assert!(said.contains("Connection refused"), "{said}");
+        for type_name in ["tonic", "ConnectError", "Os {", "source:"] {
+            assert!(!said.contains(type_name), "{said}");
+        }
+    }
 }

@@ -30,6 +30,9 @@ pub(super) struct Audit {
 /// What `--output json` prints.
 #[derive(Debug, Serialize)]
 struct Document<'r> {
+    schema: u32,
+    kind: &'static str,
+    version: &'static str,
     holds: bool,
     tenants: usize,
     vms: u64,
@@ -67,6 +70,9 @@ impl<'r> Document<'r> {
             what: &finding.what,
         });
         Self {
+            schema: 1,
+            kind: "place-audit",
+            version: env!("CARGO_PKG_VERSION"),
             holds: report.findings.is_empty(),
             tenants: report.tenants,
             vms: report.vms,

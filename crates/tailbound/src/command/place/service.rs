@@ -6,6 +6,9 @@ use crate::command::output;
 use crate::exit::Failure;
 use serde::Serialize;
 use std::path::PathBuf;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::Duration;
 use tailbound_client::{Client, ClientError, Settings};
 use tailbound_report::Paint;
 use tailbound_units::Nanos;
@@ -59,7 +62,10 @@ impl Service {
         what: impl FnOnce(&Client) -> Result<T, ClientError>,
     ) -> Result<T, Failure> {
         let client = self.client()?;
-        what(&client).map_err(|error| self.failure(error))
+        let waiting = Notice::new(self.address()?, self.patience);
+        let answer = what(&client);
+        drop(waiting);
+        answer.map_err(|error| self.failure(error))
     }
 
     pub(super) fn client(&self) -> Result<Client, Failure> {
@@ -106,6 +112,50 @@ impl Service {
             Output::Json => output::json(document),
             Output::Text => text(output::paint()),
         });
+    }
+}
+
+/// How long nothing is said of a service that does not answer.
+const QUIET: Duration = Duration::from_secs(1);
+
+/// Says on a terminal that the service does not answer yet, until it is dropped.
+struct Notice {
+    done: Option<mpsc::Sender<()>>,
+    waiting: Option<JoinHandle<()>>,
+}
+
+impl Notice {
+    fn new(url: String, patience: Nanos) -> Self {
+        if !output::shows_progress() {
+            return Self {
+                done: None,
+                waiting: None,
+            };
+        }
+        let (done, ended) = mpsc::channel();
+        let waiting = std::thread::spawn(move || {
+            if ended.recv_timeout(QUIET) == Err(mpsc::RecvTimeoutError::Timeout) {
+                let text =
+                    format!("waiting for {url} to answer, for {patience} in all (--patience)");
+                output::progress(true, &text);
+                // Until what was asked has ended.
+                let _ = ended.recv();
+                output::progress(true, "");
+            }
+        });
+        Self {
+            done: Some(done),
+            waiting: Some(waiting),
+        }
+    }
+}
+
+impl Drop for Notice {
+    fn drop(&mut self) {
+        drop(self.done.take());
+        if let Some(waiting) = self.waiting.take() {
+            let _ = waiting.join();
+        }
     }
 }
 

@@ -29,7 +29,7 @@ use tailbound_units::Nanos;
 )]
 pub(super) struct Args {
     /// Nodes that run `tailbound probe serve`, as HOST:PORT
-    #[arg(required = true, value_name = "NODE")]
+    #[arg(required = true, value_name = "NODE", value_parser = node)]
     nodes: Vec<String>,
     /// Call so often a second, one rate after the other
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = RATES)]
@@ -47,6 +47,15 @@ pub(super) struct Args {
     /// What to print
     #[arg(long, value_enum, default_value_t)]
     output: Form,
+}
+
+/// A node, with the port that it serves at.
+fn node(text: &str) -> Result<String, String> {
+    let port = text.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
+    match port {
+        Some(Ok(1..)) => Ok(text.to_owned()),
+        _ => Err("the port is missing; a node is HOST:PORT".to_owned()),
+    }
 }
 
 /// The whole of a test.

@@ -1,6 +1,6 @@
 //! What every kind of simulated experiments offers: `list`, `show` and `run`.
 
-use crate::command::experiment::{Line, Report, list, show};
+use crate::command::experiment::{Line, List, Report, show};
 use crate::exit::{Exit, Failure};
 use std::marker::PhantomData;
 use std::thread::available_parallelism;
@@ -98,7 +98,7 @@ pub(super) struct Args<K: Kind> {
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Action<K: Kind> {
     /// List the experiments that come with tailbound
-    List,
+    List(List),
     /// Print an experiment's TOML, to start another one from
     Show {
         /// Its name
@@ -140,7 +140,7 @@ impl<K: Kind> Args<K> {
 impl<K: Kind> Action<K> {
     pub(super) fn run(self) -> Result<Exit, Failure> {
         match self {
-            Self::List => list::<K::Experiment>(),
+            Self::List(list) => list.run::<K::Experiment>(),
             Self::Show { name } => show::<K::Experiment>(&name),
             Self::Run(run) => run.run(),
         }

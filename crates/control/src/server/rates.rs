@@ -2,8 +2,7 @@
 
 use super::App;
 use super::problem::ApiError;
-use super::tokens::{Caller, Identity};
-use serde::Deserialize;
+use super::tokens::Identity;
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -17,47 +16,6 @@ const BURST: u32 = 10;
 const REMEMBERED: usize = 100_000;
 /// How often a wrong token of one address is logged: once in this time.
 const LOGGED: Duration = Duration::from_secs(1);
-
-/// Requests a second, at most.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct Rates {
-    /// With each tenant's token.
-    tenant: NonZeroU32,
-    /// With each host's token.
-    host: NonZeroU32,
-    /// From each address without a known token.
-    stranger: NonZeroU32,
-    /// With each operator's token; None has no limit.
-    operator: Option<NonZeroU32>,
-}
-
-impl Default for Rates {
-    fn default() -> Self {
-        const fn rate(a_second: u32) -> NonZeroU32 {
-            match NonZeroU32::new(a_second) {
-                Some(rate) => rate,
-                None => NonZeroU32::MIN,
-            }
-        }
-        Self {
-            tenant: rate(100),
-            host: rate(50),
-            stranger: rate(50),
-            operator: None,
-        }
-    }
-}
-
-impl Rates {
-    fn of(&self, caller: &Caller) -> Option<NonZeroU32> {
-        match caller {
-            Caller::Operator => self.operator,
-            Caller::Tenant { .. } => Some(self.tenant),
-            Caller::Host { .. } => Some(self.host),
-        }
-    }
-}
 
 /// Token buckets by caller, each as the moment at which it is full again.
 ///

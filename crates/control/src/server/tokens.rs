@@ -33,11 +33,11 @@
 //! operator = 1000         # each operator's token; not limited if left out
 //! ```
 
-use super::rates::Rates;
 use crate::ledger::Quota;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 use std::collections::{HashMap, HashSet};
+use std::num::NonZeroU32;
 use std::path::Path;
 use tailbound_document::{Document, DocumentError, Mistake, Problem, Step, unknown_word};
 use tailbound_units::Rate;
@@ -68,6 +68,47 @@ pub struct Identity {
     pub caller: Caller,
     /// The token's hash; None where no token is needed.
     pub(super) hash: Option<[u8; 32]>,
+}
+
+/// Requests a second, at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Rates {
+    /// With each tenant's token.
+    tenant: NonZeroU32,
+    /// With each host's token.
+    host: NonZeroU32,
+    /// From each address without a known token.
+    pub(super) stranger: NonZeroU32,
+    /// With each operator's token; None has no limit.
+    operator: Option<NonZeroU32>,
+}
+
+impl Default for Rates {
+    fn default() -> Self {
+        const fn rate(a_second: u32) -> NonZeroU32 {
+            match NonZeroU32::new(a_second) {
+                Some(rate) => rate,
+                None => NonZeroU32::MIN,
+            }
+        }
+        Self {
+            tenant: rate(100),
+            host: rate(50),
+            stranger: rate(50),
+            operator: None,
+        }
+    }
+}
+
+impl Rates {
+    pub(super) fn of(&self, caller: &Caller) -> Option<NonZeroU32> {
+        match caller {
+            Caller::Operator => self.operator,
+            Caller::Tenant { .. } => Some(self.tenant),
+            Caller::Host { .. } => Some(self.host),
+        }
+    }
 }
 
 /// What an owner is.

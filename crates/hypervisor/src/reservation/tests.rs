@@ -1,3 +1,5 @@
+mod disturbed;
+
 use super::*;
 use crate::testing::{host, ms};
 use crate::{Costs, Enforcement, Event, Machine, SchedDeadline, VcpuId, Wake};

@@ -5,6 +5,7 @@ use super::desired::Desired;
 use super::guest::Guest;
 use super::journal::{Changes, Journal, JournalError};
 use super::kernel::Linux;
+use super::observer::Observer;
 use super::plan::{Plan, plan};
 use super::plan_error::PlanError;
 use super::step::ThreadStep;
@@ -77,6 +78,11 @@ impl Agent {
             .map_err(AgentError::Observe)?;
         let originals = self.journal.changes().originals();
         plan(desired, &observed, &originals).map_err(AgentError::Plan)
+    }
+
+    /// Returns what reads this machine.
+    pub(super) fn observer(&self) -> &Observer {
+        &self.kernel.observer
     }
 
     /// Carries a plan out: all of it, or nothing.

@@ -1,6 +1,7 @@
 //! The agent's configuration: how often it looks, and for whom.
 
 use super::journal::DEFAULT_STATE;
+use super::offer::OfferConfig;
 use super::rule::GuestRule;
 use serde::Deserialize;
 use std::net::SocketAddr;
@@ -23,6 +24,8 @@ pub struct AgentConfig {
     pub state: PathBuf,
     /// What becomes of threads that drifted.
     pub drift: OnDrift,
+    /// What the placement service may reserve of this host's CPU; nothing without.
+    pub offer: Option<OfferConfig>,
     /// The rules; the first that matches a guest counts.
     #[serde(rename = "guest")]
     pub rules: Vec<GuestRule>,
@@ -36,6 +39,7 @@ impl Default for AgentConfig {
             sample: Nanos::from_millis(100),
             state: DEFAULT_STATE.into(),
             drift: OnDrift::default(),
+            offer: None,
             rules: Vec::new(),
         }
     }
@@ -97,6 +101,9 @@ impl AgentConfig {
                     ),
                 });
             }
+        }
+        if let Some(offer) = &self.offer {
+            wrong.extend(offer.check(&[at, &[Step::Key("offer")]].concat()));
         }
         for (index, rule) in self.rules.iter().enumerate() {
             let place = [at, &[Step::Key("guest"), Step::Index(index)]].concat();

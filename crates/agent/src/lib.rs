@@ -11,8 +11,8 @@
 //! Read [`plan`] first, then [`class`], which says what can be desired. [`guest`]
 //! knows guests by what they say of themselves, [`place`] by what the managers of their
 //! control groups say, [`scan`] reads that; [`calls`] has what no file says. [`budget`] ends
-//! what a rule may give away. [`watch`] repeats all of it while guests start, grow and end, [`Schedule`]
-//! says when; [`usage`] measures threads once.
+//! what a rule may give away, [`offer`] says how much CPU the placement service may reserve.
+//! [`watch`] repeats all of it while guests start, grow and end, [`Schedule`] says when; [`usage`] measures threads once.
 
 pub mod admission;
 mod agent;
@@ -28,6 +28,7 @@ pub mod kernel;
 pub mod metrics;
 pub mod observed;
 pub mod observer;
+pub mod offer;
 pub mod place;
 pub mod plan;
 pub mod plan_error;
@@ -48,4 +49,5 @@ pub use apply::{Applied, ApplyError, Restored};
 pub use class::{Aperiodic, Bandwidth, Class, Level, Periodic};
 pub use config::{AgentConfig, ConfigSource, OnDrift};
 pub use desired::{Affinity, Desired};
+pub use offer::{OfferConfig, Pool};
 pub use schedule::Schedule;

@@ -60,6 +60,38 @@ impl Observer {
         })
     }
 
+    /// Reads the machine alone, with all reservations on it.
+    ///
+    /// # Errors
+    /// What the system answered.
+    pub fn machine(&self) -> io::Result<ObservedMachine> {
+        let mut machine = self.machine_unbooked()?;
+        self.book(&mut machine.domains)?;
+        Ok(machine)
+    }
+
+    fn machine_unbooked(&self) -> io::Result<ObservedMachine> {
+        Ok(ObservedMachine {
+            domains: domains(self.online()?, &self.mounts.partitions()),
+            limits: self.limits(),
+            slices: self.facts.slices,
+            privileged: self.facts.privileged,
+        })
+    }
+
+    fn online(&self) -> io::Result<Cpus> {
+        let online = fs::read_to_string(self.root.path("/sys/devices/system/cpu/online"))?;
+        online.parse().map_err(io::Error::other)
+    }
+
+    /// Returns the text of `/proc/stat`.
+    ///
+    /// # Errors
+    /// What the system answered.
+    pub fn stat(&self) -> io::Result<String> {
+        fs::read_to_string(self.root.path("/proc/stat"))
+    }
+
     /// Returns the threads of a process, opened once; `None` when it has exited.
     fn tasks(&mut self, pid: u32) -> io::Result<Option<&Tasks>> {
         use std::collections::hash_map::Entry;
@@ -87,15 +119,8 @@ impl Observer {
     pub fn observe(&mut self, desired: &[Desired]) -> io::Result<Observed> {
         let periodic = |wanted: &Desired| matches!(wanted.class, Class::Periodic(_));
         let any_periodic = desired.iter().any(periodic);
-        let online: Cpus = fs::read_to_string(self.root.path("/sys/devices/system/cpu/online"))?
-            .parse()
-            .map_err(io::Error::other)?;
-        let mut machine = ObservedMachine {
-            domains: domains(online, &self.mounts.partitions()),
-            limits: self.limits(),
-            slices: self.facts.slices,
-            privileged: self.facts.privileged,
-        };
+        let online = self.online()?;
+        let mut machine = self.machine_unbooked()?;
         if any_periodic {
             self.book(&mut machine.domains)?;
         }

@@ -7,6 +7,7 @@ use super::budget::{Wanted, desired};
 use super::config::{AgentConfig, OnDrift};
 use super::desired::Desired;
 use super::guest::{Guest, GuestThread, Role};
+use super::offer::{Offering, Pool};
 use super::place::keeper;
 use super::plan::Plan;
 use super::rule::rule_for;
@@ -64,6 +65,8 @@ pub struct AgentSnapshot {
     /// By guest: how often its class could not be applied; errors of the agent as a
     /// whole have the empty name.
     pub errors: BTreeMap<String, u64>,
+    /// What the placement service may reserve of this host's CPU.
+    pub offer: Option<Pool>,
 }
 
 /// Shared with whoever serves metrics.
@@ -86,6 +89,7 @@ pub struct Watcher {
     errors: BTreeSet<(String, String)>,
     /// The notes of plans that were logged.
     noted: BTreeSet<String>,
+    offering: Offering,
     last: HashMap<ThreadId, Schedstat>,
     tasks: HashMap<u32, Tasks>,
     shared: Shared,
@@ -108,6 +112,7 @@ impl Watcher {
             last_errors: BTreeSet::new(),
             errors: BTreeSet::new(),
             noted: BTreeSet::new(),
+            offering: Offering::default(),
             last: HashMap::new(),
             tasks: HashMap::new(),
             shared: Shared::default(),
@@ -175,6 +180,20 @@ impl Watcher {
         };
         self.note_classes(&desired, &in_force);
         self.note_quotas();
+        self.note_offer()
+    }
+
+    /// Says what the placement service may reserve of this host's CPU, if anything.
+    fn note_offer(&mut self) -> std::io::Result<()> {
+        let config = self.config.offer.as_ref();
+        let offer = self.offering.round(config, self.agent.observer())?;
+        match offer {
+            Ok(offer) => self.lock().offer = offer,
+            Err(why) => {
+                self.lock().offer = None;
+                self.failed("", &why.to_string());
+            }
+        }
         Ok(())
     }
 

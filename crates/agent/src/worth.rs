@@ -107,7 +107,7 @@ fn worth(
     Ok(Nanos(longest.0.div_ceil(1000).saturating_mul(1000)))
 }
 
-fn deadline(periodic: Periodic) -> Deadline {
+pub(super) fn deadline(periodic: Periodic) -> Deadline {
     let Periodic {
         runtime,
         deadline,

@@ -4,15 +4,17 @@
 //! `tailbound-control` answers with them.
 
 mod limit;
+mod message;
 mod moving;
 mod names;
 mod standing;
 mod types;
 
 pub use limit::{InLimit, LimitError, LimitKind, OutLimit, VmLimit};
+pub use message::MessageBound;
 pub use moving::{MoveEnd, MoveStep, MoveVm, Moving};
 pub use names::{NameError, VmName};
 pub use standing::*;
 pub use tailbound_classes::{Classes, Fabric};
-pub use tailbound_placement::{HostLimits, TenantId};
+pub use tailbound_placement::{CpuReservation, CpuUse, HostCpu, HostLimits, TenantId};
 pub use types::*;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use tailbound_classes::{Classes, ClassesSpec};
-use tailbound_placement::{HostLimits, TenantId};
+use tailbound_placement::{HostCpu, HostLimits, TenantId};
 
 /// What a host says of itself: with each change, and every ten seconds without one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,6 +21,10 @@ pub struct HostReport {
     /// What it can keep; none where nothing paces its uplink, so that it keeps no guarantee.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<HostLimits>,
+    /// The CPU that it keeps for reservations, and what was measured there of what takes time
+    /// beside them; none where it keeps none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<HostCpu>,
     /// What of these guarantees it does not keep: one machine of each tenant.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<RefusedVm>,
@@ -36,6 +40,9 @@ impl HostReport {
         const MOST: u64 = (1 << 53) - 1;
         if let Some(Err(error)) = self.classes.map(Classes::try_from) {
             return Err(format!("classes: {error}"));
+        }
+        if let Some(Err(error)) = self.cpu.map(|cpu| cpu.check()) {
+            return Err(format!("cpu: {error}"));
         }
         let tenants = self.refused.iter().map(|it| ("tenant", it.tenant.0));
         let all = [("revision", self.revision), ("change", self.change)];
@@ -168,6 +175,9 @@ pub struct HostWord {
     /// What it can keep; absent where nothing paces its uplink, or it never said anything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<HostLimits>,
+    /// The CPU that it keeps for reservations; absent where it keeps none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<HostCpu>,
     /// Why its machines do not have what they are promised, tenant by tenant, or what makes that
     /// so for all of them. In lists the first one alone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

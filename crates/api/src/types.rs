@@ -5,13 +5,16 @@
 //! (`_ns`, `_bytes`, `_bit_s`) are for charts and programs.
 
 use crate::limit::VmLimit;
+use crate::message::MessageBound;
 use crate::moving::{MoveEnd, Moving};
 use crate::standing::{Following, HostWord, Standing};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 use tailbound_classes::Classes;
-use tailbound_placement::{FaultDomains, Guarantee, Policy, Request, Spec, TenantId};
+use tailbound_placement::{
+    CpuReservation, CpuUse, FaultDomains, Guarantee, Message, Policy, Request, Spec, TenantId,
+};
 use tailbound_units::{Bytes, Nanos};
 
 /// A request for a new tenant.
@@ -50,6 +53,12 @@ pub struct NewTenant {
     /// How the machines are kept apart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub domains: Option<FaultDomains>,
+    /// The CPU that is reserved for each machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_reservation: Option<CpuReservation>,
+    /// What each machine sends as one, of which the latency is to be known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<Message>,
     /// What each machine may send and be sent at most. Only an operator can say it.
     #[serde(default, skip_serializing_if = "VmLimit::is_none")]
     pub limit: VmLimit,
@@ -74,6 +83,8 @@ impl NewTenant {
             cpu: self.cpu,
             memory: self.memory,
             domains: self.domains,
+            cpu_reservation: self.cpu_reservation,
+            message: self.message,
         }
     }
 }
@@ -282,6 +293,9 @@ pub struct Host {
     /// promise holds that its machines' frames are part of, and it gets no machines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub other_classes: Option<Classes>,
+    /// What is reserved of its CPU.
+    #[serde(default)]
+    pub reserved_cpu: CpuUse,
     /// What it said of its guarantees.
     #[serde(default)]
     pub said: HostWord,
@@ -437,6 +451,10 @@ pub struct PairBound {
     pub capacity: Nanos,
     /// The sum of the bounds with the present tenants.
     pub now: Nanos,
+    /// How long the tenant's message takes, with the CPU at both ends; absent where the tenant did
+    /// not say what it sends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<MessageBound>,
     /// Each port on the path.
     pub ports: Vec<PortState>,
 }
@@ -477,6 +495,9 @@ pub struct VmGuarantee {
     /// The guarantee; absent for best effort.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guarantee: Option<Guarantee>,
+    /// The CPU that is reserved for it there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_reservation: Option<CpuReservation>,
     /// What it may send and be sent at most; of what is left out the host's own file says.
     #[serde(default, skip_serializing_if = "VmLimit::is_none")]
     pub limit: VmLimit,

@@ -37,6 +37,8 @@ fn web() -> NewTenant {
         cpu: 0,
         memory: tailbound_units::Bytes::ZERO,
         domains: None,
+        cpu_reservation: None,
+        message: None,
         limit: VmLimit::default(),
     }
 }

@@ -252,6 +252,8 @@ fn create(random: &mut Pcg64Mcg, name: &str, machines: f64) -> Call {
             cpu: 0,
             memory: Bytes::ZERO,
             domains: None,
+            cpu_reservation: None,
+            message: None,
             limit: VmLimit::default(),
         }),
     }

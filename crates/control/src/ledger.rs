@@ -12,6 +12,7 @@ mod decide;
 mod error;
 mod hosts;
 mod keys;
+mod message;
 mod moves;
 mod owners;
 mod quota;

@@ -286,6 +286,8 @@ fn create(name: &str) -> Call {
             cpu: 0,
             memory: Bytes::default(),
             domains: None,
+            cpu_reservation: None,
+            message: None,
             limit: VmLimit::default(),
         }),
     }

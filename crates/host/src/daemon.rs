@@ -60,7 +60,7 @@ use tailbound_units::Nanos;
 pub use takeover::{Instance, InstanceError};
 use telling::{Moved, Telling, begin_exchange};
 pub use vcpu::watch_vcpus;
-use vcpu::{AgentEnd, VcpuThread};
+use vcpu::{AgentEnd, VcpuThread, ask_cpu};
 
 /// How long SIGTERM lets queues drain.
 const DRAIN: Nanos = Nanos::from_secs(1);
@@ -244,7 +244,7 @@ impl Daemon {
         let mut levels = Restoring::from(legacy.levels.take().unwrap_or_default());
         let (ports, store) = ending::go_on(legacy, &plans, &clock, &mut switch)?;
         let vcpus = Vcpus::default();
-        let (watch, reporter) = follow(control, &signals)?;
+        let (watch, reporter) = follow(control, &signals, &vcpus)?;
         let serve = |at| Server::start(at, signals.waker(), vcpus.clone(), ask(watch.as_ref()));
         let metrics = config.metrics.map(serve).transpose()?;
         let vcpu_thread = config.vcpu.map(VcpuThread::start).transpose()?;
@@ -569,9 +569,10 @@ impl Daemon {
 fn follow(
     control: Option<&ControlConfig>,
     signals: &Signals,
+    vcpus: &Vcpus,
 ) -> Result<(Option<WatchClient>, Option<ReportClient>), ControlError> {
     let watch = control.map(|control| WatchClient::start(control, signals.waker()));
-    let reporter = control.map(ReportClient::start);
+    let reporter = control.map(|control| ReportClient::start(control, ask_cpu(vcpus.clone())));
     Ok((watch.transpose()?, reporter.transpose()?))
 }
 

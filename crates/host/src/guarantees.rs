@@ -247,6 +247,7 @@ impl Guarantees {
             change: in_force.map_or(0, |said| said.change),
             classes: self.classes.map(Into::into),
             limits,
+            cpu: None,
             refused,
             arrived,
         }

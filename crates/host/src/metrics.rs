@@ -22,6 +22,7 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use tailbound_agent::Pool;
 use tailbound_agent::watch::{AgentSnapshot, Shared};
 use tiny_http::{Header, Method, Request, Response};
 
@@ -49,16 +50,19 @@ impl Vcpus {
     }
 
     fn snapshot(&self) -> Option<AgentSnapshot> {
-        let shared = self
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()?;
-        let snapshot = shared
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
-        Some(snapshot)
+        self.read(AgentSnapshot::clone)
+    }
+
+    /// What may be reserved of this host's CPU.
+    pub(crate) fn offer(&self) -> Option<Pool> {
+        self.read(|snapshot| snapshot.offer)?
+    }
+
+    fn read<T>(&self, read: impl FnOnce(&AgentSnapshot) -> T) -> Option<T> {
+        let shared = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let shared = shared.clone()?;
+        let snapshot = shared.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(read(&snapshot))
     }
 }
 

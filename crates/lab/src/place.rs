@@ -277,6 +277,8 @@ mod tests {
                         cpu: 0,
                         memory: Bytes::ZERO,
                         domains: None,
+                        cpu_reservation: None,
+                        message: None,
                     };
                     let placement = centre.admit(TenantId(id), &request).unwrap().clone();
                     let hosts: Vec<&str> = placement

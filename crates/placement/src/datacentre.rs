@@ -8,6 +8,7 @@ mod best;
 mod bound;
 mod change;
 mod complete;
+mod cpu;
 mod error;
 mod index;
 mod limits;
@@ -25,6 +26,7 @@ pub use error::PlacementError;
 pub use moving::MoveError;
 pub use report::{Adjustment, PortOverload, RefusalReport};
 
+use crate::cpu::{CpuUse, HostCpu};
 use crate::host::HostOffer;
 use crate::load::Load;
 use crate::request::{Policy, Request, RequestError};
@@ -130,6 +132,10 @@ pub struct Datacentre {
     assumes_paced: bool,
     /// What the machines on each host are promised in all, in bits a second.
     promised: Vec<u64>,
+    /// The CPU that each host keeps for reservations, where it said so.
+    cpus: Vec<Option<Box<HostCpu>>>,
+    /// What is reserved of it.
+    reserved: Vec<CpuUse>,
     /// The index of each node among those of its height.
     rank: Vec<u32>,
     /// The free slots of the nodes of each height.
@@ -175,6 +181,8 @@ impl Datacentre {
             offers: vec![None; topology.len()],
             assumes_paced: false,
             promised: vec![0; topology.len()],
+            cpus: vec![None; topology.len()],
+            reserved: vec![CpuUse::default(); topology.len()],
             best: BestPorts::new(&topology, &rank),
             rank,
             slots,
@@ -261,7 +269,8 @@ impl Datacentre {
     pub fn fit(&self, request: &Request) -> Result<Placement, AdmitError> {
         self.check(request)?;
         self.check_hosts(request)?;
-        Ok(search::fit(self, request, self.effort).0?)
+        let found = search::fit(self, request, self.effort).0;
+        Ok(found.map_err(|error| self.told(request, error))?)
     }
 
     /// Finds a placement and reserves it whole.
@@ -276,7 +285,8 @@ impl Datacentre {
         self.check_hosts(request)?;
         let (found, looked_at) = search::fit(self, request, self.effort);
         self.last_effort = looked_at;
-        Ok(self.reserve(id, *request, found?))
+        let found = found.map_err(|error| self.told(request, error))?;
+        Ok(self.reserve(id, *request, found))
     }
 
     /// Releases a tenant: the state is as if it had never been admitted.
@@ -310,7 +320,16 @@ impl Datacentre {
             *had = if add { had.plus(load) } else { had.minus(load) };
         });
         let request = &tenant.request;
+        let each = request.cpu_reservation.map(|it| it.of_machine());
+        let each = each.unwrap_or_default();
         for &(host, count) in &tenant.placement.hosts {
+            let reserved = &mut self.reserved[host.index()];
+            let more = each.times(count);
+            *reserved = if add {
+                reserved.plus(more)
+            } else {
+                reserved.minus(more)
+            };
             let promised = &mut self.promised[host.index()];
             let bandwidth = request.guarantee.map_or(0, |given| given.bandwidth.0);
             let bandwidth = bandwidth * u64::from(count);

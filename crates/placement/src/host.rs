@@ -1,7 +1,9 @@
 //! What a host keeps of what is promised to its machines: the rules of its pacer.
 
+use crate::cpu::Thousandths;
 use crate::request::Guarantee;
 use serde::{Deserialize, Serialize};
+use tailbound_hypervisor::reservation::Unschedulable;
 use tailbound_units::{Bytes, Rate};
 
 /// What a host can keep at most, as it says itself.
@@ -92,6 +94,34 @@ pub enum HostRule {
     Queue {
         /// What its wire carries.
         link: Rate,
+    },
+    /// It did not say that it keeps any reservation of CPU, or is silent.
+    #[error("it keeps no reservation of CPU")]
+    NoCpu,
+    /// It does not keep such a reservation.
+    #[error("it does not keep such a reservation of CPU: {why}")]
+    Cpu {
+        /// Why.
+        why: Unschedulable,
+    },
+    /// Interrupts and steal leave nothing of such a reservation.
+    #[error("interrupts and steal may take all of such a reservation of CPU")]
+    CpuTaken,
+    /// More CPU would be reserved for its machines than it keeps.
+    #[error("its machines would have {sum} of a CPU reserved in all, and it keeps {most}")]
+    CpuSum {
+        /// The sum of runtime / deadline.
+        sum: Thousandths,
+        /// The most that it keeps.
+        most: Thousandths,
+    },
+    /// More vCPUs would have a reservation than it keeps.
+    #[error("{sum} vCPUs of its machines would have a reservation of CPU, and it keeps {most}")]
+    CpuThreads {
+        /// How many would have one.
+        sum: u64,
+        /// The most that may.
+        most: u32,
     },
 }
 

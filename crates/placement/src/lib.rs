@@ -42,12 +42,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod cpu;
 mod datacentre;
 mod host;
 mod load;
 mod request;
 mod topology;
 
+pub use cpu::{CpuLatency, CpuReservation, CpuUse, HostCpu, Message, Thousandths};
 pub use datacentre::{
     Adjustment, AdmitError, AffectedTenant, Bound, Datacentre, MoveError, Placement,
     PlacementError, PortOverload, RefusalReport, Tenant, TenantId,

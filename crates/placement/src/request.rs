@@ -1,5 +1,6 @@
 //! Requests: what a tenant asks for.
 
+use crate::cpu::{CpuReservation, Message};
 use crate::load::Source;
 use crate::topology::MAX_LIMITS;
 use serde::{Deserialize, Serialize};
@@ -61,6 +62,12 @@ pub struct Request {
     /// How the machines are kept apart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub domains: Option<FaultDomains>,
+    /// The CPU that is reserved for each machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_reservation: Option<CpuReservation>,
+    /// What each machine sends as one, of which the latency is to be known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<Message>,
 }
 
 /// The rules by which machines are placed.
@@ -109,6 +116,9 @@ pub enum RequestError {
         /// B.
         bandwidth: Rate,
     },
+    /// A message without what bounds its latency.
+    #[error("{0}")]
+    Message(&'static str),
 }
 
 impl Request {
@@ -122,6 +132,10 @@ impl Request {
         if let Some(domains) = self.domains {
             check("number of fault domains", domains.count, 1, self.vms)?;
         }
+        if let Some(reservation) = &self.cpu_reservation {
+            reservation.check()?;
+        }
+        self.check_message()?;
         let Some(guarantee) = self.guarantee else {
             return Ok(());
         };
@@ -147,6 +161,25 @@ impl Request {
         Ok(())
     }
 
+    fn check_message(&self) -> Result<(), RequestError> {
+        let Some(message) = &self.message else {
+            return Ok(());
+        };
+        message.check()?;
+        if self.guarantee.is_none() {
+            let why = "nothing bounds how long a message takes without a bandwidth: ask for one, \
+                       or leave the message out";
+            return Err(RequestError::Message(why));
+        }
+        let demands = message.send.max(message.receive);
+        if demands > Nanos::ZERO && self.cpu_reservation.is_none() {
+            let why = "nothing bounds how long a message's CPU time takes without a CPU \
+                       reservation: ask for one, or leave that time out";
+            return Err(RequestError::Message(why));
+        }
+        Ok(())
+    }
+
     /// Returns what each machine may send under this policy; None without a guarantee.
     pub(crate) fn source(&self, policy: Policy, frame: Bytes) -> Option<Source> {
         let guarantee = self.guarantee?;
@@ -160,7 +193,7 @@ impl Request {
     }
 }
 
-fn check<T: Copy + PartialOrd + std::fmt::Display>(
+pub(crate) fn check<T: Copy + PartialOrd + std::fmt::Display>(
     what: &'static str,
     got: T,
     least: T,

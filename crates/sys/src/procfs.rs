@@ -73,6 +73,36 @@ pub fn parse_cpu_time(stat: &str, cpu: u32) -> Option<CpuTime> {
     })
 }
 
+/// What was taken of one CPU by what no thread can help, since boot, in whole ticks of [`TICK`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Taken {
+    /// The CPU.
+    pub cpu: u32,
+    /// By interrupts, soft ones included.
+    pub interrupts: Nanos,
+    /// By whoever runs this system as a guest.
+    pub steal: Nanos,
+}
+
+/// What was taken of each CPU, from the text of `/proc/stat`.
+pub fn parse_taken(stat: &str) -> Vec<Taken> {
+    let of_cpu = |line: &str| {
+        let mut fields = line.split_ascii_whitespace();
+        let cpu = fields.next()?.strip_prefix("cpu")?.parse().ok()?;
+        // user nice system idle iowait irq softirq steal
+        let mut time = |skipped| {
+            let ticks: u64 = fields.nth(skipped)?.parse().ok()?;
+            Some(Nanos(ticks.saturating_mul(TICK.as_nanos())))
+        };
+        Some(Taken {
+            cpu,
+            interrupts: time(5)?.saturating_add(time(0)?),
+            steal: time(0)?,
+        })
+    };
+    stat.lines().filter_map(of_cpu).collect()
+}
+
 /// How long a thread ran so far, and how long it waited in a run queue, from the
 /// text of `/proc/PID/task/TID/schedstat`.
 pub fn parse_schedstat(schedstat: &str) -> Option<(Nanos, Nanos)> {
@@ -206,6 +236,19 @@ mod tests {
             total: Nanos::from_millis(ms),
         };
         assert_eq!(parse_steal(stat), [steal(0, 80), steal(12, 30)]);
+    }
+
+    #[test]
+    fn interrupts_and_steal_are_told_of_each_cpu() {
+        let stat =
+            "cpu  9 9 9 9 9 9 9 9 0 0\ncpu0 1 2 3 4 5 6 7 8 0 0\nintr 5\ncpu3 1 1 1 1 1 0 0 0\n";
+        let taken = |cpu, interrupts, steal| Taken {
+            cpu,
+            interrupts: Nanos::from_millis(interrupts),
+            steal: Nanos::from_millis(steal),
+        };
+        assert_eq!(parse_taken(stat), [taken(0, 130, 80), taken(3, 0, 0)]);
+        assert_eq!(parse_taken("cpu0 1 2 3\n"), []);
     }
 
     #[test]

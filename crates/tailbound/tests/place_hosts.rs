@@ -5,6 +5,8 @@
 mod machine;
 #[path = "place_hosts/moves.rs"]
 mod moves;
+#[path = "place_hosts/reserved.rs"]
+mod reserved;
 #[path = "../../host/tests/support/mod.rs"]
 mod support;
 

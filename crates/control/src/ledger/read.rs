@@ -228,6 +228,7 @@ impl Ledger {
             tenant: tenant.id,
             tenant_vms: tenant.request.vms,
             guarantee: tenant.request.guarantee,
+            cpu_reservation: tenant.request.cpu_reservation,
             limit: tenant.limit,
             moves,
         });
@@ -257,14 +258,16 @@ impl Ledger {
         let path = topology.path(one, other);
         let ports: Vec<PortState> = path.into_iter().map(|port| self.port(port)).collect();
         let now = ports.iter().map(|port| port.bound_ns);
+        let capacity = topology.delay(one, other);
         Ok(PairBound {
             from,
             to,
             from_host: topology.name(one).to_owned(),
             to_host: topology.name(other).to_owned(),
             promised: tenant.request.guarantee.and_then(|given| given.delay),
-            capacity: topology.delay(one, other),
+            capacity,
             now: Nanos(now.fold(0, u64::saturating_add).min(NO_END)),
+            message: self.message_bound(tenant, [one, other], capacity),
             ports,
         })
     }
@@ -360,6 +363,7 @@ impl Ledger {
             slots: topology.resources(node).slots,
             used: self.used(node),
             other_classes: self.other_classes(node),
+            reserved_cpu: self.datacentre.reserved(node),
             said: self.word(node, false),
             vms: Vec::new(),
             ports: Vec::new(),

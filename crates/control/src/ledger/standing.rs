@@ -15,7 +15,7 @@ use tailbound_api::{
     Classes, Following, HostReport, HostStanding, HostWord, Refused, RefusedVm, Standing, Tenant,
     TenantEvent, TenantState,
 };
-use tailbound_placement::{HostOffer, HostRule, NodeId, Placement, TenantId};
+use tailbound_placement::{HostOffer, HostRule, NodeId, Placement, Request, TenantId};
 
 /// How many hosts of a tenant a list and an event name.
 const NAMED: usize = 16;
@@ -124,10 +124,18 @@ impl Standings {
 impl Ledger {
     /// Returns why a host does not keep what a tenant with machines there is promised.
     fn trouble(&self, host: NodeId, tenant: &Tenant) -> Option<Trouble<'_>> {
-        tenant.request.guarantee?;
+        let Request {
+            guarantee,
+            cpu_reservation,
+            ..
+        } = tenant.request;
+        if guarantee.is_none() && cpu_reservation.is_none() {
+            return None;
+        }
         let said = self.said(host);
         if let Some(said) = said
             && let Some(trouble) = self.trouble_of_all(said)
+            && (guarantee.is_some() || trouble == Trouble::Silent)
         {
             return Some(trouble);
         }
@@ -207,6 +215,9 @@ impl Ledger {
         };
         let offer = self.offer_of(said.as_deref());
         self.datacentre.set_offer(host, offer);
+        let speaks = said.as_ref().filter(|said| said.silent_since.is_none());
+        let cpu = speaks.and_then(|said| said.report.cpu);
+        self.datacentre.set_host_cpu(host, cpu);
         self.standings.said[host.index()] = said;
         self.note_sum(host);
         for id in self.index.at(host) {
@@ -367,6 +378,7 @@ impl Ledger {
             revision: report.map(|report| report.revision),
             silent_since: said.and_then(|said| said.silent_since),
             limits: report.and_then(|report| report.limits),
+            cpu: report.and_then(|report| report.cpu),
             refused,
         }
     }
@@ -483,7 +495,8 @@ impl Ledger {
             return true;
         };
         let (old, new) = (&said.report, self.kept_of(host, report));
-        if (old.classes, old.limits, &old.refused) != (new.classes, new.limits, &new.refused)
+        if (old.classes, old.limits, old.cpu, &old.refused)
+            != (new.classes, new.limits, new.cpu, &new.refused)
             || self.arrivals(host, report).next().is_some()
         {
             return true;

@@ -59,6 +59,8 @@ pub(crate) fn create(owner: &str, name: &str, vms: u32) -> Call {
         cpu: 0,
         memory: Bytes::ZERO,
         domains: None,
+        cpu_reservation: None,
+        message: None,
         limit: VmLimit::default(),
     }))
 }

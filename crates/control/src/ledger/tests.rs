@@ -1,4 +1,5 @@
 mod cases;
+mod cpu;
 mod limits;
 mod moves;
 mod quotas;

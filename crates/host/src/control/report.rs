@@ -7,7 +7,7 @@
 use super::{ControlConfig, ControlError};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
-use tailbound_api::{HostLimits, HostReport};
+use tailbound_api::{HostCpu, HostLimits, HostReport};
 use tailbound_client::{Backoff, Client, ClientError, Settings};
 use tailbound_dataplane::{Guarantee, PacerConfig};
 use tailbound_units::Rate;
@@ -34,19 +34,25 @@ pub(crate) fn limits(wire: &PacerConfig, reserved: Rate) -> Option<HostLimits> {
     wire.check(&most).is_ok().then_some(limits)
 }
 
+/// Returns the CPU that this host keeps for reservations now, if any.
+pub(crate) type AskCpu = Box<dyn Fn() -> Option<HostCpu> + Send>;
+
 /// Says what this host is. The thread behind it ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct ReportClient(Sender<HostReport>);
 
 impl ReportClient {
-    /// Starts to speak to the service; nothing is said before the first report.
-    pub(crate) fn start(config: &ControlConfig) -> Result<Self, ControlError> {
+    /// Starts to speak to the service; nothing is said before the first report. What `cpu` answers
+    /// is said with each.
+    pub(crate) fn start(config: &ControlConfig, cpu: AskCpu) -> Result<Self, ControlError> {
         // So that a mistake in the settings shows now.
         Client::new(&config.service)?;
         let (send, reports) = channel();
         let speaking = Speaking {
             config: config.clone(),
             reports,
+            cpu,
+            told: None,
             latest: None,
             is_away: false,
         };
@@ -68,6 +74,9 @@ impl ReportClient {
 struct Speaking {
     config: ControlConfig,
     reports: Receiver<HostReport>,
+    cpu: AskCpu,
+    /// What was said last of the CPU.
+    told: Option<HostCpu>,
     latest: Option<HostReport>,
     /// The service did not answer the last report.
     is_away: bool,
@@ -79,7 +88,7 @@ impl Speaking {
         let mut sent = None::<Instant>;
         let mut wait = EVERY;
         loop {
-            match self.reports.recv_timeout(wait) {
+            match self.reports.recv_timeout(wait.min(SPACING)) {
                 Ok(report) => {
                     let newest = self.reports.try_iter().last().unwrap_or(report);
                     if self.latest.as_ref() == Some(&newest) {
@@ -92,13 +101,22 @@ impl Speaking {
                         continue;
                     }
                 }
+                Err(RecvTimeoutError::Timeout) if wait > SPACING && (self.cpu)() == self.told => {
+                    wait -= SPACING;
+                    continue;
+                }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
-            let Some(report) = &self.latest else {
+            let Some(latest) = &self.latest else {
                 continue;
             };
-            let said = self.say(report);
+            self.told = (self.cpu)();
+            let report = HostReport {
+                cpu: self.told,
+                ..latest.clone()
+            };
+            let said = self.say(&report);
             sent = Some(Instant::now());
             wait = match said {
                 Ok(()) => {

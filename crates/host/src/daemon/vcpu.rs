@@ -3,6 +3,7 @@
 use super::{notify, system};
 use crate::HostError;
 use crate::config::ConfigError;
+use crate::control::AskCpu;
 use crate::metrics::{Exposition, Server, Vcpus};
 use crate::wake::Signals;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -12,7 +13,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tailbound_agent::watch::{Shared, Watcher};
-use tailbound_agent::{AgentConfig, AgentError, ConfigSource, Restored, Schedule};
+use tailbound_agent::{AgentConfig, AgentError, ConfigSource, Pool, Restored, Schedule};
+use tailbound_api::HostCpu;
 
 /// The agent beside a packet loop, which it never delays. Dropping it restores
 /// every thread.
@@ -84,6 +86,31 @@ impl Drop for VcpuThread {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+    }
+}
+
+/// Returns how to ask for the CPU that an agent offers to the placement service.
+pub(super) fn ask_cpu(vcpus: Vcpus) -> AskCpu {
+    Box::new(move || vcpus.offer().map(offered))
+}
+
+fn offered(pool: Pool) -> HostCpu {
+    let Pool {
+        cpus,
+        threads,
+        largest,
+        reservable,
+        disturbance,
+    } = pool;
+    HostCpu {
+        cpus,
+        threads,
+        largest,
+        reservable,
+        overrun: disturbance.overrun,
+        interrupts: disturbance.interrupts,
+        steal: disturbance.steal,
+        share: disturbance.share,
     }
 }
 

@@ -185,6 +185,15 @@ impl Datacentre {
     /// Returns a placement with all of `kept` and the missing machines, as near to them as they
     /// fit.
     fn extend(&self, request: &Request, kept: &Placement) -> Result<Placement, PlacementError> {
+        let found = self.found_beside(request, kept);
+        found.map_err(|error| self.told(request, error))
+    }
+
+    fn found_beside(
+        &self,
+        request: &Request,
+        kept: &Placement,
+    ) -> Result<Placement, PlacementError> {
         let missing = u64::from(request.vms).saturating_sub(kept.vms());
         if kept.vms() == 0 {
             return search::fit(self, request, self.effort).0;

@@ -211,6 +211,8 @@ impl<'a> Complete<'a> {
                 && dc.free(a) == dc.free(b)
                 && dc.offer(a) == dc.offer(b)
                 && dc.promised(a) == dc.promised(b)
+                && dc.host_cpu(a) == dc.host_cpu(b)
+                && dc.reserved(a) == dc.reserved(b)
                 && BOTH.into_iter().all(|direction| {
                     let [a, b] = [a, b].map(|node| PortId { node, direction });
                     dc.topology.port(a) == dc.topology.port(b) && dc.load(a) == dc.load(b)

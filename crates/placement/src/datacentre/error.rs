@@ -1,11 +1,12 @@
 //! Why a request has no placement.
 
 use crate::host::HostRule;
+use std::sync::Arc;
 use tailbound_classes::Fabric;
 use tailbound_units::Nanos;
 
 /// Why there is no placement for a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlacementError {
     /// There are not enough slots, CPUs or memory.
     #[error(
@@ -43,6 +44,22 @@ pub enum PlacementError {
     #[error("no host keeps such a guarantee; of the nearest: {rule}")]
     Hosts {
         /// The rule of the host that came nearest.
+        rule: HostRule,
+    },
+    /// The CPU that would be reserved for the machines is not there.
+    #[error(
+        "{wanted} {} not fit with the CPU that is to be reserved: {fit} would; of the nearest host, \
+         {host}: {rule}",
+        if *wanted == 1 { "machine does" } else { "machines do" }
+    )]
+    Cpu {
+        /// The number of machines.
+        wanted: u32,
+        /// For how many of them there is enough.
+        fit: u64,
+        /// The host that lacks least for one more.
+        host: Arc<str>,
+        /// What it lacks.
         rule: HostRule,
     },
     /// There are slots, but wherever the machines are, a promise breaks: every place was tried or
@@ -92,14 +109,12 @@ impl PlacementError {
             Self::Ports | Self::Beside | Self::Overload | Self::Unfound => 3,
             Self::Effort { .. } => 4,
             // No place was looked for.
-            Self::Fabric { .. } | Self::Hosts { .. } => 5,
+            Self::Fabric { .. } | Self::Hosts { .. } | Self::Cpu { .. } => 5,
         };
-        match (self, other) {
-            (Self::Delay { least: one, .. }, Self::Delay { least: next, .. }) if one <= next => {
-                self
-            }
-            _ if order(&other) >= order(&self) => other,
-            _ => self,
-        }
+        let stays = match (&self, &other) {
+            (Self::Delay { least: one, .. }, Self::Delay { least: next, .. }) => one <= next,
+            _ => order(&other) < order(&self),
+        };
+        if stays { self } else { other }
     }
 }

@@ -44,16 +44,23 @@ impl Datacentre {
     }
 
     /// Returns the first rule that the host of some machines breaks for a tenant with machines
-    /// there: of this guarantee alone, or of all promises on the host together.
+    /// there: of this request alone, or of all promises on the host together.
     pub fn broken_rule(&self, host: NodeId, request: &Request) -> Option<HostRule> {
-        let guarantee = request.guarantee.as_ref()?;
-        self.check_terms(host, guarantee)
-            .and_then(|()| self.check_all(host))
-            .err()
+        let paces = request.guarantee.as_ref().map_or(Ok(()), |guarantee| {
+            self.check_terms(host, guarantee)?;
+            self.check_links(host)
+        });
+        paces.and_then(|()| self.check_cpu(host, request, 0)).err()
     }
 
     /// Checks what is promised on a host in all.
     pub fn check_all(&self, host: NodeId) -> Result<(), HostRule> {
+        self.check_links(host)?;
+        self.check_reserved(host)
+    }
+
+    /// Checks what its link is promised to carry in all.
+    fn check_links(&self, host: NodeId) -> Result<(), HostRule> {
         let Some(limits) = self.limits(host)? else {
             return Ok(());
         };
@@ -127,8 +134,15 @@ impl Datacentre {
         self.policy.allows(load, &slower)
     }
 
-    /// Returns how many more machines with this guarantee a host can keep.
+    /// Returns how many more machines of a request a host can keep.
     pub(super) fn vms_that_are_kept(&self, host: NodeId, request: &Request) -> u32 {
+        match self.vms_that_are_paced(host, request) {
+            0 => 0,
+            paced => paced.min(self.vms_with_cpu(host, request)),
+        }
+    }
+
+    fn vms_that_are_paced(&self, host: NodeId, request: &Request) -> u32 {
         let Some(guarantee) = &request.guarantee else {
             return u32::MAX;
         };
@@ -153,6 +167,7 @@ impl Datacentre {
         request: &Request,
         count: u32,
     ) -> Result<(), HostRule> {
+        self.check_cpu(host, request, count)?;
         let Some(guarantee) = &request.guarantee else {
             return match self.offer(host) {
                 HostOffer::Nothing => Err(HostRule::NoMachines),

@@ -59,6 +59,8 @@ pub enum Adjustment {
     Cpu(u64),
     /// Less memory for each machine.
     Memory(Bytes),
+    /// Less CPU time in each period of a reservation.
+    Runtime(Nanos),
 }
 
 /// Why a request is refused, and what would be admitted.
@@ -148,6 +150,7 @@ impl fmt::Display for Adjustment {
             Self::Domains(count) => write!(formatter, "{count} fault domains"),
             Self::Cpu(cpu) => write!(formatter, "{cpu} thousandths of a CPU"),
             Self::Memory(memory) => write!(formatter, "memory of {memory}"),
+            Self::Runtime(runtime) => write!(formatter, "a runtime of {runtime}"),
         }
     }
 }
@@ -175,6 +178,11 @@ impl Adjustment {
             }
             (Self::Cpu(cpu), _) => changed.cpu = cpu,
             (Self::Memory(memory), _) => changed.memory = memory,
+            (Self::Runtime(runtime), _) => {
+                if let Some(reservation) = &mut changed.cpu_reservation {
+                    reservation.runtime = runtime;
+                }
+            }
             (_, None) => {}
         }
         changed
@@ -191,6 +199,7 @@ impl Adjustment {
             Self::Delay(delay) => Self::Delay(Nanos(up(delay.0))),
             Self::Cpu(cpu) => Self::Cpu(down(cpu)),
             Self::Memory(memory) => Self::Memory(Bytes(down(memory.0))),
+            Self::Runtime(runtime) => Self::Runtime(Nanos(down(runtime.0))),
         }
     }
 }
@@ -229,13 +238,13 @@ impl Datacentre {
                 }))
             }
             // No port refused.
-            Err(AdmitError::NoPlacement(error @ PlacementError::Hosts { .. })) => {
-                Ok(Some(RefusalReport {
-                    error,
-                    overload: None,
-                    nearest: self.nearest(request),
-                }))
-            }
+            Err(AdmitError::NoPlacement(
+                error @ (PlacementError::Hosts { .. } | PlacementError::Cpu { .. }),
+            )) => Ok(Some(RefusalReport {
+                error,
+                overload: None,
+                nearest: self.nearest(request),
+            })),
             Err(AdmitError::NoPlacement(error)) => Ok(Some(RefusalReport {
                 error,
                 overload: self.worst_port(request),
@@ -325,6 +334,10 @@ impl Datacentre {
         if request.memory > Bytes::ZERO {
             let memory = |bytes| Adjustment::Memory(Bytes(bytes));
             all.push(Relaxation::new(request.memory.0, memory));
+        }
+        if let Some(reservation) = &request.cpu_reservation {
+            let runtime = |nanos| Adjustment::Runtime(Nanos(nanos));
+            all.push(Relaxation::new(reservation.runtime.0, runtime));
         }
         if let Some(guarantee) = &request.guarantee {
             self.relax_guarantee(guarantee, &mut all);

@@ -2,6 +2,7 @@
 
 mod cases;
 mod check;
+mod cpu;
 mod exact;
 mod offers;
 mod random;
@@ -57,5 +58,7 @@ fn request(vms: u32, mbit: u64, burst: u64) -> Request {
         cpu: 0,
         memory: Bytes::ZERO,
         domains: None,
+        cpu_reservation: None,
+        message: None,
     }
 }

@@ -102,6 +102,8 @@ impl Admitted {
             cpu: 0,
             memory: Bytes::ZERO,
             domains: None,
+            cpu_reservation: None,
+            message: None,
         }
     }
 

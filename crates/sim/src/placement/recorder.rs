@@ -98,7 +98,9 @@ impl Recorder {
         self.time("rejected", took);
         let name = match refusal {
             // Both: there are not enough, or not where they are wanted.
-            PlacementError::Slots { .. } | PlacementError::Domains => "refused_slots",
+            PlacementError::Slots { .. } | PlacementError::Domains | PlacementError::Cpu { .. } => {
+                "refused_slots"
+            }
             PlacementError::Delay { .. } | PlacementError::Fabric { .. } => "refused_delay",
             PlacementError::Ports
             | PlacementError::Unfound

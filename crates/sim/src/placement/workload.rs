@@ -54,6 +54,8 @@ impl<'e> Workload<'e> {
             cpu: 0,
             memory: Bytes::ZERO,
             domains: None,
+            cpu_reservation: None,
+            message: None,
         };
         (number, request)
     }

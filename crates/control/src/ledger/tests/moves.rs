@@ -17,6 +17,7 @@ fn said(ledger: &Ledger, mbit: u64, arrived: &[&str]) -> HostReport {
             frame: Bytes(1_538),
             slowest: Rate(10_000),
         }),
+        cpu: None,
         refused: Vec::new(),
         arrived: arrived.iter().map(|vm| (*vm).to_owned()).collect(),
     }

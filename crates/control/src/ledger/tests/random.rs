@@ -100,6 +100,7 @@ fn report(ledger: &Ledger, word: &Word) -> HostReport {
         change: (ledger.next_id - 1).saturating_sub(behind),
         classes: None,
         limits: Some(limits(mbit)),
+        cpu: None,
         refused: Vec::new(),
         arrived: Vec::new(),
     };

@@ -34,6 +34,8 @@ fn create(ledger: &mut Ledger, name: &str, vms: u32) -> bool {
         cpu: 0,
         memory: Bytes::ZERO,
         domains: None,
+        cpu_reservation: None,
+        message: None,
         limit: VmLimit::default(),
     });
     ledger.decide(&call(command), Nanos::ZERO).is_ok()

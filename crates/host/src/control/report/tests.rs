@@ -63,6 +63,8 @@ fn requests() -> impl Strategy<Value = Request> {
             cpu: 0,
             memory: Bytes::ZERO,
             domains: None,
+            cpu_reservation: None,
+            message: None,
         },
     )
 }
@@ -132,6 +134,7 @@ proptest! {
                         tenant: TenantId(number),
                         tenant_vms: request.vms,
                         guarantee: request.guarantee,
+                        cpu_reservation: None,
                         limit: tailbound_api::VmLimit::default(),
                     };
                     let told = from_service(&hosts[at].wire, &known, None);

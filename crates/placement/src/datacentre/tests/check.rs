@@ -104,6 +104,7 @@ pub(super) fn state_is_as_recomputed(dc: &Datacentre) {
             new.close(*host);
         }
         new.set_offer(*host, dc.offer(*host));
+        new.set_host_cpu(*host, dc.host_cpu(*host).copied());
     }
     assert_eq!(Kept::of(dc), Kept::of(&new));
 }
@@ -115,6 +116,7 @@ pub(super) struct Kept<'a> {
     free: &'a [Resources],
     closed: &'a [bool],
     promised: &'a [u64],
+    reserved: &'a [CpuUse],
     slots: &'a [Largest],
     summaries: &'a [Vec<Summary>],
     parts: &'a [Vec<Parts>],
@@ -128,6 +130,7 @@ impl<'a> Kept<'a> {
             free: &dc.free,
             closed: &dc.closed,
             promised: &dc.promised,
+            reserved: &dc.reserved,
             slots: &dc.slots,
             summaries: &dc.summaries,
             parts: &dc.parts,

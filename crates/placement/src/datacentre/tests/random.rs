@@ -82,6 +82,8 @@ pub(super) fn requests() -> impl Strategy<Value = Request> {
                 height,
                 count: count.min(vms),
             }),
+            cpu_reservation: None,
+            message: None,
         })
 }
 

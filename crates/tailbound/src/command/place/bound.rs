@@ -6,8 +6,10 @@ use super::tables::ports;
 use crate::command::figures::time;
 use crate::exit::{Exit, Failure};
 use std::fmt::Write as _;
-use tailbound_api::PairBound;
+use tailbound_api::{MessageBound, PairBound};
+use tailbound_placement::CpuLatency;
 use tailbound_report::{NOTHING, Paint};
+use tailbound_units::{Bytes, Nanos};
 
 /// Arguments of `tailbound place bound`.
 #[derive(Debug, clap::Args)]
@@ -53,10 +55,86 @@ fn text(bound: &PairBound, paint: Paint) -> String {
         // Writing to a String does not fail.
         let _ = writeln!(out, "  {time:>0$}  {when}", width.unwrap_or_default());
     }
+    if let Some(message) = &bound.message {
+        out += &of_message(bound, message, paint);
+    }
     if bound.ports.is_empty() {
         out += "\nno queue of the network is between them\n";
     } else {
         let _ = write!(out, "\n{}", ports(&bound.ports, paint));
     }
     out
+}
+
+/// How long a message takes, part by part.
+fn of_message(bound: &PairBound, message: &MessageBound, paint: Paint) -> String {
+    let whole = match (&message.total, &message.unbounded) {
+        (Some(total), _) => format!("takes at most {}", time(total.0)),
+        (None, why) => {
+            let why = why.as_deref().unwrap_or(NOTHING);
+            paint.bad(&format!("has no bound: {why}"))
+        }
+    };
+    let mut out = format!("\na message of {} {whole}\n", message.size);
+    let end =
+        |cpu: Option<&CpuLatency>| cpu.map_or_else(|| NOTHING.to_owned(), |it| time(it.total().0));
+    let at = |number, host: &str, cpu: Option<&CpuLatency>| {
+        let parts = cpu.map(parts).filter(|parts| !parts.is_empty());
+        let parts = parts.map_or_else(String::new, |parts| format!(": {parts}"));
+        format!("CPU of {number} on {host}{parts}")
+    };
+    let rest = message.size.0 - message.burst.0;
+    let promised = if bound.promised.is_some() {
+        "promised"
+    } else {
+        "the queues' capacity"
+    };
+    let lines = [
+        (
+            end(message.send.as_ref()),
+            at(bound.from, &bound.from_host, message.send.as_ref()),
+        ),
+        (
+            time(message.at_burst_rate.0),
+            format!("{} at the burst rate", message.burst),
+        ),
+        (
+            time(message.at_bandwidth.0),
+            format!("{} more at the bandwidth", Bytes(rest)),
+        ),
+        (time(message.delay.0), format!("in queues, {promised}")),
+        (
+            end(message.receive.as_ref()),
+            at(bound.to, &bound.to_host, message.receive.as_ref()),
+        ),
+    ];
+    let width = lines.iter().map(|(time, _)| time.len()).max();
+    for (time, what) in &lines {
+        // Writing to a String does not fail.
+        let _ = writeln!(out, "  {time:>0$}  {what}", width.unwrap_or_default());
+    }
+    out
+}
+
+/// The parts of what a vCPU takes, those that there are.
+fn parts(cpu: &CpuLatency) -> String {
+    let CpuLatency {
+        demand,
+        blackout,
+        overrun,
+        charged,
+        lateness,
+    } = *cpu;
+    let parts = [
+        (demand, "of work"),
+        (blackout, "without a CPU"),
+        (overrun, "as it overran before"),
+        (charged, "as interrupts and steal count as its own"),
+        (lateness, "late by others, interrupts and steal"),
+    ];
+    let parts = parts.into_iter().filter(|(part, _)| *part > Nanos::ZERO);
+    let parts: Vec<_> = parts
+        .map(|(part, what)| format!("{} {what}", time(part.0)))
+        .collect();
+    parts.join(", ")
 }

@@ -6,7 +6,8 @@ use super::standing::{cells, sentences};
 use super::tables::{affected, numbers, ports};
 use crate::exit::{Exit, Failure};
 use std::fmt::Write as _;
-use tailbound_api::{Host, HostChange, HostState, Page};
+use tailbound_api::{CpuUse, Host, HostChange, HostState, Page};
+use tailbound_placement::Thousandths;
 use tailbound_report::{Paint, Table};
 
 /// Whether hosts get machines.
@@ -118,6 +119,12 @@ fn show(host: &Host, paint: Paint) -> String {
         host.slots
     );
     out += &sentences(&host.said, paint);
+    if host.reserved_cpu != CpuUse::default() {
+        let CpuUse { cpu, threads } = host.reserved_cpu;
+        let vcpus = count(threads, "vCPU");
+        // Writing to a String does not fail.
+        let _ = writeln!(out, "{} of a CPU reserved for {vcpus}", Thousandths(cpu));
+    }
     if let Some(classes) = host.other_classes {
         let said = format!(
             "it gives frames other classes than the topology has, {classes}: no promise holds that \

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use tailbound_api::{NewTenant, VmLimit};
 use tailbound_document::{Document, DocumentError, Mistake, Problem};
-use tailbound_placement::{FaultDomains, Guarantee, Request, Spec};
+use tailbound_placement::{CpuReservation, FaultDomains, Guarantee, Message, Request, Spec};
 use tailbound_units::{Bytes, Nanos, Rate};
 
 /// The arguments that describe a request.
@@ -55,6 +55,27 @@ pub(super) struct RequestArgs {
     /// Of each machine
     #[arg(long, value_name = "SIZE", help_heading = "Request")]
     memory: Option<Bytes>,
+    /// Reserve this CPU for each vCPU: RUNTIME in each PERIOD, by DEADLINE after it has something to
+    /// do, as in 1ms/4ms/4ms
+    #[arg(long, value_name = "RUNTIME/DEADLINE/PERIOD", help_heading = "Request")]
+    cpu_reservation: Option<Reserved>,
+    /// How many vCPUs of each have that, 1 without
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "cpu_reservation",
+        help_heading = "Request"
+    )]
+    vcpus: Option<u32>,
+    /// What each sends as one, on the wire, and the CPU time that its sender and its receiver need
+    /// for it, as in 100KB or 100KB:200us:300us: `place bound` says how long it takes
+    #[arg(
+        long,
+        value_name = "SIZE[:SEND:RECEIVE]",
+        requires = "bandwidth",
+        help_heading = "Request"
+    )]
+    message: Option<Sent>,
     /// Keep machines apart: no host, rack, pod (or HEIGHT above the hosts) gets more than one of
     /// COUNT parts, as in rack:3
     #[arg(long, value_name = "WHAT:COUNT", help_heading = "Request")]
@@ -64,7 +85,10 @@ pub(super) struct RequestArgs {
         long,
         value_name = "FILE",
         help_heading = "Request",
-        conflicts_with_all = ["vms", "bandwidth", "burst", "delay", "burst_rate", "cpu", "memory", "domains"]
+        conflicts_with_all = [
+            "vms", "bandwidth", "burst", "delay", "burst_rate", "cpu", "memory",
+            "cpu_reservation", "vcpus", "message", "domains"
+        ]
     )]
     file: Option<PathBuf>,
 }
@@ -82,6 +106,8 @@ struct RequestFile {
     #[serde(default)]
     memory: Bytes,
     domains: Option<FaultDomains>,
+    cpu_reservation: Option<CpuReservation>,
+    message: Option<Message>,
     #[serde(default)]
     limit: VmLimit,
 }
@@ -96,6 +122,8 @@ impl RequestArgs {
             cpu: document.cpu,
             memory: document.memory,
             domains: document.domains,
+            cpu_reservation: document.cpu_reservation,
+            message: document.message,
         })
     }
 
@@ -117,6 +145,8 @@ impl RequestArgs {
             cpu: document.cpu,
             memory: document.memory,
             domains: document.domains,
+            cpu_reservation: document.cpu_reservation,
+            message: document.message,
             limit: document.limit,
         })
     }
@@ -138,6 +168,11 @@ impl RequestArgs {
             cpu: self.cpu.unwrap_or_default(),
             memory: self.memory.unwrap_or_default(),
             domains: self.domains.map(|domains| domains.0),
+            cpu_reservation: self.cpu_reservation.map(|Reserved(each)| CpuReservation {
+                vcpus: self.vcpus.unwrap_or(each.vcpus),
+                ..each
+            }),
+            message: self.message.map(|message| message.0),
             limit: VmLimit::default(),
         })
     }
@@ -223,6 +258,80 @@ impl fmt::Display for Domains {
     }
 }
 
+/// A reservation of CPU as it is written on the command line, for one vCPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Reserved(CpuReservation);
+
+impl FromStr for Reserved {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parts: Vec<_> = text.split('/').collect();
+        let [runtime, deadline, period] = parts[..] else {
+            return Err("write RUNTIME/DEADLINE/PERIOD, as in 1ms/4ms/4ms".to_owned());
+        };
+        Ok(Self(CpuReservation {
+            runtime: time("runtime", runtime)?,
+            deadline: time("deadline", deadline)?,
+            period: time("period", period)?,
+            vcpus: 1,
+        }))
+    }
+}
+
+impl fmt::Display for Reserved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let CpuReservation {
+            runtime,
+            deadline,
+            period,
+            ..
+        } = self.0;
+        write!(f, "{runtime}/{deadline}/{period}")
+    }
+}
+
+/// A message as it is written on the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Sent(Message);
+
+impl FromStr for Sent {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parts: Vec<_> = text.split(':').collect();
+        let (size, [send, receive]) = match parts[..] {
+            [size] => (size, [Nanos::ZERO; 2]),
+            [size, send, receive] => (size, [time("send", send)?, time("receive", receive)?]),
+            _ => return Err("write SIZE or SIZE:SEND:RECEIVE, as in 100KB:200us:300us".to_owned()),
+        };
+        let size = size.parse().map_err(|error| format!("size: {error}"))?;
+        Ok(Self(Message {
+            size,
+            send,
+            receive,
+        }))
+    }
+}
+
+impl fmt::Display for Sent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Message {
+            size,
+            send,
+            receive,
+        } = self.0;
+        if send.max(receive) == Nanos::ZERO {
+            return write!(f, "{size}");
+        }
+        write!(f, "{size}:{send}:{receive}")
+    }
+}
+
+fn time(what: &str, text: &str) -> Result<Nanos, String> {
+    text.parse().map_err(|error| format!("{what}: {error}"))
+}
+
 /// Returns the flags that describe a request.
 pub(super) fn flags(request: &Request) -> String {
     let mut flags = format!("--vms {}", request.vms);
@@ -251,6 +360,15 @@ pub(super) fn flags(request: &Request) -> String {
     if let Some(domains) = request.domains {
         flag("domains", &Domains(domains));
     }
+    if let Some(reservation) = request.cpu_reservation {
+        flag("cpu-reservation", &Reserved(reservation));
+        if reservation.vcpus != 1 {
+            flag("vcpus", &reservation.vcpus);
+        }
+    }
+    if let Some(message) = request.message {
+        flag("message", &Sent(message));
+    }
     flags
 }
 
@@ -266,6 +384,15 @@ pub(super) fn words(request: &Request) -> String {
     }
     text += ", ";
     text += &promise(request.guarantee.as_ref());
+    if let Some(reservation) = request.cpu_reservation {
+        text += &format!(", {} of CPU", Reserved(reservation));
+        if reservation.vcpus != 1 {
+            text += &format!(" for each of {} vCPUs", reservation.vcpus);
+        }
+    }
+    if let Some(message) = request.message {
+        text += &format!(", messages of {}", message.size);
+    }
     if let Some(domains) = request.domains {
         text += ", kept apart by ";
         text += &Domains(domains).to_string();
@@ -337,6 +464,9 @@ mod tests {
             "--vms 9 --bandwidth 1Gbit/s --burst 68.359KB --delay 1ms --burst-rate 10Gbit/s",
             "--vms 4 --cpu 1500 --memory 4GiB --domains rack:3",
             "--vms 4 --domains 5:2",
+            "--vms 2 --cpu-reservation 1ms/2ms/4ms",
+            "--vms 2 --bandwidth 1Gbit/s --domains rack:2 --cpu-reservation 500us/3ms/3ms --vcpus 4 --message 100KB:200us:300us",
+            "--vms 2 --bandwidth 1Gbit/s --message 1MB",
         ] {
             assert_eq!(flags(&parse(line)), line);
         }
@@ -354,17 +484,26 @@ mod tests {
                 "--vms 2 --cpu 1000 --bandwidth 1Gbit/s --burst 15KB",
                 "2 machines of 1 CPU, each 1Gbit/s, burst 15KB",
             ),
+            (
+                "--vms 2 --bandwidth 1Gbit/s --cpu-reservation 1ms/2ms/4ms --vcpus 2 --message 1MB",
+                "2 machines, each 1Gbit/s, 1ms/2ms/4ms of CPU for each of 2 vCPUs, messages of 1MB",
+            ),
         ] {
             assert_eq!(words(&parse(line)), said);
         }
     }
 
     #[test]
-    fn a_burst_without_a_bandwidth_is_no_request() {
+    fn half_a_request_is_none() {
         for line in [
             "--burst 1KB --vms 1",
             "--bandwidth 1Gbit/s",
             "--vms 1 --domains rack",
+            "--vms 1 --cpu-reservation 1ms/4ms",
+            "--vms 1 --cpu-reservation 1ms/4ms/x",
+            "--vms 1 --vcpus 2",
+            "--vms 1 --message 1KB",
+            "--vms 1 --bandwidth 1Gbit/s --message 1KB:1ms",
         ] {
             let words = std::iter::once("x").chain(line.split(' '));
             assert!(Line::try_parse_from(words).is_err(), "{line}");

@@ -9,6 +9,7 @@ use tailbound_api::{
     Event, Following, Host, HostStanding, HostWord, Standing, Tenant, TenantEvent, TenantState,
 };
 use tailbound_client::{Client, ClientError};
+use tailbound_placement::Thousandths;
 use tailbound_report::{NOTHING, Paint, Table};
 
 /// How long the service may be silent; it says something every ten seconds.
@@ -154,6 +155,21 @@ pub(super) fn sentences(said: &HostWord, paint: Paint) -> String {
         }
         (None, Some(_)) => out += "it keeps no guarantee: nothing paces its uplink\n",
         (None, None) => {}
+    }
+    if let Some(cpu) = &said.cpu {
+        let _ = writeln!(
+            out,
+            "it keeps {} of its {} CPUs for reservations, {} each at most, of {} vCPUs at most; \
+             they may overrun by {}, interrupts take {} at once, steal {}, both {} in the long run",
+            Thousandths(cpu.reservable),
+            cpu.cpus,
+            Thousandths(cpu.largest),
+            cpu.threads,
+            cpu.overrun,
+            cpu.interrupts,
+            cpu.steal,
+            Thousandths(cpu.share),
+        );
     }
     for refused in &said.refused {
         let whom = refused.tenant.map(|id| format!("tenant {}: ", id.0));

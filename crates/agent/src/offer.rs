@@ -1,0 +1,390 @@
+//! What a host offers to the placement service of its CPU: reservations that are kept whoever
+//! gets them ([`tailbound_hypervisor::reservation`]), with what was measured here of what takes
+//! time beside them.
+
+use super::class::{Bandwidth, CPU};
+use super::observed::{Domain, Limits, ObservedMachine};
+use super::observer::Observer;
+use super::worth::deadline;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::io;
+use std::time::Instant;
+use tailbound_document::{Problem, Step};
+use tailbound_hypervisor::reservation::{Disturbance, Unschedulable};
+use tailbound_sys::cpuset::Cpus;
+use tailbound_sys::procfs::{TICK, Taken, parse_taken};
+use tailbound_units::Nanos;
+
+pub use tailbound_hypervisor::reservation::Pool;
+
+/// How often all reservations of the machine are looked at, in rounds.
+const BOOKED_EVERY: u32 = 10;
+
+/// What the placement service may reserve of a host's CPU.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct OfferConfig {
+    /// The sum of runtime / deadline of all reservations; half of what is proved without.
+    pub cpus: Option<Bandwidth>,
+    /// The largest runtime / deadline of one.
+    pub largest: Bandwidth,
+    /// How many threads may have one; four for each CPU without. Where ticks enforce runtimes,
+    /// each may make others late by one.
+    pub threads: Option<u32>,
+    /// What interrupts take of a CPU at once, unless more was measured.
+    pub interrupts: Nanos,
+    /// What whoever runs the host as a guest takes of a CPU at once, unless more was measured.
+    pub steal: Nanos,
+    /// What both take of a CPU in the long run. What was measured beyond it counts as at once.
+    pub share: Bandwidth,
+}
+
+impl Default for OfferConfig {
+    fn default() -> Self {
+        Self {
+            cpus: None,
+            largest: Bandwidth(CPU / 2),
+            threads: None,
+            interrupts: Nanos::from_micros(500),
+            steal: Nanos::ZERO,
+            share: Bandwidth(CPU / 20),
+        }
+    }
+}
+
+impl OfferConfig {
+    /// Returns everything wrong with it; `at` is its path in the document.
+    pub fn check(&self, at: &[Step]) -> Vec<Problem> {
+        let shares = [("largest", self.largest), ("share", self.share)];
+        let over = shares.into_iter().filter(|(_, share)| share.0 > CPU);
+        let wrong = over.map(|(key, share)| Problem {
+            path: [at, &[Step::Key(key)]].concat(),
+            message: format!("{share} is more than the CPU that it is of; use 0 to 1"),
+        });
+        wrong.collect()
+    }
+
+    /// Returns the pool that is offered of a root domain.
+    ///
+    /// # Errors
+    /// It is not proved that it is kept, or somebody has more reserved already.
+    pub fn pool(&self, domain: &Domain, limits: &Limits, taken: AtOnce) -> Result<Pool, Withheld> {
+        let cpus = domain.cpus.count();
+        let wide = u64::from(cpus);
+        let (largest, share) = (thousandths(self.largest), thousandths(self.share));
+        let others = wide.saturating_sub(1) * largest;
+        let proved = (wide * (1000 - share)).saturating_sub(others);
+        let capacity = limits.share.map_or(u64::MAX, |share| {
+            let each = share.saturating_sub(limits.fair_server);
+            u64::try_from(u128::from(wide * each) * 1000 / u128::from(CPU)).unwrap_or(u64::MAX)
+        });
+        let reservable = match self.cpus {
+            Some(cpus) => thousandths(cpus),
+            None => (proved / 2).min(capacity),
+        };
+        let pool = Pool {
+            cpus,
+            threads: self.threads.unwrap_or(4 * cpus),
+            largest,
+            reservable,
+            disturbance: Disturbance {
+                overrun: limits.overrun,
+                interrupts: self.interrupts.max(taken.interrupts),
+                steal: self.steal.max(taken.steal),
+                share,
+            },
+        };
+        if pool.lateness().is_none() {
+            return Err(Withheld::Unproved { reservable, proved });
+        }
+        if reservable > capacity {
+            return Err(Withheld::Kernel {
+                reservable,
+                capacity,
+            });
+        }
+        let booked: Vec<_> = domain.booked.values().map(|one| deadline(*one)).collect();
+        match pool.services(&booked) {
+            Ok(_) => Ok(pool),
+            Err(why) => Err(Withheld::Booked {
+                threads: booked.len(),
+                cpus: domain.cpus,
+                why,
+            }),
+        }
+    }
+}
+
+/// In thousandths, to the nearest.
+fn thousandths(bandwidth: Bandwidth) -> u64 {
+    let wide = u128::from(bandwidth.0) * 1000 + u128::from(CPU / 2);
+    u64::try_from(wide / u128::from(CPU)).unwrap_or(u64::MAX)
+}
+
+/// Why a host offers nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Withheld {
+    /// More than is proved.
+    #[error(
+        "no CPU is offered to the placement service: of {reservable} thousandths of a CPU nothing \
+         is proved, as {proved} are all that is left beside the largest reservations and what \
+         interrupts take; lower `cpus` or `largest` of `offer`"
+    )]
+    Unproved {
+        /// What was to be offered.
+        reservable: u64,
+        /// Below how much it would be proved.
+        proved: u64,
+    },
+    /// More than the kernel admits.
+    #[error(
+        "no CPU is offered to the placement service: {reservable} thousandths of a CPU are more \
+         than the {capacity} that the kernel admits; lower `cpus` of `offer`"
+    )]
+    Kernel {
+        /// What was to be offered.
+        reservable: u64,
+        /// What the kernel admits.
+        capacity: u64,
+    },
+    /// What is reserved already is not within it.
+    #[error(
+        "no CPU is offered to the placement service: the {threads} reservations that there are on \
+         {cpus} are not within the offer: {why}; end those that are none of its machines', or keep \
+         them on other CPUs by a partition"
+    )]
+    Booked {
+        /// How many reservations there are.
+        threads: usize,
+        /// Where.
+        cpus: Cpus,
+        /// What of them is too much.
+        why: Unschedulable,
+    },
+}
+
+/// What was taken of a CPU at once.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct AtOnce {
+    /// By interrupts: as much as is certain. `/proc/stat` counts in [`TICK`]s, of which one more may
+    /// have been.
+    pub interrupts: Nanos,
+    /// By whoever runs the host as a guest: as much as may have been, nothing where there was
+    /// none.
+    pub steal: Nanos,
+}
+
+/// Measures what is taken of CPUs at once, beside a share in the long run: of interrupts and of
+/// steal half of it each.
+#[derive(Debug, Clone, Default)]
+pub struct Meter {
+    last: Option<Nanos>,
+    cpus: BTreeMap<u32, Buckets>,
+    most: AtOnce,
+}
+
+/// What is left of what was taken of one CPU, where each moment takes away its share.
+#[derive(Debug, Clone, Copy, Default)]
+struct Buckets {
+    interrupts: Nanos,
+    steal: Nanos,
+    seen: Option<Taken>,
+}
+
+impl Meter {
+    /// Takes a reading at `now`, of `cpus` alone; returns the most since the first one.
+    pub fn read(&mut self, now: Nanos, stat: &str, cpus: &Cpus, share: Bandwidth) -> AtOnce {
+        let passed = now.since(self.last.unwrap_or(now));
+        self.last = Some(now);
+        let half = u128::from(passed.0) * u128::from(share.0) / u128::from(2 * CPU);
+        let share = Nanos(u64::try_from(half).unwrap_or(u64::MAX));
+        for taken in parse_taken(stat) {
+            if !cpus.contains(taken.cpu) {
+                continue;
+            }
+            let of = self.cpus.entry(taken.cpu).or_default();
+            let Some(before) = of.seen.replace(taken) else {
+                continue;
+            };
+            let interrupts = taken.interrupts.saturating_sub(before.interrupts);
+            let steal = taken.steal.saturating_sub(before.steal);
+            // All of it may have come evenly; what may have come right now counts whole.
+            of.interrupts = of.interrupts.saturating_add(interrupts);
+            of.interrupts = of.interrupts.saturating_sub(share);
+            of.steal = of.steal.saturating_sub(share).saturating_add(steal);
+            let certain = of.interrupts.saturating_sub(TICK);
+            self.most.interrupts = self.most.interrupts.max(certain);
+            if of.steal > Nanos::ZERO {
+                self.most.steal = self.most.steal.max(of.steal.saturating_add(TICK));
+            }
+        }
+        self.most
+    }
+}
+
+/// Offers again and again, as reservations come and go and more is measured.
+#[derive(Debug, Default)]
+pub(super) struct Offering {
+    start: Option<Instant>,
+    rounds: u32,
+    meter: Meter,
+    machine: Option<ObservedMachine>,
+}
+
+impl Offering {
+    /// Returns what is offered now; nothing where `config` is none.
+    pub(super) fn round(
+        &mut self,
+        config: Option<&OfferConfig>,
+        observer: &Observer,
+    ) -> io::Result<Result<Option<Pool>, Withheld>> {
+        let Some(config) = config else {
+            *self = Self::default();
+            return Ok(Ok(None));
+        };
+        if self.machine.is_none() || self.rounds.is_multiple_of(BOOKED_EVERY) {
+            self.machine = Some(observer.machine()?);
+        }
+        self.rounds = self.rounds.wrapping_add(1);
+        let machine = self.machine.iter();
+        let domains = machine.flat_map(|machine| {
+            machine
+                .domains
+                .iter()
+                .zip(std::iter::repeat(&machine.limits))
+        });
+        // Those of partitions are whose the partitions are.
+        let Some((domain, limits)) = domains.max_by_key(|(domain, _)| domain.cpus.count()) else {
+            return Ok(Ok(None));
+        };
+        let start = *self.start.get_or_insert_with(Instant::now);
+        let now = Nanos::from(start.elapsed());
+        let taken = self
+            .meter
+            .read(now, &observer.stat()?, &domain.cpus, config.share);
+        Ok(config.pool(domain, limits, taken).map(Some))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{machine, reservation};
+
+    fn stat(interrupts: u64, steal: u64) -> String {
+        format!("cpu0 0 0 0 0 0 {interrupts} 0 {steal}\ncpu9 0 0 0 0 0 {interrupts} 0 {steal}\n")
+    }
+
+    fn seconds(count: u64) -> Nanos {
+        Nanos::from_secs(count)
+    }
+
+    #[test]
+    fn what_is_taken_evenly_is_not_at_once() {
+        let (mut meter, cpus) = (Meter::default(), Cpus::one(0));
+        let share = Bandwidth(CPU / 8);
+        // 5 % of each second, which is less than half of the share.
+        for second in 0..100 {
+            let taken = meter.read(seconds(second), &stat(5 * second, 0), &cpus, share);
+            assert_eq!(taken, AtOnce::default());
+        }
+        // Then 7 ticks more of one, of which one is the error of the reading.
+        let taken = meter.read(seconds(100), &stat(507, 0), &cpus, share);
+        assert_eq!(taken.interrupts, Nanos::from_micros(47_500));
+        // It stays the most, whatever comes.
+        let later = meter.read(seconds(500), &stat(507, 0), &cpus, share);
+        assert_eq!(later, taken);
+    }
+
+    #[test]
+    fn steal_counts_whole_and_a_tick_more_and_none_is_none() {
+        let (mut meter, cpus) = (Meter::default(), Cpus::one(0));
+        let mut read = |second, steal| {
+            let share = Bandwidth(CPU / 10);
+            let taken = meter.read(seconds(second), &stat(0, steal), &cpus, share);
+            taken.steal
+        };
+        assert_eq!(read(0, 1000), Nanos::ZERO, "before it was looked at");
+        assert_eq!(read(1, 1000), Nanos::ZERO);
+        assert_eq!(read(2, 1003), Nanos::from_millis(40));
+        // 50 ms a second go away; 20 come.
+        assert_eq!(read(3, 1005), Nanos::from_millis(40));
+        assert_eq!(read(4, 1015), Nanos::from_millis(110));
+    }
+
+    fn offer(config: &OfferConfig, cpus: &str, booked: &[(u64, u64)]) -> Result<Pool, String> {
+        let mut machine = machine();
+        machine.limits.overrun = Nanos::ZERO;
+        let domain = &mut machine.domains[0];
+        domain.cpus = cpus.parse().unwrap();
+        for (tid, (runtime, period)) in (1..).zip(booked) {
+            let reservation = reservation(*runtime, *period);
+            domain.booked.insert(crate::testing::id(tid), reservation);
+        }
+        let offer = config.pool(domain, &machine.limits, AtOnce::default());
+        offer.map_err(|why| why.to_string())
+    }
+
+    #[test]
+    fn half_of_what_is_proved_is_offered_without_a_word() {
+        let config = OfferConfig::default();
+        // 4 · 0.95 - 3 · 0.5 are proved.
+        let pool = offer(&config, "0-3", &[(1000, 4000), (500, 4000)]).unwrap();
+        assert_eq!(
+            (pool.reservable, pool.threads, pool.largest),
+            (1150, 16, 500)
+        );
+        assert_eq!(pool.disturbance.interrupts, Nanos::from_micros(500));
+        assert_eq!(pool.disturbance.share, 50);
+        assert_eq!(offer(&config, "5", &[]).unwrap().reservable, 475);
+        let measured = AtOnce {
+            interrupts: Nanos::from_millis(2),
+            steal: Nanos::from_millis(30),
+        };
+        let machine = machine();
+        let pool = config.pool(&machine.domains[0], &machine.limits, measured);
+        let Disturbance {
+            overrun,
+            interrupts,
+            steal,
+            ..
+        } = pool.unwrap().disturbance;
+        assert_eq!(overrun, Nanos::from_millis(4));
+        assert_eq!((interrupts, steal), (measured.interrupts, measured.steal));
+    }
+
+    #[test]
+    fn what_is_not_kept_is_not_offered() {
+        let config = |cpus: f64| OfferConfig {
+            cpus: Some(Bandwidth::try_from(cpus).unwrap()),
+            ..OfferConfig::default()
+        };
+        let refused = |cpus, booked: &[_]| offer(&config(cpus), "0-3", booked).unwrap_err();
+        let unproved = refused(2.4, &[]);
+        assert!(
+            unproved.contains("2400 thousandths of a CPU nothing is proved, as 2300"),
+            "{unproved}"
+        );
+        let dense = refused(2.0, &[(3000, 4000)]);
+        assert!(
+            dense.contains("the 1 reservations that there are on 0-3"),
+            "{dense}"
+        );
+        assert!(dense.contains("750 thousandths"), "{dense}");
+        let many = refused(0.4, &[(1000, 4000), (1000, 4000)]);
+        assert!(
+            many.contains("500 thousandths of a CPU, more than"),
+            "{many}"
+        );
+        let small = OfferConfig {
+            largest: Bandwidth::try_from(0.05).unwrap(),
+            ..config(3.62)
+        };
+        let beyond = offer(&small, "0-3", &[]).unwrap_err();
+        assert!(
+            beyond.contains("3620 thousandths of a CPU are more than the"),
+            "{beyond}"
+        );
+    }
+}

@@ -1,0 +1,87 @@
+//! How long a tenant's messages take, from the work at the sender to that at the receiver.
+
+use super::Ledger;
+use tailbound_api::{MessageBound, Tenant};
+use tailbound_netcalc::Guarantee as Curve;
+use tailbound_placement::{CpuLatency, Direction, HostRule, NodeId, Policy, PortId, Request};
+use tailbound_units::{Nanos, Rate};
+
+impl Ledger {
+    /// Returns how long a message of a tenant takes at most from a machine on one host to one on
+    /// another, whoever else comes; none where the tenant did not say what it sends. `capacity` is
+    /// that of the queues between both.
+    pub(super) fn message_bound(
+        &self,
+        tenant: &Tenant,
+        [from, to]: [NodeId; 2],
+        capacity: Nanos,
+    ) -> Option<MessageBound> {
+        let Request {
+            guarantee, message, ..
+        } = tenant.request;
+        let (guarantee, message) = (guarantee?, message?);
+        let frame = self.datacentre.topology().frame();
+        let curve = Curve {
+            bandwidth: guarantee.bandwidth,
+            burst: guarantee.burst.max(frame),
+            burst_rate: guarantee.burst_rate.unwrap_or_else(|| self.wire(from)),
+        };
+        let burst = message.size.min(curve.burst);
+        let at_burst_rate = curve.time_for(burst, frame);
+        let sent = curve.time_for(message.size, frame);
+        let delay = guarantee.delay.unwrap_or(capacity);
+        let send = self.cpu_latency(from, &tenant.request, message.send);
+        let receive = self.cpu_latency(to, &tenant.request, message.receive);
+        let name = |host| self.datacentre.topology().name(host);
+        let silo = if self.topology.policy == Policy::Silo {
+            Ok(())
+        } else {
+            Err("the rules of admission bound no delay".to_owned())
+        };
+        let total = silo.and_then(|()| {
+            let why = |host| move |rule: &HostRule| format!("{}: {rule}", name(host));
+            let send = send.as_ref().map_err(why(from))?.total();
+            let receive = receive.as_ref().map_err(why(to))?.total();
+            let parts = [send, sent, delay, receive];
+            Ok(parts.into_iter().fold(Nanos::ZERO, Nanos::saturating_add))
+        });
+        Some(MessageBound {
+            size: message.size,
+            send: send.ok(),
+            burst,
+            at_burst_rate,
+            at_bandwidth: sent.saturating_sub(at_burst_rate),
+            delay,
+            receive: receive.ok(),
+            unbounded: total.as_ref().err().cloned(),
+            total: total.ok(),
+        })
+    }
+
+    /// What the wire of a host carries, by its own word and the topology's.
+    fn wire(&self, host: NodeId) -> Rate {
+        let port = PortId {
+            node: host,
+            direction: Direction::Up,
+        };
+        let built = Rate(self.datacentre.topology().port(port).rate);
+        let said = self.said(host).and_then(|said| said.report.limits);
+        said.map_or(built, |limits| limits.link.min(built))
+    }
+
+    fn cpu_latency(
+        &self,
+        host: NodeId,
+        request: &Request,
+        demand: Nanos,
+    ) -> Result<CpuLatency, HostRule> {
+        match &request.cpu_reservation {
+            Some(reservation) if demand > Nanos::ZERO => {
+                let cpu = self.datacentre.host_cpu(host).ok_or(HostRule::NoCpu)?;
+                cpu.latency(reservation, demand)
+            }
+            // It needs none: that was checked.
+            _ => Ok(CpuLatency::default()),
+        }
+    }
+}

@@ -109,7 +109,7 @@ impl OfferConfig {
             Ok(_) => Ok(pool),
             Err(why) => Err(Withheld::Booked {
                 threads: booked.len(),
-                cpus: domain.cpus,
+                cpus: Box::new(domain.cpus),
                 why,
             }),
         }
@@ -158,7 +158,7 @@ pub enum Withheld {
         /// How many reservations there are.
         threads: usize,
         /// Where.
-        cpus: Cpus,
+        cpus: Box<Cpus>,
         /// What of them is too much.
         why: Unschedulable,
     },

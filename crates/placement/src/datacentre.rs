@@ -26,9 +26,10 @@ pub use error::PlacementError;
 pub use moving::MoveError;
 pub use report::{Adjustment, PortOverload, RefusalReport};
 
-use crate::cpu::{CpuUse, HostCpu};
+use crate::cpu::CpuUse;
 use crate::host::HostOffer;
 use crate::load::Load;
+use crate::pool::HostCpu;
 use crate::request::{Policy, Request, RequestError};
 use crate::topology::{NodeId, PortId, Resources, Topology};
 use best::BestPorts;

@@ -46,16 +46,18 @@ mod cpu;
 mod datacentre;
 mod host;
 mod load;
+mod pool;
 mod request;
 mod topology;
 
-pub use cpu::{CpuLatency, CpuReservation, CpuUse, HostCpu, Message, Thousandths};
+pub use cpu::{CpuReservation, CpuUse, Message, Thousandths};
 pub use datacentre::{
     Adjustment, AdmitError, AffectedTenant, Bound, Datacentre, MoveError, Placement,
     PlacementError, PortOverload, RefusalReport, Tenant, TenantId,
 };
 pub use host::{HostLimits, HostOffer, HostRule};
 pub use load::{AffineCurve, CURVES, Load};
+pub use pool::{CpuLatency, HostCpu};
 pub use request::{FaultDomains, Guarantee, Policy, Request, RequestError};
 pub use topology::{
     Diff, Difference, Direction, GroupSpec, HostSpec, NodeDiff, NodeId, Port, PortId, Resources,

@@ -88,6 +88,18 @@ pub enum Policy {
     Locality,
 }
 
+/// The most vCPUs of one machine.
+const MAX_VCPUS: u32 = 4_096;
+/// The longest message.
+const MAX_MESSAGE: Bytes = Bytes(1_000_000_000_000);
+/// The most CPU that a message may need at one end.
+const MAX_DEMAND: Nanos = Nanos::from_secs(60);
+/// The shortest runtime that Linux takes, and the shortest and the longest period that it takes
+/// by default.
+const MIN_RUNTIME: Nanos = Nanos(1_024);
+const MIN_PERIOD: Nanos = Nanos::from_micros(100);
+const MAX_PERIOD: Nanos = Nanos::from_micros(1 << 22);
+
 /// Why a request makes no sense, whatever the data centre.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
@@ -133,7 +145,7 @@ impl Request {
             check("number of fault domains", domains.count, 1, self.vms)?;
         }
         if let Some(reservation) = &self.cpu_reservation {
-            reservation.check()?;
+            check_reservation(reservation)?;
         }
         self.check_message()?;
         let Some(guarantee) = self.guarantee else {
@@ -165,7 +177,9 @@ impl Request {
         let Some(message) = &self.message else {
             return Ok(());
         };
-        message.check()?;
+        check("message", message.size, Bytes(1), MAX_MESSAGE)?;
+        check("CPU to send", message.send, Nanos::ZERO, MAX_DEMAND)?;
+        check("CPU to receive", message.receive, Nanos::ZERO, MAX_DEMAND)?;
         if self.guarantee.is_none() {
             let why = "nothing bounds how long a message takes without a bandwidth: ask for one, \
                        or leave the message out";
@@ -191,6 +205,20 @@ impl Request {
         };
         Some(Source::new(guarantee.bandwidth, burst, burst_rate, frame))
     }
+}
+
+/// Checks that a reservation makes sense by itself.
+fn check_reservation(reservation: &CpuReservation) -> Result<(), RequestError> {
+    let CpuReservation {
+        runtime,
+        deadline,
+        period,
+        vcpus,
+    } = *reservation;
+    check("runtime", runtime, MIN_RUNTIME, MAX_PERIOD)?;
+    check("period", period, MIN_PERIOD, MAX_PERIOD)?;
+    check("deadline", deadline, runtime, period)?;
+    check("number of vCPUs", vcpus, 1, MAX_VCPUS)
 }
 
 pub(crate) fn check<T: Copy + PartialOrd + std::fmt::Display>(

@@ -28,7 +28,7 @@ impl Ledger {
         };
         let burst = message.size.min(curve.burst);
         let at_burst_rate = curve.time_for(burst, frame);
-        let sent = curve.time_for(message.size, frame);
+        let leaving = curve.time_for(message.size, frame);
         let delay = guarantee.delay.unwrap_or(capacity);
         let send = self.cpu_latency(from, &tenant.request, message.send);
         let receive = self.cpu_latency(to, &tenant.request, message.receive);
@@ -42,7 +42,7 @@ impl Ledger {
             let why = |host| move |rule: &HostRule| format!("{}: {rule}", name(host));
             let send = send.as_ref().map_err(why(from))?.total();
             let receive = receive.as_ref().map_err(why(to))?.total();
-            let parts = [send, sent, delay, receive];
+            let parts = [send, leaving, delay, receive];
             Ok(parts.into_iter().fold(Nanos::ZERO, Nanos::saturating_add))
         });
         Some(MessageBound {
@@ -50,7 +50,7 @@ impl Ledger {
             send: send.ok(),
             burst,
             at_burst_rate,
-            at_bandwidth: sent.saturating_sub(at_burst_rate),
+            at_bandwidth: leaving.saturating_sub(at_burst_rate),
             delay,
             receive: receive.ok(),
             unbounded: total.as_ref().err().cloned(),

@@ -3,8 +3,9 @@
 //! What a host says less of later moves nobody: [`Datacentre::broken_rule`] tells of it.
 
 use super::{Datacentre, PlacementError};
-use crate::cpu::{CpuUse, HostCpu};
+use crate::cpu::CpuUse;
 use crate::host::HostRule;
+use crate::pool::HostCpu;
 use crate::request::Request;
 use crate::topology::NodeId;
 use std::cmp::Reverse;

@@ -83,12 +83,12 @@ impl Case {
             longest: Nanos::ZERO,
             left: answers,
         };
-        run.to_the_end()
+        run.finish()
     }
 }
 
 impl Run<'_> {
-    fn to_the_end(mut self) -> Nanos {
+    fn finish(mut self) -> Nanos {
         let mut events = Vec::new();
         while self.left > 0 {
             let next = self.wakes.iter().copied().min().unwrap_or(Nanos::MAX);
@@ -140,17 +140,17 @@ impl Run<'_> {
         let earned = (now - bucket.at).0 * self.case.disturbance.share / 1000;
         bucket.at = now;
         bucket.tokens = (bucket.tokens + Nanos(earned)).min(self.case.at_once());
-        let taken = bucket.tokens;
+        let due = bucket.tokens;
         let taker = VcpuId(self.case.reservations.len() as u32 + cpu);
-        if taken == Nanos::ZERO || self.machine.has_work(taker) {
+        if due == Nanos::ZERO || self.machine.has_work(taker) {
             return;
         }
         let running = self.machine.current(PcpuId(cpu));
         let work = running.and_then(|vcpu| Some((vcpu, self.machine.work_left(vcpu)?)));
         match work.filter(|_| self.random.random()) {
-            Some((vcpu, left)) if left > Nanos::ZERO => self.machine.set_work(vcpu, left + taken),
+            Some((vcpu, left)) if left > Nanos::ZERO => self.machine.set_work(vcpu, left + due),
             _ => {
-                self.machine.wake(taker, taken, Wake::Event);
+                self.machine.wake(taker, due, Wake::Event);
             }
         }
         self.buckets[cpu as usize].tokens = Nanos::ZERO;

@@ -3,8 +3,9 @@
 use super::check::{Kept, all_promises_hold, state_is_as_recomputed};
 use super::random::{Change, apply, changes, trees};
 use super::*;
-use crate::cpu::{CpuReservation, HostCpu, Message};
+use crate::cpu::{CpuReservation, Message};
 use crate::host::HostRule;
+use crate::pool::HostCpu;
 use proptest::prelude::*;
 
 fn reservation(runtime: u64, deadline: u64, period: u64) -> CpuReservation {

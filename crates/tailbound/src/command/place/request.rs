@@ -385,13 +385,14 @@ pub(super) fn words(request: &Request) -> String {
     text += ", ";
     text += &promise(request.guarantee.as_ref());
     if let Some(reservation) = request.cpu_reservation {
-        text += &format!(", {} of CPU", Reserved(reservation));
+        // Writing to a String does not fail.
+        let _ = write!(text, ", {} of CPU", Reserved(reservation));
         if reservation.vcpus != 1 {
-            text += &format!(" for each of {} vCPUs", reservation.vcpus);
+            let _ = write!(text, " for each of {} vCPUs", reservation.vcpus);
         }
     }
     if let Some(message) = request.message {
-        text += &format!(", messages of {}", message.size);
+        let _ = write!(text, ", messages of {}", message.size);
     }
     if let Some(domains) = request.domains {
         text += ", kept apart by ";

@@ -1,0 +1,155 @@
+//! What a host says that it keeps of reservations of CPU, and what these are worth there, as
+//! [`tailbound_hypervisor::reservation`] proves it.
+
+use crate::cpu::{CpuReservation, CpuUse, Thousandths};
+use crate::host::HostRule;
+use crate::request::{RequestError, check};
+use serde::{Deserialize, Serialize};
+use tailbound_hypervisor::reservation::{Disturbance, Latency, Pool};
+use tailbound_units::Nanos;
+
+/// The CPU that a host keeps for reservations, as its agent says: any reservations within these
+/// limits, whenever their threads sleep and wake. What takes time beside them was measured there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct HostCpu {
+    /// How many CPUs the reservations have together.
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 65_536))]
+    pub cpus: u32,
+    /// How many vCPUs may have a reservation.
+    #[cfg_attr(feature = "openapi", schema(maximum = 4_294_967_295_u64))]
+    pub threads: u32,
+    /// The largest runtime / deadline of one, in thousandths of a CPU.
+    #[cfg_attr(feature = "openapi", schema(maximum = 65_536_000))]
+    pub largest: u64,
+    /// The largest sum of them, in thousandths of a CPU.
+    #[cfg_attr(feature = "openapi", schema(maximum = 65_536_000))]
+    pub reservable: u64,
+    /// The error of enforcement: how long one may run beyond its runtime.
+    pub overrun: Nanos,
+    /// What interrupts take of a CPU at once.
+    pub interrupts: Nanos,
+    /// What whoever runs the host as a guest takes of a CPU at once.
+    pub steal: Nanos,
+    /// What both take in the long run, in thousandths of each CPU.
+    #[cfg_attr(feature = "openapi", schema(maximum = 1_000))]
+    pub share: u64,
+}
+
+/// The most CPUs of a host.
+const MAX_CPUS: u32 = 65_536;
+
+impl HostCpu {
+    /// Returns what is wrong with it by itself.
+    pub fn check(&self) -> Result<(), RequestError> {
+        let most = u64::from(MAX_CPUS) * 1_000;
+        check("cpus", self.cpus, 1, MAX_CPUS)?;
+        check("largest", self.largest, 0, most)?;
+        check("reservable", self.reservable, 0, most)?;
+        check("share", self.share, 0, 1_000)
+    }
+
+    fn pool(&self) -> Pool {
+        Pool {
+            cpus: self.cpus,
+            threads: self.threads,
+            largest: self.largest,
+            reservable: self.reservable,
+            disturbance: Disturbance {
+                overrun: self.overrun,
+                interrupts: self.interrupts,
+                steal: self.steal,
+                share: self.share,
+            },
+        }
+    }
+
+    /// Checks the reservation of one machine by itself.
+    pub fn keeps(&self, reservation: &CpuReservation) -> Result<(), HostRule> {
+        let service = self.pool().service(reservation.as_deadline());
+        service.map_err(|why| HostRule::Cpu { why })?;
+        self.check_sum(reservation.of_machine())
+    }
+
+    /// Checks what machines take in all.
+    pub fn check_sum(&self, sum: CpuUse) -> Result<(), HostRule> {
+        if sum.cpu > self.reservable {
+            return Err(HostRule::CpuSum {
+                sum: Thousandths(sum.cpu),
+                most: Thousandths(self.reservable),
+            });
+        }
+        if sum.threads > self.threads.into() {
+            return Err(HostRule::CpuThreads {
+                sum: sum.threads,
+                most: self.threads,
+            });
+        }
+        Ok(())
+    }
+
+    /// Returns how long `demand` of CPU time takes at most for a vCPU with the reservation,
+    /// whatever else is reserved within the limits.
+    ///
+    /// # Errors
+    /// The host does not keep the reservation, or it would never be over.
+    pub fn latency(
+        &self,
+        reservation: &CpuReservation,
+        demand: Nanos,
+    ) -> Result<CpuLatency, HostRule> {
+        let service = self.pool().service(reservation.as_deadline());
+        let latency = service
+            .map_err(|why| HostRule::Cpu { why })?
+            .latency(demand);
+        if latency.total() == Nanos::MAX {
+            return Err(HostRule::CpuTaken);
+        }
+        let Latency {
+            demand,
+            blackout,
+            overrun,
+            charged,
+            lateness,
+        } = latency;
+        Ok(CpuLatency {
+            demand,
+            blackout,
+            overrun,
+            charged,
+            lateness,
+        })
+    }
+}
+
+/// How long a vCPU with a reservation takes at most for what it has to do, part by part.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct CpuLatency {
+    /// The CPU time itself.
+    pub demand: Nanos,
+    /// Without a CPU: its reservation was used up, and is again.
+    pub blackout: Nanos,
+    /// More of that since it overran its runtime itself.
+    pub overrun: Nanos,
+    /// More of that since interrupts and steal count as run by it.
+    pub charged: Nanos,
+    /// By how much its deadlines are missed: others overran, and interrupts and steal took their
+    /// CPUs.
+    pub lateness: Nanos,
+}
+
+impl CpuLatency {
+    /// Returns the sum of all parts.
+    pub fn total(&self) -> Nanos {
+        let parts = [
+            self.demand,
+            self.blackout,
+            self.overrun,
+            self.charged,
+            self.lateness,
+        ];
+        parts.into_iter().fold(Nanos::ZERO, Nanos::saturating_add)
+    }
+}

@@ -316,7 +316,7 @@ impl Daemon {
                 return Ok(End::HandedOver);
             }
             let now = self.clock.now();
-            self.aside.begin(woken || self.is_beside_packets());
+            self.aside.begin(woken || self.is_beside_packets(now));
             if woken {
                 if self.signals.take_stop() {
                     return Ok(End::Asked);
@@ -353,7 +353,7 @@ impl Daemon {
             }
             self.exchange(now);
             self.poll_drains(now);
-            let until = if turn.busy || self.is_beside_packets() {
+            let until = if turn.busy || self.is_beside_packets(now) {
                 Some(now)
             } else {
                 self.next_event()
@@ -364,8 +364,9 @@ impl Daemon {
     }
 
     /// There is more to do at once than to move packets.
-    fn is_beside_packets(&self) -> bool {
+    fn is_beside_packets(&self, now: Nanos) -> bool {
         self.scrapes.is_busy()
+            || self.missing.iter().any(|missing| missing.retry_at <= now)
             || self.is_reloading()
             || !self.former_hoses.is_empty()
             || self.telling.is_some()
@@ -529,39 +530,31 @@ impl Daemon {
         });
     }
 
-    /// Opens ports whose interface is there again.
+    /// Tries to open the port that is due for longest among those whose interface vanished:
+    /// one a turn, since each takes system calls, and all of them may be due at once.
     fn look_for_missing(&mut self, now: Nanos) {
-        let Self {
-            missing,
-            plans,
-            ports,
-            clock,
-            switch,
-            ..
-        } = self;
-        let mut opened = Vec::new();
-        missing.retain_mut(|missing| {
-            if missing.retry_at > now {
-                return true;
+        let due = (self.missing.iter().enumerate()).min_by_key(|(_, missing)| missing.retry_at);
+        let Some((position, &Missing { index, .. })) =
+            due.filter(|(_, missing)| missing.retry_at <= now)
+        else {
+            return;
+        };
+        let plan = &self.plans[index];
+        match plan.open_again(&self.clock) {
+            Ok(port) => {
+                tracing::info!(port = plan.name, interface = %plan.port, "port is back");
+                self.missing.swap_remove(position);
+                self.ports[index] = Some(port);
+                self.switch.handle_opened(PortIndex(index));
+                self.keep_descriptors(std::iter::once(index));
             }
-            let plan = &plans[missing.index];
-            match plan.open_again(clock) {
-                Ok(port) => {
-                    opened.push(missing.index);
-                    tracing::info!(port = plan.name, interface = %plan.port, "port is back");
-                    ports[missing.index] = Some(port);
-                    switch.handle_opened(PortIndex(missing.index));
-                    false
-                }
-                Err(error) => {
-                    tracing::debug!(%error, "port is still missing");
-                    missing.delay = Nanos(missing.delay.0 * 2).min(RETRY.1);
-                    missing.retry_at = now + missing.delay;
-                    true
-                }
+            Err(error) => {
+                tracing::debug!(%error, "port is still missing");
+                let missing = &mut self.missing[position];
+                missing.delay = Nanos(missing.delay.0 * 2).min(RETRY.1);
+                missing.retry_at = now + missing.delay;
             }
-        });
-        self.keep_descriptors(opened.into_iter());
+        }
     }
 }
 

@@ -12,6 +12,7 @@ pub mod net;
 pub mod pacer;
 mod parallel;
 pub mod placement;
+pub mod replay;
 mod scenario;
 pub mod shaper;
 pub mod tcp;

@@ -23,6 +23,7 @@ mod tests;
 pub use conformance::Conformance;
 pub use elastic::Elastic;
 pub use experiment::PacerExperiment;
+pub(crate) use host::Excess;
 pub use isolation::Isolation;
 pub use limits::{Limits, Other};
 pub use messages::{Messages, PaperRow};

@@ -203,3 +203,42 @@ fn a_check_that_names_what_is_not_there_is_refused_before_anything_runs_in_every
         assert!(!directory.path().join("out").exists(), "{name}");
     }
 }
+
+/// The page's own example, as printed.
+#[test]
+fn a_recording_is_replayed_as_the_page_shows() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let page = fs::read_to_string(format!("{root}/docs/sim-replay.md")).unwrap();
+    let (_, example) = page.split_once("```\n$ tailbound ").unwrap();
+    let (example, _) = example.split_once("\n```\n").unwrap();
+    let (command, wanted) = example.split_once(".toml\n").unwrap();
+    let command = command.replace("\\\n", "") + ".toml";
+    let replay = |more: &[&str]| {
+        let mut tailbound = Command::new(env!("CARGO_BIN_EXE_tailbound"));
+        tailbound.args(command.split_whitespace()).args(more);
+        let run = tailbound.current_dir(root).output().unwrap();
+        let said = String::from_utf8_lossy(&run.stderr).into_owned();
+        (
+            run.status.code(),
+            String::from_utf8(run.stdout).unwrap(),
+            said,
+        )
+    };
+    let (code, said, error) = replay(&[]);
+    assert_eq!(
+        (code, said.trim_end()),
+        (Some(0), wanted.trim_end()),
+        "{error}"
+    );
+    let (_, json, _) = replay(&["--output", "json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(
+        (&json["schema"], &json["kind"]),
+        (&1.into(), &"replay".into())
+    );
+    assert_eq!(json["guests"][1]["ways"][0]["way"], "fifo");
+    // More than the link has.
+    let (code, _, error) = replay(&["--fit", "9"]);
+    assert_eq!(code, Some(2));
+    assert!(error.contains("a smaller --fit than 9"), "{error}");
+}

@@ -101,6 +101,11 @@ impl UplinkConfig {
 }
 
 impl Config {
+    /// The rate of the wire, where the file says it.
+    pub fn link(&self) -> Option<Rate> {
+        self.uplink.as_ref().and_then(UplinkConfig::link)
+    }
+
     /// A pipeline with what follows from the whole configuration: the classes, where it
     /// gives frames any, and the link that its guests share.
     pub(crate) fn classified(

@@ -169,7 +169,7 @@ impl Iterator for PoissonMessages {
 /// The most that a guest's frames exceed `burst + rate · t` by, over every
 /// interval: an arrival curve's definition with running minima.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Excess {
+pub(crate) struct Excess {
     rate: i128,
     link: i128,
     burst: i128,
@@ -180,7 +180,7 @@ pub(super) struct Excess {
 
 impl Excess {
     /// Of a token bucket, on a wire of `link`.
-    pub(super) fn new(link: Rate, rate: Rate, burst: Bytes) -> Self {
+    pub(crate) fn new(link: Rate, rate: Rate, burst: Bytes) -> Self {
         Self {
             rate: rate.0.into(),
             link: link.0.into(),
@@ -192,7 +192,7 @@ impl Excess {
     }
 
     /// Adds a frame at `at`, not before the last one.
-    pub(super) fn add(&mut self, at: Position, wire: WireBytes) {
+    pub(crate) fn add(&mut self, at: Position, wire: WireBytes) {
         let earned = i128::from(at.0) * self.rate;
         self.least = self.least.min(self.sent - earned);
         self.sent += i128::from(wire.0) * self.link;
@@ -200,7 +200,7 @@ impl Excess {
     }
 
     /// In bytes, rounded up; at most zero where all conforms.
-    pub(super) fn bytes(&self) -> i128 {
+    pub(crate) fn bytes(&self) -> i128 {
         let over = self.worst.saturating_sub(self.burst);
         over.div_euclid(self.link) + i128::from(over.rem_euclid(self.link) > 0)
     }

@@ -2,6 +2,7 @@
 
 mod net;
 mod placement;
+mod replay;
 mod runner;
 
 use crate::exit::{Exit, Failure};
@@ -28,6 +29,8 @@ enum Subject {
     Pacer(Of<Parallel<PacerExperiment>>),
     /// Tenants into data centres: who is admitted, and what a decision costs
     Placement(Of<placement::Timed>),
+    /// Send what was recorded at a host again: what its tail would have been
+    Replay(replay::Args),
     /// Guests through limits of the data path: media, pages, bulk
     Shaper(Of<Parallel<ShaperExperiment>>),
     /// Guests under models of hypervisors' schedulers
@@ -40,6 +43,7 @@ impl Args {
             Subject::Net(args) => args.run(),
             Subject::Pacer(args) => args.run(),
             Subject::Placement(args) => args.run(),
+            Subject::Replay(args) => args.run(),
             Subject::Shaper(args) => args.run(),
             Subject::Vcpu(args) => args.run(),
         }

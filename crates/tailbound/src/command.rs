@@ -10,7 +10,7 @@ mod doctor;
 mod elsewhere;
 #[cfg(any(feature = "lab", feature = "sim"))]
 mod experiment;
-#[cfg(any(feature = "calc", feature = "place"))]
+#[cfg(any(feature = "calc", feature = "host", feature = "place"))]
 mod figures;
 #[cfg(feature = "host")]
 mod host;

@@ -3,6 +3,7 @@
 mod ask;
 mod libvirt;
 mod snoop;
+mod verify;
 mod which;
 
 #[cfg(feature = "top")]

@@ -3,6 +3,7 @@
 
 use super::libvirt;
 use super::snoop;
+use super::verify;
 use super::which::{Which, failure};
 use crate::command::output::{self, Output};
 use crate::exit::{Exit, Failure, print_error};
@@ -34,6 +35,8 @@ pub(super) enum Ask {
     Drain(Drain),
     /// Prepare a guest's move to another host, and wait until it may go
     MigratePrepare(snoop::MigratePrepare),
+    /// Tell whether a guest gets what it is guaranteed, and if not, which side broke it
+    Verify(verify::Verify),
     /// Look into what is acknowledged early in guests' places
     #[command(subcommand)]
     Snoop(snoop::Snoop),
@@ -52,6 +55,7 @@ impl Ask {
             Self::Show(show) => show.run(),
             Self::Drain(drain) => drain.run(),
             Self::MigratePrepare(prepare) => prepare.run(),
+            Self::Verify(verify) => verify.run(),
             Self::Snoop(snoop) => snoop.run(),
             Self::LibvirtHook(hook) => hook.run(),
             Self::LibvirtWatch(watch) => watch.run(),

@@ -1,0 +1,481 @@
+//! `tailbound host verify`: whether a guest gets what it is guaranteed, from what two daemons count.
+//!
+//! Passive: nothing is sent and nothing is changed. What each daemon shows of itself is read twice;
+//! [`judge`] is what follows from that, without a clock.
+
+use super::which::{Which, failure};
+use crate::command::figures::{size, time};
+use crate::command::output::{self, Output, paint};
+use crate::exit::{Exit, Failure};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use tailbound_host::socket::{Guest, Outcome, Request, Shown};
+use tailbound_report::{Paint, Table};
+use tailbound_units::{Nanos, Rate};
+
+/// Below this share of its guarantee a guest does not use all of it, so that it need not wait.
+const USES_ALL: f64 = 0.9;
+/// So much of the guarantee a guest that always has something waiting gets at least.
+const GETS: f64 = 0.95;
+/// So many packets may be missing of a thousand, for what is on its way at each reading.
+const ON_ITS_WAY: u64 = 2;
+/// A share of the packets is told where there are so many.
+const ENOUGH: u64 = 100;
+
+/// Arguments of `tailbound host verify`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "What the sending and the receiving host's daemons count is read twice and compared: \
+    whether the guest is guaranteed something, whether what it sends waits though it sends less, \
+    what got lost between the hosts, and what was dropped before the receiving guest. Nothing is \
+    sent. Exit code: 0 all that could be judged holds; 1 something is broken, and by which side; 2 \
+    nothing could be judged, or a daemon does not answer."
+)]
+pub(super) struct Verify {
+    /// The guest that sends, at the daemon that is asked
+    guest: String,
+    /// A command that prints what the receiving host's daemon shows, such as 'ssh h2 tailbound
+    /// host show --output json'
+    #[arg(long, value_name = "COMMAND", requires = "to")]
+    receiver: Option<String>,
+    /// The guest there that all of this goes to
+    #[arg(long, value_name = "GUEST", requires = "receiver")]
+    to: Option<String>,
+    /// How long to look
+    #[arg(long, value_name = "TIME", default_value = "10s")]
+    duration: Nanos,
+    /// How long no more than one in a hundred packets may wait at a host
+    #[arg(long, value_name = "TIME", default_value = "1ms")]
+    within: Nanos,
+    /// What to print
+    #[arg(long, value_enum, default_value_t)]
+    output: Output,
+    #[command(flatten)]
+    daemon: Which,
+}
+
+/// Whose doing something is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Side {
+    SendingHost,
+    Between,
+    ReceivingHost,
+}
+
+impl Side {
+    const fn words(self) -> &'static str {
+        match self {
+            Self::SendingHost => "the sending host",
+            Self::Between => "between the hosts",
+            Self::ReceivingHost => "the receiving host",
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Found {
+    Holds,
+    Broken,
+    NotJudged,
+}
+
+/// What was looked at, and what came out.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Check {
+    side: Side,
+    what: &'static str,
+    found: Found,
+    why: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Document<'c> {
+    schema: u32,
+    kind: &'static str,
+    version: &'static str,
+    guest: &'c str,
+    looked_ns: u64,
+    checks: &'c [Check],
+}
+
+/// What a daemon showed at the begin and at the end.
+struct Looked {
+    before: Shown,
+    after: Shown,
+}
+
+impl Verify {
+    pub(super) fn run(self) -> Result<Exit, Failure> {
+        // The receiving host first at the begin and last at the end: what is counted as sent has time
+        // to be counted as received.
+        let there = self.receiver.as_deref().map(ask_there).transpose()?;
+        let before = self.show()?;
+        std::thread::sleep(self.duration.into());
+        let after = self.show()?;
+        let sender = Looked { before, after };
+        let receiver = match (there, &self.receiver) {
+            (Some(before), Some(command)) => Some(Looked {
+                before,
+                after: ask_there(command)?,
+            }),
+            _ => None,
+        };
+        let receiver = receiver.as_ref().zip(self.to.as_deref());
+        let checks = judge(&sender, &self.guest, receiver, self.within)?;
+        output::print(&match self.output {
+            Output::Json => output::json(&Document {
+                schema: 1,
+                kind: "host-verify",
+                version: env!("CARGO_PKG_VERSION"),
+                guest: &self.guest,
+                looked_ns: sender
+                    .after
+                    .uptime_ns
+                    .saturating_sub(sender.before.uptime_ns),
+                checks: &checks,
+            }),
+            Output::Text => text(&checks, paint()),
+        });
+        if checks.iter().any(|check| check.found == Found::Broken) {
+            return Ok(Exit::DoesNotHold);
+        }
+        if checks.iter().all(|check| check.found == Found::NotJudged) {
+            return Err(Failure::new("nothing could be judged"));
+        }
+        Ok(Exit::Holds)
+    }
+
+    fn show(&self) -> Result<Shown, Failure> {
+        match self.daemon.ask(&Request::Show {})? {
+            Outcome::Shown { host } => Ok(*host),
+            other => Err(failure(other, Path::new(""))),
+        }
+    }
+}
+
+/// What the other host's daemon shows, by a command of the user's.
+fn ask_there(command: &str) -> Result<Shown, Failure> {
+    let run = Command::new("sh")
+        .args(["-c", command])
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output();
+    let failed = |why: &dyn std::fmt::Display| Failure::new(format!("{command}: {why}"));
+    let output = run.map_err(|error| failed(&error))?;
+    if !output.status.success() {
+        return Err(failed(&output.status));
+    }
+    serde_json::from_slice(&output.stdout).map_err(|error| {
+        failed(&format_args!(
+            "this is not what `tailbound host show --output json` prints: {error}"
+        ))
+    })
+}
+
+fn guest_of<'s>(shown: &'s Shown, name: &str) -> Result<&'s Guest, Failure> {
+    let mut guests = shown.guests.iter();
+    guests.find(|guest| guest.port.name == name).ok_or_else(|| {
+        let known: Vec<_> = shown
+            .guests
+            .iter()
+            .map(|it| it.port.name.as_str())
+            .collect();
+        Failure::new(format!(
+            "the daemon of {} has no guest {name:?}; it has: {}",
+            shown.config.display(),
+            known.join(", ")
+        ))
+    })
+}
+
+/// A guest at the begin and at the end, and how long lay between.
+struct Span<'s> {
+    before: &'s Guest,
+    after: &'s Guest,
+    took: Nanos,
+}
+
+impl<'s> Span<'s> {
+    fn new(looked: &'s Looked, name: &str) -> Result<Self, Failure> {
+        let Looked { before, after } = looked;
+        if before.pid != after.pid || after.uptime_ns <= before.uptime_ns {
+            return Err(Failure::new(format!(
+                "the daemon of {} was started again meanwhile; look again",
+                after.config.display()
+            )));
+        }
+        Ok(Self {
+            before: guest_of(before, name)?,
+            after: guest_of(after, name)?,
+            took: Nanos(after.uptime_ns - before.uptime_ns),
+        })
+    }
+
+    /// Packets that were dropped, by reason.
+    fn drops(&self) -> BTreeMap<&'s str, u64> {
+        let before = |reason| self.before.port.drops.get(reason).copied().unwrap_or(0);
+        let all = self.after.port.drops.iter();
+        all.map(|(reason, count)| (reason.as_str(), count - before(reason).min(*count)))
+            .filter(|(_, count)| *count > 0)
+            .collect()
+    }
+
+    /// How many packets of this direction and class left a queue, and how many of them had waited
+    /// longer than `within` for sure.
+    fn waits(&self, direction: &str, class: Option<&str>, within: Nanos) -> (u64, u64) {
+        let count = |guest: &Guest| {
+            let mut sums = (0, 0);
+            let mut low = 0;
+            let waits = guest.waits.iter().filter(|waits| {
+                waits.direction == direction && class.is_none_or(|class| waits.class == class)
+            });
+            for waits in waits {
+                for bucket in &waits.buckets {
+                    sums.0 += bucket.count;
+                    // All of a bucket waited longer than the one before.
+                    if low >= within.0 {
+                        sums.1 += bucket.count;
+                    }
+                    low = bucket.up_to_ns.unwrap_or(u64::MAX);
+                }
+                low = 0;
+            }
+            sums
+        };
+        let (before, after): ((u64, u64), (u64, u64)) = (count(self.before), count(self.after));
+        (
+            after.0.saturating_sub(before.0),
+            after.1.saturating_sub(before.1),
+        )
+    }
+}
+
+/// What follows from what was counted.
+fn judge(
+    sender: &Looked,
+    name: &str,
+    receiver: Option<(&Looked, &str)>,
+    within: Nanos,
+) -> Result<Vec<Check>, Failure> {
+    let span = Span::new(sender, name)?;
+    let mut checks = vec![guaranteed(&span)];
+    if checks[0].found == Found::Holds {
+        checks.push(pace(&span, within));
+    }
+    checks.push(dropped(
+        &span,
+        Side::SendingHost,
+        "nothing that the guest sent is dropped by its host",
+    ));
+    if let Some((looked, to)) = receiver {
+        let there = Span::new(looked, to)?;
+        checks.push(arrives(&span, &there));
+        checks.push(dropped(
+            &there,
+            Side::ReceivingHost,
+            "nothing that came for the guest is dropped before it",
+        ));
+        checks.push(waits(
+            &there,
+            Side::ReceivingHost,
+            "received",
+            None,
+            within,
+            "what came does not wait at the receiving host",
+        ));
+    }
+    Ok(checks)
+}
+
+fn guaranteed(span: &Span<'_>) -> Check {
+    let (found, why) = match &span.after.guarantee {
+        _ if span.after.guarantee_refused => (
+            Found::Broken,
+            "the host refuses its guarantee, which breaks a rule of its pacer".to_owned(),
+        ),
+        None => (
+            Found::Broken,
+            "nothing is guaranteed to it there: it is best effort".to_owned(),
+        ),
+        Some(guarantee) => (
+            Found::Holds,
+            format!(
+                "{}, burst {}",
+                Rate(guarantee.bandwidth_bit_s),
+                size(guarantee.burst_bytes)
+            ),
+        ),
+    };
+    Check {
+        side: Side::SendingHost,
+        what: "the guest is guaranteed something",
+        found,
+        why,
+    }
+}
+
+/// A guest that sends less than its guarantee does not wait; one that always has more gets it.
+fn pace(span: &Span<'_>, within: Nanos) -> Check {
+    let bandwidth = span.after.guarantee.map_or(0, |it| it.bandwidth_bit_s) as f64;
+    let seconds = span.took.0 as f64 / 1e9;
+    let came = span
+        .after
+        .port
+        .received
+        .bytes
+        .saturating_sub(span.before.port.received.bytes);
+    let rate = came as f64 * 8.0 / seconds;
+    if rate < USES_ALL * bandwidth && span.after.paced_bytes == 0 {
+        let what = "what it sends below its guarantee does not wait";
+        return waits(
+            span,
+            Side::SendingHost,
+            "sent",
+            Some("guaranteed"),
+            within,
+            what,
+        );
+    }
+    let what = "a guest that always has something to send gets its guarantee";
+    let always = span.before.paced_bytes > 0 && span.after.paced_bytes > 0;
+    let said = format!("{} of {}", Rate(rate as u64), Rate(bandwidth as u64));
+    let (found, why) = if rate >= GETS * bandwidth {
+        (Found::Holds, said)
+    } else if always {
+        (
+            Found::Broken,
+            format!("something waits all the time, and it got {said}"),
+        )
+    } else {
+        (
+            Found::NotJudged,
+            format!("it did not always have something to send; it got {said}"),
+        )
+    };
+    Check {
+        side: Side::SendingHost,
+        what,
+        found,
+        why,
+    }
+}
+
+fn waits(
+    span: &Span<'_>,
+    side: Side,
+    direction: &str,
+    class: Option<&str>,
+    within: Nanos,
+    what: &'static str,
+) -> Check {
+    let (all, late) = span.waits(direction, class, within);
+    let limit = time(within.0);
+    let (found, why) = if all < ENOUGH {
+        (
+            Found::NotJudged,
+            format!("{all} packets are too few to tell"),
+        )
+    } else if late * 100 > all {
+        (
+            Found::Broken,
+            format!("{late} of {all} packets waited longer than {limit}"),
+        )
+    } else {
+        (
+            Found::Holds,
+            format!("{late} of {all} packets waited longer than {limit}"),
+        )
+    };
+    Check {
+        side,
+        what,
+        found,
+        why,
+    }
+}
+
+fn dropped(span: &Span<'_>, side: Side, what: &'static str) -> Check {
+    let drops = span.drops();
+    let said: Vec<_> = drops
+        .iter()
+        .map(|(reason, count)| format!("{count} {reason}"))
+        .collect();
+    let (found, why) = if drops.is_empty() {
+        (Found::Holds, "none".to_owned())
+    } else {
+        (Found::Broken, said.join(", "))
+    };
+    Check {
+        side,
+        what,
+        found,
+        why,
+    }
+}
+
+/// Bytes, since packets are cut and joined on the way.
+fn arrives(sent: &Span<'_>, there: &Span<'_>) -> Check {
+    let count =
+        |span: &Span<'_>, of: fn(&Guest) -> u64| of(span.after).saturating_sub(of(span.before));
+    let left = count(sent, |guest| guest.port.received.bytes);
+    let came = count(there, |guest| guest.port.sent.bytes);
+    let held = there.after.port.backlog.bytes + sent.after.paced_bytes;
+    let missing = left.saturating_sub(came + held);
+    let dropped = !there.drops().is_empty() || !sent.drops().is_empty();
+    let said = format!("{} left, {} came", size(left), size(came));
+    let (found, why) = if left == 0 {
+        (Found::NotJudged, "it sent nothing".to_owned())
+    } else if missing * 1000 <= left * ON_ITS_WAY {
+        (Found::Holds, said)
+    } else if dropped {
+        (
+            Found::NotJudged,
+            format!("{said}; a host dropped some of it"),
+        )
+    } else {
+        (
+            Found::Broken,
+            format!(
+                "{said}: {} are missing, or went to somebody else",
+                size(missing)
+            ),
+        )
+    };
+    Check {
+        side: Side::Between,
+        what: "what left arrives",
+        found,
+        why,
+    }
+}
+
+fn text(checks: &[Check], paint: Paint) -> String {
+    let mut broken: Vec<_> = Vec::new();
+    for check in checks.iter().filter(|check| check.found == Found::Broken) {
+        if !broken.contains(&check.side.words()) {
+            broken.push(check.side.words());
+        }
+    }
+    let verdict = if broken.is_empty() {
+        paint.good("HOLDS")
+    } else {
+        format!("{}  {}", paint.bad("BROKEN"), broken.join(", "))
+    };
+    let mut table = Table::new(&["where", "what", "found", "why"], &[1, 2, 3]);
+    for check in checks {
+        let found = match check.found {
+            Found::Holds => "holds",
+            Found::Broken => "broken",
+            Found::NotJudged => "not judged",
+        };
+        table.row([check.side.words(), check.what, found, &check.why]);
+    }
+    format!("{verdict}\n\n{}", table.render(paint))
+}
+
+#[cfg(test)]
+mod tests;

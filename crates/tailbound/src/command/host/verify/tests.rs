@@ -1,0 +1,159 @@
+use super::*;
+use tailbound_host::socket::{Bucket, Count, Guarantee, GuaranteedBy, Kept, Port, Waits};
+
+/// A guest that is guaranteed 100 Mbit/s.
+fn guest(name: &str) -> Guest {
+    Guest {
+        port: Port {
+            name: name.to_owned(),
+            ..Port::default()
+        },
+        kept: Kept::File,
+        vm: None,
+        drained: false,
+        guarantee: Some(Guarantee {
+            bandwidth_bit_s: 100_000_000,
+            burst_bytes: 15_000,
+            burst_rate_bit_s: 1_000_000_000,
+            by: GuaranteedBy::Configuration,
+        }),
+        guarantee_refused: false,
+        paced_bytes: 0,
+        waits: Vec::new(),
+    }
+}
+
+/// A daemon with this guest after so many seconds.
+fn shown(seconds: u64, guest: Guest) -> Shown {
+    Shown {
+        pid: 1,
+        uptime_ns: seconds * 1_000_000_000,
+        config: "host.toml".into(),
+        added: "added.toml".into(),
+        uplink: None,
+        guests: vec![guest],
+    }
+}
+
+/// Ten seconds, after which the guest is that.
+fn looked(name: &str, after: impl FnOnce(&mut Guest)) -> Looked {
+    let mut then = guest(name);
+    after(&mut then);
+    Looked {
+        before: shown(5, guest(name)),
+        after: shown(15, then),
+    }
+}
+
+/// It sent so many bytes, of which so many packets waited for less than 100 us, and so many for up
+/// to 5 ms.
+fn sent(bytes: u64, soon: u64, late: u64) -> Looked {
+    looked("a", |guest| {
+        guest.port.received = Count { packets: 1, bytes };
+        guest.waits = waited("sent", "guaranteed", soon, late);
+    })
+}
+
+fn received(bytes: u64, soon: u64, late: u64) -> Looked {
+    looked("b", |guest| {
+        guest.port.sent = Count { packets: 1, bytes };
+        guest.waits = waited("received", "guaranteed", soon, late);
+    })
+}
+
+fn waited(direction: &str, class: &str, soon: u64, late: u64) -> Vec<Waits> {
+    let bucket = |up_to, count| Bucket {
+        up_to_ns: Some(up_to),
+        count,
+    };
+    vec![Waits {
+        direction: direction.to_owned(),
+        class: class.to_owned(),
+        buckets: vec![
+            bucket(100_000, soon),
+            bucket(1_000_000, 0),
+            bucket(5_000_000, late),
+        ],
+    }]
+}
+
+/// Which checks are broken, and which could not be judged.
+fn broken(sender: &Looked, receiver: Option<&Looked>) -> Vec<(Side, Found)> {
+    let receiver = receiver.map(|looked| (looked, "b"));
+    let checks = judge(sender, "a", receiver, Nanos::from_millis(1)).unwrap();
+    let not = checks.iter().filter(|check| check.found != Found::Holds);
+    not.map(|check| (check.side, check.found)).collect()
+}
+
+#[test]
+fn nothing_is_broken_where_all_of_it_arrives_in_time() {
+    assert_eq!(
+        broken(
+            &sent(10_000_000, 5_000, 3),
+            Some(&received(10_000_000, 5_000, 0))
+        ),
+        []
+    );
+}
+
+#[test]
+fn the_side_that_broke_it_is_named() {
+    let (sender, fine) = (Side::SendingHost, received(10_000_000, 5_000, 0));
+    // It waits though it sends 8 of 100 Mbit/s.
+    let late = sent(10_000_000, 5_000, 500);
+    assert_eq!(broken(&late, Some(&fine)), [(sender, Found::Broken)]);
+    // Something waits all the time, and it gets half.
+    let mut half = sent(62_500_000, 50_000, 0);
+    half.before.guests[0].paced_bytes = 1_000;
+    half.after.guests[0].paced_bytes = 1_000;
+    assert_eq!(broken(&half, None), [(sender, Found::Broken)]);
+    // It waits since it sends more than it is guaranteed.
+    let more = sent(125_000_000, 50_000, 40_000);
+    assert_eq!(broken(&more, None), []);
+    // No guarantee is there, or it is refused.
+    for change in [
+        |guest: &mut Guest| guest.guarantee = None,
+        |guest: &mut Guest| guest.guarantee_refused = true,
+    ] {
+        assert_eq!(
+            broken(&looked("a", change), None),
+            [(sender, Found::Broken)]
+        );
+    }
+    let fine = sent(10_000_000, 5_000, 0);
+    let lost = received(9_000_000, 4_500, 0);
+    assert_eq!(broken(&fine, Some(&lost)), [(Side::Between, Found::Broken)]);
+    let mut full = received(9_000_000, 4_500, 0);
+    full.after.guests[0].port.drops = [("overrun".to_owned(), 700)].into();
+    assert_eq!(
+        broken(&fine, Some(&full)),
+        [
+            (Side::Between, Found::NotJudged),
+            (Side::ReceivingHost, Found::Broken)
+        ]
+    );
+    let slow = received(10_000_000, 4_000, 1_000);
+    assert_eq!(
+        broken(&fine, Some(&slow)),
+        [(Side::ReceivingHost, Found::Broken)]
+    );
+}
+
+#[test]
+fn what_is_too_little_is_not_judged() {
+    let little = broken(&sent(1_000, 3, 0), None);
+    assert_eq!(little, [(Side::SendingHost, Found::NotJudged)]);
+    let mut again = sent(10_000_000, 5_000, 0);
+    again.after.pid = 2;
+    let said = |looked: &Looked, name| {
+        let failure = judge(looked, name, None, Nanos::from_millis(1)).unwrap_err();
+        format!("{failure:?}")
+    };
+    let again = said(&again, "a");
+    assert!(again.contains("started again"), "{again}");
+    let other = said(&sent(1, 1, 1), "x");
+    assert!(
+        other.contains("has no guest \\\"x\\\"; it has: a"),
+        "{other}"
+    );
+}

@@ -1,0 +1,127 @@
+//! `tailbound host verify`, with two daemons of the program's own, one of them right or wrong.
+
+#[path = "../../host/tests/support/mod.rs"]
+mod support;
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use support::{Nic, command, datagram_of, plugged_in, sandboxed, until};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_tailbound");
+const MAC: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
+const GUARANTEED: &str =
+    "guarantee = { bandwidth = \"50Mbit/s\", burst = \"30KB\", burst_rate = \"1Gbit/s\" }\n";
+
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn tailbound(directory: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(PROGRAM);
+    command
+        .args(arguments)
+        .env("NO_COLOR", "1")
+        .current_dir(directory);
+    command
+}
+
+/// A daemon with one guest, of this address, and these keys besides.
+fn host(directory: &Path, number: u8, mac: u8, keys: &str) -> Process {
+    let config = format!("h{number}.toml");
+    let name = ["a", "b"][usize::from(number) - 1];
+    let text = format!(
+        "[uplink]\nport = {{ kind = \"af-packet\", interface = \"up{number}\" }}\n\
+         pacer = {{ link = \"1Gbit/s\" }}\n\
+         [[guest]]\nname = \"{name}\"\nmac = \"02:00:00:00:00:0{mac}\"\n\
+         ip = [\"10.77.0.{mac}\"]\n{keys}\
+         port = {{ kind = \"af-packet\", interface = \"g{number}\" }}\n"
+    );
+    std::fs::write(directory.join(&config), text).unwrap();
+    let runtime = format!("run{number}");
+    let asked = ["--config", &config, "--runtime-dir", &runtime];
+    let daemon = tailbound(directory, &[&["host"], &asked[..]].concat())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    until("the daemon answers", || {
+        let show = tailbound(directory, &[&["host", "show"], &asked[..]].concat()).output();
+        show.unwrap().status.success()
+    });
+    Process(daemon)
+}
+
+/// What is found while the first host's guest sends to the second's, whose keys these are.
+fn verify(keys: [&str; 2], receiver: u8) -> (Option<i32>, String) {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    let _hosts = [
+        host(directory, 1, 1, keys[0]),
+        host(directory, 2, receiver, keys[1]),
+    ];
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut nic = Nic::open("v1", None);
+            let frame = datagram_of(MAC[1], MAC[0], [10, 77, 0, 1], 7);
+            while !stop.load(Ordering::Relaxed) {
+                for _ in 0..10 {
+                    nic.send(&frame);
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        let there =
+            format!("{PROGRAM} host show --config h2.toml --runtime-dir run2 --output json");
+        // Times are not judged here: others need the machine, too.
+        let asked = "host verify a --config h1.toml --runtime-dir run1 --to b --within 10s";
+        let asked: Vec<_> = asked.split(' ').collect();
+        let more = ["--receiver", &there, "--duration", "2s"];
+        let done = tailbound(directory, &[&asked[..], &more].concat()).output();
+        stop.store(true, Ordering::Relaxed);
+        let done = done.unwrap();
+        let said = [done.stdout, done.stderr].concat();
+        (done.status.code(), String::from_utf8(said).unwrap())
+    })
+}
+
+#[test]
+fn the_side_that_breaks_a_guarantee_is_named() {
+    sandboxed("the_side_that_breaks_a_guarantee_is_named", || {
+        for (one, other) in [("up1", "up2"), ("g1", "v1"), ("g2", "v2")] {
+            let link = ["link", "add", one, "type", "veth", "peer", "name", other];
+            command("ip", &link);
+            for end in [one, other] {
+                // No frames of the kernel's own.
+                let ipv6 = format!("/proc/sys/net/ipv6/conf/{end}/disable_ipv6");
+                std::fs::write(ipv6, "1").unwrap();
+                command("ip", &["link", "set", end, "up"]);
+            }
+            plugged_in(one, None);
+        }
+        for (keys, receiver, code, verdict) in [
+            ([GUARANTEED, ""], 2, 0, "HOLDS\n"),
+            (["", ""], 2, 1, "BROKEN  the sending host\n"),
+            // The machine that it sends to is not there.
+            ([GUARANTEED, ""], 9, 1, "BROKEN  between the hosts\n"),
+            // It is not given what comes for it.
+            (
+                [GUARANTEED, "limit = { in = { rate = \"16kbit/s\" } }\n"],
+                2,
+                1,
+                "BROKEN  the receiving host\n",
+            ),
+        ] {
+            let (found, said) = verify(keys, receiver);
+            assert_eq!(found, Some(code), "{keys:?} {receiver}: {said}");
+            assert!(said.starts_with(verdict), "{keys:?} {receiver}: {said}");
+        }
+    });
+}

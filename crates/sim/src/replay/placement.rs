@@ -72,6 +72,8 @@ impl Network {
                     height: 0,
                     count: 2,
                 }),
+                cpu_reservation: None,
+                message: None,
             };
             Datacentre::new(Arc::clone(&self.0), Policy::Silo).fit(&request)
         };

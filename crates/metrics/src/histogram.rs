@@ -65,6 +65,25 @@ impl Histogram {
         bucket
     }
 
+    /// One with these counts, of times that sum up to `sum`.
+    pub(crate) const fn of_counts(counts: [u64; Self::BUCKETS + 1], sum: Nanos) -> Self {
+        Self { counts, sum: sum.0 }
+    }
+
+    /// Adds all that another one has counted.
+    pub fn add(&mut self, other: &Self) {
+        for (to, more) in self.counts.iter_mut().zip(other.counts) {
+            *to += more;
+        }
+        self.sum = self.sum.saturating_add(other.sum);
+    }
+
+    /// The longest time of bucket `index`, in nanoseconds.
+    #[cfg(test)]
+    pub(crate) const fn longest(index: usize) -> u64 {
+        Self::LONGEST[index]
+    }
+
     /// The upper bound of bucket `index` is `2^(exponent / 2)` s, inclusive: its index in a
     /// native histogram.
     pub const fn exponent(index: usize) -> i32 {

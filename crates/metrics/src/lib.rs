@@ -1,6 +1,7 @@
 //! What a part of the host counts, and how that becomes text.
 //!
-//! A [`Histogram`] counts times at the cost of a shift and an addition. With the
+//! A [`Histogram`] counts times at the cost of a shift and an addition, a [`FineHistogram`]
+//! tells quantiles. With the
 //! feature `text`, [`counter`], [`gauge`] and [`histogram`] write what was counted in
 //! the forms that Prometheus reads. [`check_address`] says
 //! where such text may be served.
@@ -8,9 +9,11 @@
 mod address;
 #[cfg(feature = "text")]
 mod encode;
+mod fine;
 mod histogram;
 
 pub use address::{NotLoopback, check_address};
 #[cfg(feature = "text")]
 pub use encode::{Buckets, Labels, counter, gauge, histogram};
+pub use fine::FineHistogram;
 pub use histogram::Histogram;

@@ -1,6 +1,7 @@
 //! System calls that no safe library wraps, and the thin shells around those
 //! that one does. The only crate of the workspace that may hold `unsafe`.
 
+mod bpf;
 pub mod cgroup;
 pub mod clock;
 pub mod cpuset;
@@ -26,4 +27,6 @@ pub mod timer;
 pub mod udp;
 pub mod user_namespace;
 pub mod veth;
+#[cfg(feature = "waits")]
+pub mod waits;
 pub mod xdp;

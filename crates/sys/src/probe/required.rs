@@ -51,6 +51,7 @@ parts! {
     SchedDeadline, "sched-deadline", "`SCHED_DEADLINE`, with bandwidth left.";
     SchedFifo, "sched-fifo", "`SCHED_FIFO`.";
     CustomSlice, "custom-slice", "Time slices of a thread's own.";
+    BpfWaits, "bpf-waits", "BPF programs at the scheduler's tracepoints.";
     CpuWeight, "cpu-weight", "A control group with a weight.";
     KernelConfig, "kernel-config", "The configuration that the kernel was built with.";
     Ping, "ping", "The command `ping`.";

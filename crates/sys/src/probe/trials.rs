@@ -314,6 +314,37 @@ pub(super) fn schedstat() -> Outcome {
     }
 }
 
+/// Loads the program that measures waits, and lets go of it.
+#[cfg(feature = "waits")]
+pub(super) fn bpf_waits() -> Outcome {
+    use crate::waits::{Tracer, WaitsError};
+    let error = match Tracer::try_load() {
+        Ok(tracer) => return Outcome::works(format!("loaded; {}", tracer.way())),
+        Err(error) => error,
+    };
+    let locked = text("/sys/kernel/security/lockdown").unwrap_or_default();
+    let mend = match &error {
+        WaitsError::NotPermitted if locked.contains("[confidentiality]") => {
+            "start the kernel with lockdown=integrity: with confidentiality nobody may read it"
+        }
+        WaitsError::NotPermitted => {
+            "run as root, or with AmbientCapabilities=CAP_BPF CAP_PERFMON; not in a container's \
+             user namespace"
+        }
+        WaitsError::NoBtf(_) => "use a kernel with CONFIG_DEBUG_INFO_BTF",
+        WaitsError::Refused(_) | WaitsError::Io(_) => "use Linux 5.18 or later",
+    };
+    Outcome::lacks(error.to_string(), advice(mend))
+}
+
+#[cfg(not(feature = "waits"))]
+pub(super) fn bpf_waits() -> Outcome {
+    Outcome::lacks(
+        "this program was built without it",
+        advice("use tailbound as it is shipped"),
+    )
+}
+
 pub(super) fn cpu_weight() -> Outcome {
     let groups = text("/proc/self/cgroup").unwrap_or_default();
     let mounts = crate::cgroup::Mounts::read(&crate::root::Root::default()).unwrap_or_default();

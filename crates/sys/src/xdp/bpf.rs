@@ -1,11 +1,11 @@
 //! The few commands of `bpf(2)` that a redirecting XDP program takes.
 
+use crate::bpf::{bpf_fd, update};
 use std::ffi::c_int;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 const MAP_CREATE: c_int = 0;
-const MAP_UPDATE_ELEM: c_int = 2;
 const PROG_LOAD: c_int = 5;
 const LINK_CREATE: c_int = 28;
 
@@ -25,39 +25,6 @@ pub(super) struct Instruction {
     pub(super) registers: u8,
     pub(super) offset: i16,
     pub(super) immediate: i32,
-}
-
-/// Runs one command.
-///
-/// # Safety
-/// `A` must be the layout that `command` reads, and every address in
-/// `attributes` must point to as much memory as it takes.
-unsafe fn bpf<A>(command: c_int, attributes: &A) -> io::Result<c_int> {
-    // SAFETY: the kernel reads as many bytes as `A` has, and what the caller
-    // vouches for.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_bpf,
-            command,
-            std::ptr::from_ref(attributes),
-            size_of::<A>(),
-        )
-    };
-    c_int::try_from(result)
-        .ok()
-        .filter(|result| *result >= 0)
-        .ok_or_else(io::Error::last_os_error)
-}
-
-/// As [`bpf`], for a command that makes a descriptor.
-///
-/// # Safety
-/// As [`bpf`].
-unsafe fn bpf_fd<A>(command: c_int, attributes: &A) -> io::Result<OwnedFd> {
-    // SAFETY: the caller vouches for the attributes.
-    let fd = unsafe { bpf(command, attributes) }?;
-    // SAFETY: the command just returned this descriptor and nobody else has it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// Makes an `XSKMAP`: from a queue's number to the socket that gets its frames.
@@ -86,25 +53,8 @@ pub(super) fn set_socket(
     queue: u32,
     socket: BorrowedFd<'_>,
 ) -> io::Result<()> {
-    #[repr(C)]
-    struct Attributes {
-        map_fd: u32,
-        pad: u32,
-        key: u64,
-        value: u64,
-        flags: u64,
-    }
-    let value = socket.as_raw_fd();
-    let attributes = Attributes {
-        map_fd: map.as_raw_fd().cast_unsigned(),
-        pad: 0,
-        key: (&raw const queue) as u64,
-        value: (&raw const value) as u64,
-        flags: 0,
-    };
-    // SAFETY: this is what BPF_MAP_UPDATE_ELEM reads; key and value are of the
-    // four bytes that the map was made with, and live until it returns.
-    unsafe { bpf(MAP_UPDATE_ELEM, &attributes) }.map(drop)
+    // SAFETY: key and value are of the four bytes that the map was made with.
+    unsafe { update(map, &queue, &socket.as_raw_fd()) }
 }
 
 /// Loads a program. `PermissionDenied` also where the verifier refuses it.

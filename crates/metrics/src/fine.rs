@@ -1,0 +1,280 @@
+//! Times counted so finely that their quantiles are told to within 2.2 %.
+
+use crate::Histogram;
+use tailbound_units::Nanos;
+
+/// Counts of times in fixed buckets, 16 to each power of two from 60 ns to 32 s, as in
+/// Prometheus's native histograms of schema 4. Each bucket lies in one of [`Histogram`]'s.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FineHistogram {
+    /// The last one takes whatever is beyond all bounds.
+    counts: Vec<u64>,
+    sum: u64,
+    longest: u64,
+}
+
+impl FineHistogram {
+    /// log2 of the lowest bound in seconds: 60 ns.
+    const LOWEST: i32 = -24;
+    /// log2 of the highest bound in seconds: 32 s.
+    const HIGHEST: i32 = 5;
+    /// Buckets to a power of two.
+    const PARTS: usize = 16;
+    /// How many bounds there are.
+    pub const BOUNDS: usize = Self::PARTS * (Self::HIGHEST - Self::LOWEST) as usize + 1;
+    /// How many cells [`Self::cells`] has: 16 to each power of two that a `u64` has.
+    pub const CELLS: usize = 16 * 64;
+    /// How many buckets of a [`Histogram`]'s bucket there are.
+    const IN_ONE: usize = Self::PARTS >> Histogram::SCHEMA;
+    /// How many buckets lie in a [`Histogram`]'s first one.
+    const IN_FIRST: usize = Self::PARTS * (-20 - Self::LOWEST) as usize;
+
+    /// The longest time of each bucket that has a bound, in nanoseconds.
+    pub const LONGEST: [u64; Self::BOUNDS] = longest();
+
+    /// Adds counts, one for each bucket, of times that sum up to `sum` and are at most `longest`.
+    ///
+    /// # Panics
+    /// There are not [`Self::BOUNDS`] + 1 of them.
+    pub fn add(&mut self, counts: impl ExactSizeIterator<Item = u64>, sum: Nanos, longest: Nanos) {
+        assert_eq!(counts.len(), Self::BOUNDS + 1, "one for each bucket");
+        for (to, more) in self.counts.iter_mut().zip(counts) {
+            *to += more;
+        }
+        self.sum = self.sum.saturating_add(sum.0);
+        self.longest = self.longest.max(longest.0);
+    }
+
+    /// Counts one time.
+    pub fn record(&mut self, time: Nanos) {
+        self.counts[Self::bucket(time.0)] += 1;
+        self.sum = self.sum.saturating_add(time.0);
+        self.longest = self.longest.max(time.0);
+    }
+
+    /// The bucket of a time: the first whose bound is not below it.
+    pub fn bucket(nanos: u64) -> usize {
+        Self::LONGEST.partition_point(|longest| *longest < nanos)
+    }
+
+    /// The bucket of the shortest time of each cell, where a cell has the times with the same
+    /// highest bit and the same four bits after that. None of its times is more than two
+    /// buckets further, so whoever cannot search looks here and compares twice.
+    pub fn cells() -> Box<[u32; Self::CELLS]> {
+        let mut cells = Box::new([0; Self::CELLS]);
+        for (cell, bucket) in cells.iter_mut().enumerate() {
+            let (power, bits) = (cell / 16, cell as u128 % 16);
+            let shortest = ((16 + bits) << power) >> 4;
+            let shortest = u64::try_from(shortest).unwrap_or(u64::MAX);
+            *bucket = Self::bucket(shortest) as u32;
+        }
+        cells
+    }
+
+    /// How many times were counted.
+    pub fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// The sum of all times.
+    pub const fn sum(&self) -> Nanos {
+        Nanos(self.sum)
+    }
+
+    /// The longest time.
+    pub const fn longest(&self) -> Nanos {
+        Nanos(self.longest)
+    }
+
+    /// The time that a share of all times, 0 to 1, does not exceed: the middle of its bucket,
+    /// by ratio, and never more than the longest; `None` where nothing was counted.
+    pub fn quantile(&self, share: f64) -> Option<Nanos> {
+        let total = self.count();
+        let rank = ((share * total as f64).ceil() as u64).clamp(1, total.max(1));
+        let mut below = 0;
+        let bucket = self.counts.iter().position(|count| {
+            below += count;
+            total > 0 && below >= rank
+        })?;
+        let half = |index: usize| {
+            let steps = 2.0 * index as f64 - 1.0;
+            let power = steps / (2 * Self::PARTS) as f64 + f64::from(Self::LOWEST);
+            (power.exp2() * 1e9).round() as u64
+        };
+        // Beyond all bounds only the longest is known.
+        let middle = if bucket == Self::BOUNDS {
+            self.longest
+        } else {
+            half(bucket)
+        };
+        Some(Nanos(middle.min(self.longest)))
+    }
+
+    /// All of it in coarser buckets: none of these is in two of those.
+    pub fn coarse(&self) -> Histogram {
+        let mut counts = [0; Histogram::BUCKETS + 1];
+        for (index, count) in self.counts.iter().enumerate() {
+            let above = index.saturating_sub(Self::IN_FIRST);
+            counts[above.div_ceil(Self::IN_ONE)] += count;
+        }
+        Histogram::of_counts(counts, Nanos(self.sum))
+    }
+}
+
+impl Default for FineHistogram {
+    fn default() -> Self {
+        Self {
+            counts: vec![0; Self::BOUNDS + 1],
+            sum: 0,
+            longest: 0,
+        }
+    }
+}
+
+const fn longest() -> [u64; FineHistogram::BOUNDS] {
+    const BITS: u32 = 60;
+    // 2^(1/2), 2^(1/4), 2^(1/8), 2^(1/16), with 60 bits after the point.
+    let mut roots = [0_u128; 4];
+    let mut root: u128 = 2 << BITS;
+    let mut at = 0;
+    while at < roots.len() {
+        root = (root << BITS).isqrt();
+        roots[at] = root;
+        at += 1;
+    }
+    let mut longest = [0; FineHistogram::BOUNDS];
+    let mut index = 0;
+    while index < longest.len() {
+        let part = index % FineHistogram::PARTS;
+        let mut factor: u128 = 1 << BITS;
+        let mut at = 0;
+        while at < roots.len() {
+            if part & (FineHistogram::PARTS >> (at + 1)) != 0 {
+                factor = (factor * roots[at]) >> BITS;
+            }
+            at += 1;
+        }
+        // Half powers are what they are in the coarser one, to the last digit.
+        let power = (index / FineHistogram::PARTS) as u32;
+        let scale = BITS + FineHistogram::LOWEST.unsigned_abs();
+        longest[index] = (((1_000_000_000 * factor) << power) >> scale) as u64;
+        index += 1;
+    }
+    longest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn every_bound_of_the_coarser_one_is_one_of_these() {
+        let first = FineHistogram::IN_FIRST;
+        for index in 0..Histogram::BUCKETS {
+            let fine = FineHistogram::LONGEST[first + index * FineHistogram::IN_ONE];
+            assert_eq!(fine, Histogram::longest(index), "{index}");
+        }
+        assert_eq!(
+            first + (Histogram::BUCKETS - 1) * FineHistogram::IN_ONE,
+            FineHistogram::BOUNDS - 1
+        );
+    }
+
+    #[test]
+    fn bounds_grow_by_the_sixteenth_root_of_two() {
+        for (index, longest) in FineHistogram::LONGEST.into_iter().enumerate() {
+            let bound = (index as f64 / 16.0 - 24.0).exp2() * 1e9;
+            let longest = longest as f64;
+            assert!((longest..longest + 1.0001).contains(&bound), "{bound} ns");
+        }
+    }
+
+    /// As `bucket` in `crates/sys/src/waits/waits.bpf.c`.
+    fn by_cell(cells: &[u32; FineHistogram::CELLS], nanos: u64) -> usize {
+        let power = nanos.max(1).ilog2();
+        let bits = ((u128::from(nanos) << 4) >> power) & 15;
+        let mut bucket = cells[(power as usize) << 4 | bits as usize] as usize;
+        for _ in 0..2 {
+            if bucket < FineHistogram::BOUNDS && nanos > FineHistogram::LONGEST[bucket] {
+                bucket += 1;
+            }
+        }
+        bucket
+    }
+
+    #[test]
+    fn a_cell_and_two_comparisons_find_every_bounds_bucket() {
+        let cells = FineHistogram::cells();
+        let powers = (0..64).map(|power| 1_u64 << power);
+        let at = FineHistogram::LONGEST.into_iter().chain(powers);
+        let around = at.flat_map(|at| [at - 1, at, at.saturating_add(1)]);
+        for nanos in around.chain([0, u64::MAX]) {
+            assert_eq!(
+                by_cell(&cells, nanos),
+                FineHistogram::bucket(nanos),
+                "{nanos}"
+            );
+        }
+    }
+
+    /// Times of all magnitudes.
+    fn times() -> impl Strategy<Value = Vec<u64>> {
+        let time = (0..64_u32, any::<u64>()).prop_map(|(shift, bits)| bits >> shift);
+        proptest::collection::vec(time, 1..200)
+    }
+
+    proptest! {
+        #[test]
+        fn a_cell_and_two_comparisons_find_every_times_bucket(times in times()) {
+            let cells = FineHistogram::cells();
+            for nanos in times {
+                prop_assert_eq!(by_cell(&cells, nanos), FineHistogram::bucket(nanos));
+            }
+        }
+
+        #[test]
+        fn folded_it_is_what_the_coarser_one_counts(times in times()) {
+            let (mut fine, mut coarse) = (FineHistogram::default(), Histogram::default());
+            for nanos in times {
+                fine.record(Nanos(nanos));
+                coarse.record(Nanos(nanos));
+            }
+            let folded = fine.coarse();
+            prop_assert_eq!(folded.counts(), coarse.counts());
+            prop_assert_eq!(folded.sum(), coarse.sum());
+        }
+
+        #[test]
+        fn added_up_it_is_as_if_all_were_counted_in_one(first in times(), second in times()) {
+            let of = |times: &[u64]| {
+                let mut histogram = FineHistogram::default();
+                for nanos in times {
+                    histogram.record(Nanos(*nanos));
+                }
+                histogram
+            };
+            let (mut sum, more) = (of(&first), of(&second));
+            sum.add(more.counts.iter().copied(), more.sum(), more.longest());
+            prop_assert_eq!(sum, of(&[first, second].concat()));
+        }
+
+        #[test]
+        fn a_quantile_is_less_than_3_percent_off(
+            mut times in proptest::collection::vec(100..30_000_000_000_u64, 1..300),
+            share in 0.0..=1.0_f64,
+        ) {
+            let mut histogram = FineHistogram::default();
+            for nanos in &times {
+                histogram.record(Nanos(*nanos));
+            }
+            times.sort_unstable();
+            let rank = (share * times.len() as f64).ceil() as usize;
+            let exact = times[rank.max(1) - 1] as f64;
+            let told = histogram.quantile(share).unwrap().0 as f64;
+            // Half a bucket: 2^(1/32); and whole nanoseconds.
+            prop_assert!((told / exact - 1.0).abs() < 0.022 + 1.0 / exact, "{told} of {exact}");
+            prop_assert_eq!(histogram.quantile(1.0).unwrap().0 <= *times.last().unwrap(), true);
+        }
+    }
+}

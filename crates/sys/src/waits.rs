@@ -1,0 +1,526 @@
+//! How long threads wait for a CPU, and what ran there meanwhile: measured in the kernel, at each
+//! wake-up and each switch between threads, by a BPF program (`waits/waits.bpf.c`).
+//!
+//! It measures the threads that somebody [follows](Tracer::follow), each in a place of its own.
+//! It is gone when the [`Tracer`] is dropped, or the process ends in whatever way.
+
+use crate::bpf::{remove, update};
+use aya::maps::{Array, HashMap, Map, MapData, RingBuf};
+use aya::programs::BtfTracePoint;
+use aya::{Btf, Ebpf, EbpfLoader, Pod};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::io;
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use tailbound_units::Nanos;
+
+/// How many buckets a histogram has: the last one has no bound.
+pub const BUCKETS: usize = 466;
+/// How many cells there are: 16 to each power of two.
+pub const CELLS: usize = 1024;
+/// How many of the last runs a late wait comes with at most.
+pub const RUNS: usize = 128;
+
+/// The program as it was built; `scripts/bpf` makes it.
+static PROGRAM: &[u8] = aya::include_bytes_aligned!("waits/waits.bpf.o");
+
+/// Its parts, and where each is attached.
+const TRACEPOINTS: [(&str, &str); 3] = [
+    ("on_switch", "sched_switch"),
+    ("on_waking", "sched_waking"),
+    ("on_wakeup_new", "sched_wakeup_new"),
+];
+
+/// What is measured, and how.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings<'a> {
+    /// How many threads can be followed at a time.
+    pub threads: u32,
+    /// From when on a wait is late.
+    pub late: Nanos,
+    /// The longest time of each bucket, in nanoseconds, ascending.
+    pub bounds: &'a [u64; BUCKETS - 1],
+    /// The bucket of the shortest time of each cell: a power of two, and the four bits after the
+    /// first; none of its times is more than two buckets further.
+    pub cells: &'a [u32; CELLS],
+}
+
+/// Why waits cannot be measured in the kernel.
+#[derive(Debug, thiserror::Error)]
+pub enum WaitsError {
+    /// The kernel does not say what its types look like.
+    #[error("the kernel has no BTF (requires CONFIG_DEBUG_INFO_BTF): {0}")]
+    NoBtf(String),
+    /// This process may not.
+    #[error(
+        "this process may not load programs into the kernel (requires CAP_BPF and CAP_PERFMON \
+         in the initial user namespace, and a kernel that is not locked down for confidentiality)"
+    )]
+    NotPermitted,
+    /// The kernel is too old or too different.
+    #[error("the kernel refuses the program (requires Linux 5.18): {0}")]
+    Refused(String),
+    /// A thread cannot be followed, or a place cannot be read.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+/// Why a thread waited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// It was woken.
+    Woken,
+    /// It had a CPU and lost it.
+    Preempted,
+}
+
+/// What a histogram of waits is made from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Waits {
+    /// Their sum, in nanoseconds.
+    pub sum: u64,
+    /// The longest one, in nanoseconds.
+    pub longest: u64,
+    /// How many were in each bucket, modulo 2^32.
+    pub counts: [u32; BUCKETS],
+}
+
+/// What was measured of a thread since it is followed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Measured {
+    /// Waits from a wake-up on.
+    pub woken: Waits,
+    /// Waits after another thread got its CPU.
+    pub preempted: Waits,
+    /// How often it was given a CPU, and it is not known since when it had waited.
+    pub unknown: u64,
+    /// How many late waits were lost, since nobody read them in time.
+    pub lost: u64,
+}
+
+/// What a thread did on a CPU, from when it got it until it left it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Run {
+    /// When it began, by the monotonic clock.
+    pub from: Nanos,
+    /// When it ended.
+    pub until: Nanos,
+    /// Its number; 0 while the CPU was idle.
+    pub tid: u32,
+    /// Its name, as it calls itself.
+    pub name: String,
+    /// What the hypervisor took of it, as far as it says so.
+    pub stolen: Nanos,
+    /// What interrupts took of it, where the kernel counts that
+    /// (`CONFIG_IRQ_TIME_ACCOUNTING`).
+    pub interrupted: Nanos,
+}
+
+/// A wait that was late, and what its CPU did meanwhile.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LateWait {
+    /// The place of the thread that waited.
+    pub place: u32,
+    /// Why it waited.
+    pub kind: Kind,
+    /// When it began, by the monotonic clock.
+    pub from: Nanos,
+    /// When it ended.
+    pub until: Nanos,
+    /// For how long from its beginning the thread's own reservation was used up.
+    pub reservation: Nanos,
+    /// For how long a CPU quota held up its control group.
+    pub quota: Nanos,
+    /// What ran on that CPU, in order. What was before the first is not known.
+    pub runs: Vec<Run>,
+}
+
+/// `struct thread`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+struct RawThread {
+    woken: u64,
+    left: u64,
+    throttled: u64,
+    quota: u64,
+    queue: u64,
+    slot: u32,
+    preempted: u32,
+}
+
+/// `struct meter`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct RawMeter {
+    sum: [u64; 2],
+    longest: [u64; 2],
+    unknown: u64,
+    lost: u64,
+    counts: [[u32; BUCKETS]; 2],
+}
+
+/// `struct run`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct RawRun {
+    until: u64,
+    tid: u32,
+    stolen: u32,
+    interrupted: u32,
+    unused: u32,
+    name: [u8; 16],
+}
+
+/// `struct cpu`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct RawLate {
+    since: u64,
+    until: u64,
+    reservation: u64,
+    quota: u64,
+    slot: u32,
+    kind: u32,
+    stolen: u64,
+    interrupted: u64,
+    count: u64,
+    runs: [RawRun; RUNS],
+}
+
+// SAFETY: whole numbers alone, without padding: 5 times 8 and 2 times 4 bytes.
+unsafe impl Pod for RawThread {}
+// SAFETY: whole numbers alone, without padding: 6 times 8 and 2 times 466 times 4 bytes.
+unsafe impl Pod for RawMeter {}
+
+impl RawMeter {
+    const EMPTY: Self = Self {
+        sum: [0; 2],
+        longest: [0; 2],
+        unknown: 0,
+        lost: 0,
+        counts: [[0; BUCKETS]; 2],
+    };
+
+    fn waits(&self, kind: usize) -> Waits {
+        Waits {
+            sum: self.sum[kind],
+            longest: self.longest[kind],
+            counts: self.counts[kind],
+        }
+    }
+}
+
+/// How a thread is named to the kernel.
+enum Followed {
+    /// By a descriptor: what is known of it is with the thread itself.
+    Threads(MapData),
+    /// By its number, before Linux 6.9.
+    Numbers(HashMap<MapData, u32, RawThread>),
+}
+
+/// Measures the waits of threads.
+pub struct Tracer {
+    followed: Followed,
+    meters: Array<MapData, RawMeter>,
+    late: RingBuf<MapData>,
+    /// Its programs are attached for as long as it lives.
+    _programs: Ebpf,
+}
+
+impl std::fmt::Debug for Tracer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tracer").finish_non_exhaustive()
+    }
+}
+
+impl Tracer {
+    /// Loads the program and attaches it; no thread is followed yet.
+    ///
+    /// # Errors
+    /// [`WaitsError`] says what this machine lacks.
+    pub fn load(settings: &Settings<'_>) -> Result<Self, WaitsError> {
+        let btf = Btf::from_sys_fs().map_err(|error| WaitsError::NoBtf(chain(&error)))?;
+        let by_number = u32::from(open_thread(rustix::thread::gettid()).is_err());
+        let late = settings.late.0;
+        let mut programs = EbpfLoader::new()
+            .btf(Some(&btf))
+            .allow_unsupported_maps()
+            .map_max_entries("meters", settings.threads)
+            .map_max_entries("numbers", if by_number == 0 { 1 } else { settings.threads })
+            .override_global("by_number", &by_number, true)
+            .override_global("late", &late, true)
+            .override_global("bounds", settings.bounds, true)
+            .override_global("cells", settings.cells, true)
+            .load(PROGRAM)
+            .map_err(|error| refused(&error))?;
+        for (name, tracepoint) in TRACEPOINTS {
+            let program = programs.program_mut(name).expect("the object has it");
+            let program: &mut BtfTracePoint = program.try_into().map_err(|e| refused(&e))?;
+            program.load(tracepoint, &btf).map_err(|e| refused(&e))?;
+            program.attach().map_err(|error| refused(&error))?;
+        }
+        let mut take = |name| programs.take_map(name).expect("the object has it");
+        let followed = match take("threads") {
+            Map::Unsupported(map) if by_number == 0 => Followed::Threads(map),
+            _ => Followed::Numbers(take("numbers").try_into().map_err(|e| refused(&e))?),
+        };
+        Ok(Self {
+            followed,
+            meters: take("meters").try_into().map_err(|e| refused(&e))?,
+            late: take("late_waits").try_into().map_err(|e| refused(&e))?,
+            _programs: programs,
+        })
+    }
+
+    /// Loads it only to see whether that works.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub fn try_load() -> Result<Self, WaitsError> {
+        Self::load(&Settings {
+            threads: 1,
+            late: Nanos(u64::MAX),
+            bounds: &[0; BUCKETS - 1],
+            cells: &[0; CELLS],
+        })
+    }
+
+    /// How it knows threads, in words.
+    pub const fn way(&self) -> &'static str {
+        match self.followed {
+            Followed::Threads(_) => "threads are known by descriptors",
+            Followed::Numbers(_) => "threads are known by their numbers (before Linux 6.9)",
+        }
+    }
+
+    /// Measures the thread `tid` from now on, in a place that no other thread has and that
+    /// starts empty.
+    ///
+    /// # Errors
+    /// There is no such thread any more, or no such place.
+    pub fn follow(&mut self, tid: u32, place: u32) -> Result<(), WaitsError> {
+        let value = RawThread {
+            slot: place,
+            ..RawThread::default()
+        };
+        self.meters
+            .set(place, RawMeter::EMPTY, 0)
+            .map_err(|error| refused(&error))?;
+        match &mut self.followed {
+            Followed::Threads(map) => {
+                let thread = open_thread(number(tid)?)?;
+                // SAFETY: the map was made with an `int` and a `struct thread`.
+                unsafe { update(map.fd().as_fd(), &thread.as_raw_fd(), &value) }?;
+            }
+            Followed::Numbers(map) => {
+                map.insert(tid, value, 0).map_err(|error| refused(&error))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Measures the thread `tid` no longer; one that has exited needs this where threads are
+    /// known by their numbers.
+    pub fn leave(&mut self, tid: u32) {
+        // Whoever has exited is not there.
+        match &mut self.followed {
+            Followed::Threads(map) => {
+                let thread = number(tid).and_then(open_thread);
+                if let Ok(thread) = thread {
+                    // SAFETY: the map was made with an `int`.
+                    let _ = unsafe { remove(map.fd().as_fd(), &thread.as_raw_fd()) };
+                }
+            }
+            Followed::Numbers(map) => {
+                let _ = map.remove(&tid);
+            }
+        }
+    }
+
+    /// Reads what was measured in a place.
+    ///
+    /// # Errors
+    /// There is no such place.
+    pub fn read(&self, place: u32) -> Result<Measured, WaitsError> {
+        let meter = self.meters.get(&place, 0).map_err(|e| refused(&e))?;
+        Ok(Measured {
+            woken: meter.waits(0),
+            preempted: meter.waits(1),
+            unknown: meter.unknown,
+            lost: meter.lost,
+        })
+    }
+
+    /// Takes the next wait that was late.
+    pub fn next_late(&mut self) -> Option<LateWait> {
+        let item = self.late.next()?;
+        if item.len() < size_of::<RawLate>() {
+            return None;
+        }
+        // SAFETY: there are as many bytes, and any bytes are whole numbers.
+        let raw: RawLate = unsafe { std::ptr::read_unaligned(item.as_ptr().cast()) };
+        Some(LateWait::from(&raw))
+    }
+}
+
+impl From<&RawLate> for LateWait {
+    fn from(raw: &RawLate) -> Self {
+        let kept = raw.count.min(RUNS as u64);
+        let at = |index: u64| &raw.runs[(index % RUNS as u64) as usize];
+        let oldest = raw.count - kept;
+        // A run began where the one before ended, and of the oldest that is not known.
+        let runs = (oldest + 1..raw.count).map(|index| (at(index - 1).until, at(index)));
+        let runs = runs
+            .filter(|(_, run)| run.until > raw.since)
+            .map(|(from, run)| {
+                let name = run.name.split(|byte| *byte == 0).next().unwrap_or_default();
+                Run {
+                    from: Nanos(from),
+                    until: Nanos(run.until),
+                    tid: run.tid,
+                    name: String::from_utf8_lossy(name).into_owned(),
+                    stolen: Nanos(run.stolen.into()),
+                    interrupted: Nanos(run.interrupted.into()),
+                }
+            });
+        Self {
+            place: raw.slot,
+            kind: if raw.kind == 0 {
+                Kind::Woken
+            } else {
+                Kind::Preempted
+            },
+            from: Nanos(raw.since),
+            until: Nanos(raw.until),
+            reservation: Nanos(raw.reservation),
+            quota: Nanos(raw.quota),
+            runs: runs.collect(),
+        }
+    }
+}
+
+fn number(tid: u32) -> io::Result<Pid> {
+    let tid = i32::try_from(tid).ok().and_then(Pid::from_raw);
+    tid.ok_or_else(|| io::Error::from(rustix::io::Errno::SRCH))
+}
+
+/// Opens a thread, also one that is not its process's first (Linux 6.9).
+fn open_thread(tid: Pid) -> io::Result<OwnedFd> {
+    /// `PIDFD_THREAD`.
+    const THREAD: PidfdFlags = PidfdFlags::from_bits_retain(libc::O_EXCL as u32);
+    Ok(pidfd_open(tid, THREAD)?)
+}
+
+/// An error and what led to it; what a verifier says is too long for one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let said = error.to_string();
+        if !text.contains(&said) {
+            text = format!("{text}: {said}");
+        }
+        source = error.source();
+    }
+    let line = text.lines().next().unwrap_or_default();
+    line.chars().take(300).collect()
+}
+
+fn is_permission(error: &(dyn std::error::Error + 'static)) -> bool {
+    let io = error.downcast_ref::<io::Error>();
+    let denied = io.is_some_and(|error| error.raw_os_error() == Some(libc::EPERM));
+    denied || error.source().is_some_and(is_permission)
+}
+
+fn refused(error: &(dyn std::error::Error + 'static)) -> WaitsError {
+    if is_permission(error) {
+        return WaitsError::NotPermitted;
+    }
+    WaitsError::Refused(chain(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::required::{Part, skipped};
+    use std::time::Duration;
+
+    /// Buckets by powers of two alone: enough to count.
+    fn tables() -> ([u64; BUCKETS - 1], [u32; CELLS]) {
+        let bounds = std::array::from_fn(|index| (1 << index.min(62)) + index as u64);
+        let cells = std::array::from_fn(|cell| (cell / 16) as u32);
+        (bounds, cells)
+    }
+
+    fn own_tid() -> u32 {
+        rustix::thread::gettid()
+            .as_raw_nonzero()
+            .get()
+            .cast_unsigned()
+    }
+
+    fn tracer() -> Option<Tracer> {
+        let (bounds, cells) = tables();
+        let settings = Settings {
+            threads: 4,
+            late: Nanos(1),
+            bounds: &bounds,
+            cells: &cells,
+        };
+        match Tracer::load(&settings) {
+            Ok(tracer) => Some(tracer),
+            Err(error) => {
+                skipped(Part::BpfWaits, error);
+                None
+            }
+        }
+    }
+
+    fn sleep_often() {
+        for _ in 0..50 {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+
+    fn count(waits: &Waits) -> u64 {
+        waits.counts.iter().map(|count| u64::from(*count)).sum()
+    }
+
+    #[test]
+    fn a_thread_is_measured_while_it_is_followed() {
+        let Some(mut tracer) = tracer() else { return };
+        let tid = own_tid();
+        sleep_often();
+        tracer.follow(tid, 2).unwrap();
+        sleep_often();
+        tracer.leave(tid);
+        let measured = tracer.read(2).unwrap();
+        sleep_often();
+        assert_eq!(measured, tracer.read(2).unwrap(), "it went on");
+        // A timer that ends before its thread sleeps wakes nobody.
+        let woken = count(&measured.woken);
+        assert!((40..=50).contains(&woken), "{woken}");
+        assert!(measured.woken.longest > 0 && measured.woken.sum >= measured.woken.longest);
+        assert_eq!(tracer.read(1).unwrap().woken.sum, 0, "another's place");
+        let late: Vec<_> = std::iter::from_fn(|| tracer.next_late()).collect();
+        let known = late.len() as u64 + measured.lost;
+        assert_eq!(known, woken + count(&measured.preempted));
+        for wait in &late {
+            assert_eq!(wait.place, 2);
+            assert!(wait.until > wait.from);
+            let last = wait.runs.last().expect("whoever ran before");
+            assert_eq!(last.until, wait.until);
+        }
+        // A place starts empty.
+        tracer.follow(tid, 2).unwrap();
+        assert!(count(&tracer.read(2).unwrap().woken) < 2);
+    }
+
+    #[test]
+    fn what_has_exited_or_is_out_of_range_cannot_be_followed() {
+        let Some(mut tracer) = tracer() else { return };
+        let tid = std::thread::spawn(own_tid).join().unwrap();
+        assert!(tracer.follow(tid, 0).is_err());
+        assert!(tracer.follow(own_tid(), 4).is_err());
+        tracer.leave(tid);
+    }
+}

@@ -158,6 +158,7 @@ lint: ## Check formatting, lints, documentation, who imports whom, and licences
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --manifest-path tools/arrows/Cargo.toml --check
 	$(CARGO) run $(ARROWS) --quiet -- .
+	scripts/bpf check
 	scripts/cargo-deny --locked check $(DENY) licenses bans sources
 	$(CARGO) clippy $(ARROWS) --all-targets -- --deny warnings
 	$(CARGO) clippy --workspace --all-targets --locked -- --deny warnings

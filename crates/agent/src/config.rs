@@ -20,6 +20,13 @@ pub struct AgentConfig {
     pub every: Nanos,
     /// The interval between two readings of waits.
     pub sample: Nanos,
+    /// Whether each wait is measured in the kernel, where that can be.
+    pub bpf: bool,
+    /// From when on a wait is late, and what it was spent on is looked at.
+    pub late: Nanos,
+    /// Whether metrics show each thread by itself, not those of a guest that do the same
+    /// together, and its waits in the finest buckets.
+    pub detail: bool,
     /// The state file, which keeps what was there before.
     pub state: PathBuf,
     /// What becomes of threads that drifted.
@@ -37,6 +44,9 @@ impl Default for AgentConfig {
             metrics: None,
             every: Nanos::from_secs(1),
             sample: Nanos::from_millis(100),
+            bpf: true,
+            late: Nanos::from_millis(1),
+            detail: false,
             state: DEFAULT_STATE.into(),
             drift: OnDrift::default(),
             offer: None,
@@ -104,6 +114,16 @@ impl AgentConfig {
         }
         if let Some(offer) = &self.offer {
             wrong.extend(offer.check(&[at, &[Step::Key("offer")]].concat()));
+        }
+        let least = Nanos::from_micros(100);
+        if self.late < least {
+            wrong.push(Problem {
+                path: [at, &[Step::Key("late")]].concat(),
+                message: format!(
+                    "to look at each wait of {} would itself be load; use at least {least}",
+                    self.late
+                ),
+            });
         }
         for (index, rule) in self.rules.iter().enumerate() {
             let place = [at, &[Step::Key("guest"), Step::Index(index)]].concat();

@@ -12,7 +12,11 @@
 //! knows guests by what they say of themselves, [`place`] by what the managers of their
 //! control groups say, [`scan`] reads that; [`calls`] has what no file says. [`budget`] ends
 //! what a rule may give away, [`offer`] says how much CPU the placement service may reserve.
-//! [`watch`] repeats all of it while guests start, grow and end, [`Schedule`] says when; [`usage`] measures threads once.
+//! [`watch`] repeats all of it while guests start, grow and end, [`Schedule`] says when; [`usage`]
+//! measures threads once.
+//!
+//! [`gauge`] measures waits into [`meters`]: [`tail`] each of them in the kernel, and
+//! [`division`] says what a late one was spent on. [`live`] shows that of all guests.
 
 pub mod admission;
 mod agent;
@@ -22,9 +26,13 @@ pub mod calls;
 pub mod class;
 mod config;
 pub mod desired;
+pub mod division;
+pub mod gauge;
 pub mod guest;
 pub mod journal;
 pub mod kernel;
+pub mod live;
+pub mod meters;
 pub mod metrics;
 pub mod observed;
 pub mod observer;
@@ -37,6 +45,7 @@ pub mod rule;
 pub mod scan;
 mod schedule;
 pub mod step;
+pub mod tail;
 #[cfg(test)]
 mod testing;
 pub mod text;

@@ -1,13 +1,13 @@
 //! What the agent has measured, in the forms that Prometheus reads.
 
+use crate::meters::{AgentSnapshot, Late, Meter, MeterKey, Source};
 use crate::text::printable;
-use crate::watch::{AgentSnapshot, Meter, MeterKey};
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 use std::collections::BTreeMap;
 use std::fmt::Error;
-use tailbound_metrics::{Buckets, counter, gauge, histogram};
+use tailbound_metrics::{Buckets, counter, fine_histogram, gauge, histogram};
 
 /// Writes a snapshot, its histograms with such buckets.
 ///
@@ -18,24 +18,16 @@ pub fn encode(
     buckets: Buckets,
     encoder: &mut DescriptorEncoder<'_>,
 ) -> Result<(), Error> {
-    let mut family = encoder.encode_descriptor(
-        "tailbound_vcpu_wait",
-        "How long a guest's thread that could run waited for a CPU; each wait is entered with \
-         the mean of its sampling interval",
-        Some(&Unit::Seconds),
-        MetricType::Histogram,
-    )?;
-    for (key, meter) in &vcpus.meters {
-        let labels = labels(key);
-        histogram(family.encode_family(&labels)?, &meter.waits, buckets)?;
-    }
+    let meters = &shown(vcpus);
+    waits(vcpus, meters, buckets, encoder)?;
+    late(&vcpus.late, encoder)?;
     let mut family = encoder.encode_descriptor(
         "tailbound_vcpu_cpu",
         "How long a guest's threads ran",
         Some(&Unit::Seconds),
         MetricType::Counter,
     )?;
-    for (key, meter) in &vcpus.meters {
+    for (key, meter) in meters {
         let labels = labels(key);
         family
             .encode_family(&labels)?
@@ -45,7 +37,7 @@ pub fn encode(
         encoder,
         "tailbound_vcpu_class",
         "1 while all threads of that name have the class that is wanted, 0 while not",
-        &vcpus.meters.iter().map(class).collect::<Vec<_>>(),
+        &meters.iter().map(class).collect::<Vec<_>>(),
     )?;
     let mut family = encoder.encode_descriptor(
         "tailbound_vcpu_throttled",
@@ -75,6 +67,91 @@ pub fn encode(
     )
 }
 
+/// The meters as they are shown: those of a guest's threads that do the same together, unless details are
+/// wanted.
+fn shown(vcpus: &AgentSnapshot) -> BTreeMap<MeterKey, Meter> {
+    let mut shown = BTreeMap::<MeterKey, Meter>::new();
+    for (key, meter) in &vcpus.meters {
+        let key = if vcpus.detail {
+            key.clone()
+        } else {
+            key.of_group()
+        };
+        shown
+            .entry(key)
+            .and_modify(|sum| sum.merge(meter))
+            .or_insert_with(|| meter.clone());
+    }
+    shown
+}
+
+fn waits(
+    vcpus: &AgentSnapshot,
+    meters: &BTreeMap<MeterKey, Meter>,
+    buckets: Buckets,
+    encoder: &mut DescriptorEncoder<'_>,
+) -> Result<(), Error> {
+    let help = match vcpus.source {
+        Source::Measured => {
+            "How long a guest's thread that could run waited for a CPU: from when it was woken, \
+             or preempted"
+        }
+        Source::Approximate => {
+            "How long a guest's thread that could run waited for a CPU; an approximation that \
+             does not tell tails: each wait is entered with the mean of its sampling interval"
+        }
+    };
+    let unit = Some(&Unit::Seconds);
+    let mut family =
+        encoder.encode_descriptor("tailbound_vcpu_wait", help, unit, MetricType::Histogram)?;
+    for (key, meter) in meters {
+        let kinds: &[_] = match vcpus.source {
+            Source::Measured => &[("woken", &meter.woken), ("preempted", &meter.preempted)],
+            Source::Approximate => &[("approximate", &meter.approximate)],
+        };
+        for (kind, waits) in kinds {
+            let [guest, thread] = labels(key);
+            let labels = [guest, thread, ("wait", (*kind).to_owned())];
+            let family = family.encode_family(&labels)?;
+            if vcpus.detail {
+                fine_histogram(family, waits, buckets)?;
+            } else {
+                histogram(family, &waits.coarse(), buckets)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn late(guests: &BTreeMap<String, Late>, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+    let late: Vec<_> = guests
+        .iter()
+        .map(|(guest, late)| ([("guest", guest.clone())], late.waits + late.lost))
+        .collect();
+    counter(
+        encoder,
+        "tailbound_vcpu_late_waits",
+        "Waits of a guest's threads that were late",
+        &late,
+    )?;
+    let mut family = encoder.encode_descriptor(
+        "tailbound_vcpu_late",
+        "What late waits of a guest's threads were spent on",
+        Some(&Unit::Seconds),
+        MetricType::Counter,
+    )?;
+    for (guest, late) in guests {
+        for (cause, time) in &late.causes {
+            let cause = cause.name().to_owned();
+            let labels = [("guest", guest.clone()), ("cause", cause)];
+            family
+                .encode_family(&labels)?
+                .encode_counter::<NoLabelSet, _, u64>(&time.as_secs_f64(), None)?;
+        }
+    }
+    Ok(())
+}
+
 fn labels(key: &MeterKey) -> [(&'static str, String); 2] {
     [("guest", key.guest.clone()), ("thread", key.thread.clone())]
 }
@@ -88,4 +165,125 @@ fn class((key, meter): (&MeterKey, &Meter)) -> ([(&'static str, String); 3], u64
 fn per_guest(counts: &BTreeMap<String, u64>) -> Vec<([(&'static str, String); 1], u64)> {
     let sample = |(guest, count): (&String, &u64)| ([("guest", guest.clone())], *count);
     counts.iter().map(sample).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::division::Cause;
+    use crate::meters::Group;
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+    use prometheus_client::collector::Collector;
+    use prometheus_client::encoding::{prometheus_protobuf, text};
+    use prometheus_client::registry::Registry;
+    use std::io::Write as _;
+    use tailbound_units::Nanos;
+
+    #[derive(Debug)]
+    struct Page(AgentSnapshot, Buckets);
+
+    impl Collector for Page {
+        fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
+            super::encode(&self.0, self.1, &mut encoder)
+        }
+    }
+
+    /// 200 guests of 8 vCPUs that waited for 1 us to 10 ms, for every reason.
+    fn many() -> AgentSnapshot {
+        let mut snapshot = AgentSnapshot {
+            source: Source::Measured,
+            ..AgentSnapshot::default()
+        };
+        let vcpus = (0..8).map(|number| (Group::Vcpu, format!("vcpu {number}")));
+        let others = ["emulator", "io", "vhost"].map(|name| (Group::Helper, name.to_owned()));
+        let threads: Vec<_> = vcpus.chain(others).collect();
+        for number in 0..200 {
+            let guest = format!("instance-{number:08}");
+            for (group, thread) in &threads {
+                let key = MeterKey {
+                    guest: guest.clone(),
+                    group: *group,
+                    thread: thread.clone(),
+                };
+                let meter = snapshot.meters.entry(key).or_default();
+                meter.class = "aperiodic";
+                meter.cpu = Nanos(123_456_789_012 + number * 987_654_321);
+                for waits in [&mut meter.woken, &mut meter.preempted] {
+                    let mut time = 1_000;
+                    while time < 10_000_000 {
+                        waits.record_many(Nanos(time), (time ^ (number * 7_919)) % 1_009);
+                        time += time / 20;
+                    }
+                }
+            }
+            let late = snapshot.late.entry(guest).or_default();
+            late.waits = 12_345;
+            for cause in Cause::ALL {
+                late.causes
+                    .insert(cause, Nanos(12_345_678_901 * (number + 1)));
+            }
+        }
+        snapshot
+    }
+
+    /// How long the page is, as it is sent to who takes it packed.
+    fn packed(snapshot: AgentSnapshot, buckets: Buckets) -> usize {
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(Page(snapshot, buckets)));
+        let page = match buckets {
+            Buckets::Native => prometheus_protobuf::encode_to_vec(&registry).unwrap(),
+            Buckets::Classic => {
+                let mut page = String::new();
+                text::encode(&mut page, &registry).unwrap();
+                page.into_bytes()
+            }
+        };
+        let mut gzip = GzEncoder::new(Vec::new(), Compression::default());
+        gzip.write_all(&page).unwrap();
+        println!("{buckets:?}: {} bytes before", page.len());
+        gzip.finish().unwrap().len()
+    }
+
+    #[test]
+    fn a_page_of_200_guests_of_8_vcpus_is_at_most_200_kb() {
+        let bytes = packed(many(), Buckets::Native);
+        assert!(bytes <= 200_000, "{bytes} bytes");
+    }
+
+    #[test]
+    #[ignore = "measures, and judges nothing"]
+    fn how_long_pages_are() {
+        for detail in [false, true] {
+            for buckets in [Buckets::Native, Buckets::Classic] {
+                let page = AgentSnapshot { detail, ..many() };
+                let bytes = packed(page, buckets);
+                println!("{buckets:?}, detail {detail}: {bytes} bytes packed");
+            }
+        }
+    }
+
+    #[test]
+    fn threads_are_shown_together_until_details_are_wanted() {
+        let vcpus = |snapshot| {
+            let of = |key: &MeterKey| key.group == Group::Vcpu;
+            shown(&snapshot).keys().filter(|key| of(key)).count()
+        };
+        assert_eq!(vcpus(many()), 200);
+        assert_eq!(
+            vcpus(AgentSnapshot {
+                detail: true,
+                ..many()
+            }),
+            1_600
+        );
+        let shown = shown(&many());
+        let all: u64 = shown.values().map(|meter| meter.waits().count()).sum();
+        let each: u64 = many()
+            .meters
+            .values()
+            .map(|meter| meter.waits().count())
+            .sum();
+        assert_eq!(all, each);
+    }
 }

@@ -6,8 +6,10 @@ use super::apply::Restored;
 use super::budget::{Wanted, desired};
 use super::config::{AgentConfig, OnDrift};
 use super::desired::Desired;
-use super::guest::{Guest, GuestThread, Role};
-use super::offer::{Offering, Pool};
+use super::gauge::Gauge;
+use super::guest::Guest;
+use super::meters::{AgentSnapshot, Meter, MeterKey, Shared};
+use super::offer::Offering;
 use super::place::keeper;
 use super::plan::Plan;
 use super::rule::rule_for;
@@ -15,62 +17,14 @@ use super::scan::Scanner;
 use super::step::ThreadStep;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
-use tailbound_metrics::Histogram;
-use tailbound_sys::cgroup::Throttled;
-use tailbound_sys::root::Root;
-use tailbound_sys::thread::{Schedstat, Tasks, ThreadId};
-use tailbound_units::Nanos;
+use std::sync::{Arc, PoisonError};
+use tailbound_sys::thread::ThreadId;
 
 /// How often a thread that drifted is changed back.
 const MAX_REAPPLIED: u32 = 3;
 
 /// How many notes are remembered, so that each is logged once.
 const MAX_NOTED: usize = 1000;
-
-/// The waits of a guest's threads that have the same role.
-#[derive(Debug, Clone, Default)]
-pub struct Meter {
-    /// How long a thread that could run waited for a CPU. The kernel counts waits
-    /// and sums them up; each wait between two readings is entered with their
-    /// mean.
-    pub waits: Histogram,
-    /// How long they ran.
-    pub cpu: Nanos,
-    /// Their class, as wanted.
-    pub class: &'static str,
-    /// Whether all of them have it.
-    pub in_force: bool,
-}
-
-/// What a meter is of.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct MeterKey {
-    /// The guest's name.
-    pub guest: String,
-    /// The role of its threads, such as `vcpu 0` or `emulator`; for a guest that is no
-    /// virtual machine their name.
-    pub thread: String,
-}
-
-/// What the agent has measured.
-#[derive(Debug, Clone, Default)]
-pub struct AgentSnapshot {
-    /// The meters of the guests with a rule.
-    pub meters: BTreeMap<MeterKey, Meter>,
-    /// By guest with a rule, and quota: what CPU quotas did to it.
-    pub throttled: BTreeMap<(String, PathBuf), Throttled>,
-    /// By guest: how often one of its threads, or its group, had drifted.
-    pub drift: BTreeMap<String, u64>,
-    /// By guest: how often its class could not be applied; errors of the agent as a
-    /// whole have the empty name.
-    pub errors: BTreeMap<String, u64>,
-    /// What the placement service may reserve of this host's CPU.
-    pub offer: Option<Pool>,
-}
-
-/// Shared with whoever serves metrics.
-pub type Shared = Arc<Mutex<AgentSnapshot>>;
 
 /// Keeps the desired state: scans, plans and applies again and again.
 #[derive(Debug)]
@@ -90,8 +44,7 @@ pub struct Watcher {
     /// The notes of plans that were logged.
     noted: BTreeSet<String>,
     offering: Offering,
-    last: HashMap<ThreadId, Schedstat>,
-    tasks: HashMap<u32, Tasks>,
+    gauge: Gauge,
     shared: Shared,
 }
 
@@ -102,6 +55,7 @@ impl Watcher {
     /// # Errors
     /// The state cannot be used, or the machine cannot be looked at.
     pub fn open(config: AgentConfig) -> Result<Self, AgentError> {
+        let gauge = Gauge::open(config.bpf, config.late);
         Ok(Self {
             agent: Agent::open(&config.state)?,
             scanner: Scanner::new().map_err(AgentError::Observe)?,
@@ -113,8 +67,7 @@ impl Watcher {
             errors: BTreeSet::new(),
             noted: BTreeSet::new(),
             offering: Offering::default(),
-            last: HashMap::new(),
-            tasks: HashMap::new(),
+            gauge,
             shared: Shared::default(),
         })
     }
@@ -139,6 +92,9 @@ impl Watcher {
                 "the vCPU agent's state stays where it is until a restart"
             );
         }
+        if (self.config.bpf, self.config.late) != (config.bpf, config.late) {
+            self.gauge = Gauge::open(config.bpf, config.late);
+        }
         self.config = AgentConfig { state, ..config };
         self.reapplied.clear();
         self.reweighed.clear();
@@ -159,8 +115,7 @@ impl Watcher {
         for refusal in self.scanner.refusals().to_vec() {
             self.failed("", &refusal);
         }
-        // What is kept is of this round's threads alone.
-        self.tasks.clear();
+        self.follow();
         let held = &self.agent.changes().threads;
         let cpus = self.scanner.cpus()?;
         let Wanted { desired, beyond } =
@@ -195,6 +150,19 @@ impl Watcher {
             }
         }
         Ok(())
+    }
+
+    /// Measures the threads of the guests with a rule.
+    fn follow(&mut self) {
+        let followed = self
+            .gauge
+            .follow(&self.guests, |guest| guest.rule.is_some());
+        if let Err(message) = followed {
+            self.failed("", &message);
+        }
+        let mut shared = self.lock();
+        shared.source = self.gauge.source();
+        shared.detail = self.config.detail;
     }
 
     /// Logs once what is to be noted of guests, such as why no rule counts for one.
@@ -419,7 +387,7 @@ impl Watcher {
                 };
                 let meter = shared
                     .meters
-                    .entry(key(guest, thread))
+                    .entry(MeterKey::of(guest, thread))
                     .or_insert_with(|| Meter {
                         in_force: true,
                         ..Meter::default()
@@ -434,39 +402,14 @@ impl Watcher {
         let ruled = self.guests.iter().filter(|guest| guest.rule.is_some());
         let guests: BTreeSet<_> = ruled.map(|guest| &guest.name).collect();
         shared.meters.retain(|key, _| guests.contains(&key.guest));
+        shared.late.retain(|guest, _| guests.contains(guest));
     }
 
-    /// Reads how long each thread of the guests with a rule ran and waited since the last
-    /// time. Whoever starts guests that no rule is for costs no reading and no metric.
+    /// Takes what was measured of the threads of the guests with a rule since the last time.
+    /// Whoever starts guests that no rule is for costs no reading and no metric.
     pub fn sample(&mut self) {
-        let mut last = HashMap::with_capacity(self.last.len());
-        let mut measured = Vec::new();
-        for guest in self.guests.iter().filter(|guest| guest.rule.is_some()) {
-            for thread in &guest.threads {
-                let ThreadId { pid, tid, .. } = thread.id;
-                if let std::collections::hash_map::Entry::Vacant(place) = self.tasks.entry(pid) {
-                    let Ok(tasks) = Tasks::open(&Root::default(), pid) else {
-                        continue;
-                    };
-                    place.insert(tasks);
-                }
-                let seen = self.tasks.get(&pid).map(|tasks| tasks.schedstat(tid));
-                let Some(Ok(Some(now))) = seen else { continue };
-                last.insert(thread.id, now);
-                if let Some(before) = self.last.get(&thread.id) {
-                    measured.push((key(guest, thread), since(before, &now)));
-                }
-            }
-        }
-        self.last = last;
-        let mut shared = self.lock();
-        for (key, delta) in measured {
-            let meter = shared.meters.entry(key).or_default();
-            meter.cpu = meter.cpu.saturating_add(delta.run);
-            if let Some(mean) = delta.wait.0.checked_div(delta.count) {
-                meter.waits.record_many(Nanos(mean), delta.count);
-            }
-        }
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        self.gauge.sample(&mut shared);
     }
 
     /// Restores everything.
@@ -486,26 +429,4 @@ impl Watcher {
 /// What becomes of something that drifted.
 fn outcome(again: bool) -> &'static str {
     if again { "changed back" } else { "it stays so" }
-}
-
-/// Returns the meter of a thread: each vCPU has one, the others share one for their
-/// role.
-fn key(guest: &Guest, thread: &GuestThread) -> MeterKey {
-    let thread = match thread.role {
-        Role::Task => thread.name.clone(),
-        role => role.to_string(),
-    };
-    MeterKey {
-        guest: guest.name.clone(),
-        thread,
-    }
-}
-
-/// Returns what happened between two readings.
-fn since(before: &Schedstat, now: &Schedstat) -> Schedstat {
-    Schedstat {
-        run: now.run.since(before.run),
-        wait: now.wait.since(before.wait),
-        count: now.count.saturating_sub(before.count),
-    }
 }

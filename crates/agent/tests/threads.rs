@@ -8,7 +8,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use tailbound_agent::watch::{MeterKey, Watcher};
+use tailbound_agent::meters::{Group, MeterKey};
+use tailbound_agent::watch::Watcher;
 use tailbound_agent::{Agent, AgentConfig, AgentError, Aperiodic, Class, Desired, Periodic};
 use tailbound_sys::cgroup::{Mounts, parse_groups};
 use tailbound_sys::cpuset::{Cpus, affinity, set_affinity};
@@ -403,6 +404,14 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
+fn vcpu_of(guest: &str, thread: &str) -> MeterKey {
+    MeterKey {
+        guest: guest.to_owned(),
+        group: Group::Vcpu,
+        thread: thread.to_owned(),
+    }
+}
+
 fn config(bench: &Bench, rules: &str) -> AgentConfig {
     AgentConfig {
         state: bench.state.with_file_name("watch.json"),
@@ -440,10 +449,7 @@ fn a_vcpu_that_is_plugged_in_gets_the_class_and_drift_is_changed_back() {
     watcher.sample();
     let snapshot = watcher.shared().lock().unwrap().clone();
     assert_eq!(snapshot.drift["fake"], 4);
-    let meter = |thread: &str| {
-        let (guest, thread) = ("fake".to_owned(), thread.to_owned());
-        &snapshot.meters[&MeterKey { guest, thread }]
-    };
+    let meter = |thread: &str| &snapshot.meters[&vcpu_of("fake", thread)];
     assert!(meter("vcpu 1").in_force && meter("vcpu 2").in_force);
     assert_eq!(meter("vcpu 1").class, "periodic");
 
@@ -702,8 +708,7 @@ fn a_weight_that_somebody_sets_anew_is_changed_back_three_times() {
     let shared = watcher.shared();
     assert_eq!(shared.lock().unwrap().drift["grouped"], 4);
     let meters = shared.lock().unwrap().meters.clone();
-    let (guest, thread) = ("grouped".to_owned(), "vcpu 0".to_owned());
-    assert!(!meters[&MeterKey { guest, thread }].in_force);
+    assert!(!meters[&vcpu_of("grouped", "vcpu 0")].in_force);
     // Theirs stays theirs.
     watcher.restore().unwrap();
     assert_eq!(grouped.weight(), theirs);

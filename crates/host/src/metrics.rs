@@ -17,13 +17,16 @@ pub(crate) use text::{AsideTimes, Exposition, HostCounts};
 
 use crate::control::WatchStatus;
 use crate::wake::Waker;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tailbound_agent::Pool;
-use tailbound_agent::watch::{AgentSnapshot, Shared};
+use tailbound_agent::meters::{AgentSnapshot, Shared};
 use tiny_http::{Header, Method, Request, Response};
 
 /// Metrics cannot be served.
@@ -164,9 +167,12 @@ impl Client {
                 None => request.respond(plain(503, "the packet loop does not answer\n")),
                 Some(_) if request.url() == "/healthz" => request.respond(plain(200, "ok\n")),
                 Some(exposition) => {
-                    let form = Form::accepted_by(accept(&request));
+                    let form = Form::accepted_by(header(&request, "Accept"));
                     match exposition.encode(form) {
-                        Ok(bytes) => request.respond(with_type(200, bytes, form.content_type())),
+                        Ok(bytes) => {
+                            let response = packed(bytes, form, header(&request, "Accept-Encoding"));
+                            request.respond(response)
+                        }
                         Err(error) => request.respond(plain(500, &format!("{error}\n"))),
                     }
                 }
@@ -193,11 +199,31 @@ fn plain(status: u16, text: &str) -> Response<std::io::Cursor<Vec<u8>>> {
     with_type(status, text.into(), "text/plain; charset=utf-8")
 }
 
-/// What the scraper accepts.
-fn accept(request: &Request) -> &str {
-    let accept = |header: &&Header| header.field.equiv("Accept");
-    let header = request.headers().iter().find(accept);
+/// What the scraper says in a header.
+fn header<'r>(request: &'r Request, name: &'static str) -> &'r str {
+    let named = |header: &&Header| header.field.equiv(name);
+    let header = request.headers().iter().find(named);
     header.map_or("", |header| header.value.as_str())
+}
+
+/// A page, packed where the scraper takes that: it is then a tenth as long.
+fn packed(page: Vec<u8>, form: Form, encodings: &str) -> Response<std::io::Cursor<Vec<u8>>> {
+    let gzip = || {
+        let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+        gzip.write_all(&page).and_then(|()| gzip.finish()).ok()
+    };
+    let takes = |range: &str| {
+        let (coding, quality) = range.split_once(';').unwrap_or((range, ""));
+        coding.trim() == "gzip" && !matches!(quality.trim(), "q=0" | "q=0.0")
+    };
+    let packed = encodings.split(',').any(takes).then(gzip).flatten();
+    let encoding = Header::from_bytes("Content-Encoding", "gzip");
+    match (packed, encoding) {
+        (Some(packed), Ok(encoding)) => {
+            with_type(200, packed, form.content_type()).with_header(encoding)
+        }
+        _ => with_type(200, page, form.content_type()),
+    }
 }
 
 fn with_type(status: u16, body: Vec<u8>, kind: &str) -> Response<std::io::Cursor<Vec<u8>>> {

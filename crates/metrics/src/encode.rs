@@ -1,7 +1,7 @@
 //! The forms of what was counted that Prometheus reads: text (`OpenMetrics` 1.0) and
 //! protobuf.
 
-use crate::Histogram;
+use crate::{FineHistogram, Histogram};
 use prometheus_client::encoding::{
     DescriptorEncoder, MetricEncoder, NativeHistogram, NativeHistogramBuckets, NoLabelSet,
 };
@@ -76,24 +76,68 @@ pub fn histogram(
             family.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)
         }
         Buckets::Native => {
-            let (spans, deltas) = native(histogram);
-            let none = NativeHistogramBuckets {
-                spans: &[],
-                deltas: &[],
-            };
-            let native = NativeHistogram {
+            let native = Native {
                 schema: Histogram::SCHEMA,
                 zero_threshold: Histogram::bound(0),
                 zero_count: histogram.counts()[0],
-                negative: none,
-                positive: NativeHistogramBuckets {
-                    spans: &spans,
-                    deltas: &deltas,
-                },
-                created: None,
+                runs: native(histogram),
             };
-            family.encode_histogram_with_native::<NoLabelSet>(sum, count, &[], None, native)
+            native.write(family, sum, count)
         }
+    }
+}
+
+/// Writes a finer histogram of times, in seconds; as text in the coarser one's buckets.
+///
+/// # Errors
+/// It cannot be written.
+pub fn fine_histogram(
+    family: MetricEncoder<'_>,
+    fine: &FineHistogram,
+    buckets: Buckets,
+) -> Result<(), Error> {
+    match buckets {
+        Buckets::Classic => histogram(family, &fine.coarse(), buckets),
+        Buckets::Native => {
+            let used = fine.used().filter(|(index, _)| *index > 0);
+            let native = Native {
+                schema: FineHistogram::SCHEMA,
+                zero_threshold: FineHistogram::bound(0),
+                zero_count: fine
+                    .used()
+                    .find(|(index, _)| *index == 0)
+                    .map_or(0, |it| it.1),
+                runs: runs(used.map(|(index, count)| (FineHistogram::exponent(index), count))),
+            };
+            native.write(family, fine.sum().as_secs_f64(), fine.count())
+        }
+    }
+}
+
+/// A native histogram of times.
+struct Native {
+    schema: i32,
+    zero_threshold: f64,
+    zero_count: u64,
+    runs: Runs,
+}
+
+impl Native {
+    fn write(&self, mut family: MetricEncoder<'_>, sum: f64, count: u64) -> Result<(), Error> {
+        let (spans, deltas) = &self.runs;
+        let none = NativeHistogramBuckets {
+            spans: &[],
+            deltas: &[],
+        };
+        let native = NativeHistogram {
+            schema: self.schema,
+            zero_threshold: self.zero_threshold,
+            zero_count: self.zero_count,
+            negative: none,
+            positive: NativeHistogramBuckets { spans, deltas },
+            created: None,
+        };
+        family.encode_histogram_with_native::<NoLabelSet>(sum, count, &[], None, native)
     }
 }
 
@@ -110,15 +154,22 @@ fn classic(histogram: &Histogram) -> Vec<(f64, u64)> {
 
 /// Runs of buckets that have counts: how many are left out before each, and how many it
 /// has; and by how much each count is more than the one before.
+type Runs = (Vec<(i32, u32)>, Vec<i64>);
+
+fn native(histogram: &Histogram) -> Runs {
+    let counts = histogram.counts().iter().copied().enumerate();
+    let used = counts.skip(1).filter(|(_, count)| *count > 0);
+    runs(used.map(|(index, count)| (Histogram::exponent(index), count)))
+}
+
+/// Makes runs of the indices of buckets that have a count, ascending, and these.
 ///
 /// The first bucket is the one around zero, and not among them. What is beyond all bounds
 /// goes to the bucket above the last.
-fn native(histogram: &Histogram) -> (Vec<(i32, u32)>, Vec<i64>) {
+fn runs(used: impl Iterator<Item = (i32, u64)>) -> Runs {
     let (mut spans, mut deltas) = (Vec::<(i32, u32)>::new(), Vec::new());
     let (mut next, mut before) = (0, 0);
-    let counts = histogram.counts().iter().enumerate().skip(1);
-    for (index, &count) in counts.filter(|(_, count)| **count > 0) {
-        let index = Histogram::exponent(index);
+    for (index, count) in used {
         match spans.last_mut() {
             Some((_, len)) if index == next => *len += 1,
             _ => spans.push((index - next, 1)),

@@ -5,21 +5,23 @@ use tailbound_units::Nanos;
 
 /// Counts of times in fixed buckets, 16 to each power of two from 60 ns to 32 s, as in
 /// Prometheus's native histograms of schema 4. Each bucket lies in one of [`Histogram`]'s.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FineHistogram {
-    /// The last one takes whatever is beyond all bounds.
+    /// Empty as long as nothing was counted; the last one takes whatever is beyond all bounds.
     counts: Vec<u64>,
     sum: u64,
     longest: u64,
 }
 
 impl FineHistogram {
+    /// Buckets to a power of two, as a power of two (Prometheus, *Native Histograms*).
+    pub const SCHEMA: i32 = 4;
     /// log2 of the lowest bound in seconds: 60 ns.
     const LOWEST: i32 = -24;
     /// log2 of the highest bound in seconds: 32 s.
     const HIGHEST: i32 = 5;
     /// Buckets to a power of two.
-    const PARTS: usize = 16;
+    const PARTS: usize = 1 << Self::SCHEMA;
     /// How many bounds there are.
     pub const BOUNDS: usize = Self::PARTS * (Self::HIGHEST - Self::LOWEST) as usize + 1;
     /// How many cells [`Self::cells`] has: 16 to each power of two that a `u64` has.
@@ -38,18 +40,43 @@ impl FineHistogram {
     /// There are not [`Self::BOUNDS`] + 1 of them.
     pub fn add(&mut self, counts: impl ExactSizeIterator<Item = u64>, sum: Nanos, longest: Nanos) {
         assert_eq!(counts.len(), Self::BOUNDS + 1, "one for each bucket");
-        for (to, more) in self.counts.iter_mut().zip(counts) {
+        for (to, more) in self.counts_mut().iter_mut().zip(counts) {
             *to += more;
         }
         self.sum = self.sum.saturating_add(sum.0);
         self.longest = self.longest.max(longest.0);
     }
 
+    /// Adds all that another one has counted.
+    pub fn merge(&mut self, other: &Self) {
+        if !other.counts.is_empty() {
+            self.add(other.counts.iter().copied(), other.sum(), other.longest());
+        }
+    }
+
     /// Counts one time.
     pub fn record(&mut self, time: Nanos) {
-        self.counts[Self::bucket(time.0)] += 1;
-        self.sum = self.sum.saturating_add(time.0);
+        self.record_many(time, 1);
+    }
+
+    /// Counts `time` as often as `count` says.
+    pub fn record_many(&mut self, time: Nanos, count: u64) {
+        self.counts_mut()[Self::bucket(time.0)] += count;
+        self.sum = self.sum.saturating_add(time.0.saturating_mul(count));
         self.longest = self.longest.max(time.0);
+    }
+
+    fn counts_mut(&mut self) -> &mut [u64] {
+        if self.counts.is_empty() {
+            self.counts = vec![0; Self::BOUNDS + 1];
+        }
+        &mut self.counts
+    }
+
+    /// The counts of the buckets that have one, ascending.
+    pub fn used(&self) -> impl Iterator<Item = (usize, u64)> {
+        let counts = self.counts.iter().copied().enumerate();
+        counts.filter(|(_, count)| *count > 0)
     }
 
     /// The bucket of a time: the first whose bound is not below it.
@@ -69,6 +96,17 @@ impl FineHistogram {
             *bucket = Self::bucket(shortest) as u32;
         }
         cells
+    }
+
+    /// The upper bound of bucket `index` is `2^(exponent / 16)` s, inclusive: its index in a
+    /// native histogram.
+    pub const fn exponent(index: usize) -> i32 {
+        (index as u32).cast_signed() + (Self::LOWEST << Self::SCHEMA)
+    }
+
+    /// The upper bound of bucket `index` in seconds, inclusive.
+    pub fn bound(index: usize) -> f64 {
+        (f64::from(Self::exponent(index)) / Self::PARTS as f64).exp2()
     }
 
     /// How many times were counted.
@@ -96,16 +134,12 @@ impl FineHistogram {
             below += count;
             total > 0 && below >= rank
         })?;
-        let half = |index: usize| {
-            let steps = 2.0 * index as f64 - 1.0;
-            let power = steps / (2 * Self::PARTS) as f64 + f64::from(Self::LOWEST);
-            (power.exp2() * 1e9).round() as u64
-        };
         // Beyond all bounds only the longest is known.
         let middle = if bucket == Self::BOUNDS {
             self.longest
         } else {
-            half(bucket)
+            let middle = Self::bound(bucket) * (-0.5 / Self::PARTS as f64).exp2();
+            (middle * 1e9).round() as u64
         };
         Some(Nanos(middle.min(self.longest)))
     }
@@ -117,17 +151,7 @@ impl FineHistogram {
             let above = index.saturating_sub(Self::IN_FIRST);
             counts[above.div_ceil(Self::IN_ONE)] += count;
         }
-        Histogram::of_counts(counts, Nanos(self.sum))
-    }
-}
-
-impl Default for FineHistogram {
-    fn default() -> Self {
-        Self {
-            counts: vec![0; Self::BOUNDS + 1],
-            sum: 0,
-            longest: 0,
-        }
+        Histogram::of_counts(&counts, Nanos(self.sum))
     }
 }
 
@@ -184,7 +208,7 @@ mod tests {
     #[test]
     fn bounds_grow_by_the_sixteenth_root_of_two() {
         for (index, longest) in FineHistogram::LONGEST.into_iter().enumerate() {
-            let bound = (index as f64 / 16.0 - 24.0).exp2() * 1e9;
+            let bound = FineHistogram::bound(index) * 1e9;
             let longest = longest as f64;
             assert!((longest..longest + 1.0001).contains(&bound), "{bound} ns");
         }
@@ -255,7 +279,7 @@ mod tests {
                 histogram
             };
             let (mut sum, more) = (of(&first), of(&second));
-            sum.add(more.counts.iter().copied(), more.sum(), more.longest());
+            sum.merge(&more);
             prop_assert_eq!(sum, of(&[first, second].concat()));
         }
 

@@ -66,16 +66,11 @@ impl Histogram {
     }
 
     /// One with these counts, of times that sum up to `sum`.
-    pub(crate) const fn of_counts(counts: [u64; Self::BUCKETS + 1], sum: Nanos) -> Self {
-        Self { counts, sum: sum.0 }
-    }
-
-    /// Adds all that another one has counted.
-    pub fn add(&mut self, other: &Self) {
-        for (to, more) in self.counts.iter_mut().zip(other.counts) {
-            *to += more;
+    pub(crate) const fn of_counts(counts: &[u64; Self::BUCKETS + 1], sum: Nanos) -> Self {
+        Self {
+            counts: *counts,
+            sum: sum.0,
         }
-        self.sum = self.sum.saturating_add(other.sum);
     }
 
     /// The longest time of bucket `index`, in nanoseconds.

@@ -2,7 +2,8 @@
 //!
 //! A [`Histogram`] counts times at the cost of a shift and an addition, a [`FineHistogram`]
 //! tells quantiles. With the
-//! feature `text`, [`counter`], [`gauge`] and [`histogram`] write what was counted in
+//! feature `text`, [`counter`], [`gauge`], [`histogram`] and
+//! [`fine_histogram`] write what was counted in
 //! the forms that Prometheus reads. [`check_address`] says
 //! where such text may be served.
 
@@ -14,6 +15,6 @@ mod histogram;
 
 pub use address::{NotLoopback, check_address};
 #[cfg(feature = "text")]
-pub use encode::{Buckets, Labels, counter, gauge, histogram};
+pub use encode::{Buckets, Labels, counter, fine_histogram, gauge, histogram};
 pub use fine::FineHistogram;
 pub use histogram::Histogram;

@@ -222,8 +222,8 @@ pub struct Tracer {
     followed: Followed,
     meters: Array<MapData, RawMeter>,
     late: RingBuf<MapData>,
-    /// Its programs are attached for as long as it lives.
-    _programs: Ebpf,
+    /// They are attached for as long as it lives.
+    programs: Ebpf,
 }
 
 impl std::fmt::Debug for Tracer {
@@ -238,8 +238,14 @@ impl Tracer {
     /// # Errors
     /// [`WaitsError`] says what this machine lacks.
     pub fn load(settings: &Settings<'_>) -> Result<Self, WaitsError> {
+        let by_number = open_thread(rustix::thread::gettid()).is_err();
+        Self::load_as(settings, by_number)
+    }
+
+    /// Loads it so that threads are known by their numbers, or by descriptors.
+    fn load_as(settings: &Settings<'_>, by_number: bool) -> Result<Self, WaitsError> {
         let btf = Btf::from_sys_fs().map_err(|error| WaitsError::NoBtf(chain(&error)))?;
-        let by_number = u32::from(open_thread(rustix::thread::gettid()).is_err());
+        let by_number = u32::from(by_number);
         let late = settings.late.0;
         let mut programs = EbpfLoader::new()
             .btf(Some(&btf))
@@ -253,21 +259,21 @@ impl Tracer {
             .load(PROGRAM)
             .map_err(|error| refused(&error))?;
         for (name, tracepoint) in TRACEPOINTS {
-            let program = programs.program_mut(name).expect("the object has it");
+            let program = programs.program_mut(name).ok_or_else(|| lacks(name))?;
             let program: &mut BtfTracePoint = program.try_into().map_err(|e| refused(&e))?;
             program.load(tracepoint, &btf).map_err(|e| refused(&e))?;
             program.attach().map_err(|error| refused(&error))?;
         }
-        let mut take = |name| programs.take_map(name).expect("the object has it");
-        let followed = match take("threads") {
+        let mut take = |name| programs.take_map(name).ok_or_else(|| lacks(name));
+        let followed = match take("threads")? {
             Map::Unsupported(map) if by_number == 0 => Followed::Threads(map),
-            _ => Followed::Numbers(take("numbers").try_into().map_err(|e| refused(&e))?),
+            _ => Followed::Numbers(take("numbers")?.try_into().map_err(|e| refused(&e))?),
         };
         Ok(Self {
             followed,
-            meters: take("meters").try_into().map_err(|e| refused(&e))?,
-            late: take("late_waits").try_into().map_err(|e| refused(&e))?,
-            _programs: programs,
+            meters: take("meters")?.try_into().map_err(|e| refused(&e))?,
+            late: take("late_waits")?.try_into().map_err(|e| refused(&e))?,
+            programs,
         })
     }
 
@@ -350,6 +356,21 @@ impl Tracer {
         })
     }
 
+    /// How long the program has run, and how often, while somebody holds a
+    /// [`count_cost`]: one entry for each of its parts, by name.
+    ///
+    /// # Errors
+    /// The kernel does not say.
+    pub fn cost(&self) -> Result<Vec<(&'static str, Nanos, u64)>, WaitsError> {
+        let parts = TRACEPOINTS.into_iter().map(|(name, tracepoint)| {
+            let program = self.programs.program(name).ok_or_else(|| lacks(name))?;
+            let info = program.info().map_err(|error| refused(&error))?;
+            let time = u64::try_from(info.run_time().as_nanos()).unwrap_or(u64::MAX);
+            Ok((tracepoint, Nanos(time), info.run_count()))
+        });
+        parts.collect()
+    }
+
     /// Takes the next wait that was late.
     pub fn next_late(&mut self) -> Option<LateWait> {
         let item = self.late.next()?;
@@ -360,6 +381,15 @@ impl Tracer {
         let raw: RawLate = unsafe { std::ptr::read_unaligned(item.as_ptr().cast()) };
         Some(LateWait::from(&raw))
     }
+}
+
+/// Has the kernel count what BPF programs cost (`bpf_stats`), until this is dropped; that itself
+/// costs some.
+///
+/// # Errors
+/// This process may not.
+pub fn count_cost() -> Result<OwnedFd, WaitsError> {
+    aya::sys::enable_stats(aya::sys::Stats::RunTime).map_err(|error| refused(&error))
 }
 
 impl From<&RawLate> for LateWait {
@@ -431,6 +461,11 @@ fn is_permission(error: &(dyn std::error::Error + 'static)) -> bool {
     denied || error.source().is_some_and(is_permission)
 }
 
+/// The object was built of another source.
+fn lacks(name: &str) -> WaitsError {
+    WaitsError::Refused(format!("waits.bpf.o has no {name}"))
+}
+
 fn refused(error: &(dyn std::error::Error + 'static)) -> WaitsError {
     if is_permission(error) {
         return WaitsError::NotPermitted;
@@ -458,7 +493,14 @@ mod tests {
             .cast_unsigned()
     }
 
-    fn tracer() -> Option<Tracer> {
+    fn tracer(by_number: bool) -> Option<Tracer> {
+        if !by_number && open_thread(rustix::thread::gettid()).is_err() {
+            skipped(
+                Part::BpfWaits,
+                "no thread has a descriptor before Linux 6.9",
+            );
+            return None;
+        }
         let (bounds, cells) = tables();
         let settings = Settings {
             threads: 4,
@@ -466,7 +508,7 @@ mod tests {
             bounds: &bounds,
             cells: &cells,
         };
-        match Tracer::load(&settings) {
+        match Tracer::load_as(&settings, by_number) {
             Ok(tracer) => Some(tracer),
             Err(error) => {
                 skipped(Part::BpfWaits, error);
@@ -486,8 +528,20 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_is_measured_while_it_is_followed() {
-        let Some(mut tracer) = tracer() else { return };
+    fn a_thread_is_measured_while_it_is_followed_by_a_descriptor() {
+        if let Some(tracer) = tracer(false) {
+            measures(tracer);
+        }
+    }
+
+    #[test]
+    fn a_thread_is_measured_while_it_is_followed_by_its_number() {
+        if let Some(tracer) = tracer(true) {
+            measures(tracer);
+        }
+    }
+
+    fn measures(mut tracer: Tracer) {
         let tid = own_tid();
         sleep_often();
         tracer.follow(tid, 2).unwrap();
@@ -517,7 +571,9 @@ mod tests {
 
     #[test]
     fn what_has_exited_or_is_out_of_range_cannot_be_followed() {
-        let Some(mut tracer) = tracer() else { return };
+        let Some(mut tracer) = tracer(false) else {
+            return;
+        };
         let tid = std::thread::spawn(own_tid).join().unwrap();
         assert!(tracer.follow(tid, 0).is_err());
         assert!(tracer.follow(own_tid(), 4).is_err());

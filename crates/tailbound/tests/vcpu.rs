@@ -129,6 +129,59 @@ fn threads_as_json_have_each_key_once_and_times_in_nanoseconds() {
 }
 
 #[test]
+fn top_shows_each_threads_tail_without_a_terminal() {
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    let waker = std::thread::Builder::new().name("waker".to_owned());
+    let waker = waker.spawn(move || {
+        let pause = std::time::Duration::from_millis(1);
+        while ended.recv_timeout(pause) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {}
+    });
+    let own = std::process::id().to_string();
+    let top = |more: &[&str]| {
+        let arguments = [
+            "top",
+            "--pid",
+            &own,
+            "--interval",
+            "300ms",
+            "--late",
+            "100us",
+        ];
+        vcpu(&[&arguments, more].concat())
+    };
+    let told = top(&["--output", "json"]);
+    let text = top(&["--once"]);
+    let refused = top(&[]);
+    drop(end);
+    waker.unwrap().join().unwrap();
+    assert!(told.status.success() && text.status.success(), "{told:?}");
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    let text = String::from_utf8(text.stdout).unwrap();
+    assert!(text.contains("p99.9") && text.contains("waker"), "{text}");
+
+    let document: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap();
+    assert_eq!(
+        (&document["schema"], &document["kind"]),
+        (&1.into(), &"vcpu-top".into())
+    );
+    assert_eq!(document["late_ns"], 100_000);
+    let threads = document["threads"].as_array().unwrap();
+    let waker = threads.iter().find(|it| it["thread"] == "waker").unwrap();
+    assert!(waker["all"]["count"].as_u64() > Some(1), "{waker}");
+    if let Some(why) = document["approximate"].as_str() {
+        assert!(
+            waker["woken"].is_null() && text.contains("APPROXIMATE"),
+            "{text}"
+        );
+        skipped(Part::BpfWaits, why);
+        return;
+    }
+    let quantile = |name: &str| waker["woken"][name].as_u64().unwrap();
+    assert!(quantile("p50_ns") <= quantile("p99_9_ns"));
+    assert!(quantile("p99_9_ns") <= quantile("longest_ns"));
+}
+
+#[test]
 fn an_interval_in_which_nothing_can_be_measured_is_a_wrong_argument() {
     for interval in ["0s", "999us", "3601s"] {
         let refused = vcpu(&["list", "--interval", interval]);

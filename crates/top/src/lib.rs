@@ -1,13 +1,15 @@
-//! The guests of a host in a terminal, as they are now.
+//! The guests of a host in a terminal, as they are now: here what passes their ports, in [`vcpu`]
+//! what their vCPUs wait.
 //!
 //! [`State`] holds what is shown, and learns it from looks at a daemon; whoever has the daemon
 //! takes these, each a [`Look`]. [`watch`] shows them in a terminal until somebody quits,
 //! [`State::text`] once.
 
 mod state;
+pub mod vcpu;
 mod view;
 
-use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use ratatui::crossterm::event::{self, Event, KeyEvent, KeyEventKind};
 use state::Next;
 pub use state::{Column, State};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -28,6 +30,35 @@ impl State {
     }
 }
 
+/// What can be shown in a terminal from one look to the next.
+trait Screen {
+    /// A look.
+    type Look;
+
+    fn draw(&self, frame: &mut ratatui::Frame<'_>);
+    fn handle_key(&mut self, key: KeyEvent) -> Next;
+    fn take(&mut self, look: Self::Look);
+}
+
+impl Screen for State {
+    type Look = Look;
+
+    fn draw(&self, frame: &mut ratatui::Frame<'_>) {
+        view::draw(frame, self);
+    }
+
+    fn handle_key(&mut self, key: KeyEvent) -> Next {
+        self.handle_key(key)
+    }
+
+    fn take(&mut self, look: Look) {
+        match look {
+            Ok(look) => self.update(*look),
+            Err(error) => self.fail(error),
+        }
+    }
+}
+
 /// Takes the terminal, shows looks in it until somebody wants to quit or nobody looks any more,
 /// and gives it back, in a panic too.
 ///
@@ -35,33 +66,36 @@ impl State {
 ///
 /// The terminal cannot be read, written or set.
 pub fn watch(state: &mut State, looks: &Receiver<Look>) -> std::io::Result<()> {
+    in_terminal(state, looks)
+}
+
+fn in_terminal<S: Screen>(screen: &mut S, looks: &Receiver<S::Look>) -> std::io::Result<()> {
     let mut terminal = ratatui::try_init()?;
-    let result = show(&mut terminal, state, looks);
+    let result = show(&mut terminal, screen, looks);
     ratatui::restore();
     result
 }
 
-fn show(
+fn show<S: Screen>(
     terminal: &mut ratatui::DefaultTerminal,
-    state: &mut State,
-    looks: &Receiver<Look>,
+    screen: &mut S,
+    looks: &Receiver<S::Look>,
 ) -> std::io::Result<()> {
     loop {
-        terminal.draw(|frame| view::draw(frame, state))?;
+        terminal.draw(|frame| screen.draw(frame))?;
         loop {
             if event::poll(KEYS)? {
                 let event = event::read()?;
                 if let Event::Key(key) = event
                     && key.kind != KeyEventKind::Release
-                    && state.handle_key(key) == Next::Quit
+                    && screen.handle_key(key) == Next::Quit
                 {
                     return Ok(());
                 }
                 break;
             }
             match looks.recv_timeout(Duration::ZERO) {
-                Ok(Ok(look)) => state.update(*look),
-                Ok(Err(error)) => state.fail(error),
+                Ok(look) => screen.take(look),
                 Err(RecvTimeoutError::Timeout) => continue,
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
             }

@@ -12,7 +12,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tailbound_agent::watch::{Shared, Watcher};
+use tailbound_agent::meters::Shared;
+use tailbound_agent::watch::Watcher;
 use tailbound_agent::{AgentConfig, AgentError, ConfigSource, Pool, Restored, Schedule};
 use tailbound_api::HostCpu;
 

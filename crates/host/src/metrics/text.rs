@@ -10,7 +10,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 use std::fmt::Error;
 use std::sync::Arc;
-use tailbound_agent::watch::AgentSnapshot;
+use tailbound_agent::meters::AgentSnapshot;
 use tailbound_metrics::{Buckets, Histogram, Labels, counter, gauge};
 use tailbound_switch::{Link, PortSnapshot, Snapshot, Sojourn};
 use tailbound_units::Nanos;

@@ -54,6 +54,7 @@ parts! {
     BpfWaits, "bpf-waits", "BPF programs at the scheduler's tracepoints.";
     CpuWeight, "cpu-weight", "A control group with a weight.";
     KernelConfig, "kernel-config", "The configuration that the kernel was built with.";
+    Perf, "perf", "The command `perf`, and the scheduler's events, as root.";
     Ping, "ping", "The command `ping`.";
     Iperf3, "iperf3", "The command `iperf3`.";
     Memcached, "memcached", "The command `memcached`.";
@@ -221,6 +222,7 @@ mod tests {
             "systemd-analyze",
             "libvirt",
             "dpdk",
+            "perf",
         ];
         for (index, part) in PARTS.iter().enumerate() {
             assert!(

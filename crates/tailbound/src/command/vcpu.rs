@@ -2,6 +2,7 @@
 
 mod list;
 mod select;
+mod top;
 
 use super::output::{self, Output};
 use crate::exit::{Exit, Failure};
@@ -29,6 +30,8 @@ pub(crate) struct Args {
 enum Action {
     /// Show guests, how their threads are scheduled, and how long they wait
     List(list::List),
+    /// Show how long guests' threads wait for a CPU and who runs meanwhile, as it is now
+    Top(top::Top),
     /// Give guests' threads a class, once
     Apply(Apply),
     /// Keep guests in their classes until SIGTERM, and measure their waits
@@ -90,6 +93,7 @@ impl Args {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
         match self.action {
             Action::List(list) => list.run(),
+            Action::Top(top) => top.run(),
             Action::Apply(apply) => apply.run(),
             Action::Watch(watch) => watch.run(),
             Action::Restore(restore) => restore.run(),

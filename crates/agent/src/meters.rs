@@ -1,0 +1,206 @@
+//! What was measured of guests' threads, as it stands.
+
+use super::division::{Cause, Culprits, Division};
+use super::guest::{Guest, GuestThread, Role};
+use super::offer::Pool;
+use super::tail::New;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use tailbound_metrics::FineHistogram;
+use tailbound_sys::cgroup::Throttled;
+use tailbound_sys::thread::Schedstat;
+use tailbound_units::Nanos;
+
+/// Where waits come from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Source {
+    /// Each was measured in the kernel.
+    Measured,
+    /// From their sums in `schedstat`: each wait between two readings is entered with their
+    /// mean.
+    #[default]
+    Approximate,
+}
+
+/// The waits of a guest's threads that have the same role.
+#[derive(Debug, Clone, Default)]
+pub struct Meter {
+    /// How long they waited for a CPU from when they were woken; where waits are measured.
+    pub woken: FineHistogram,
+    /// How long they waited after another thread got their CPU; where waits are measured.
+    pub preempted: FineHistogram,
+    /// All their waits, where those are approximate.
+    pub approximate: FineHistogram,
+    /// How often they were given a CPU after a wait of unknown length.
+    pub unknown: u64,
+    /// How long they ran.
+    pub cpu: Nanos,
+    /// Their class, as wanted.
+    pub class: &'static str,
+    /// Whether all of them have it.
+    pub in_force: bool,
+}
+
+impl Meter {
+    /// All waits, whatever began them.
+    pub fn waits(&self) -> FineHistogram {
+        let mut all = self.woken.clone();
+        all.merge(&self.preempted);
+        all.merge(&self.approximate);
+        all
+    }
+
+    /// Adds what another one has; the class is in force where it is for both.
+    pub fn merge(&mut self, other: &Self) {
+        self.woken.merge(&other.woken);
+        self.preempted.merge(&other.preempted);
+        self.approximate.merge(&other.approximate);
+        self.unknown += other.unknown;
+        self.cpu = self.cpu.saturating_add(other.cpu);
+        self.class = other.class;
+        self.in_force &= other.in_force;
+    }
+}
+
+/// The late waits of a guest.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Late {
+    /// How many there were.
+    pub waits: u64,
+    /// How many more there were of which nothing else is known: nobody read them in time.
+    pub lost: u64,
+    /// What they were spent on.
+    pub causes: BTreeMap<Cause, Nanos>,
+    /// Who ran instead.
+    pub others: Culprits,
+}
+
+impl Late {
+    fn add(&mut self, division: &Division) {
+        self.waits += 1;
+        for (cause, time) in &division.causes {
+            let sum = self.causes.entry(*cause).or_default();
+            *sum = sum.saturating_add(*time);
+        }
+        self.others.add(&division.others);
+    }
+}
+
+/// What threads of a guest are measured together, where nobody wants them one by one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Group {
+    /// Its vCPUs.
+    Vcpu,
+    /// Those that work for them.
+    Helper,
+    /// The threads of a guest that is no virtual machine.
+    Task,
+}
+
+impl Group {
+    /// Its stable name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Vcpu => "vcpu",
+            Self::Helper => "helper",
+            Self::Task => "task",
+        }
+    }
+}
+
+/// What a meter is of.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct MeterKey {
+    /// The guest's name.
+    pub guest: String,
+    /// What its threads do.
+    pub group: Group,
+    /// The role of its threads, such as `vcpu 0` or `emulator`; for a guest that is no
+    /// virtual machine their name.
+    pub thread: String,
+}
+
+impl MeterKey {
+    /// Returns the meter of a thread: each vCPU has one, the others share one for their role.
+    pub fn of(guest: &Guest, thread: &GuestThread) -> Self {
+        let (group, name) = match thread.role {
+            Role::Vcpu(_) => (Group::Vcpu, thread.role.to_string()),
+            Role::Task => (Group::Task, thread.name.clone()),
+            Role::Io | Role::Vhost | Role::Emulator => (Group::Helper, thread.role.to_string()),
+        };
+        Self {
+            guest: guest.name.clone(),
+            group,
+            thread: name,
+        }
+    }
+
+    /// The one that all threads of its group have in common.
+    #[must_use]
+    pub fn of_group(&self) -> Self {
+        Self {
+            guest: self.guest.clone(),
+            group: self.group,
+            thread: self.group.name().to_owned(),
+        }
+    }
+}
+
+/// What the agent has measured.
+#[derive(Debug, Clone, Default)]
+pub struct AgentSnapshot {
+    /// Where waits come from.
+    pub source: Source,
+    /// Whether metrics show each thread by itself, and its waits in the finest buckets.
+    pub detail: bool,
+    /// The meters of the guests that are measured.
+    pub meters: BTreeMap<MeterKey, Meter>,
+    /// By guest: its late waits; where waits are measured.
+    pub late: BTreeMap<String, Late>,
+    /// By guest with a rule, and quota: what CPU quotas did to it.
+    pub throttled: BTreeMap<(String, PathBuf), Throttled>,
+    /// By guest: how often one of its threads, or its group, had drifted.
+    pub drift: BTreeMap<String, u64>,
+    /// By guest: how often its class could not be applied; errors of the agent as a
+    /// whole have the empty name.
+    pub errors: BTreeMap<String, u64>,
+    /// What the placement service may reserve of this host's CPU.
+    pub offer: Option<Pool>,
+}
+
+impl AgentSnapshot {
+    /// Enters waits that the kernel measured.
+    pub(crate) fn enter(&mut self, key: &MeterKey, new: &New) {
+        let meter = self.meters.entry(key.clone()).or_default();
+        new.woken.enter(&mut meter.woken);
+        new.preempted.enter(&mut meter.preempted);
+        meter.unknown += new.unknown;
+        if new.lost > 0 {
+            self.late.entry(key.guest.clone()).or_default().lost += new.lost;
+        }
+    }
+
+    /// Enters a late wait.
+    pub(crate) fn enter_late(&mut self, key: &MeterKey, division: &Division) {
+        let late = self.late.entry(key.guest.clone()).or_default();
+        late.add(division);
+    }
+
+    /// Enters how long a thread ran between two readings.
+    pub(crate) fn enter_run(&mut self, key: &MeterKey, ran: Nanos) {
+        let meter = self.meters.entry(key.clone()).or_default();
+        meter.cpu = meter.cpu.saturating_add(ran);
+    }
+
+    /// Enters the waits between two readings, each with their mean.
+    pub(crate) fn enter_mean(&mut self, key: &MeterKey, between: &Schedstat) {
+        if let Some(mean) = between.wait.0.checked_div(between.count) {
+            let meter = self.meters.entry(key.clone()).or_default();
+            meter.approximate.record_many(Nanos(mean), between.count);
+        }
+    }
+}
+
+/// Shared with whoever serves metrics.
+pub type Shared = Arc<Mutex<AgentSnapshot>>;

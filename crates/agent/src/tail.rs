@@ -1,0 +1,239 @@
+//! Which threads are measured in the kernel, and what was measured since the last time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use tailbound_metrics::FineHistogram;
+use tailbound_sys::thread::ThreadId;
+use tailbound_sys::waits::{BUCKETS, LateWait, Measured, Settings, Tracer, Waits, WaitsError};
+use tailbound_units::Nanos;
+
+/// How many threads are measured at least, and at most: the kernel takes 3.8 KB for each.
+const LEAST: u32 = 256;
+const MOST: u32 = 16_384;
+
+/// The waits of one kind between two readings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewWaits {
+    counts: Box<[u32; BUCKETS]>,
+    sum: Nanos,
+    /// Of all that were read until now.
+    longest: Nanos,
+}
+
+impl NewWaits {
+    /// The kernel counts modulo 2^32.
+    fn between(before: Option<&Waits>, now: &Waits) -> Self {
+        let mut counts = Box::new(now.counts);
+        if let Some(before) = before {
+            for (count, before) in counts.iter_mut().zip(before.counts) {
+                *count = count.wrapping_sub(before);
+            }
+        }
+        let before = before.map_or(0, |before| before.sum);
+        Self {
+            counts,
+            sum: Nanos(now.sum.wrapping_sub(before)),
+            longest: Nanos(now.longest),
+        }
+    }
+
+    /// Adds them to a histogram.
+    pub fn enter(&self, histogram: &mut FineHistogram) {
+        let counts = self.counts.iter().map(|count| u64::from(*count));
+        histogram.add(counts, self.sum, self.longest);
+    }
+}
+
+/// What was measured of a thread between two readings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct New {
+    /// Waits from a wake-up on.
+    pub woken: NewWaits,
+    /// Waits after another thread got its CPU.
+    pub preempted: NewWaits,
+    /// Times it was given a CPU after a wait of unknown length.
+    pub unknown: u64,
+    /// Late waits that were lost.
+    pub lost: u64,
+}
+
+impl New {
+    fn between(before: Option<&Measured>, now: &Measured) -> Self {
+        let since = |of: fn(&Measured) -> u64| of(now) - before.map_or(0, of);
+        Self {
+            woken: NewWaits::between(before.map(|before| &before.woken), &now.woken),
+            preempted: NewWaits::between(before.map(|before| &before.preempted), &now.preempted),
+            unknown: since(|measured| measured.unknown),
+            lost: since(|measured| measured.lost),
+        }
+    }
+}
+
+/// A thread that is measured.
+#[derive(Debug)]
+struct Place {
+    number: u32,
+    before: Option<Measured>,
+}
+
+/// Measures threads in the kernel.
+#[derive(Debug)]
+pub struct Tail {
+    late: Nanos,
+    capacity: u32,
+    tracer: Tracer,
+    places: BTreeMap<ThreadId, Place>,
+    free: Vec<u32>,
+    /// Of threads that are measured no longer.
+    last: Vec<(ThreadId, New)>,
+    /// Late waits that were taken before places got other threads.
+    taken: Vec<(ThreadId, LateWait)>,
+}
+
+impl Tail {
+    /// Measures nobody yet; waits as long as `late` or longer are told one by one.
+    ///
+    /// # Errors
+    /// [`WaitsError`] says what this machine lacks.
+    pub fn open(late: Nanos) -> Result<Self, WaitsError> {
+        Ok(Self {
+            late,
+            capacity: LEAST,
+            tracer: load(late, LEAST)?,
+            places: BTreeMap::new(),
+            free: (0..LEAST).rev().collect(),
+            last: Vec::new(),
+            taken: Vec::new(),
+        })
+    }
+
+    /// From when on a wait is late.
+    pub const fn late(&self) -> Nanos {
+        self.late
+    }
+
+    /// Measures these threads from now on and no others; returns how many of them are too many.
+    ///
+    /// # Errors
+    /// The kernel refuses a larger table; those that were measured still are.
+    pub fn follow(&mut self, threads: &BTreeSet<ThreadId>) -> Result<usize, WaitsError> {
+        self.taken = self.late_waits();
+        let gone = self.places.keys().copied();
+        let gone = gone.filter(|thread| !threads.contains(thread)).collect();
+        self.leave(gone);
+        let wanted = u32::try_from(threads.len()).unwrap_or(u32::MAX);
+        let capacity = wanted.clamp(LEAST, MOST).next_power_of_two();
+        if capacity > self.capacity {
+            self.grow(capacity)?;
+        }
+        let mut beyond = 0;
+        for thread in threads {
+            if self.places.contains_key(thread) {
+                continue;
+            }
+            let Some(number) = self.free.pop() else {
+                beyond += 1;
+                continue;
+            };
+            // One that has exited meanwhile is nobody.
+            if self.tracer.follow(thread.tid, number).is_err() {
+                self.free.push(number);
+                continue;
+            }
+            let before = None;
+            self.places.insert(*thread, Place { number, before });
+        }
+        Ok(beyond)
+    }
+
+    fn leave(&mut self, threads: Vec<ThreadId>) {
+        for thread in threads {
+            if let Some(place) = self.places.remove(&thread) {
+                self.tracer.leave(thread.tid);
+                if let Ok(now) = self.tracer.read(place.number) {
+                    let new = New::between(place.before.as_ref(), &now);
+                    self.last.push((thread, new));
+                }
+                self.free.push(place.number);
+            }
+        }
+    }
+
+    /// Loads anew, with room for more.
+    fn grow(&mut self, capacity: u32) -> Result<(), WaitsError> {
+        let tracer = load(self.late, capacity)?;
+        self.leave(self.places.keys().copied().collect());
+        self.tracer = tracer;
+        self.capacity = capacity;
+        self.free = (0..capacity).rev().collect();
+        Ok(())
+    }
+
+    /// What measures: for whoever wants to know what that costs.
+    pub const fn tracer(&self) -> &Tracer {
+        &self.tracer
+    }
+
+    /// Returns what was measured since the last time.
+    pub fn read(&mut self) -> Vec<(ThreadId, New)> {
+        let mut all = std::mem::take(&mut self.last);
+        for (thread, place) in &mut self.places {
+            let Ok(now) = self.tracer.read(place.number) else {
+                continue;
+            };
+            all.push((*thread, New::between(place.before.as_ref(), &now)));
+            place.before = Some(now);
+        }
+        all
+    }
+
+    /// Takes the late waits of the threads that are measured.
+    pub fn late_waits(&mut self) -> Vec<(ThreadId, LateWait)> {
+        let mut all = std::mem::take(&mut self.taken);
+        let places: BTreeMap<_, _> = self
+            .places
+            .iter()
+            .map(|(thread, place)| (place.number, *thread))
+            .collect();
+        while let Some(wait) = self.tracer.next_late() {
+            if let Some(thread) = places.get(&wait.place) {
+                all.push((*thread, wait));
+            }
+        }
+        all
+    }
+}
+
+fn load(late: Nanos, threads: u32) -> Result<Tracer, WaitsError> {
+    Tracer::load(&Settings {
+        threads,
+        late,
+        bounds: &FineHistogram::LONGEST,
+        cells: &FineHistogram::cells(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn waits(count: u32, sum: u64) -> Waits {
+        let mut counts = [0; BUCKETS];
+        counts[100] = count;
+        Waits {
+            sum,
+            longest: 70,
+            counts,
+        }
+    }
+
+    #[test]
+    fn what_is_new_is_right_also_where_the_kernels_count_begins_again() {
+        let (before, now) = (waits(u32::MAX - 1, 1_000), waits(3, 1_500));
+        let mut histogram = FineHistogram::default();
+        NewWaits::between(Some(&before), &now).enter(&mut histogram);
+        assert_eq!((histogram.count(), histogram.sum()), (5, Nanos(500)));
+        NewWaits::between(None, &now).enter(&mut histogram);
+        assert_eq!((histogram.count(), histogram.sum()), (8, Nanos(2_000)));
+        assert_eq!(histogram.longest(), Nanos(70));
+    }
+}

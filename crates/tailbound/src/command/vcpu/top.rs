@@ -1,0 +1,145 @@
+//! `tailbound vcpu top`.
+
+use super::super::output::{self, Output, paint};
+use crate::exit::{Exit, Failure};
+use serde::Serialize;
+use std::io::{IsTerminal as _, stdin, stdout};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+use tailbound_agent::live::{Live, Reading};
+use tailbound_agent::rule::GuestRule;
+use tailbound_top::vcpu::{Column, Look, Tails, watch};
+use tailbound_units::Nanos;
+
+/// The version of the JSON document's shape.
+const SCHEMA: u32 = 1;
+
+/// How long each look is.
+const SHORTEST: Nanos = Nanos::from_millis(100);
+const LONGEST: Nanos = Nanos::from_secs(3_600);
+
+/// How often late waits are taken.
+const SAMPLE: Duration = Duration::from_millis(100);
+
+/// Arguments of `tailbound vcpu top`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "How long threads of guests could run and waited for a CPU, since this began: all \
+    waits, and the 99.9th percentile of those from a wake-up on and of those after another thread \
+    got the CPU. Below, what late waits were spent on and who ran meanwhile. Each wait is measured \
+    in the kernel; where that cannot be, it says why and shows no tails. Keys: n, w, 5, 9, t, l \
+    sort by a column; up and down move; q quits. Exit code: 0 shown; 2 the machine cannot be \
+    looked at, or there is no terminal."
+)]
+pub(super) struct Top {
+    /// A process to show besides the guests that are recognised
+    #[arg(long)]
+    pid: Vec<u32>,
+    /// How long it takes from one look to the next, and with --once in all
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
+    interval: Nanos,
+    /// From when on a wait is late, and what it was spent on is shown
+    #[arg(long, value_name = "TIME", default_value = "1ms")]
+    late: Nanos,
+    /// The column that the threads are sorted by
+    #[arg(long, value_enum, default_value_t = Column::P999)]
+    sort: Column,
+    /// Print one table, after one interval, and end
+    #[arg(long)]
+    once: bool,
+    /// What to print; json: once
+    #[arg(long, value_enum, default_value_t)]
+    output: Output,
+}
+
+fn interval(text: &str) -> Result<Nanos, String> {
+    let interval: Nanos = text.parse().map_err(|error| format!("{error}"))?;
+    if (SHORTEST..=LONGEST).contains(&interval) {
+        Ok(interval)
+    } else {
+        Err(format!("use {SHORTEST} to {LONGEST}"))
+    }
+}
+
+/// What `--output json` prints.
+#[derive(Debug, Serialize)]
+struct Document<'a> {
+    schema: u32,
+    kind: &'static str,
+    interval_ns: u64,
+    #[serde(flatten)]
+    reading: &'a Reading,
+}
+
+impl Top {
+    pub(super) fn run(self) -> Result<Exit, Failure> {
+        super::all_run(&self.pid)?;
+        if self.late < Nanos::from_micros(100) {
+            return Err(Failure::wrong_arguments("--late: use at least 100us"));
+        }
+        let rule = |pid: &u32| GuestRule {
+            pid: Some(*pid),
+            ..GuestRule::default()
+        };
+        let is_seen = stdin().is_terminal() && stdout().is_terminal();
+        let once = self.once || self.output == Output::Json;
+        if !once && !is_seen {
+            return Err(Failure::new(
+                "there is no terminal; use --once, or --output json",
+            ));
+        }
+        let mut live = Live::open(self.late, self.pid.iter().map(rule).collect())?;
+        live.look()?;
+        let mut tails = Tails::new(self.sort);
+        if !once {
+            watch(&mut tails, &looks(live, self.interval))?;
+            return Ok(Exit::Holds);
+        }
+        wait(&mut live, self.interval);
+        live.look()?;
+        let reading = live.reading();
+        match self.output {
+            Output::Json => output::print(&output::json(&Document {
+                schema: SCHEMA,
+                kind: "vcpu-top",
+                interval_ns: self.interval.0,
+                reading: &reading,
+            })),
+            Output::Text => {
+                tails.update(reading);
+                output::print(&tails.text(paint()));
+            }
+        }
+        Ok(Exit::Holds)
+    }
+}
+
+/// Waits, and takes meanwhile what would be lost.
+fn wait(live: &mut Live, interval: Nanos) {
+    let end = Instant::now() + Duration::from(interval);
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return;
+        }
+        thread::sleep(left.min(SAMPLE));
+        live.sample();
+    }
+}
+
+/// Looks again and again, on a thread of its own: a machine that is slow keeps no key waiting.
+fn looks(mut live: Live, interval: Nanos) -> Receiver<Look> {
+    let (tell, looks) = channel();
+    thread::spawn(move || {
+        loop {
+            wait(&mut live, interval);
+            let looked = live.look().map_err(|error| error.to_string());
+            let look = looked.map(|()| Box::new(live.reading()));
+            if tell.send(look).is_err() {
+                return;
+            }
+        }
+    });
+    looks
+}

@@ -8,19 +8,23 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use tailbound_agent::division::{Cause, Culprits, divide};
+use tailbound_agent::division::{Cause, divide};
 use tailbound_agent::tail::Tail;
 use tailbound_metrics::FineHistogram;
 use tailbound_sys::cpuset::{Cpus, affinity, set_affinity};
 use tailbound_sys::probe::required::{Part, skipped};
 use tailbound_sys::root::Root;
 use tailbound_sys::thread::{Tasks, ThreadId};
+use tailbound_sys::waits::LateWait;
 use tailbound_units::Nanos;
 
 /// How many vCPUs there are, and how often each works and sleeps.
 const VCPUS: usize = 2;
 const TURNS: u64 = 400;
 const HOGS: usize = 3;
+
+/// From when on a wait is late.
+const LATE: Nanos = Nanos::from_millis(1);
 
 const GUEST: &str = "TAILBOUND_TEST_GUEST";
 
@@ -267,7 +271,7 @@ fn all(new: &[(ThreadId, tailbound_agent::tail::New)], vcpu: ThreadId) -> FineHi
 }
 
 fn open() -> Option<Tail> {
-    match Tail::open(Nanos::from_millis(1)) {
+    match Tail::open(LATE) {
         Ok(tail) => Some(tail),
         Err(error) => {
             skipped(Part::BpfWaits, error);
@@ -276,16 +280,31 @@ fn open() -> Option<Tail> {
     }
 }
 
+/// A machine that stands between the two tracers' readings of one moment makes them differ; three
+/// times is no accident.
 #[test]
 fn waits_are_what_a_second_tracer_says_and_the_hogs_are_named() {
-    let Some(mut tail) = open() else { return };
+    let mut differ = Vec::new();
+    for _ in 0..3 {
+        let Some(found) = measured_twice() else {
+            return;
+        };
+        if found.is_empty() {
+            return;
+        }
+        differ.extend(found);
+    }
+    panic!("{}", differ.join("; "));
+}
+
+/// Measures waits twice; returns where quantiles are more than 5 % apart.
+fn measured_twice() -> Option<Vec<String>> {
+    let mut tail = open()?;
     let directory = tempfile::tempdir().unwrap();
     let data = directory.path().join("perf.data");
     let (mut guest, vcpus) = start_guest();
     let tids: Vec<_> = vcpus.iter().map(|vcpu| vcpu.tid).collect();
-    let Some(mut recorder) = perf(&tids, &data) else {
-        return;
-    };
+    let mut recorder = perf(&tids, &data)?;
     let cpu = Cpus::one(affinity(0).unwrap().iter().next().unwrap());
     for tid in &tids {
         set_affinity(*tid, &cpu).unwrap();
@@ -314,44 +333,59 @@ fn waits_are_what_a_second_tracer_says_and_the_hogs_are_named() {
     recorder.tell();
     assert!(recorder.child.wait().unwrap().success());
     let seen = waits(&data, &tids);
+    let mut differ = Vec::new();
     for vcpu in &vcpus {
         let (told, seen) = (all(&new, *vcpu), &seen[&vcpu.tid]);
         let mut exact = seen.waits.clone();
         exact.sort_unstable();
         assert!(exact.len() as u64 >= TURNS, "{} waits", exact.len());
         let unknown: u64 = new.iter().map(|(_, new)| new.unknown).sum();
-        let differ = told.count().abs_diff(exact.len() as u64);
+        let missing = told.count().abs_diff(exact.len() as u64);
         let most = unknown + seen.unknown + 2;
-        assert!(differ <= most, "{} of {}", told.count(), exact.len());
+        assert!(missing <= most, "{} of {}", told.count(), exact.len());
         for share in [0.5, 0.99, 0.999, 1.0] {
             let rank = (share * exact.len() as f64).ceil() as usize;
             let is = exact[rank.max(1) - 1] as f64;
             let says = told.quantile(share).unwrap().0 as f64;
             println!("{share}: {says} of {is}");
-            assert!((says / is - 1.0).abs() < 0.05, "{share}: {says} of {is}");
+            if (says / is - 1.0).abs() >= 0.05 {
+                differ.push(format!("{share}: {says} of {is}"));
+            }
         }
         let (is, says) = (*exact.last().unwrap() as f64, told.longest().0 as f64);
-        assert!((says / is - 1.0).abs() < 0.05, "longest: {says} of {is}");
+        if (says / is - 1.0).abs() >= 0.05 {
+            differ.push(format!("longest: {says} of {is}"));
+        }
+        in_their_buckets(&told, &late, *vcpu);
     }
+    assert_eq!(new.iter().map(|(_, new)| new.lost).sum::<u64>(), 0);
     named(&late);
+    Some(differ)
 }
 
-/// Late waits are those of the hogs, which never sleep on the only CPU there is.
-fn named(late: &[(ThreadId, tailbound_sys::waits::LateWait)]) {
-    assert!(!late.is_empty());
-    let (mut culprits, mut others, mut sum) = (Culprits::default(), 0, 0);
+/// The kernel counts each wait in the bucket that has it: late ones are known one by one.
+fn in_their_buckets(told: &FineHistogram, late: &[(ThreadId, LateWait)], vcpu: ThreadId) {
+    let mut exact = FineHistogram::default();
+    for (_, wait) in late.iter().filter(|(thread, _)| *thread == vcpu) {
+        exact.record(wait.until.since(wait.from));
+    }
+    let least = FineHistogram::bucket(LATE.0);
+    let beyond = |histogram: &FineHistogram| -> Vec<_> {
+        let used = histogram.used().filter(|(bucket, _)| *bucket > least);
+        used.collect()
+    };
+    assert_eq!(beyond(told), beyond(&exact));
+}
+
+/// The hogs, which never sleep on the only CPU there is, are named.
+fn named(late: &[(ThreadId, LateWait)]) {
+    let (mut hogs, mut others) = (0, 0);
     for (_, wait) in late {
         let division = divide(wait, |_| None);
-        culprits.add(&division.others);
+        let hog = division.others.iter().find(|(name, _)| name == "tb-hog");
+        hogs += hog.map_or(0, |(_, time)| time.0);
         others += division.causes.get(&Cause::Others).map_or(0, |time| time.0);
-        sum += wait.until.0 - wait.from.0;
     }
-    let longest = culprits.longest();
-    println!("{longest:?}, {others} of {sum}");
-    assert!(
-        longest.iter().any(|(name, _)| *name == "tb-hog"),
-        "{longest:?}"
-    );
-    // The rest is what a hypervisor took.
-    assert!(others > 0);
+    println!("hogs {hogs} of others {others}");
+    assert!(hogs > 0 && hogs <= others);
 }

@@ -28,8 +28,10 @@ help: ## List the targets
 .PHONY: demo
 demo: ## Build the lab and run it: three latency traps open and close on this machine (three minutes, then two)
 	@scripts/need compile lab
-	@test -x $(DEMO) || echo "Building the lab: 190 crates from crates.io and of our own," \
-		"three minutes on two quiet cores. The run takes two more, needs no root, and leaves nothing behind."
+	@echo "The demo puts real packets through a data centre of network namespaces on this machine."
+	@test -x $(DEMO) || echo "  build: 190 crates, three minutes on two quiet cores, this once; they need 1 GB of disk in target/"
+	@echo "  run:   two minutes; it needs no root, shows where it is, and leaves nothing but $(OUT)/"
+	@echo "  end:   one sentence. If much else runs beside it, that says so and judges nothing."
 	$(CARGO) build --profile demo --locked -p tailbound --bin tailbound --no-default-features --features lab
 	$(DEMO) lab run $(EXPERIMENT) --out $(OUT)
 
@@ -107,6 +109,11 @@ deb: stage ## Make the Debian packages tailbound and tailbound-lab, and look at 
 	@scripts/need deb
 	@scripts/cargo-tool cargo-deb $(CARGO_DEB)
 	@scripts/package deb $(PACKAGES)
+
+.PHONY: rpm
+rpm: stage ## Make the RPMs tailbound and tailbound-lab, and look at them with rpmlint
+	@scripts/need rpm
+	@scripts/package rpm $(PACKAGES)
 
 .PHONY: tarball
 tarball: stage ## Make a tarball of what `make install` installs, to be unpacked in /

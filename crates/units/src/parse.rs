@@ -219,10 +219,30 @@ macro_rules! quantity {
         }
         impl<'de> serde::Deserialize<'de> for $name {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
-                text.parse().map_err(serde::de::Error::custom)
+                deserializer
+                    .deserialize_str($crate::parse::Text(&$form))
+                    .map(Self)
             }
         }
     };
+}
+
+/// Reads a quantity from a document, and says what one looks like where something else stands.
+pub(crate) struct Text<'f>(pub(crate) &'f Form);
+
+impl serde::de::Visitor<'_> for Text<'_> {
+    type Value = u64;
+
+    fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            formatter,
+            "a text with a unit, such as {:?}",
+            self.0.example
+        )
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<u64, E> {
+        self.0.parse(text).map_err(E::custom)
+    }
 }
 pub(crate) use quantity;

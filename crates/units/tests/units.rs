@@ -53,6 +53,20 @@ fn what_is_wrong_is_named_with_what_would_be_right() {
 }
 
 #[test]
+fn a_number_in_a_document_is_told_that_a_unit_is_missing() {
+    #[derive(Debug, serde::Deserialize)]
+    struct Document {
+        #[expect(dead_code, reason = "only read")]
+        burst: Bytes,
+    }
+    let error = toml::from_str::<Document>("burst = 30000").unwrap_err();
+    assert_eq!(
+        error.message(),
+        "invalid type: integer `30000`, expected a text with a unit, such as \"1.5KB\""
+    );
+}
+
+#[test]
 fn what_others_write_is_read_where_it_can_mean_one_thing_alone() {
     for text in [
         "10Mbit/s",

@@ -362,11 +362,17 @@ fn usable(directory: &Path) -> io::Result<()> {
     // systemd makes a link of it for a service with a user of its own.
     let found = fs::metadata(directory)?;
     let strangers = found.mode() & 0o022 != 0;
-    if !found.is_dir() || strangers || found.uid() != geteuid().as_raw() {
-        return Err(io::ErrorKind::PermissionDenied.into());
-    }
-    rustix::fs::access(directory, rustix::fs::Access::WRITE_OK)?;
-    Ok(())
+    let why = if !found.is_dir() {
+        "it is no directory"
+    } else if strangers {
+        "others may write to it: chmod go-w"
+    } else if found.uid() != geteuid().as_raw() {
+        "it is another user's"
+    } else {
+        rustix::fs::access(directory, rustix::fs::Access::WRITE_OK)?;
+        return Ok(());
+    };
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
 }
 
 #[cfg(test)]
@@ -380,7 +386,8 @@ mod tests {
         DirBuilder::new().create(&open).expect("made");
         let mode = |mode| fs::set_permissions(&open, fs::Permissions::from_mode(mode));
         mode(0o777).expect("ours");
-        assert!(usable(&open).is_err());
+        let error = usable(&open).expect_err("strangers may").to_string();
+        assert_eq!(error, "others may write to it: chmod go-w");
         mode(0o755).expect("ours");
         usable(&open).expect("ours alone");
     }

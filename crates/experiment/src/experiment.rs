@@ -1,6 +1,7 @@
 //! An experiment from its text to its result.
 
 use crate::evaluate::evaluate;
+use crate::sentence::Sentence;
 use crate::verdict::verdict;
 use crate::{
     Catalogue, CdfSpec, ChartSpec, Check, Curve, ExperimentError, Mistakes, Name, Noise, Source,
@@ -104,10 +105,11 @@ struct Head {
     cdf: Vec<CdfSpec>,
     #[serde(default)]
     check: Vec<Check>,
+    sentence: Option<Sentence>,
 }
 
 /// The keys of [`Head`].
-const HEAD: &[&str] = &["name", "title", "source", "cdf", "check"];
+const HEAD: &[&str] = &["name", "title", "source", "cdf", "check", "sentence"];
 
 /// An experiment without mistakes.
 #[derive(Debug, Clone)]
@@ -208,6 +210,16 @@ impl<E: Experiment> Loaded<E> {
         let expected = &self.head.check;
         let checks = evaluate(expected, &found.variants, &charts);
         let (verdict, verdict_reason) = verdict(expected, &found.variants, &found.noise, &checks);
+        let sentence = self.head.sentence.as_ref();
+        let sentence = sentence.map(|it| {
+            it.tell(
+                verdict,
+                &verdict_reason,
+                &checks,
+                &found.variants,
+                &found.noise,
+            )
+        });
         Ok(Results {
             schema: SCHEMA,
             experiment: self.head.name.get_ref().clone(),
@@ -220,6 +232,7 @@ impl<E: Experiment> Loaded<E> {
             checks,
             verdict,
             verdict_reason,
+            sentence,
         })
     }
 }
@@ -235,6 +248,9 @@ fn check_expectations<E: Experiment>(experiment: &E, head: &Head, mistakes: &mut
     }
     for cdf in &head.cdf {
         cdf.check(&variants, mistakes);
+    }
+    if let Some(sentence) = &head.sentence {
+        sentence.check(&variants, mistakes);
     }
     mistakes.names("check", head.check.iter().map(|check| &check.name));
     for check in &head.check {

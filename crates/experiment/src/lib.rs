@@ -14,6 +14,7 @@ mod evaluate;
 mod experiment;
 mod figure;
 mod mistakes;
+mod sentence;
 mod source;
 mod trace;
 mod verdict;

@@ -1,7 +1,7 @@
 //! The verdict on a run. Pure.
 //!
 //! A check that rests on a variant that did not run is *not judged*: it neither
-//! holds nor fails. One that is known to miss and does is told, and decides nothing.
+//! holds nor fails, and where all are the run is UNJUDGED. One that is known to miss and does is told, and decides nothing.
 //! Whatever noise the machine made is told with every verdict;
 //! where there was too much of it for a check, there is none but NOISY.
 
@@ -24,13 +24,13 @@ pub enum Noise {
     Watched(Vec<Disturbance>),
 }
 
-/// Values of a variant that the machine's noise made useless.
+/// Figures of a variant that the machine's noise made useless.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Disturbance {
     /// The variant.
     pub variant: String,
-    /// Its values.
-    pub values: Vec<String>,
+    /// Its values, and its series.
+    pub figures: Vec<String>,
     /// What happened.
     pub why: String,
 }
@@ -76,7 +76,10 @@ fn judge(checks: &[CheckResult]) -> (Verdict, String) {
         (_, None) => (Verdict::Pass, "nothing is expected of this run".to_owned()),
         (0, Some(first)) if known.is_empty() => {
             let why = first.not_judged.as_deref().unwrap_or_default();
-            (Verdict::Noisy, format!("no check could be judged: {why}"))
+            (
+                Verdict::Unjudged,
+                format!("no check could be judged: {why}"),
+            )
         }
         (0, _) => (Verdict::Fail, format!("no check holds{rest}")),
         (1, _) => (Verdict::Pass, format!("the check holds{rest}")),
@@ -92,8 +95,11 @@ fn too_noisy(expected: &[Check], variants: &[Variant], noise: &Noise) -> Option<
         return None;
     };
     for it in disturbed {
-        let is_needed =
-            |check: &&Check| check.names(&it.variant) && it.values.contains(check.of.get_ref());
+        let is_needed = |check: &&Check| {
+            let mut figures = it.figures.iter().map(String::as_str);
+            let rests = |figure| figure == check.of.get_ref() || Some(figure) == check.series();
+            check.names(&it.variant) && figures.any(rests)
+        };
         if let Some(check) = expected.iter().find(is_needed) {
             let (of, variant) = (check.of.get_ref(), &it.variant);
             return Some(format!(
@@ -122,7 +128,7 @@ fn too_noisy(expected: &[Check], variants: &[Variant], noise: &Noise) -> Option<
 }
 
 /// The noise in one clause.
-fn told(noise: &Noise, variants: &[Variant]) -> String {
+pub(crate) fn told(noise: &Noise, variants: &[Variant]) -> String {
     match noise {
         Noise::Virtual => "no noise, time is virtual".to_owned(),
         Noise::Unknown => "times are this machine's, its noise is not known".to_owned(),

@@ -38,7 +38,7 @@ struct ToyVariant {
     #[serde(default)]
     stolen: u64,
     #[serde(default)]
-    disturbed: bool,
+    disturbed: Option<String>,
 }
 
 impl ToyVariant {
@@ -103,11 +103,12 @@ impl Experiment for Toy {
 
     fn run(&self, run: &mut Run<'_, Cell<u32>>) -> Result<Found, Self::Error> {
         run.options.set(run.options.get() + 1);
-        let disturbed = self.variant.iter().filter(|it| it.disturbed);
-        let disturbed = disturbed.map(|it| Disturbance {
-            variant: it.name.get_ref().clone(),
-            values: vec!["rate".to_owned()],
-            why: "a neighbour took the core".to_owned(),
+        let disturbed = self.variant.iter().filter_map(|it| {
+            Some(Disturbance {
+                variant: it.name.get_ref().clone(),
+                figures: vec![it.disturbed.clone()?],
+                why: "a neighbour took the core".to_owned(),
+            })
         });
         let noise = if self.watched {
             Noise::Watched(disturbed.collect())
@@ -367,7 +368,7 @@ fn not_judged_is_what_rests_on_a_variant_that_did_not_run_and_nothing_else() {
         (check.pass, check.got, check.outcome()),
         (false, None, "not judged")
     );
-    assert_eq!(results.verdict, Verdict::Noisy);
+    assert_eq!(results.verdict, Verdict::Unjudged);
     let reason = format!("no check could be judged: {why}; no noise, time is virtual");
     assert_eq!(results.verdict_reason, reason);
     // It ran and shows nothing: that is no excuse.
@@ -542,7 +543,7 @@ fn noise_is_named_in_every_verdict_and_too_much_of_it_forbids_one() {
 
 #[test]
 fn a_disturbed_value_is_not_judged_and_what_does_not_rest_on_it_is() {
-    let disturbed = ("rate = 196\n", "rate = 196\ndisturbed = true\n");
+    let disturbed = ("rate = 196\n", "rate = 196\ndisturbed = \"rate\"\n");
     let results = run(&[WATCHED, disturbed]);
     assert_eq!(results.verdict, Verdict::Pass);
     let told = "; noise hit none of 300 samples, a neighbour took the core";
@@ -559,6 +560,47 @@ fn a_disturbed_value_is_not_judged_and_what_does_not_rest_on_it_is() {
         "{}",
         results.verdict_reason
     );
+}
+
+#[test]
+fn a_disturbed_series_is_not_judged_whatever_of_it_a_check_looks_at() {
+    let disturbed = ("rate = 196\n", "rate = 196\ndisturbed = \"rtt\"\n");
+    let results = run(&[WATCHED, disturbed]);
+    assert_eq!(results.verdict, Verdict::Noisy);
+    let told = "rtt.p99 of variant after was disturbed: a neighbour took the core: too noisy";
+    assert!(
+        results.verdict_reason.starts_with(told),
+        "{}",
+        results.verdict_reason
+    );
+    let results = run(&[WATCHED, disturbed, ("of = \"rtt.p99\"", "of = \"rate\"")]);
+    assert_ne!(results.verdict, Verdict::Noisy);
+}
+
+const SENTENCE: &str = "[sentence]\nwhat = \"answers\"\ndid = \"took\"\nseries = \"rtt\"\n\
+                        at = \"after\"\nfrom = \"before\"\n\n[[variant]]\nname = \"before\"";
+
+#[test]
+fn a_run_ends_with_a_sentence_where_its_experiment_says_what_it_is_about() {
+    assert_eq!(run(&[]).sentence, None);
+    let told = ("[[variant]]\nname = \"before\"", SENTENCE);
+    let said = run(&[told]).sentence.unwrap();
+    assert_eq!(
+        said,
+        "It works on this machine: 9 of 10 answers took 250 ns, and 1 us without tailbound; no \
+         noise, time is virtual."
+    );
+    for (from, to, message) in [
+        ("series = \"rtt\"", "series = \"rt\"", "unknown series `rt`"),
+        (
+            "at = \"after\"\nfrom",
+            "at = \"aftr\"\nfrom",
+            "unknown variant `aftr`",
+        ),
+    ] {
+        let error = load(&with(&[told, (from, to)])).unwrap_err();
+        assert!(error.contains(message), "{error}");
+    }
 }
 
 /// What is replaced in [`SOUND`], by what, and the whole message.

@@ -472,7 +472,8 @@ impl LabExperiment {
         curves
     }
 
-    /// The values that say what was done on the shared core.
+    /// The values that say what was done on the shared core, and the series of what took as long
+    /// as a guest on it did.
     pub(crate) fn on_shared_core(&self) -> Vec<String> {
         let shared = self.shared_core.iter().flat_map(|core| &core.guests);
         let shared: Vec<&str> = shared.map(|name| name.get_ref().as_str()).collect();
@@ -486,9 +487,22 @@ impl LabExperiment {
             values.map(|value| (&load.guests, value))
         });
         let duties = self.duty.iter().map(|load| (&load.guests, &load.value));
-        hogs.chain(duties)
-            .filter(|(guests, _)| there(guests))
-            .map(|(_, value)| value.clone())
+        let done = hogs.chain(duties);
+        let done = done.filter(|(guests, _)| there(guests));
+        let is_there = |guest: &Name| there(std::slice::from_ref(guest));
+        let queries = self.query.iter();
+        let queries = queries.filter(|load| is_there(&load.client) || there(&load.servers));
+        let pings = self.ping.iter();
+        let pings = pings.filter(|load| is_there(&load.from) || is_there(&load.to));
+        let wakeups = self.wakeup.iter().filter(|load| is_there(&load.guest));
+        let messages = self.message.iter();
+        let messages = messages.filter(|load| there(&load.from) || there(&load.to));
+        done.map(|(_, value)| value)
+            .chain(queries.map(|load| &load.series))
+            .chain(pings.map(|load| &load.series))
+            .chain(wakeups.map(|load| &load.series))
+            .chain(messages.map(|load| &load.series))
+            .cloned()
             .collect()
     }
 }

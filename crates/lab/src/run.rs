@@ -184,7 +184,7 @@ impl Run<'_> {
             if let Some(share) = foreign.filter(|share| *share > MAX_FOREIGN_SHARE) {
                 disturbed.push(Disturbance {
                     variant: name.clone(),
-                    values: experiment.on_shared_core(),
+                    figures: experiment.on_shared_core(),
                     why: format!(
                         "other programs used {:.0} % of the shared core in variant {name}",
                         share * 100.0

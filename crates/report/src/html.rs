@@ -62,7 +62,7 @@ impl Results {
         let class = match self.verdict {
             Verdict::Pass => "pass",
             Verdict::Fail => "fail",
-            Verdict::Noisy => "noisy",
+            Verdict::Noisy | Verdict::Unjudged => "noisy",
         };
         put!(
             out,
@@ -72,6 +72,9 @@ impl Results {
             self.verdict,
             escape(&self.verdict_reason)
         );
+        if let Some(sentence) = &self.sentence {
+            put!(out, "<p>{}</p>", escape(sentence));
+        }
     }
 
     fn checks(&self, out: &mut String) {

@@ -37,6 +37,10 @@ pub struct Results {
     pub verdict: Verdict,
     /// Why, in one line.
     pub verdict_reason: String,
+    /// What came out, as one sentence for who reads nothing else, where the experiment says
+    /// what it is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sentence: Option<String>,
 }
 
 /// One configuration, and what was measured with it.
@@ -214,6 +218,8 @@ pub enum Verdict {
     Fail,
     /// The machine was too busy with other things to judge.
     Noisy,
+    /// What the checks need did not run, as it is not allowed or not there.
+    Unjudged,
 }
 
 impl fmt::Display for Verdict {
@@ -222,6 +228,7 @@ impl fmt::Display for Verdict {
             Self::Pass => "PASS",
             Self::Fail => "FAIL",
             Self::Noisy => "NOISY",
+            Self::Unjudged => "UNJUDGED",
         })
     }
 }

@@ -3,6 +3,7 @@
 use crate::results::{Results, Series, Variant, Verdict};
 use crate::stats::{Statistic, Stats};
 use crate::text::{NOTHING, Paint, Table, human, one_line};
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 impl Results {
@@ -14,7 +15,7 @@ impl Results {
         let verdict = match self.verdict {
             Verdict::Pass => paint.good("PASS"),
             Verdict::Fail => paint.bad("FAIL"),
-            Verdict::Noisy => paint.doubtful("NOISY"),
+            Verdict::Noisy | Verdict::Unjudged => paint.doubtful(&self.verdict.to_string()),
         };
         // Writing to a String does not fail.
         let _ = writeln!(
@@ -48,11 +49,13 @@ impl Results {
 
     fn checks_table(&self) -> Table {
         let mut table = Table::new(&["check", "want", "got", "result", "source"], &[1, 3, 4]);
+        let mut said = BTreeSet::new();
         for check in &self.checks {
             let got = check
                 .got
                 .map_or_else(|| NOTHING.into(), |got| human(got, ""));
             let source = match check.remark() {
+                Some(note) if !said.insert(note) => format!("{} (as above)", check.source),
                 Some(note) => format!("{} ({note})", check.source),
                 None => check.source.clone(),
             };

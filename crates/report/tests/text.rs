@@ -30,6 +30,20 @@ fn the_summary_begins_with_the_verdict() {
 }
 
 #[test]
+fn a_reason_that_several_checks_share_is_told_once() {
+    let mut results = sample::results();
+    let why = "variant patched could not run: it takes CAP_SYS_NICE";
+    for check in &mut results.checks {
+        check.not_judged = Some(why.to_owned());
+    }
+    let summary = results.summary(false);
+    assert!(results.checks.len() > 1);
+    assert_eq!(summary.matches(why).count(), 1, "{summary}");
+    let above = summary.matches("(as above)").count();
+    assert_eq!(above, results.checks.len() - 1, "{summary}");
+}
+
+#[test]
 fn colours_come_only_when_asked_for() {
     let results = sample::results();
     assert!(!results.summary(false).contains('\x1b'));

@@ -58,7 +58,9 @@ impl From<tailbound_report::Verdict> for Exit {
         match verdict {
             tailbound_report::Verdict::Pass => Self::Holds,
             tailbound_report::Verdict::Fail => Self::DoesNotHold,
-            tailbound_report::Verdict::Noisy => Self::CouldNotRun,
+            tailbound_report::Verdict::Noisy | tailbound_report::Verdict::Unjudged => {
+                Self::CouldNotRun
+            }
         }
     }
 }

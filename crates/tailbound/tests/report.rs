@@ -44,6 +44,7 @@ fn run(directory: &Path, name: &str, rtt: u64) -> PathBuf {
         checks: Vec::new(),
         verdict: Verdict::Pass,
         verdict_reason: "nothing was expected".into(),
+        sentence: None,
     };
     results.write(directory).unwrap().json
 }

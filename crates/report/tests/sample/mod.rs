@@ -140,5 +140,6 @@ pub(crate) fn results() -> Results {
         ],
         verdict: Verdict::Fail,
         verdict_reason: "vcpu_only_p99_reduction has no figure: vcpu-only is not available".into(),
+        sentence: None,
     }
 }

@@ -6,7 +6,7 @@ use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use tailbound_experiment::{Experiment, Loaded};
-use tailbound_report::Results;
+use tailbound_report::{Results, one_line};
 
 /// Where reports go, and what is printed.
 #[derive(Debug, clap::Args)]
@@ -25,12 +25,17 @@ impl Report {
         let written = results.write(&self.out)?;
         output::print(&match self.output {
             Output::Json => results.to_json(),
-            Output::Text => format!(
-                "{}report  {}\ndata    {}\n",
-                results.summary(output::paint().0),
-                written.html.display(),
-                written.json.display()
-            ),
+            Output::Text => {
+                let sentence = results.sentence.as_ref();
+                let sentence = sentence.map(|it| format!("\n{}\n", one_line(it)));
+                format!(
+                    "{}report  {}\ndata    {}\n{}",
+                    results.summary(output::paint().0),
+                    written.html.display(),
+                    written.json.display(),
+                    sentence.unwrap_or_default()
+                )
+            }
         });
         Ok(results.verdict.into())
     }

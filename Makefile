@@ -85,6 +85,7 @@ DESTDIR ?=
 RELEASE := $(or $(CARGO_TARGET_DIR),target)/release/tailbound
 PACKAGES := target/packages
 CARGO_DEB := 3.8.0
+MDBOOK := 0.5.4
 
 # Builds nothing, so that nothing is compiled as root and no file of root's is left.
 .PHONY: install
@@ -243,7 +244,13 @@ fuzz: ## Fuzz every parser for FUZZ_SECONDS each (nightly Rust)
 	@scripts/fuzz $(FUZZ_SECONDS)
 
 .PHONY: docs
-docs: ## Build the API documentation
+docs: ## Build the site of all pages, and check its links
+	@scripts/need build package
+	@scripts/cargo-tool mdbook $(MDBOOK) --no-default-features --features search
+	@scripts/book target/book target/tools/mdbook-$(MDBOOK)/bin/mdbook
+
+.PHONY: api-docs
+api-docs: ## Build the documentation of the crates
 	$(CARGO) doc --workspace --no-deps --locked
 	@echo "target/doc/tailbound_dataplane/index.html"
 

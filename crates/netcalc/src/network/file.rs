@@ -21,22 +21,33 @@ const MAX_NAME: usize = 64;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PortEntry {
+    /// What flows call it.
     name: Spanned<String>,
+    /// What it sends.
     rate: Spanned<Rate>,
+    /// How long it may wait before it begins to; 0 by default.
     latency: Option<Spanned<Nanos>>,
+    /// What its queue holds: then whether that is enough is told, too.
     buffer: Option<Spanned<Bytes>>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FlowEntry {
+    /// What results call it.
     name: Spanned<String>,
+    /// The ports that it passes, in their order.
     path: Spanned<Vec<Spanned<String>>>,
+    /// What it sends on average.
     rate: Spanned<Rate>,
+    /// What it may send at once beyond that.
     burst: Spanned<Bytes>,
+    /// How fast it sends that; at once by default.
     burst_rate: Option<Spanned<Rate>>,
+    /// 0 goes first; 0 by default.
     #[serde(default)]
     priority: u8,
+    /// What it may take from end to end: then whether it does is told, too.
     deadline: Option<Spanned<Nanos>>,
 }
 

@@ -1,0 +1,261 @@
+//! Pages for readers: the commands of the tutorials run as they stand there, and what pages list is
+//! what there is.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use tailbound_sys::probe::required::{Part, skipped};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn page(name: &str) -> String {
+    fs::read_to_string(root().join("docs").join(name)).unwrap()
+}
+
+/// What is typed on a page: all lines of its `console` blocks, without the prompt.
+fn script(name: &str, prompt: &str) -> String {
+    let page = page(name);
+    let blocks = page.split("\n```console\n").skip(1);
+    let blocks = blocks.map(|block| block.split_once("\n```").unwrap().0);
+    let mut script = String::new();
+    for line in blocks.flat_map(str::lines) {
+        script += line.strip_prefix(prompt).unwrap_or(line);
+        script.push('\n');
+    }
+    assert!(!script.is_empty(), "{name} has no commands");
+    script
+}
+
+/// Nobody in particular.
+const ORDINARY: [&str; 5] = [
+    "setpriv",
+    "--reuid=65534",
+    "--regid=65534",
+    "--clear-groups",
+    "--inh-caps=-all",
+];
+
+/// Who may write where such a command works: whoever it is run as.
+fn owner(inside: &[&str]) -> Option<u32> {
+    inside.contains(&ORDINARY[1]).then_some(65_534)
+}
+
+/// As whoever runs this test, and where that is root as an ordinary user, too.
+fn users() -> Vec<&'static [&'static str]> {
+    let is_root = rustix::process::geteuid().is_root();
+    let ordinary = is_root.then_some(&ORDINARY[..]);
+    std::iter::once(&["env"][..]).chain(ordinary).collect()
+}
+
+/// Has a shell do all of it in a directory of its own, by the program under test. The first command
+/// that fails ends it; what it left running ends with it.
+fn run(script: &str, inside: &[&str]) -> Output {
+    let directory = tempfile::tempdir().unwrap();
+    std::os::unix::fs::chown(directory.path(), owner(inside), owner(inside)).unwrap();
+    let program = Path::new(env!("CARGO_BIN_EXE_tailbound"));
+    let path = std::env::var("PATH").unwrap();
+    let mut words = inside.to_vec();
+    let whole = format!("set -eumx\ntrap 'kill $(jobs -p) 2>/dev/null || :' EXIT\n{script}");
+    words.extend(["bash", "-c", &whole]);
+    Command::new(words[0])
+        .args(&words[1..])
+        .current_dir(directory.path())
+        .env(
+            "PATH",
+            format!(
+                "{}:{path}:/usr/sbin:/sbin",
+                program.parent().unwrap().display()
+            ),
+        )
+        .env("HOME", directory.path())
+        .output()
+        .unwrap()
+}
+
+fn assert_runs(output: &Output) {
+    let said = String::from_utf8_lossy(&output.stderr);
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}\n{printed}");
+}
+
+#[test]
+fn a_tenants_commands_run_as_they_stand_on_the_page() {
+    for user in users() {
+        let output = run(&script("tenant.md", "$ "), user);
+        assert_runs(&output);
+        let printed = String::from_utf8_lossy(&output.stdout);
+        let verdicts = ["GOOD ", "BAD ", "UNSURE ", "INCONCLUSIVE "];
+        assert!(
+            verdicts.iter().any(|it| printed.starts_with(it)),
+            "{printed}"
+        );
+    }
+}
+
+#[test]
+fn a_researchers_commands_run_as_they_stand_on_the_page() {
+    for user in users() {
+        let output = run(&script("researcher.md", "$ "), user);
+        assert_runs(&output);
+        let printed = String::from_utf8_lossy(&output.stdout);
+        assert!(printed.contains("PASS  mine: "), "{printed}");
+    }
+}
+
+#[test]
+fn an_operators_commands_for_containers_run_as_they_stand_on_the_page() {
+    let is_root = rustix::process::geteuid().is_root();
+    let mut inside = vec!["unshare", "--net", "--mount"];
+    if !is_root {
+        inside.extend(["--user", "--map-root-user"]);
+    }
+    let tried = Command::new(inside[0])
+        .args(&inside[1..])
+        .arg("true")
+        .output();
+    if !tried.is_ok_and(|it| it.status.success()) {
+        skipped(Part::NetworkNamespaces, "namespaces are not allowed");
+        return;
+    }
+    for (part, word) in [(Part::Ip, "ip"), (Part::Ping, "ping")] {
+        if Command::new(word).arg("-V").output().is_err() {
+            skipped(part, "it is not installed");
+            return;
+        }
+    }
+    // Names of namespaces and the daemon's lock are nobody else's.
+    let before = "mount -t tmpfs none /run\n";
+    let script = format!("{before}{}", script("containers.md", "# "));
+    let output = run(&script, &inside);
+    assert_runs(&output);
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(printed.contains("3 received, 0% packet loss"), "{printed}");
+    assert!(printed.contains("dropped, as it should be"), "{printed}");
+}
+
+#[test]
+fn a_command_that_fails_ends_a_page() {
+    assert!(
+        !run("tailbound --version\nfalse\ntrue\n", &["env"])
+            .status
+            .success()
+    );
+}
+
+#[test]
+fn the_reference_is_what_the_types_say() {
+    let output = Command::new("python3")
+        .arg(root().join("scripts/reference"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let made = String::from_utf8(output.stdout).unwrap();
+    let is_same = made == page("reference.md");
+    assert!(is_same, "run: scripts/reference > docs/reference.md");
+}
+
+/// The keys of the table below a heading of the reference.
+fn keys(heading: &str) -> BTreeSet<String> {
+    let page = page("reference.md");
+    let (_, rest) = page.split_once(&format!("\n{heading}\n")).expect(heading);
+    let section = rest.split("\n##").next().unwrap();
+    let rows = section.lines().filter_map(|line| line.strip_prefix("| `"));
+    rows.map(|row| row.split_once('`').unwrap().0.to_owned())
+        .collect()
+}
+
+#[test]
+fn the_reference_has_the_keys_that_the_program_knows() {
+    let directory = tempfile::tempdir().unwrap();
+    for (heading, text) in [
+        ("## host.toml", "zzzzzzzz = 1\n"),
+        ("### UplinkConfig", "[uplink]\nzzzzzzzz = 1\n"),
+        ("### GuestConfig", "[[guest]]\nzzzzzzzz = 1\n"),
+        ("### PacerConfig", "[uplink]\npacer = { zzzzzzzz = 1 }\n"),
+        (
+            "### PipelineConfig",
+            "[uplink]\npipeline = { zzzzzzzz = 1 }\n",
+        ),
+        ("### HoseConfig", "[hose]\nzzzzzzzz = 1\n"),
+        ("### GuestRule", "[[vcpu.guest]]\nzzzzzzzz = 1\n"),
+    ] {
+        let path = directory.path().join("host.toml");
+        fs::write(&path, text).unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_tailbound"))
+            .arg("check-config")
+            .arg(&path)
+            .output()
+            .unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        let (_, known) = said.split_once("`zzzzzzzz`; known here: ").expect(&said);
+        let known = known.lines().next().unwrap().split(", ");
+        let known: BTreeSet<_> = known.map(str::to_owned).collect();
+        assert_eq!(keys(heading), known, "{heading}");
+    }
+}
+
+/// All of the sources in one line, as texts that go on in the next line are one text.
+fn sources() -> String {
+    let mut all = String::new();
+    let mut ahead = vec![root().join("crates")];
+    while let Some(directory) = ahead.pop() {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() && !path.ends_with("tests") {
+                ahead.push(path);
+            } else if path.extension().is_some_and(|it| it == "rs") {
+                all += &fs::read_to_string(path).unwrap();
+            }
+        }
+    }
+    let words: Vec<_> = all
+        .replace("\\\n", " ")
+        .split_whitespace()
+        .map(str::to_owned)
+        .collect();
+    words.join(" ")
+}
+
+#[test]
+fn the_messages_of_the_page_on_trouble_are_messages_of_the_program() {
+    let page = page("operation.md");
+    let (_, table) = page.split_once("\n| message |").unwrap();
+    let rows = table.lines().filter_map(|line| line.strip_prefix("| `"));
+    let messages: Vec<_> = rows.map(|row| row.split_once('`').unwrap().0).collect();
+    assert!(messages.len() > 10, "{messages:?}");
+    let sources = sources();
+    for message in messages {
+        assert!(sources.contains(message), "no code says {message:?}");
+    }
+}
+
+#[test]
+fn each_page_stands_in_the_table_of_contents_once() {
+    let summary = page("SUMMARY.md");
+    let mut listed: Vec<_> = summary
+        .split("](")
+        .skip(1)
+        .map(|rest| rest.split_once(')').unwrap().0.to_owned())
+        .collect();
+    listed.sort_unstable();
+    let above = [
+        "ARCHITECTURE",
+        "CHANGELOG",
+        "CONTRIBUTING",
+        "README",
+        "SECURITY",
+        "SPECIFICATION",
+    ];
+    let mut there: Vec<_> = above.iter().map(|name| format!("{name}.md")).collect();
+    for entry in fs::read_dir(root().join("docs")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        if name.ends_with(".md") && name != "SUMMARY.md" {
+            there.push(name);
+        }
+    }
+    there.sort_unstable();
+    assert_eq!(listed, there);
+}

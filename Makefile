@@ -65,19 +65,21 @@ build: ## Build the tailbound binary
 	@scripts/need build
 	$(CARGO) build --release --locked --bin tailbound
 
-# Where `make probe-static` leaves its binary.
-PROBE_TARGET := x86_64-unknown-linux-musl
-PROBE := $(or $(CARGO_TARGET_DIR),target)/$(PROBE_TARGET)/static/tailbound
 # More than this is too much to copy into every guest.
 PROBE_BYTES := 5000000
 
 .PHONY: probe-static
 probe-static: ## Build tailbound probe and select alone as a static binary of less than 5 MB
 	@scripts/need build
-	@rustc --print target-libdir --target $(PROBE_TARGET) | xargs test -d || \
-		{ echo "Run: rustup target add $(PROBE_TARGET)" >&2; exit 1; }
-	$(CARGO) build --profile static --locked --target $(PROBE_TARGET) -p tailbound --no-default-features --features probe
-	@scripts/static-binary $(PROBE) $(PROBE_BYTES)
+	@scripts/build-static probe $(PROBE_BYTES) $(CARGO)
+
+# As the package's program.
+OPERATOR_BYTES := 24000000
+
+.PHONY: static
+static: ## Build the program of the package tailbound as one static file for any Linux
+	@scripts/need build
+	@scripts/build-static operator $(OPERATOR_BYTES) $(CARGO)
 
 # Where `make install` puts things, and below what: PREFIX=$$HOME/.local for one user alone.
 PREFIX ?= /usr/local

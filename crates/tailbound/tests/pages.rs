@@ -137,6 +137,15 @@ fn an_operators_commands_for_containers_run_as_they_stand_on_the_page() {
 }
 
 #[test]
+fn the_configuration_of_the_readme_is_right() {
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let (_, block) = readme.split_once("```toml\n# host.toml").unwrap();
+    let text = block.split_once("\n```").unwrap().0;
+    let script = format!("cat > host.toml <<'END'\n#{text}\nEND\ntailbound check-config host.toml\n");
+    assert_runs(&run(&script, &["env"]));
+}
+
+#[test]
 fn a_command_that_fails_ends_a_page() {
     assert!(
         !run("tailbound --version\nfalse\ntrue\n", &["env"])

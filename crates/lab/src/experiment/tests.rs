@@ -107,6 +107,21 @@ fn the_variants_and_series_keep_their_names() {
 }
 
 #[test]
+fn what_a_guest_on_the_shared_core_does_and_how_long_it_takes_rests_on_that_core() {
+    // The large answers come from other cores, and bulk is of a guest with one of its own.
+    assert_eq!(
+        parse(&embedded("traps")).unwrap().on_shared_core(),
+        ["hog_ops_s", "small_fct"]
+    );
+    assert_eq!(
+        parse(&embedded("host-queue")).unwrap().on_shared_core(),
+        [""; 0]
+    );
+    let wakeups = parse(&embedded("vcpu")).unwrap().on_shared_core();
+    assert!(wakeups.contains(&"wakeup".to_owned()), "{wakeups:?}");
+}
+
+#[test]
 fn loads_that_cannot_be_sent_or_measured_are_refused_where_they_stand() {
     for (experiment, right, wrong, message) in [
         (

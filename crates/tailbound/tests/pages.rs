@@ -260,8 +260,9 @@ fn each_page_stands_in_the_table_of_contents_once() {
     ];
     let mut there: Vec<_> = above.iter().map(|name| format!("{name}.md")).collect();
     for entry in fs::read_dir(root().join("docs")).unwrap() {
-        let name = entry.unwrap().file_name().into_string().unwrap();
-        if name.ends_with(".md") && name != "SUMMARY.md" {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        if path.extension().is_some_and(|it| it == "md") && name != "SUMMARY.md" {
             there.push(name);
         }
     }

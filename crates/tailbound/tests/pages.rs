@@ -141,7 +141,8 @@ fn the_configuration_of_the_readme_is_right() {
     let readme = fs::read_to_string(root().join("README.md")).unwrap();
     let (_, block) = readme.split_once("```toml\n# host.toml").unwrap();
     let text = block.split_once("\n```").unwrap().0;
-    let script = format!("cat > host.toml <<'END'\n#{text}\nEND\ntailbound check-config host.toml\n");
+    let script =
+        format!("cat > host.toml <<'END'\n#{text}\nEND\ntailbound check-config host.toml\n");
     assert_runs(&run(&script, &["env"]));
 }
 

@@ -106,20 +106,9 @@ struct RateLine<'a> {
     rate: &'a RateDocument,
 }
 
-/// Whether a node is a host and the number of a port.
-fn has_port(node: &str) -> bool {
-    let split = node.rsplit_once(':');
-    split.is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|it| it > 0))
-}
-
 impl Args {
     fn check(&self) -> Result<(), Failure> {
         let wrong = |message: String| Err(Failure::wrong_arguments(message));
-        if let Some(node) = self.nodes.iter().find(|node| !has_port(node)) {
-            return wrong(format!(
-                "{node}: the port is missing; write HOST:PORT, as `tailbound probe serve` prints it"
-            ));
-        }
         if let Some(rate) = self
             .rates
             .iter()

@@ -27,6 +27,9 @@ pub enum Capability {
     Htb,
     U32,
     Tbf,
+    FqCodel,
+    Cake,
+    Fq,
     AfXdp,
     AfXdpZeroCopy,
     LaunchTime,
@@ -259,6 +262,12 @@ table! {
         "the tag that a switch port sorts by", "CONFIG_NET_CLS_U32 and tc";
     Tbf, "tbf", [Demo Lab] [], Namespace, trials::tbf,
         "the wire of a host's NIC", "CONFIG_NET_SCH_TBF and tc";
+    FqCodel, "fq-codel", [] [Lab], Namespace, trials::fq_codel,
+        "Linux' FQ-CoDel beside the limits of guests", "CONFIG_NET_SCH_FQ_CODEL and tc";
+    Cake, "cake", [] [Lab], Namespace, trials::cake,
+        "Linux' CAKE beside the limits of guests", "CONFIG_NET_SCH_CAKE and tc";
+    Fq, "fq", [] [Lab], Namespace, trials::fq,
+        "Linux' fair queue beside the limits of guests", "CONFIG_NET_SCH_FQ and tc";
     AfXdp, "af-xdp", [] [Host], Namespace, trials::af_xdp,
         "uplinks that bypass the kernel's stack", "CONFIG_XDP_SOCKETS, CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF";
     AfXdpZeroCopy, "af-xdp-zero-copy", [] [Host], Anywhere, trials::zero_copy,

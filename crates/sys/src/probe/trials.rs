@@ -160,6 +160,18 @@ pub(super) fn tbf() -> Outcome {
     qdisc("tbf", "rate 1mbit burst 32k latency 50ms")
 }
 
+pub(super) fn fq_codel() -> Outcome {
+    qdisc("fq_codel", "")
+}
+
+pub(super) fn cake() -> Outcome {
+    qdisc("cake", "bandwidth 1mbit")
+}
+
+pub(super) fn fq() -> Outcome {
+    qdisc("fq", "maxrate 1mbit")
+}
+
 fn qdisc(kind: &str, arguments: &str) -> Outcome {
     match command(
         "tc",

@@ -36,7 +36,7 @@ impl Experiment for ShaperExperiment {
     type Error = ExperimentError;
 
     const CATALOGUE: Catalogue =
-        catalogue!("experiments/shaper": "rtp", "key-frames", "http", "rate");
+        catalogue!("experiments/shaper": "rtp", "key-frames", "video", "http", "rate");
 
     fn read(document: &Document<'_>) -> Result<Self, Vec<Mistake>> {
         document.whole()

@@ -7,7 +7,7 @@ use crate::{Threads, parallel};
 use serde::Deserialize;
 use std::convert::Infallible;
 use tailbound_dataplane::PacketRecord;
-use tailbound_experiment::{ExperimentError, Found, Run, Section};
+use tailbound_experiment::{ExperimentError, Found, Run, Section, Trace};
 use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Variant};
 use tailbound_units::{Bytes, Nanos, Rate};
 
@@ -17,8 +17,8 @@ use tailbound_units::{Bytes, Nanos, Rate};
 pub struct Rtp {
     /// What holds the guest to its limit.
     pub shaper: Vec<Shaped>,
-    /// The limit, of Ethernet frames.
-    pub limit: Rate,
+    /// The limit, of Ethernet frames; none where it follows from `video`.
+    pub limit: Option<Rate>,
     /// What the stream takes of it, in percent; each is a variant.
     pub loads: Vec<u64>,
     /// Ethernet frames of the stream, in bytes.
@@ -27,6 +27,21 @@ pub struct Rtp {
     pub time: Nanos,
     /// How it varies; frames at equal distances where it is left out.
     pub key_frames: Option<KeyFrames>,
+    /// It is the recorded video of a test source, over and over: of each load the limit is
+    /// what makes that of its mean.
+    #[serde(default)]
+    pub video: bool,
+}
+
+/// What a packet of a video has beside what it carries: RTP, UDP, IPv4 and Ethernet.
+const HEADERS: u64 = 12 + 8 + 20 + 14;
+
+/// What a stream of one load is, and the limit that it is held to.
+#[derive(Debug)]
+struct Stream {
+    limit: Rate,
+    /// When each frame is sent.
+    sent: Vec<Nanos>,
 }
 
 /// Pictures of which some are larger, each sent at once.
@@ -59,7 +74,17 @@ impl Scenario for Rtp {
         for load in &self.loads {
             section.range("loads", *load, 1..=1_000);
         }
-        section.range("limit", self.limit, Rate(100_000)..=Rate::from_mbit(1_000));
+        match self.limit {
+            Some(_) if self.video => {
+                section.at(
+                    "limit",
+                    "it follows from the mean of the video; leave it out",
+                );
+            }
+            Some(limit) => section.range("limit", limit, Rate(100_000)..=Rate::from_mbit(1_000)),
+            None if self.video => {}
+            None => section.at("limit", "it is missing; say a rate, or `video = true`"),
+        }
         section.range("frame", self.frame, 64..=1514);
         let seconds = Nanos::from_secs;
         section.range("time", self.time, seconds(2)..=seconds(3600));
@@ -67,6 +92,12 @@ impl Scenario for Rtp {
             section.range("pictures", key.pictures, 1..=240);
             section.range("every", key.every, 1..=1_000);
             section.range("factor", key.factor, 1..=1_000);
+        }
+        if self.video && self.key_frames.is_some() {
+            section.at(
+                "video",
+                "it has key frames of its own; leave `key_frames` out",
+            );
         }
     }
 
@@ -112,7 +143,15 @@ impl Scenario for Rtp {
             ),
             chart("window", "Where the smooth window begins", "delay", windows),
         ];
-        found.condition("limit", self.limit.to_string());
+        match self.limit {
+            Some(limit) => found.condition("limit", limit.to_string()),
+            None => {
+                for load in &self.loads {
+                    let limit = self.stream(*load).limit;
+                    found.condition(format!("limit_{load}"), limit.to_string());
+                }
+            }
+        }
         found.condition("frame", format!("{} B of Ethernet", self.frame));
         Ok(found)
     }
@@ -129,8 +168,8 @@ impl Rtp {
     }
 
     /// When each frame is sent.
-    fn sent(&self, load: u64) -> Vec<Nanos> {
-        let frame = self.limit.time_for(Bytes(self.frame)).0 * 100 / load;
+    fn sent(&self, limit: Rate, load: u64) -> Vec<Nanos> {
+        let frame = limit.time_for(Bytes(self.frame)).0 * 100 / load;
         let frames = self.time.0 / frame;
         let Some(key) = self.key_frames else {
             return (0..frames).map(|i| Nanos(i * frame)).collect();
@@ -157,9 +196,27 @@ impl Rtp {
         sent
     }
 
+    fn stream(&self, load: u64) -> Stream {
+        if let Some(limit) = self.limit {
+            let sent = self.sent(limit, load);
+            return Stream { limit, sent };
+        }
+        let trace = Trace::test_source();
+        let once = trace.packets(Bytes(self.frame.saturating_sub(HEADERS)));
+        let length = trace.length();
+        let mean = Rate(once.len() as u64 * self.frame * 8 * 1_000_000_000 / length.0);
+        let rounds = (0..).map(|round| Nanos(round * length.0));
+        let rounds = rounds.take_while(|begin| *begin < self.time);
+        let sent = rounds.flat_map(|begin| once.iter().map(move |at| begin + *at));
+        Stream {
+            limit: Rate(mean.0 * 100 / load),
+            sent: sent.take_while(|at| *at < self.time).collect(),
+        }
+    }
+
     fn watch(&self, kind: &Shaped, load: u64) -> Watched {
-        let mut guest = Guest::new(kind.config(self.limit).as_ref());
-        let sent = self.sent(load);
+        let Stream { limit, sent } = self.stream(load);
+        let mut guest = Guest::new(kind.config(limit).as_ref());
         let mut sent = sent.into_iter().peekable();
         let mut watched = Watched::default();
         let mut second = Nanos::ZERO;

@@ -18,9 +18,10 @@ fn parse(name: &str, changes: &[(&str, &str)]) -> Result<Loaded<ShaperExperiment
 }
 
 /// Each experiment, as short as it still proves something.
-const SHORT: [(&str, &[(&str, &str)]); 4] = [
+const SHORT: [(&str, &[(&str, &str)]); 5] = [
     ("rtp", &[("time = \"120s\"", "time = \"20s\"")]),
     ("key-frames", &[("time = \"120s\"", "time = \"20s\"")]),
+    ("video", &[("time = \"120s\"", "time = \"20s\"")]),
     ("http", &[("requests = 1000", "requests = 300")]),
     ("rate", &[("time = \"120s\"", "time = \"20s\"")]),
 ];

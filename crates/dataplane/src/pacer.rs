@@ -305,6 +305,13 @@ impl<F: Frame> Pacer<F> {
         guest.map_or(0, |guest| self.elastic.count(&guest.elastic))
     }
 
+    /// What a guest is held to that has a guarantee and a limit, and what it sent.
+    pub fn cap(&self, id: GuestId) -> Option<CapUse> {
+        let guest = self.guaranteed(id)?;
+        let held = self.elastic.memory(&guest.elastic);
+        Some(guest.cap.as_ref()?.usage(held))
+    }
+
     /// The memory that a guest's frames hold here while it has a guarantee.
     pub fn memory_of(&self, id: GuestId) -> Bytes {
         guest::find(&self.guests, id).map_or(Bytes(0), |guest| guest.memory)

@@ -12,9 +12,9 @@
 //! limit, and until what they took of the burst is there again. A sender that notices slows
 //! down; then its flow conforms, and is guaranteed like them.
 
-use super::{Guarantee, Pacer, PacerConfig, guest};
+use super::{Guarantee, PacerConfig};
+use crate::RateLimit;
 use crate::queue::Count;
-use crate::{Frame, GuestId, RateLimit};
 use tailbound_units::exact::TokenBucket;
 use tailbound_units::{Bytes, Nanos, Position, WireBytes};
 
@@ -81,6 +81,15 @@ impl Cap {
         &self.limit
     }
 
+    /// What it is and what was sent, where elastic frames hold so much memory.
+    pub(super) const fn usage(&self, held: Bytes) -> CapUse {
+        CapUse {
+            limit: self.limit,
+            sent: self.sent,
+            held,
+        }
+    }
+
     /// From what wait on frames have waited too long for it.
     pub(super) fn target(&self) -> Nanos {
         let frame_and_a_half = self.bucket.rate().time_for(Bytes(FRAME.0 * 3 / 2));
@@ -115,41 +124,5 @@ impl Cap {
     /// may.
     pub(super) fn holds_up(&self, at: Position) -> Option<Position> {
         (self.opens_at > at).then(|| self.opens_at + self.gather)
-    }
-}
-
-impl<F: Frame> Pacer<F> {
-    /// Holds a guaranteed guest to a limit of all that it sends from `now` on, or to none. It
-    /// caps what is elastic: what is guaranteed never waits for it. The limit is at least B,
-    /// and its depth S; of one that is less as much counts as that. A cap that changes keeps
-    /// what its bucket holds, one that is new is full, and it ends with the guarantee. A guest
-    /// without one is passed over.
-    pub fn set_cap(&mut self, now: Nanos, id: GuestId, limit: Option<&RateLimit>) {
-        let at = self.advance(now).max(self.chain.wire);
-        let Some(guest) = guest::guaranteed(&mut self.guests, Some(id)) else {
-            return;
-        };
-        if guest.cap.as_deref().map(Cap::limit) == limit {
-            return;
-        }
-        let fresh = limit.map(|limit| Cap::new(*limit, &guest.guarantee, &self.config));
-        match (&mut guest.cap, fresh) {
-            (Some(cap), Some(fresh)) => cap.reconfigure(&fresh, at, at),
-            (cap, fresh) => *cap = fresh.map(Box::new),
-        }
-        let target = guest.target();
-        let slot = guest.elastic.slot;
-        self.hold_elastic_to(slot, target);
-    }
-
-    /// What a guest is held to that has a guarantee and a limit, and what it sent.
-    pub fn cap(&self, id: GuestId) -> Option<CapUse> {
-        let guest = self.guaranteed(id)?;
-        let cap = guest.cap.as_ref()?;
-        Some(CapUse {
-            limit: cap.limit,
-            sent: cap.sent,
-            held: self.elastic.memory(&guest.elastic),
-        })
     }
 }

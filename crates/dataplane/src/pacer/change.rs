@@ -1,6 +1,7 @@
 //! What is guaranteed, as it changes.
 
 use super::Pacer;
+use super::cap::Cap;
 use super::config::{Guarantee, MAX_GUESTS, MAX_RATIO, PacerConfig, PacerError, slowest};
 use super::guest::{self, Contract, Guest, Ring};
 use super::limit::{FlowUse, Limit};
@@ -9,7 +10,7 @@ use super::store::{Arrival, NIL};
 use super::take::line_of;
 use super::wheel;
 use crate::queue::Queued;
-use crate::{FlowKey, Frame, GuestId};
+use crate::{FlowKey, Frame, GuestId, RateLimit};
 use tailbound_units::exact::TokenBucket;
 use tailbound_units::{Bytes, Nanos, Position, Rate};
 
@@ -69,6 +70,29 @@ impl<F: Frame> Pacer<F> {
             self.begin_guarantee(now, start, id, fresh);
         }
         Ok(())
+    }
+
+    /// Holds a guaranteed guest to a limit of all that it sends from `now` on, or to none. It
+    /// caps what is elastic: what is guaranteed never waits for it. The limit is at least B,
+    /// and its depth S; of one that is less as much counts as that. A cap that changes keeps
+    /// what its bucket holds, one that is new is full, and it ends with the guarantee. A guest
+    /// without one is passed over.
+    pub fn set_cap(&mut self, now: Nanos, id: GuestId, limit: Option<&RateLimit>) {
+        let at = self.advance(now).max(self.chain.wire);
+        let Some(guest) = guest::guaranteed(&mut self.guests, Some(id)) else {
+            return;
+        };
+        if guest.cap.as_deref().map(Cap::limit) == limit {
+            return;
+        }
+        let fresh = limit.map(|limit| Cap::new(*limit, &guest.guarantee, &self.config));
+        match (&mut guest.cap, fresh) {
+            (Some(cap), Some(fresh)) => cap.reconfigure(&fresh, at, at),
+            (cap, fresh) => *cap = fresh.map(Box::new),
+        }
+        let target = guest.target();
+        let slot = guest.elastic.slot;
+        self.hold_elastic_to(slot, target);
     }
 
     /// Forgets a guest that has no guarantee any more, so that its slot can become

@@ -5,14 +5,12 @@
 //! That of a guest which is guaranteed something is held by the pacer, so that what is
 //! guaranteed does not wait for it.
 
-use super::guest::GuestPort;
 use super::steps::CHANGED;
 use super::{Ports, Switch, Turn};
 use crate::forward::PortIndex;
 use crate::port::BURST;
 use tailbound_dataplane::{
-    Backlog, GuestId, Pacer, Packet, PipelineConfig, Shaper, ShaperConfig, ShaperStats,
-    WindowPosition,
+    Backlog, GuestId, Packet, PipelineConfig, Shaper, ShaperConfig, ShaperStats, WindowPosition,
 };
 use tailbound_metrics::Histogram;
 use tailbound_units::{Nanos, Rate};
@@ -52,7 +50,7 @@ impl Limited {
         }))
     }
 
-    fn snapshot(&self, now: Nanos, unread: bool) -> LimitSnapshot {
+    pub(super) fn snapshot(&self, now: Nanos, unread: bool) -> LimitSnapshot {
         LimitSnapshot {
             rate: self.shaper.config().rate(),
             stats: self.shaper.stats(),
@@ -61,34 +59,6 @@ impl Limited {
             unread,
             waits: self.waits.clone(),
         }
-    }
-}
-
-impl GuestPort {
-    /// What is counted of its limit, where it has one.
-    pub(super) fn limit_snapshot(
-        &self,
-        now: Nanos,
-        pacer: Option<&Pacer<Packet>>,
-    ) -> Option<LimitSnapshot> {
-        if let Some(limited) = &self.limited {
-            return Some(limited.snapshot(now, self.ingress.is_limited()));
-        }
-        let cap = pacer?.cap(self.id)?;
-        Some(LimitSnapshot {
-            rate: cap.limit.rate,
-            stats: ShaperStats {
-                sent: cap.sent,
-                ..ShaperStats::default()
-            },
-            backlog: Backlog {
-                memory: cap.held,
-                ..Backlog::default()
-            },
-            window: None,
-            unread: false,
-            waits: Histogram::default(),
-        })
     }
 }
 

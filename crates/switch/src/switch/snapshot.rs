@@ -11,8 +11,8 @@ use crate::port::Presence;
 use crate::reason::Reason;
 use tailbound_dataplane::pacer::GuestStats;
 use tailbound_dataplane::{
-    EgressStats, Guarantee, GuestId, Inward, InwardStats, MeterStats, PacedPipeline, PacerStats,
-    Packet,
+    Backlog, EgressStats, Guarantee, GuestId, Inward, InwardStats, MeterStats, PacedPipeline,
+    Pacer, PacerStats, Packet, ShaperStats,
 };
 use tailbound_metrics::Histogram;
 use tailbound_units::{Bytes, Nanos};
@@ -293,6 +293,28 @@ impl GuestPort {
             pacing: uplink.map(|uplink| self.pacing(uplink)),
             snoop: self.snoop_snapshot(),
         }
+    }
+
+    /// What is counted of its limit, where it has one.
+    fn limit_snapshot(&self, now: Nanos, pacer: Option<&Pacer<Packet>>) -> Option<LimitSnapshot> {
+        if let Some(limited) = &self.limited {
+            return Some(limited.snapshot(now, self.ingress.is_limited()));
+        }
+        let cap = pacer?.cap(self.id)?;
+        Some(LimitSnapshot {
+            rate: cap.limit.rate,
+            stats: ShaperStats {
+                sent: cap.sent,
+                ..ShaperStats::default()
+            },
+            backlog: Backlog {
+                memory: cap.held,
+                ..Backlog::default()
+            },
+            window: None,
+            unread: false,
+            waits: Histogram::default(),
+        })
     }
 
     fn pacing(&self, uplink: &PacedPipeline<Packet>) -> GuestPacing {

@@ -334,7 +334,11 @@ impl Ends {
     /// Takes note of a connection that is to end when all are excused.
     fn note(&self, stream: &TcpStream) {
         let copy = stream.try_clone().expect("a descriptor");
-        self.streams.lock().expect("nobody panics").push(copy);
+        let mut streams = self.streams.lock().expect("nobody panics");
+        // What has ended needs its descriptor no more.
+        streams.retain(|stream| stream.peer_addr().is_ok());
+        streams.push(copy);
+        drop(streams);
         if self.excused.load(Ordering::Relaxed) {
             let _ = stream.shutdown(Shutdown::Both);
         }

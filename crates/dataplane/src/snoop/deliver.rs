@@ -117,6 +117,7 @@ impl<F: TcpFrame> Snoop<F> {
     pub(super) fn note_lost(&mut self, place: Place) {
         let reach = self.reach;
         if self.flows.get(place).note_lost(reach) {
+            self.stats.narrowed += u64::from(reach != reach.less());
             self.reach = reach.less();
         }
     }

@@ -17,6 +17,9 @@ pub struct SnoopStats {
     pub resent: u64,
     /// Probes sent to the guest, whose window was closed.
     pub probes: u64,
+    /// How often less was placed beyond the guest's window from then on, since it lost that: at
+    /// most twice.
+    pub narrowed: u64,
     /// Segments beyond the guest's window that the peer sends again.
     pub beyond: u64,
     /// Connections reset since the guest did not take what was acknowledged.

@@ -50,6 +50,7 @@ pub(super) fn encode(
             ("withheld", stats.withheld),
             ("resent", stats.resent),
             ("probe", stats.probes),
+            ("narrowed", stats.narrowed),
             ("beyond", stats.beyond),
             ("reset", stats.resets),
             ("evicted", stats.evicted),

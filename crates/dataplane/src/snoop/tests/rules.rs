@@ -371,7 +371,36 @@ fn a_guest_that_drops_what_is_placed_ahead_gets_less_of_it() {
     script += "guest > . 2 ack 150001 win 2500\n";
     script += &again(156, 157);
     script += "guest > . 2 ack 157001 win 2500\npeer < . 2 ack 157001\n";
-    retaining(&script);
+    let mut world = World::new(config(Retaining), false);
+    world.run(&after(PLAIN, &script));
+    assert_eq!(world.snoop.stats().narrowed, 2);
+}
+
+/// Rule 4, retaining: a guest that is missing something gets as much of it as it has room for,
+/// though its peer was shown more and sends more.
+#[test]
+fn a_hole_at_the_end_of_the_guests_window_is_filled_as_far_as_that_goes() {
+    retaining(
+        "peer > . 1:9501 ack 2 gso 1000
+         guest < . 1:9501 gso 1000
+         host < . 2 ack 9501
+         guest > . 2 ack 9501 win 125
+         peer < . 2 ack 9501
+         peer > . 9701:9901 ack 2
+         guest < . 9701:9901
+         guest > . 2 ack 9501 win 125 sack 9701 9901
+         peer < . 2 ack 9501 sack 9701 9901
+         mode unexpected_sequence
+         peer > . 9501:10501 ack 2 spoilt  # what is cut would be made right
+         guest < . 9500
+         peer > . 9501:10501 ack 2
+         guest < . 9501:10001
+         guest > . 2 ack 10001 win 2500
+         peer < . 2 ack 10001
+         peer > . 10001:11001 ack 2
+         guest < . 10001:11001
+         host < . 2 ack 11001",
+    );
 }
 
 /// Rule 4, retaining: a closed window that is acknowledged ends nothing; one is probed.

@@ -250,9 +250,9 @@ fn series_pairs<'a>(
             Statistic::Count => "",
             _ => a.unit.as_str(),
         };
-        // Without samples there is no percentile; only the count is a figure.
+        // Of too few samples there is no percentile; of none only the count is a figure.
         let of = |series: &Series| {
-            let there = series.stats.count > 0 || statistic == Statistic::Count;
+            let there = statistic.is_carried_by(series.stats.count);
             there.then(|| series.stats.get(statistic) as f64)
         };
         pair(variant, name, Some(statistic.key()), unit, of(a), of(b))

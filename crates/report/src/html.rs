@@ -9,7 +9,7 @@ use crate::error::ReportError;
 use crate::plot::{View, distribution_svg};
 use crate::results::{CheckResult, Results, Series, Variant, Verdict};
 use crate::stats::{Statistic, Stats};
-use crate::summary::{figure, missing};
+use crate::summary::{carried, figure, missing};
 use crate::text::{NOTHING, human, plain};
 use std::fmt::Write as _;
 
@@ -260,11 +260,12 @@ fn series_rows(out: &mut String, name: &str, series: &Series) {
             .spread
             .as_ref()
             .and_then(|spread| spread.get(statistic.key()))
+            .filter(|_| statistic.is_carried_by(series.stats.count))
             .map(|ends| ends.map(shown));
         put!(
             out,
             "<td>{}{}</td>",
-            shown(series.stats.get(statistic)),
+            escape(&carried(&series.stats, statistic, &series.unit)),
             range(spread)
         );
     }
@@ -285,11 +286,7 @@ fn series_rows(out: &mut String, name: &str, series: &Series) {
 
 fn all_cells(out: &mut String, stats: &Stats, unit: &str) {
     for statistic in Statistic::ALL {
-        put!(
-            out,
-            "<td>{}</td>",
-            escape(&figure(stats.get(statistic), statistic, unit))
-        );
+        put!(out, "<td>{}</td>", escape(&carried(stats, statistic, unit)));
     }
 }
 

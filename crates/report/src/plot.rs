@@ -10,6 +10,7 @@ use crate::canvas::{
 };
 use crate::error::ReportError;
 use crate::results::{Bound, Results};
+use crate::stats::Statistic;
 use crate::text::human;
 use hdrhistogram::Histogram;
 use plotters::prelude::*;
@@ -221,10 +222,19 @@ fn percentiles(body: &Area<'_>, curves: &[Curve], unit: &str) -> Result<(), Fail
         let y = row(index);
         let at = |quantile| (place(curve.samples.value_at_quantile(quantile)), y);
         line(&mut chart, curve, vec![at(0.5), at(1.0)])?;
-        let marks = [(0.5, 6), (0.9, 3), (0.99, 5), (0.999, 3)];
-        chart.draw_series(
-            marks.map(|(quantile, size)| Circle::new(at(quantile), size, curve.colour.filled())),
-        )?;
+        let marks = [
+            (Statistic::P50, 0.5, 6),
+            (Statistic::P90, 0.9, 3),
+            (Statistic::P99, 0.99, 5),
+            (Statistic::P999, 0.999, 3),
+        ];
+        // Not what so few samples say nothing of.
+        let count = curve.samples.len();
+        let carried = marks.into_iter().filter(|mark| mark.0.is_carried_by(count));
+        chart
+            .draw_series(carried.map(|(_, quantile, size)| {
+                Circle::new(at(quantile), size, curve.colour.filled())
+            }))?;
         chart.draw_series([PathElement::new(
             vec![(at(1.0).0, y - 0.2), (at(1.0).0, y + 0.2)],
             curve.colour.stroke_width(2),
@@ -239,7 +249,11 @@ fn percentiles(body: &Area<'_>, curves: &[Curve], unit: &str) -> Result<(), Fail
             }
         }
         // One to the left and one to the right, so that they never meet.
-        for (quantile, side) in [(0.5, HPos::Right), (0.99, HPos::Left)] {
+        let texts = [
+            (Statistic::P50, 0.5, HPos::Right),
+            (Statistic::P99, 0.99, HPos::Left),
+        ];
+        for (_, quantile, side) in texts.into_iter().filter(|it| it.0.is_carried_by(count)) {
             let value = human(curve.samples.value_at_quantile(quantile) as f64, unit);
             let above = font(13.0).pos(Pos::new(side, VPos::Bottom));
             let (x, y) = at(quantile);

@@ -85,6 +85,19 @@ impl Statistic {
         Self::ALL.into_iter().find(|known| known.key() == key)
     }
 
+    /// Whether so many samples say anything of it: at least one has to lie above a percentile.
+    /// With fewer it is the largest sample by another name.
+    pub const fn is_carried_by(self, count: u64) -> bool {
+        match self {
+            Self::P50 => count >= 2,
+            Self::P90 => count >= 10,
+            Self::P99 => count >= 100,
+            Self::P999 => count >= 1000,
+            Self::Max | Self::Mean => count > 0,
+            Self::Count => true,
+        }
+    }
+
     /// What a table's head says.
     pub const fn label(self) -> &'static str {
         match self {

@@ -153,7 +153,7 @@ impl Results {
                 let unit = series.map_or("ns", |series| series.unit.as_str());
                 let tail = series.map_or_else(
                     || NOTHING.into(),
-                    |series| figure(series.stats.p99_9, Statistic::P999, unit),
+                    |series| carried(&series.stats, Statistic::P999, unit),
                 );
                 let above = series.and_then(|series| series.stats.share_above(bound.value));
                 rows.push([
@@ -203,7 +203,16 @@ pub(crate) fn missing(variant: &Variant) -> String {
 
 /// The figures of `stats` in the order of [`Statistic::ALL`].
 pub(crate) fn figures(stats: &Stats, unit: &str) -> [String; 7] {
-    Statistic::ALL.map(|statistic| figure(stats.get(statistic), statistic, unit))
+    Statistic::ALL.map(|statistic| carried(stats, statistic, unit))
+}
+
+/// One figure with its unit, or nothing where there are too few samples for it.
+pub(crate) fn carried(stats: &Stats, statistic: Statistic, unit: &str) -> String {
+    if statistic.is_carried_by(stats.count) {
+        figure(stats.get(statistic), statistic, unit)
+    } else {
+        NOTHING.into()
+    }
 }
 
 /// One figure with its unit; a count has none.

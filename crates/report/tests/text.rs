@@ -75,7 +75,8 @@ fn a_run_is_like_itself() {
         comparison
             .figures
             .iter()
-            .all(|pair| pair.ratio == Some(1.0))
+            // Of too few samples there is no percentile on either side.
+            .all(|pair| pair.ratio == Some(1.0) || (pair.a, pair.b) == (None, None))
     );
     // Three variants with two series of seven figures and one value each.
     assert_eq!(comparison.figures.len(), 3 * (2 * 7 + 1));

@@ -20,7 +20,7 @@ fn text(bytes: &[u8]) -> String {
 /// A result file with one variant whose round trips took `rtt` nanoseconds.
 fn run(directory: &Path, name: &str, rtt: u64) -> PathBuf {
     let mut histogram = empty_histogram();
-    histogram.record_n(rtt, 100).unwrap();
+    histogram.record_n(rtt, 1_000).unwrap();
     let stats = Stats::from_histogram(&histogram);
     let series = Series {
         unit: "ns".into(),
@@ -59,7 +59,7 @@ fn show_prints_the_verdict_and_the_table() {
     PASS  one: nothing was expected
 
     rtt      50th     90th     99th   99.9th      max     mean  count  unanswered  unexplained
-    fifo  1.50 ms  1.50 ms  1.50 ms  1.50 ms  1.50 ms  1.50 ms    100           0            0
+    fifo  1.50 ms  1.50 ms  1.50 ms  1.50 ms  1.50 ms  1.50 ms   1000           0            0
     ");
 }
 
@@ -108,8 +108,8 @@ fn compare_shows_ratios_after_what_differs() {
     kernel               one  two
 
     rtt   run     50th     90th     99th   99.9th      max     mean  count
-    fifo  A    1.50 ms  1.50 ms  1.50 ms  1.50 ms  1.50 ms  1.50 ms    100
-          B    3.00 ms  3.00 ms  3.00 ms  3.00 ms  3.00 ms  3.00 ms    100
+    fifo  A    1.50 ms  1.50 ms  1.50 ms  1.50 ms  1.50 ms  1.50 ms   1000
+          B    3.00 ms  3.00 ms  3.00 ms  3.00 ms  3.00 ms  3.00 ms   1000
           B/A    2.00x    2.00x    2.00x    2.00x    2.00x       2x     1x
     ");
     let json = tailbound(&["report", "compare", a, b, "--output", "json"]);

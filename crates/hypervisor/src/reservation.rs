@@ -48,6 +48,26 @@ impl Deadline {
         self.period + self.deadline - self.runtime - self.runtime
     }
 
+    /// Returns for how long a thread with it runs at a stretch at most that may have what other
+    /// reservations leave of a CPU as well (`SCHED_FLAG_RECLAIM`), where the kernel gives
+    /// reservations `share` thousandths of each CPU, looks for up to `overrun` too late whether
+    /// its runtime is used up, and no deadline is missed; `None` where that has no end. As long
+    /// others without a reservation wait, the fair server aside.
+    ///
+    /// Its runtime is charged at runtime / period / share of the time at least, so that it lasts
+    /// for U = share * period. It may begin with all of it at its deadline, be U before it is
+    /// used up, and go on as long as a look at it finds the end of its period to be past: each
+    /// period brings that nearer by what the kernel keeps from it, (1 - share) * period.
+    pub fn longest_run(&self, share: u64, overrun: Nanos) -> Option<Nanos> {
+        let rest = u128::from(CPU.checked_sub(share).filter(|rest| *rest > 0)?);
+        let scaled = |time: Nanos| u128::from(time.0) * u128::from(CPU);
+        let period = u128::from(self.period.0);
+        let lasts = period * u128::from(share);
+        let periods = 1 + (scaled(overrun) + lasts).div_ceil(period * rest);
+        let longest = (periods * lasts).div_ceil(CPU.into()) + 2 * u128::from(overrun.0);
+        u64::try_from(longest).ok().map(Nanos)
+    }
+
     /// Returns runtime / deadline in thousandths of a CPU, rounded up.
     ///
     /// # Panics

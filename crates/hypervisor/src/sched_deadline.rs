@@ -15,8 +15,7 @@
 //!
 //! The rules are those of `kernel/sched/deadline.c` in Linux 6.18, its rounding included. There
 //! each CPU has a queue, and vCPUs are pushed and pulled between them so that the earliest
-//! deadlines run; here there is one queue. Not modelled: reclaiming (`SCHED_FLAG_RECLAIM`),
-//! inheritance of deadlines, the fair server, and threads without a reservation, which run only
+//! deadlines run; here there is one queue. Not modelled: inheritance of deadlines, the fair server, and threads without a reservation, which run only
 //! where none with one wants to.
 
 #[cfg(test)]
@@ -80,6 +79,8 @@ struct Vcpu {
     /// Where it ran last.
     home: PcpuId,
     given: Deadline,
+    /// It also has what others leave of this share of a pCPU, in thousandths.
+    reclaims: Option<u64>,
     place: Place,
     deadline: Nanos,
     /// What is left of its runtime as of `paid_to`, in nanoseconds; below zero: it ran longer.
@@ -141,8 +142,33 @@ impl Vcpu {
 
     /// Pays for what it has run.
     fn pay(&mut self, now: Nanos) {
-        self.runtime -= i128::from((now - self.paid_to).0);
+        let ran = i128::from((now - self.paid_to).0);
+        self.runtime -= match self.reclaims {
+            Some(share) => ran * self.charged() / self.lasting(share),
+            None => ran,
+        };
         self.paid_to = now;
+    }
+
+    /// For how long it runs with the runtime that it has.
+    fn left(&self) -> Nanos {
+        let left = self.runtime.max(0);
+        let left = match self.reclaims {
+            Some(share) => (left * self.lasting(share) + self.charged() - 1) / self.charged(),
+            None => left,
+        };
+        Nanos(u64::try_from(left).unwrap_or(u64::MAX))
+    }
+
+    /// What of its runtime it is charged where it reclaims (`grub_reclaim`), against
+    /// [`Self::lasting`] of time: its bandwidth by the share, where all others of its pCPU
+    /// sleep.
+    fn charged(&self) -> i128 {
+        i128::from(self.given.runtime.0) * 1000
+    }
+
+    fn lasting(&self, share: u64) -> i128 {
+        i128::from(self.given.period.0) * i128::from(share)
     }
 }
 
@@ -188,6 +214,7 @@ impl SchedDeadline {
                     affinity: vcpu.affinity,
                     home: vcpu.home,
                     given,
+                    reclaims: None,
                     place: Place::Off,
                     deadline: Nanos::ZERO,
                     runtime: 0,
@@ -201,6 +228,14 @@ impl SchedDeadline {
             replenishments: Timers::new(host.vcpus().len()),
             tickled: PcpuSet::new(),
         })
+    }
+
+    /// Lets `vcpu` have more than its runtime (`SCHED_FLAG_RECLAIM`): of each pCPU `share`
+    /// thousandths, where it is the only one with a reservation.
+    #[must_use]
+    pub fn reclaiming(mut self, vcpu: VcpuId, share: u64) -> Self {
+        self.vcpus[vcpu.index()].reclaims = Some(share.clamp(1, 1000));
+        self
     }
 
     /// Returns the deadline of `vcpu`, by which it has what is left of its runtime if
@@ -264,10 +299,7 @@ impl SchedDeadline {
 
     fn until(&self, now: Nanos, vcpu: VcpuId) -> Nanos {
         match self.enforcement {
-            Enforcement::Timer => {
-                let left = self.vcpus[vcpu.index()].runtime.max(0);
-                now.saturating_add(Nanos(u64::try_from(left).unwrap_or(u64::MAX)))
-            }
+            Enforcement::Timer => now.saturating_add(self.vcpus[vcpu.index()].left()),
             Enforcement::Tick { every, at } => {
                 let since = (now.0 + every.0 - at.0 % every.0) % every.0;
                 now.saturating_add(every - Nanos(since))

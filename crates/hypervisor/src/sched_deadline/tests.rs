@@ -1,6 +1,7 @@
 use super::*;
 use crate::Event;
 use crate::testing::{Script, host, ms};
+use proptest::prelude::*;
 
 fn given(runtime: f64, deadline: f64, period: f64) -> Deadline {
     Deadline {
@@ -277,5 +278,94 @@ fn ticks_make_gaps_of_many_periods() {
         let longest = longest(given);
         assert!((longest.0 - run).abs() < 0.05, "{given:?} {longest:?}");
         assert!((longest.1 - gap).abs() < 0.05, "{given:?} {longest:?}");
+    }
+}
+
+/// The share of a pCPU that one gets that never sleeps, alone, and for how long it runs at a
+/// stretch, whenever the ticks are: while it does, nobody without a reservation does.
+fn taken(
+    given: Deadline,
+    reclaims: Option<u64>,
+    enforcement: fn(f64) -> Enforcement,
+) -> (f64, f64) {
+    let of = |at: u32| {
+        let host = host(1, 1);
+        let enforcement = enforcement(0.1 * f64::from(at));
+        let mut scheduler = SchedDeadline::new(&host, &[given], enforcement).expect("one");
+        if let Some(share) = reclaims {
+            scheduler = scheduler.reclaiming(VcpuId(0), share);
+        }
+        let mut script = Script::new(&host, scheduler);
+        script.hog(0.0, 0).run(2000.0);
+        let all = runs(&script, 0);
+        let lengths = || all.iter().map(|run| run.1 - run.0);
+        let ran: f64 = lengths().sum();
+        let last = all.last().expect("it ran").1;
+        (ran / last, lengths().fold(0.0, f64::max))
+    };
+    let all = (0..40).map(of);
+    all.fold((0.0, 0.0), |a, b| (f64::max(a.0, b.0), f64::max(a.1, b.1)))
+}
+
+/// What both sides get: with the excess it has 95 % in place of 25, and the others wait for 76 ms
+/// in place of 9 where ticks enforce it, 3.8 in place of 1 where timers do.
+#[test]
+fn who_reclaims_has_nearly_all_and_others_wait_for_as_long_as_is_said() {
+    let quarter = given(1.0, 4.0, 4.0);
+    let timers: fn(f64) -> Enforcement = |_| Enforcement::Timer;
+    for (reclaims, enforcement, overrun, share, run) in [
+        (None, timers, 0.0, 0.25, 1.0),
+        (Some(950), timers, 0.0, 0.95, 3.8),
+        (None, ticks as fn(f64) -> Enforcement, 4.0, 0.25, 9.0),
+        (Some(950), ticks, 4.0, 0.95, 76.0),
+    ] {
+        let found = taken(quarter, reclaims, enforcement);
+        println!("{reclaims:?} {overrun}: {found:?}");
+        assert!((found.0 - share).abs() < 0.02, "{found:?}");
+        assert!((found.1 - run).abs() < 0.1 * run, "{found:?}");
+        if let Some(share) = reclaims {
+            let said = quarter.longest_run(share, ms(overrun)).expect("an end");
+            assert!(found.1 <= said.as_millis_f64(), "{found:?} {said}");
+        }
+    }
+    assert_eq!(quarter.longest_run(1000, ms(4.0)), None);
+    // It begins at its deadline, and goes on through twenty periods.
+    assert_eq!(quarter.longest_run(950, Nanos::ZERO), Some(ms(76.0)));
+    assert_eq!(quarter.longest_run(950, ms(4.0)), Some(ms(160.0)));
+}
+
+proptest! {
+    /// Whoever else has a reservation, and whenever they sleep.
+    #[test]
+    fn nobody_who_reclaims_runs_for_longer_than_is_said(
+        (runtime, period, share) in (0.2_f64..3.0, 4.0_f64..12.0, 500_u64..=980),
+        others in prop::collection::vec((0.1_f64..1.5, 1.0_f64..2.0), 1..4),
+        tick in prop_oneof![Just(None), (0.5_f64..4.0).prop_map(Some)],
+        wakes in prop::collection::vec((0.0_f64..400.0, 0_usize..4, 0.1_f64..6.0), 0..200),
+    ) {
+        let mut all = vec![given(runtime, period, period)];
+        all.extend(others.iter().map(|(run, times)| given(*run, period * times, period * times)));
+        let host = host(1, all.len() as u32);
+        let enforcement = tick.map_or(Enforcement::Timer, |tick| Enforcement::Tick {
+            every: ms(tick),
+            at: ms(tick / 3.0),
+        });
+        let densities: u64 = all.iter().map(Deadline::density).sum();
+        prop_assume!(densities <= 1000);
+        let scheduler = SchedDeadline::new(&host, &all, enforcement).expect("some");
+        let mut script = Script::new(&host, scheduler.reclaiming(VcpuId(0), share));
+        script.hog(0.0, 0);
+        for (at, who, work) in &wakes {
+            let other = 1 + who % others.len();
+            script.wake(*at, other as u32, *work);
+        }
+        script.run(500.0);
+        // Others may make it late by so much.
+        let overrun = tick.map_or(Nanos::ZERO, ms);
+        let late = Nanos(overrun.0 * (1 + others.len() as u64));
+        let said = all[0].longest_run(share, late).expect("an end").as_millis_f64();
+        for run in runs(&script, 0) {
+            prop_assert!(run.1 - run.0 <= said, "{run:?} {said}");
+        }
     }
 }

@@ -193,6 +193,34 @@ mod tests {
     }
 
     #[test]
+    fn nobody_goes_beyond_a_reservation_without_a_word_on_how_long_others_wait() {
+        let rule = |more: &str| {
+            let text = format!("[[guest]]\nname = \"a\"\n{more}\n");
+            AgentConfig::parse(&text).map_err(|_| mistakes(&text).join("\n"))
+        };
+        let whole = "level = \"top\"\nexcess = \"reclaim\"\nlongest_excess = \"160ms\"";
+        rule(whole).unwrap();
+        rule("level = \"top\"\nexcess = \"none\"").unwrap();
+        for (more, why) in [
+            (
+                "level = \"top\"\nexcess = \"reclaim\"",
+                "may all others wait for it?",
+            ),
+            (
+                "level = \"top\"\nlongest_excess = \"1s\"",
+                "nothing is had beyond a reservation",
+            ),
+            (
+                &whole.replace("top", "high"),
+                "has no reservation to go beyond",
+            ),
+        ] {
+            let said = rule(more).unwrap_err();
+            assert!(said.contains(why), "{said}");
+        }
+    }
+
+    #[test]
     fn every_mistake_has_its_place() {
         let text = "[[guest]]\nname = \"a\"\npid = 3\nlevel = \"high\"\n\
             [[guest]]\nname = \"b\"\nclass = { kind = \"periodic\", runtime = \"4ms\", deadline = \"3ms\", period = \"2ms\" }\n\

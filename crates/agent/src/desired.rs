@@ -4,6 +4,7 @@ use super::class::Class;
 use super::guest::Weighed;
 use serde::Deserialize;
 use tailbound_sys::thread::ThreadId;
+use tailbound_units::Nanos;
 
 /// What a thread is to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +22,8 @@ pub struct Desired {
     pub home: Option<u32>,
     /// What takes the weight of its class.
     pub weighed: Weighed,
+    /// Whether a reservation also has what others leave.
+    pub excess: Excess,
 }
 
 impl Desired {
@@ -34,8 +37,22 @@ impl Desired {
             affinity: Affinity::Widen,
             home: None,
             weighed: Weighed::Threads,
+            excess: Excess::None,
         }
     }
+}
+
+/// What a thread with a reservation has beyond it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Excess {
+    /// Nothing, however idle its CPU is.
+    #[default]
+    None,
+    /// What other reservations leave (`SCHED_FLAG_RECLAIM`), before all that have none.
+    Reclaim {
+        /// For how long at a stretch these may wait for it at most.
+        longest: Nanos,
+    },
 }
 
 /// Whether CPU masks may be widened where a deadline demands it.

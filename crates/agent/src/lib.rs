@@ -57,6 +57,6 @@ pub use agent::{Agent, AgentError, thread};
 pub use apply::{Applied, ApplyError, Restored};
 pub use class::{Aperiodic, Bandwidth, Class, Level, Periodic};
 pub use config::{AgentConfig, ConfigSource, OnDrift};
-pub use desired::{Affinity, Desired};
+pub use desired::{Affinity, Desired, Excess};
 pub use offer::{OfferConfig, Pool};
 pub use schedule::Schedule;

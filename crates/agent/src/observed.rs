@@ -3,7 +3,7 @@
 
 use super::class::Periodic;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use tailbound_sys::cgroup::{Quota, WeightKind};
@@ -28,6 +28,8 @@ pub struct Domain {
     pub cpus: Cpus,
     /// The reservations in it, by thread.
     pub booked: BTreeMap<ThreadId, Periodic>,
+    /// Those that have more than their reservation (`SCHED_FLAG_RECLAIM`).
+    pub reclaiming: BTreeSet<ThreadId>,
 }
 
 /// What the administrator allows to reservations.

@@ -8,7 +8,7 @@ use super::desired::Desired;
 use super::observed::{
     Domain, Limits, Observed, ObservedGroup, ObservedMachine, ObservedThread, ThreadState,
 };
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -278,6 +278,9 @@ impl Observer {
                     .find(|domain| domain.cpus.contains(stat.processor));
                 if let Some(domain) = domain {
                     domain.booked.insert(thread, Periodic::from(&seen));
+                    if seen.flags & Scheduling::RECLAIM != 0 {
+                        domain.reclaiming.insert(thread);
+                    }
                 }
             }
         }
@@ -425,6 +428,7 @@ fn domains(online: Cpus, partitions: &[Partition]) -> Vec<Domain> {
         .map(|cpus| Domain {
             cpus,
             booked: BTreeMap::new(),
+            reclaiming: BTreeSet::new(),
         })
         .collect()
 }

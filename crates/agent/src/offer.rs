@@ -104,6 +104,11 @@ impl OfferConfig {
                 capacity,
             });
         }
+        if !domain.reclaiming.is_empty() {
+            return Err(Withheld::Reclaims {
+                cpus: Box::new(domain.cpus),
+            });
+        }
         let booked: Vec<_> = domain.booked.values().map(|one| deadline(*one)).collect();
         match pool.services(&booked) {
             Ok(_) => Ok(pool),
@@ -147,6 +152,15 @@ pub enum Withheld {
         reservable: u64,
         /// What the kernel admits.
         capacity: u64,
+    },
+    /// Somebody has more than his reservation.
+    #[error(
+        "no CPU is offered to the placement service: on {cpus} a thread has more than its \
+         reservation (excess = \"reclaim\"), and nothing is proved beside it"
+    )]
+    Reclaims {
+        /// Where.
+        cpus: Box<Cpus>,
     },
     /// What is reserved already is not within it.
     #[error(

@@ -2,8 +2,8 @@
 //! system call, so a plan for any machine can be made on any other.
 
 use super::admission;
-use super::class::{Class, Support, target};
-use super::desired::{Affinity, Desired};
+use super::class::{Class, Periodic, Support, target};
+use super::desired::{Affinity, Desired, Excess};
 use super::guest::Weighed;
 use super::observed::{Observed, ObservedThread, ThreadState};
 use super::plan_error::PlanError;
@@ -151,11 +151,32 @@ impl Planner<'_> {
         }
         if after.scheduling.is_deadline() {
             after.cpus = self.widened(wanted, seen, after.cpus)?;
+            if let Class::Periodic(periodic) = wanted.class {
+                after.scheduling.flags &= !Scheduling::RECLAIM;
+                after.scheduling.flags |= self.excess(wanted, periodic)?;
+            }
         }
         if !same(&seen.state, &after) {
             self.check_privilege(wanted, seen, &after)?;
         }
         Ok(after)
+    }
+
+    /// Returns the flag by which a thread has more than its reservation, if it is to, and others
+    /// do not wait longer for it than is accepted.
+    fn excess(&self, wanted: &Desired, periodic: Periodic) -> Result<u64, Box<PlanError>> {
+        let Excess::Reclaim { longest } = wanted.excess else {
+            return Ok(0);
+        };
+        let price = worth::excess(periodic, &self.observed.machine.limits);
+        if price.is_some_and(|price| price <= longest) {
+            return Ok(Scheduling::RECLAIM);
+        }
+        Err(Box::new(PlanError::Excess {
+            name: wanted.name.clone(),
+            longest: price,
+            accepted: longest,
+        }))
     }
 
     /// Notes what a thread will lack of what is desired.

@@ -31,6 +31,28 @@ pub enum PlanError {
         /// Whether the thread is this user's own.
         ours: bool,
     },
+    /// Others would wait longer than the rule accepts.
+    #[error(
+        "{name}: with what others leave it may run for {} at a stretch, while all without a \
+         reservation wait, and its rule accepts {accepted}; raise longest_excess, {} or leave \
+         excess out",
+        match longest {
+            Some(longest) => longest.to_string(),
+            None => "ever".to_owned(),
+        },
+        match longest {
+            Some(_) => "use HRTICK_DL or a shorter period,",
+            None => "set kernel.sched_rt_runtime_us below its period,",
+        }
+    )]
+    Excess {
+        /// The thread.
+        name: String,
+        /// For how long; None: without an end.
+        longest: Option<Nanos>,
+        /// What the rule accepts.
+        accepted: Nanos,
+    },
     /// A weight would be others' as well.
     #[error(
         "{name}: it competes with other guests at the control group {group}, where {others} \

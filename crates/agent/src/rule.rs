@@ -5,12 +5,13 @@
 //! gives itself counts only for the user that the rule names, by default the agent's own.
 
 use super::class::{Bandwidth, Class, Level};
-use super::desired::{Affinity, Desired};
+use super::desired::{Affinity, Desired, Excess};
 use super::guest::{Guest, GuestThread, Weighed, matches};
 use super::place::Manager;
 use serde::Deserialize;
 use std::path::PathBuf;
 use tailbound_document::{Problem, Step};
+use tailbound_units::Nanos;
 
 /// Which guests, and what they get.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -49,6 +50,22 @@ pub struct GuestRule {
     pub affinity: Affinity,
     /// A CPU to bring its vCPUs to.
     pub home: Option<u32>,
+    /// What vCPUs with a reservation have beyond it.
+    pub excess: ExcessKind,
+    /// For how long at a stretch others may wait at most for a vCPU that has more than its
+    /// reservation.
+    pub longest_excess: Option<Nanos>,
+}
+
+/// What vCPUs with a reservation have beyond it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ExcessKind {
+    /// Nothing.
+    #[default]
+    None,
+    /// What other reservations leave, before all that have none.
+    Reclaim,
 }
 
 /// How a rule picks.
@@ -158,6 +175,25 @@ impl GuestRule {
         if self.max_threads == Some(0) {
             let message = "no thread would get a class; use at least 1".to_owned();
             say(&[Step::Key("max_threads")], message);
+        }
+        match (self.excess, self.longest_excess, self.class()) {
+            (ExcessKind::None, None, _) => {}
+            (ExcessKind::None, Some(_), _) => {
+                let message = "nothing is had beyond a reservation; say `excess = \"reclaim\"` as \
+                               well, or leave it out";
+                say(&[Step::Key("longest_excess")], message.to_owned());
+            }
+            (ExcessKind::Reclaim, None, _) => {
+                let message = "for how long at a stretch may all others wait for it? Say \
+                               `longest_excess`; the plan says how long it is";
+                say(&[Step::Key("excess")], message.to_owned());
+            }
+            (ExcessKind::Reclaim, Some(_), Class::Periodic(_)) => {}
+            (ExcessKind::Reclaim, Some(_), class) => {
+                let message =
+                    format!("{class} has no reservation to go beyond; use a periodic class");
+                say(&[Step::Key("excess")], message);
+            }
         }
         if self.level.is_some() == self.class.is_some() {
             say(
@@ -285,6 +321,12 @@ pub(crate) fn desired_of(rule: &GuestRule, guest: &Guest, thread: &GuestThread) 
             .home
             .filter(|_| vcpu && matches!(class, Class::Periodic(_))),
         weighed: guest.weighed.clone(),
+        excess: match (rule.excess, rule.longest_excess, class) {
+            (ExcessKind::Reclaim, Some(longest), Class::Periodic(_)) if vcpu => {
+                Excess::Reclaim { longest }
+            }
+            _ => Excess::None,
+        },
     })
 }
 

@@ -9,7 +9,7 @@ use super::observed::{
 };
 use super::step::Call;
 use super::{Class, Periodic};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use tailbound_sys::cgroup::WeightKind;
@@ -62,6 +62,7 @@ pub(super) fn machine() -> ObservedMachine {
         domains: vec![Domain {
             cpus: cpus("0-3"),
             booked: BTreeMap::new(),
+            reclaiming: BTreeSet::new(),
         }],
         limits: Limits {
             share: Some(CPU * 95 / 100),

@@ -2,13 +2,14 @@
 //! and whether anything proves it. That the kernel takes them does not: see
 //! [`tailbound_hypervisor::reservation`].
 
-use super::class::Periodic;
+use super::class::{CPU, Periodic};
 use super::observed::{Domain, Limits, Observed};
 use super::step::ThreadStep;
 use super::text::printable;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use tailbound_hypervisor::reservation::{Deadline, Disturbance, Pool, Service, Unschedulable};
+use tailbound_sys::thread::Scheduling;
 use tailbound_units::Nanos;
 
 /// How the kernel is told to stop threads by a timer.
@@ -21,6 +22,15 @@ pub(super) fn notes(steps: &[ThreadStep], observed: &Observed) -> Vec<String> {
     machine.domains.iter().flat_map(of).collect()
 }
 
+/// Returns for how long a thread with what other reservations leave runs at a stretch at most;
+/// None where that has no end.
+pub(super) fn excess(periodic: Periodic, limits: &Limits) -> Option<Nanos> {
+    let share = (u128::from(limits.share?) * 1000).div_ceil(CPU.into());
+    let share = u64::try_from(share).ok()?;
+    let longest = deadline(periodic).longest_run(share, limits.overrun)?;
+    Some(Nanos(longest.0.div_ceil(1000).saturating_mul(1000)))
+}
+
 fn of_domain(
     domain: &Domain,
     steps: &[ThreadStep],
@@ -28,6 +38,7 @@ fn of_domain(
     limits: &Limits,
 ) -> Vec<String> {
     let mut all = domain.booked.clone();
+    let mut reclaims = !domain.reclaiming.is_empty();
     // By reservation: who gets it.
     let mut new: BTreeMap<_, Vec<&ThreadStep>> = BTreeMap::new();
     for step in steps {
@@ -38,6 +49,7 @@ fn of_domain(
         if wanted.is_deadline() && is_here {
             let reservation = Periodic::from(wanted);
             all.insert(step.thread, reservation);
+            reclaims |= wanted.flags & Scheduling::RECLAIM != 0;
             let Periodic {
                 runtime,
                 deadline,
@@ -57,6 +69,24 @@ fn of_domain(
             [first, others @ ..] => format!("{} and {} more", printable(&first.name), others.len()),
             [] => return None,
         };
+        let mut notes = Vec::new();
+        let price = |step: &&ThreadStep| step.after.scheduling.flags & Scheduling::RECLAIM != 0;
+        if steps.iter().any(price)
+            && let Some(longest) = excess(Periodic::from(&steps.first()?.after.scheduling), limits)
+        {
+            notes.push(format!(
+                "{who}: with what others leave it may run for {longest} at a stretch, while all \
+                 without a reservation wait, but for what the fair server gives them"
+            ));
+        }
+        if reclaims {
+            notes.push(format!(
+                "{who}: nothing proves how long they may be without a CPU of {}, where one has \
+                 more than its reservation",
+                domain.cpus
+            ));
+            return Some(notes);
+        }
         let mut note = match worth(limits.overrun) {
             Ok(longest) => format!(
                 "{who}: at worst {longest} without a CPU, and what interrupts and steal take"
@@ -77,9 +107,10 @@ fn of_domain(
                 limits.overrun
             );
         }
-        Some(note)
+        notes.push(note);
+        Some(notes)
     };
-    new.into_iter().filter_map(note).collect()
+    new.into_iter().filter_map(note).flatten().collect()
 }
 
 /// Returns the longest time without a CPU, to a microsecond, of one of `all` reservations.
@@ -125,6 +156,7 @@ mod tests {
     use super::*;
     use crate::plan::plan;
     use crate::testing::{Fake, desired, machine, periodic, reservation};
+    use crate::{Desired, Excess};
 
     fn notes_of(overrun: Nanos, wanted: &[(u64, u64)], others: u32) -> Vec<String> {
         let mut machine = machine();
@@ -139,6 +171,58 @@ mod tests {
             .map(|(tid, (runtime, period))| desired(tid, periodic(*runtime, *period)))
             .collect();
         plan(&wanted, &observed, &BTreeMap::new()).unwrap().notes
+    }
+
+    /// What a plan says, or why there is none, of 1 ms in 4 ms with what others leave.
+    fn reclaiming(accepted: u64, timers: bool, share: Option<u64>) -> Result<Vec<String>, String> {
+        let mut machine = machine();
+        machine.limits.share = share.map(|percent| CPU * percent / 100);
+        if timers {
+            machine.limits.overrun = Nanos::ZERO;
+        }
+        let observed = Fake::new(1..=2).observe(machine);
+        let longest = Nanos::from_millis(accepted);
+        let with = Desired {
+            excess: Excess::Reclaim { longest },
+            ..desired(1, periodic(1000, 4000))
+        };
+        let without = desired(2, periodic(500, 4000));
+        let plan = plan(&[with, without], &observed, &BTreeMap::new());
+        let plan = plan.map_err(|errors| errors[0].to_string())?;
+        let flags = |at: usize| plan.threads[at].after.scheduling.flags & Scheduling::RECLAIM;
+        assert_eq!((flags(0), flags(1)), (Scheduling::RECLAIM, 0));
+        Ok(plan.notes)
+    }
+
+    #[test]
+    fn what_goes_beyond_a_reservation_has_its_price_and_needs_its_word() {
+        let notes = reclaiming(160, false, Some(95)).unwrap();
+        assert!(
+            notes.iter().any(|note| note.starts_with(
+                "vm vcpu 1: with what others leave it may run for 160ms at a stretch, while all"
+            )),
+            "{notes:?}"
+        );
+        for who in ["vm vcpu 1", "vm vcpu 2"] {
+            let nothing = format!("{who}: nothing proves how long");
+            assert!(
+                notes.iter().any(|note| note.starts_with(&nothing)),
+                "{notes:?}"
+            );
+        }
+        assert!(reclaiming(76, true, Some(95)).is_ok());
+        let refused = reclaiming(159, false, Some(95)).unwrap_err();
+        assert!(
+            refused
+                .starts_with("vm vcpu 1: with what others leave it may run for 160ms at a stretch")
+                && refused.contains("accepts 159ms; raise longest_excess"),
+            "{refused}"
+        );
+        let endless = reclaiming(1000, true, None).unwrap_err();
+        assert!(
+            endless.contains("it may run for ever at a stretch"),
+            "{endless}"
+        );
     }
 
     #[test]

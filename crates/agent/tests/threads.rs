@@ -10,7 +10,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tailbound_agent::meters::{Group, MeterKey};
 use tailbound_agent::watch::Watcher;
-use tailbound_agent::{Agent, AgentConfig, AgentError, Aperiodic, Class, Desired, Periodic};
+use tailbound_agent::{
+    Agent, AgentConfig, AgentError, Aperiodic, Class, Desired, Excess, Periodic,
+};
 use tailbound_sys::cgroup::{Mounts, parse_groups};
 use tailbound_sys::cpuset::{Cpus, affinity, set_affinity};
 use tailbound_sys::probe::required::{Part, skipped};
@@ -143,6 +145,37 @@ fn a_reservation_is_applied_read_back_and_restored() {
     assert_eq!(sleeper.scheduling(), before);
     assert_eq!(affinity(sleeper.id.tid).unwrap(), one);
     assert!(!bench.state.exists());
+}
+
+#[test]
+fn what_others_leave_is_had_and_given_back() {
+    let Some(_bandwidth) = deadlines() else {
+        return;
+    };
+    let mut bench = bench();
+    let sleeper = Sleeper::start();
+    let before = sleeper.scheduling();
+    let with = |longest| Desired {
+        excess: Excess::Reclaim {
+            longest: Nanos::from_secs(longest),
+        },
+        ..sleeper.desired(Class::Periodic(SMALL))
+    };
+    let plan = bench.agent.plan(&[with(3600)]).unwrap();
+    let price = "it may run for";
+    assert!(plan.notes.iter().any(|note| note.contains(price)), "{plan}");
+    assert_eq!(bench.agent.apply(&plan).unwrap().changed, 1);
+    let seen = sleeper.scheduling();
+    assert_eq!(seen.flags & Scheduling::RECLAIM, Scheduling::RECLAIM);
+    assert!(bench.agent.plan(&[with(3600)]).unwrap().is_empty());
+    assert!(bench.agent.plan(&[with(0)]).is_err());
+    // Without it, it is taken away.
+    let plain = sleeper.desired(Class::Periodic(SMALL));
+    let plan = bench.agent.plan(&[plain]).unwrap();
+    assert_eq!(bench.agent.apply(&plan).unwrap().changed, 1);
+    assert_eq!(sleeper.scheduling().flags & Scheduling::RECLAIM, 0);
+    bench.agent.restore().unwrap();
+    assert_eq!(sleeper.scheduling(), before);
 }
 
 #[test]

@@ -41,6 +41,8 @@ pub enum Capability {
     Autogroup,
     Cpuset,
     RtGroupSched,
+    SchedExt,
+    GroupReservations,
     Steal,
     Kvm,
     Cpus,
@@ -290,6 +292,10 @@ table! {
         "CPU partitions, so that pinned vCPUs may have deadlines", "cgroup v2 with the cpuset controller";
     RtGroupSched, "no-rt-group-sched", [] [Vcpu], Anywhere, trials::rt_group_sched,
         "real-time classes inside cgroups", "a kernel that does not budget real time by cgroup";
+    SchedExt, "sched-ext", [] [], Anywhere, trials::sched_ext,
+        "a scheduler of a guest's own; nothing here uses it yet", "Linux >= 6.12 with CONFIG_SCHED_CLASS_EXT";
+    GroupReservations, "group-reservations", [] [], Anywhere, trials::group_reservations,
+        "one reservation for all threads of a guest; nothing here uses it yet", "a kernel with cpu.rt.max in cgroup v2";
     Steal, "steal-time", [] [Demo Probe Lab], Anywhere, trials::steal,
         "telling the machine's noise from the mechanism's tail", "steal time from the hypervisor";
     Kvm, "kvm", [] [Host Vcpu], Namespace, trials::kvm,

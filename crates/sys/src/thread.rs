@@ -104,6 +104,8 @@ impl Scheduling {
     /// Flag: children start with a plain share. Without it a thread with a
     /// deadline cannot start another one.
     pub const RESET_ON_FORK: u64 = 1;
+    /// Flag: a thread with a deadline also has what other reservations leave (Linux 4.13).
+    pub const RECLAIM: u64 = 2;
 
     /// Whether the thread has a reservation.
     pub fn is_deadline(&self) -> bool {
@@ -121,7 +123,11 @@ impl fmt::Display for Scheduling {
         write!(f, "{}", self.policy)?;
         match self.policy {
             PolicyNumber::DEADLINE => {
-                write!(f, " {}/{}/{}", self.runtime, self.deadline, self.period)
+                write!(f, " {}/{}/{}", self.runtime, self.deadline, self.period)?;
+                if self.flags & Self::RECLAIM != 0 {
+                    write!(f, " reclaim")?;
+                }
+                Ok(())
             }
             PolicyNumber::FIFO | PolicyNumber::RR => write!(f, " {}", self.priority),
             PolicyNumber::NORMAL | PolicyNumber::BATCH => {

@@ -115,6 +115,7 @@ fn what_a_deadline_demands_of_affinity_is_widened_or_refused() {
         .map(|list| Domain {
             cpus: cpus(list),
             booked: BTreeMap::new(),
+            reclaiming: std::collections::BTreeSet::new(),
         })
         .to_vec();
     confined.threads.get_mut(&id(1)).unwrap().processor = 1;

@@ -171,7 +171,7 @@ fn show_machine(out: &mut String, machine: &ObservedMachine) {
         slices,
         privileged,
     } = machine;
-    for Domain { cpus, booked } in domains {
+    for Domain { cpus, booked, .. } in domains {
         let booked: Vec<_> = booked
             .iter()
             .map(|(thread, reservation)| format!("{thread}={}", reservation.bandwidth()))

@@ -429,6 +429,30 @@ pub(super) fn rt_group_sched() -> Outcome {
     }
 }
 
+pub(super) fn sched_ext() -> Outcome {
+    match text("/sys/kernel/sched_ext/state") {
+        Some(state) => Outcome::works(format!("the kernel has it, {}", state.trim())),
+        None => Outcome::lacks(
+            "/sys/kernel/sched_ext is not there",
+            advice("nothing to do: no class needs it"),
+        ),
+    }
+}
+
+pub(super) fn group_reservations() -> Outcome {
+    let groups = text("/proc/self/cgroup").unwrap_or_default();
+    let mounts = crate::cgroup::Mounts::read(&crate::root::Root::default()).unwrap_or_default();
+    let of = mounts.directory(&crate::cgroup::parse_groups(&groups), "cpu");
+    let file = of.map(|(group, _)| group.join("cpu.rt.max"));
+    match file.filter(|file| file.exists()) {
+        Some(file) => Outcome::works(format!("the kernel has it, {}", file.display())),
+        None => Outcome::lacks(
+            "this process's control group has no cpu.rt.max",
+            advice("nothing to do: no class needs it"),
+        ),
+    }
+}
+
 /// The configuration that this kernel was built with: what it says itself, else
 /// what its package says.
 fn kernel_config() -> Option<String> {

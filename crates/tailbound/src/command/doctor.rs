@@ -259,11 +259,14 @@ impl Diagnosis {
         };
         let shown = |purpose: &&Purpose| self.purposes.iter().any(|it| it.purpose == **purpose);
         let purposes: Vec<_> = purposes.iter().filter(shown).map(|it| it.name()).collect();
+        let purposes = match &purposes[..] {
+            [] => String::new(),
+            some => format!(" ({})", some.join(", ")),
+        };
         let mut out = format!(
-            "\n{word}  {}: {} ({})\n      {}\n",
+            "\n{word}  {}: {}{purposes}\n      {}\n",
             paint.strong(finding.name),
             finding.purpose,
-            purposes.join(", "),
             finding.detail
         );
         if let Some(mend) = &finding.mend {

@@ -177,7 +177,7 @@ impl GuestRule {
             say(&[Step::Key("max_threads")], message);
         }
         match (self.excess, self.longest_excess, self.class()) {
-            (ExcessKind::None, None, _) => {}
+            (ExcessKind::None, None, _) | (ExcessKind::Reclaim, Some(_), Class::Periodic(_)) => {}
             (ExcessKind::None, Some(_), _) => {
                 let message = "nothing is had beyond a reservation; say `excess = \"reclaim\"` as \
                                well, or leave it out";
@@ -188,7 +188,6 @@ impl GuestRule {
                                `longest_excess`; the plan says how long it is";
                 say(&[Step::Key("excess")], message.to_owned());
             }
-            (ExcessKind::Reclaim, Some(_), Class::Periodic(_)) => {}
             (ExcessKind::Reclaim, Some(_), class) => {
                 let message =
                     format!("{class} has no reservation to go beyond; use a periodic class");

@@ -22,6 +22,28 @@ pub(super) fn notes(steps: &[ThreadStep], observed: &Observed) -> Vec<String> {
     machine.domains.iter().flat_map(of).collect()
 }
 
+/// Returns the notes for reservations beside one that has more, which may be theirs.
+fn beyond(who: &str, steps: &[&ThreadStep], domain: &Domain, limits: &Limits) -> Vec<String> {
+    let mut notes = Vec::new();
+    let wanted = steps.iter().map(|step| &step.after.scheduling);
+    let mut reclaim = wanted.filter(|wanted| wanted.flags & Scheduling::RECLAIM != 0);
+    let price = reclaim
+        .next()
+        .map(|wanted| excess(Periodic::from(wanted), limits));
+    if let Some(longest) = price.flatten() {
+        notes.push(format!(
+            "{who}: with what others leave it may run for {longest} at a stretch, while all \
+             without a reservation wait, but for what the fair server gives them"
+        ));
+    }
+    notes.push(format!(
+        "{who}: nothing proves how long they may be without a CPU of {}, where one has more than \
+         its reservation",
+        domain.cpus
+    ));
+    notes
+}
+
 /// Returns for how long a thread with what other reservations leave runs at a stretch at most;
 /// None where that has no end.
 pub(super) fn excess(periodic: Periodic, limits: &Limits) -> Option<Nanos> {
@@ -69,23 +91,8 @@ fn of_domain(
             [first, others @ ..] => format!("{} and {} more", printable(&first.name), others.len()),
             [] => return None,
         };
-        let mut notes = Vec::new();
-        let price = |step: &&ThreadStep| step.after.scheduling.flags & Scheduling::RECLAIM != 0;
-        if steps.iter().any(price)
-            && let Some(longest) = excess(Periodic::from(&steps.first()?.after.scheduling), limits)
-        {
-            notes.push(format!(
-                "{who}: with what others leave it may run for {longest} at a stretch, while all \
-                 without a reservation wait, but for what the fair server gives them"
-            ));
-        }
         if reclaims {
-            notes.push(format!(
-                "{who}: nothing proves how long they may be without a CPU of {}, where one has \
-                 more than its reservation",
-                domain.cpus
-            ));
-            return Some(notes);
+            return Some(beyond(&who, &steps, domain, limits));
         }
         let mut note = match worth(limits.overrun) {
             Ok(longest) => format!(
@@ -107,8 +114,7 @@ fn of_domain(
                 limits.overrun
             );
         }
-        notes.push(note);
-        Some(notes)
+        Some(vec![note])
     };
     new.into_iter().filter_map(note).flatten().collect()
 }

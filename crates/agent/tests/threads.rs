@@ -170,8 +170,8 @@ fn what_others_leave_is_had_and_given_back() {
     assert!(bench.agent.plan(&[with(3600)]).unwrap().is_empty());
     assert!(bench.agent.plan(&[with(0)]).is_err());
     // Without it, it is taken away.
-    let plain = sleeper.desired(Class::Periodic(SMALL));
-    let plan = bench.agent.plan(&[plain]).unwrap();
+    let without = sleeper.desired(Class::Periodic(SMALL));
+    let plan = bench.agent.plan(&[without]).unwrap();
     assert_eq!(bench.agent.apply(&plan).unwrap().changed, 1);
     assert_eq!(sleeper.scheduling().flags & Scheduling::RECLAIM, 0);
     bench.agent.restore().unwrap();

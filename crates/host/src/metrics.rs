@@ -233,3 +233,39 @@ fn with_type(status: u16, body: Vec<u8>, kind: &str) -> Response<std::io::Cursor
         Err(()) => response,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flate2::read::GzDecoder;
+    use std::io::Read as _;
+
+    #[test]
+    fn a_page_is_packed_for_who_takes_it_and_for_nobody_else() {
+        let page = "tailbound 1\n".repeat(1_000).into_bytes();
+        for (encodings, is_packed) in [
+            ("gzip", true),
+            ("deflate, gzip;q=0.5", true),
+            ("", false),
+            ("identity", false),
+            ("gzip;q=0", false),
+        ] {
+            let response = packed(page.clone(), Form::Text, encodings);
+            let said = |header: &Header| header.field.equiv("Content-Encoding");
+            assert_eq!(
+                response.headers().iter().any(said),
+                is_packed,
+                "{encodings}"
+            );
+            let mut sent = Vec::new();
+            response.into_reader().read_to_end(&mut sent).unwrap();
+            assert_eq!(sent.len() < page.len() / 10, is_packed, "{encodings}");
+            if is_packed {
+                let mut read = Vec::new();
+                GzDecoder::new(&*sent).read_to_end(&mut read).unwrap();
+                sent = read;
+            }
+            assert_eq!(sent, page, "{encodings}");
+        }
+    }
+}

@@ -85,6 +85,9 @@ impl Experiment for LabExperiment {
         let chosen = choose(self, options)?;
         require_tools(self, &chosen)?;
         let _lock = Lock::take()?;
+        // In namespaces of one's own the kernel tells a path from the machine's root, which may be
+        // another than this process's.
+        let program = std::env::current_exe().map_err(LabError::io("looking for this program"))?;
         let privilege = user_namespace::enter()?;
         let signal = watch_signals()?;
         let cpus = Cpus::detect().map_err(LabError::io("asking for the CPUs"))?;
@@ -93,7 +96,6 @@ impl Experiment for LabExperiment {
             .is_some_and(|policy| probe(policy).is_ok());
         let run_dir =
             RunDir::create(options.keep).map_err(LabError::io("making a directory for the run"))?;
-        let program = std::env::current_exe().map_err(LabError::io("looking for this program"))?;
         // A deadline is admitted only to threads that may run everywhere.
         let machines = machines(self, &chosen, options, &program, &run_dir);
         let why_not = machines

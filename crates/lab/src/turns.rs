@@ -40,13 +40,15 @@ pub(crate) struct Place {
 impl Place {
     /// Moves this process into namespaces of its own, as a run of the lab does.
     pub(crate) fn enter() -> Result<Self, LabError> {
+        // Before that, as the kernel tells a path from the machine's root afterwards.
+        let program = std::env::current_exe().map_err(LabError::io("looking for this program"))?;
         Ok(Self {
             _lock: Lock::take()?,
             privilege: user_namespace::enter()?,
             signal: machine::watch_signals()?,
             run_dir: RunDir::create(false)
                 .map_err(LabError::io("making a directory for the run"))?,
-            program: std::env::current_exe().map_err(LabError::io("looking for this program"))?,
+            program,
             cpus: Cpus::detect().map_err(LabError::io("asking for the CPUs"))?,
         })
     }

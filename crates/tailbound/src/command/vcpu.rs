@@ -2,6 +2,7 @@
 
 mod list;
 mod select;
+#[cfg(feature = "top")]
 mod top;
 
 use super::output::{self, Output};
@@ -31,6 +32,7 @@ enum Action {
     /// Show guests, how their threads are scheduled, and how long they wait
     List(list::List),
     /// Show how long guests' threads wait for a CPU and who runs meanwhile, as it is now
+    #[cfg(feature = "top")]
     Top(top::Top),
     /// Give guests' threads a class, once
     Apply(Apply),
@@ -93,6 +95,7 @@ impl Args {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
         match self.action {
             Action::List(list) => list.run(),
+            #[cfg(feature = "top")]
             Action::Top(top) => top.run(),
             Action::Apply(apply) => apply.run(),
             Action::Watch(watch) => watch.run(),

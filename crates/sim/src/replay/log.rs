@@ -13,6 +13,9 @@ const SEGMENT: u64 = 1448;
 const AT_ONCE: u64 = 45 * SEGMENT;
 const HEADERS: u64 = 66;
 
+/// The guests of a log at most: each takes a look at all of it.
+const MOST_GUESTS: usize = 1024;
+
 /// The largest message: 1 GB.
 const MOST: u64 = 1_000_000_000;
 
@@ -42,7 +45,7 @@ pub(super) fn read(path: &Path, text: &str, recording: &mut Recording) -> Result
         }
         None => return Err(wrong(1, "", (0, "the file is empty".to_owned()))),
     }
-    let mut first = None;
+    let (mut first, mut last) = (None, 0);
     for (row, line) in rows.filter(|(row, _)| !row.trim().is_empty()) {
         let row = row.trim_end();
         let [time, guest, destination, bytes] =
@@ -50,7 +53,7 @@ pub(super) fn read(path: &Path, text: &str, recording: &mut Recording) -> Result
         let time = number(time, 0, 0..=u64::MAX).map_err(|what| wrong(line, row, what))?;
         let bytes = number(bytes, 3, 1..=MOST).map_err(|what| wrong(line, row, what))?;
         let came = Nanos(time.saturating_sub(*first.get_or_insert(time)));
-        if came < recording.time() || first > Some(time) {
+        if time < std::mem::replace(&mut last, time) {
             let what = "it is before the row above: rows are in the order of their times";
             return Err(wrong(line, row, (0, what.to_owned())));
         }
@@ -62,6 +65,10 @@ pub(super) fn read(path: &Path, text: &str, recording: &mut Recording) -> Result
             recording.left_out.of_others += 1;
             continue;
         };
+        if recording.guests.len() > MOST_GUESTS {
+            let what = format!("a log of one host has at most {MOST_GUESTS} guests");
+            return Err(wrong(line, row, (1, what)));
+        }
         recording.add(guest, came, packets(destination, bytes));
         recording.check_size(path)?;
     }

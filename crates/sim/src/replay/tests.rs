@@ -179,6 +179,12 @@ fn a_log_with_a_mistake_says_where_it_is() {
         let said = place(rows);
         assert!(said.starts_with(wanted), "{said}");
     }
+    let many: Vec<_> = (0..1025).map(|guest| format!("0,g{guest},x,1\n")).collect();
+    let said = place(&many.concat());
+    assert_eq!(said, "1026:3: a log of one host has at most 1024 guests");
+    // Rows of others are in their order, too.
+    let error = named("0,a,x,1\n9,b,x,1\n8,a,x,1\n", &["a"]).unwrap_err();
+    assert!(error.to_string().contains(":4:1: it is before"), "{error}");
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("empty");
     for text in ["", "guest,bytes\n"] {

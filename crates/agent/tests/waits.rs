@@ -165,9 +165,9 @@ fn perf(vcpus: &[u32], data: &Path) -> Option<Talker> {
     };
     // The descriptions of events are mounted for perf alone, where nobody has.
     let script = format!(
-        "mount -t tracefs tracefs /sys/kernel/tracing && exec perf record -q -a \
-         -k CLOCK_MONOTONIC -o {} -e sched:sched_switch --filter '{}' -e sched:sched_waking \
-         --filter '{}' -- sh -c 'echo recording; read line' 2>&1",
+        "[ -e /sys/kernel/tracing/events ] || mount -t tracefs tracefs /sys/kernel/tracing || exit
+         exec perf record -q -a -k CLOCK_MONOTONIC -o {} -e sched:sched_switch --filter '{}' \
+         -e sched:sched_waking --filter '{}' -- sh -c 'echo recording; read line' 2>&1",
         data.display(),
         either(&["prev_pid", "next_pid"]),
         either(&["pid"]),

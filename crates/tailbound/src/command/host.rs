@@ -44,41 +44,27 @@ pub(crate) struct Args {
 
 /// The placement service that promises guests what they get.
 #[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Guarantees")]
 #[group(requires = "control")]
 struct Control {
     /// Take what guests are promised from the placement service here; of several replicas all
     /// addresses, with commas between them
-    #[arg(
-        long = "control",
-        id = "control",
-        value_name = "URL",
-        required = false,
-        help_heading = "Guarantees"
-    )]
+    #[arg(long = "control", id = "control", value_name = "URL", required = false)]
     url: String,
     /// What the service calls this host [default: the host name]
-    #[arg(
-        long = "control-host",
-        value_name = "NAME",
-        help_heading = "Guarantees"
-    )]
+    #[arg(long = "control-host", value_name = "NAME")]
     host: Option<String>,
     /// The file that holds this host's token
-    #[arg(
-        long = "control-token-file",
-        value_name = "FILE",
-        help_heading = "Guarantees"
-    )]
+    #[arg(long = "control-token-file", value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// Trust these authorities alone (PEM) to vouch for the service [default: the public ones]
-    #[arg(long = "control-ca", value_name = "FILE", help_heading = "Guarantees")]
+    #[arg(long = "control-ca", value_name = "FILE")]
     ca: Option<PathBuf>,
     /// The file that keeps the last known guarantees for when the service is away
     #[arg(
         long = "control-state",
         value_name = "FILE",
-        default_value = DEFAULT_STATE,
-        help_heading = "Guarantees"
+        default_value = DEFAULT_STATE
     )]
     state: PathBuf,
 }

@@ -10,9 +10,10 @@ use tailbound_units::Rate;
 
 /// The arguments that say what machines may send and be sent at most.
 #[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Limit")]
 pub(super) struct LimitArgs {
     /// Let each machine send this much at most, wherever that goes
-    #[arg(long = "limit-out", value_name = "RATE", help_heading = "Limit")]
+    #[arg(long = "limit-out", value_name = "RATE")]
     out: Option<Rate>,
     /// How it is held to that
     #[arg(
@@ -20,12 +21,11 @@ pub(super) struct LimitArgs {
         value_enum,
         value_name = "KIND",
         default_value = "bucket",
-        requires = "out",
-        help_heading = "Limit"
+        requires = "out"
     )]
     kind: Kind,
     /// Let this much come for each machine at most
-    #[arg(long = "limit-in", value_name = "RATE", help_heading = "Limit")]
+    #[arg(long = "limit-in", value_name = "RATE")]
     inward: Option<Rate>,
 }
 

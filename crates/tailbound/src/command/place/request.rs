@@ -13,78 +13,48 @@ use tailbound_units::{Bytes, Nanos, Rate};
 
 /// The arguments that describe a request.
 #[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Request")]
 pub(super) struct RequestArgs {
     /// How many machines
-    #[arg(
-        long,
-        value_name = "N",
-        required_unless_present = "file",
-        help_heading = "Request"
-    )]
+    #[arg(long, value_name = "N", required_unless_present = "file")]
     vms: Option<u32>,
     /// Promise each machine this average bandwidth; best effort without
-    #[arg(long, value_name = "RATE", help_heading = "Request")]
+    #[arg(long, value_name = "RATE")]
     bandwidth: Option<Rate>,
     /// What each may send at once after it has sent less
-    #[arg(
-        long,
-        value_name = "SIZE",
-        requires = "bandwidth",
-        help_heading = "Request"
-    )]
+    #[arg(long, value_name = "SIZE", requires = "bandwidth")]
     burst: Option<Bytes>,
     /// The longest that a frame may wait in queues between two of them; no promise without
-    #[arg(
-        long,
-        value_name = "TIME",
-        requires = "bandwidth",
-        help_heading = "Request"
-    )]
+    #[arg(long, value_name = "TIME", requires = "bandwidth")]
     delay: Option<Nanos>,
     /// How fast a burst is sent; all at once without
-    #[arg(
-        long,
-        value_name = "RATE",
-        requires = "bandwidth",
-        help_heading = "Request"
-    )]
+    #[arg(long, value_name = "RATE", requires = "bandwidth")]
     burst_rate: Option<Rate>,
     /// Of each machine, in thousandths of a CPU
-    #[arg(long, value_name = "THOUSANDTHS", help_heading = "Request")]
+    #[arg(long, value_name = "THOUSANDTHS")]
     cpu: Option<u64>,
     /// Of each machine
-    #[arg(long, value_name = "SIZE", help_heading = "Request")]
+    #[arg(long, value_name = "SIZE")]
     memory: Option<Bytes>,
     /// Reserve this CPU for each vCPU: RUNTIME in each PERIOD, by DEADLINE after it has something to
     /// do, as in 1ms/4ms/4ms
-    #[arg(long, value_name = "RUNTIME/DEADLINE/PERIOD", help_heading = "Request")]
+    #[arg(long, value_name = "RUNTIME/DEADLINE/PERIOD")]
     cpu_reservation: Option<Reserved>,
     /// How many vCPUs of each have that, 1 without
-    #[arg(
-        long,
-        value_name = "N",
-        requires = "cpu_reservation",
-        help_heading = "Request"
-    )]
+    #[arg(long, value_name = "N", requires = "cpu_reservation")]
     vcpus: Option<u32>,
     /// What each sends as one, on the wire, and the CPU time that its sender and its receiver need
     /// for it, as in 100KB or 100KB:200us:300us: `place bound` says how long it takes
-    #[arg(
-        long,
-        value_name = "SIZE[:SEND:RECEIVE]",
-        requires = "bandwidth",
-        help_heading = "Request"
-    )]
+    #[arg(long, value_name = "SIZE[:SEND:RECEIVE]", requires = "bandwidth")]
     message: Option<Sent>,
     /// Keep machines apart: no host, rack, pod (or HEIGHT above the hosts) gets more than one of
     /// COUNT parts, as in rack:3
-    #[arg(long, value_name = "WHAT:COUNT", help_heading = "Request")]
+    #[arg(long, value_name = "WHAT:COUNT")]
     domains: Option<Domains>,
     /// All of it from a file, JSON if it ends in .json and TOML otherwise
     #[arg(
         long,
         value_name = "FILE",
-        help_heading = "Request",
         conflicts_with_all = [
             "vms", "bandwidth", "burst", "delay", "burst_rate", "cpu", "memory",
             "cpu_reservation", "vcpus", "message", "domains"

@@ -18,11 +18,11 @@ const DEFAULT_URL: &str = "http://127.0.0.1:7070";
 
 /// Arguments of everything that asks the service.
 #[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Service")]
 pub(super) struct Service {
     #[arg(
         long,
         value_name = "URL",
-        help_heading = "Service",
         help = "Where the service is; of several replicas all addresses, with commas between them \
                 [default: TAILBOUND_URL, or http://127.0.0.1:7070]"
     )]
@@ -30,28 +30,21 @@ pub(super) struct Service {
     #[arg(
         long,
         value_name = "FILE",
-        help_heading = "Service",
         help = "The file that holds your token [default: TAILBOUND_TOKEN_FILE]"
     )]
     token_file: Option<PathBuf>,
     #[arg(
         long,
         value_name = "FILE",
-        help_heading = "Service",
         help = "Trust these authorities alone (PEM) to vouch for the service [default: \
                 TAILBOUND_CA, or the public ones]"
     )]
     ca: Option<PathBuf>,
     /// For how long to try again while the service is away
-    #[arg(
-        long,
-        value_name = "TIME",
-        default_value = "10s",
-        help_heading = "Service"
-    )]
+    #[arg(long, value_name = "TIME", default_value = "10s")]
     patience: Nanos,
     /// What to print
-    #[arg(long, value_enum, default_value_t, help_heading = "Service")]
+    #[arg(long, value_enum, default_value_t)]
     output: Output,
 }
 

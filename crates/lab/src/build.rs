@@ -5,8 +5,10 @@ use crate::LabError;
 use crate::experiment::LabExperiment;
 use crate::topology::{GuestKind, PLACE, SWITCH, Topology, UPLINK, namespace_path, switch_port};
 use crate::wire;
+use serde::Deserialize;
 use std::io::Write;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 use tailbound_sys::process::program_path;
 use tailbound_units::Bytes;
 
@@ -44,7 +46,73 @@ pub(crate) fn build(topology: &Topology) -> Result<(), LabError> {
     }
     batch("ip", Some(PLACE), &topology.service_links())?;
     batch("ip", Some(SWITCH), &topology.switch_links())?;
-    batch("bridge", Some(SWITCH), &topology.switch_stations())
+    batch("bridge", Some(SWITCH), &topology.switch_stations())?;
+    await_cables(topology)
+}
+
+/// How long the kernel has to see that cables are plugged in. It takes a second at most.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How often that is looked at.
+const POLL: Duration = Duration::from_millis(20);
+
+/// An interface, as `ip -j -d link` shows it.
+#[derive(Debug, Deserialize)]
+struct Link {
+    ifname: String,
+    operstate: String,
+    #[serde(default)]
+    linkinfo: LinkInfo,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct LinkInfo {
+    info_slave_data: Option<BridgePort>,
+}
+
+#[derive(Debug, Deserialize)]
+struct BridgePort {
+    state: String,
+}
+
+/// Waits until the kernel has seen that all wires are plugged in. Where both ends of one happen to
+/// have the same number in their namespaces it looks once a second, and until then the switch's
+/// port drops what comes: also the only frames by which a host could know where a guest is.
+fn await_cables(topology: &Topology) -> Result<(), LabError> {
+    let deadline = Instant::now() + PATIENCE;
+    let hosts = topology.hosts.iter().map(String::as_str);
+    let service = topology.has_service.then_some(PLACE);
+    for place in hosts.chain([SWITCH]).chain(service) {
+        while let Some(interface) = unplugged(&links(place)?)? {
+            if Instant::now() > deadline {
+                return Err(LabError::Build {
+                    command: format!("ip -n {place} link show {interface}"),
+                    message: format!("it is not up {} s after it was set so", PATIENCE.as_secs()),
+                });
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+    Ok(())
+}
+
+/// The wires that end in a namespace, as JSON.
+fn links(namespace: &str) -> Result<Vec<u8>, LabError> {
+    let mut command = Command::new(program_path("ip"));
+    command.args(["-n", namespace, "-j", "-d", "link", "show", "type", "veth"]);
+    let output = command.output().map_err(LabError::io("ip"))?;
+    Ok(output.stdout)
+}
+
+/// The first of these wires that does not carry frames yet.
+fn unplugged(links: &[u8]) -> Result<Option<String>, LabError> {
+    let links: Vec<Link> = serde_json::from_slice(links)
+        .map_err(|error| LabError::io("reading what ip -j link says")(error.into()))?;
+    let carries = |link: &Link| {
+        let port = link.linkinfo.info_slave_data.as_ref();
+        link.operstate == "UP" && port.is_none_or(|port| port.state == "forwarding")
+    };
+    let mut dark = links.into_iter().filter(|link| !carries(link));
+    Ok(dark.next().map(|link| link.ifname))
 }
 
 /// Makes the namespaces alone: enough where nobody uses the network.
@@ -156,6 +224,34 @@ fn failed_line(message: &str) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What iproute2 6.1 says, but for keys that nobody reads.
+    #[test]
+    fn a_wire_carries_frames_once_both_its_ends_are_seen_and_the_switch_forwards() {
+        let links = |state: &str, forwards: &str| {
+            format!(
+                r#"[{{"ifindex":2,"ifname":"port-A","operstate":"UP","linkinfo":{{
+                    "info_kind":"veth","info_slave_kind":"bridge",
+                    "info_slave_data":{{"state":"forwarding","priority":32}}}}}},
+                   {{"ifindex":3,"ifname":"port-B","operstate":"{state}","linkinfo":{{
+                    "info_kind":"veth","info_slave_kind":"bridge",
+                    "info_slave_data":{{"state":"{forwards}","priority":32}}}}}},
+                   {{"ifindex":4,"ifname":"uplink","operstate":"UP",
+                    "linkinfo":{{"info_kind":"veth"}}}}]"#
+            )
+        };
+        for (state, forwards, dark) in [
+            ("DOWN", "disabled", Some("port-B")),
+            ("UP", "disabled", Some("port-B")),
+            ("UP", "learning", Some("port-B")),
+            ("UP", "forwarding", None),
+        ] {
+            let found = unplugged(links(state, forwards).as_bytes()).unwrap();
+            assert_eq!(found.as_deref(), dark, "{state}, {forwards}");
+        }
+        assert_eq!(unplugged(b"[]").unwrap(), None);
+        assert!(unplugged(b"").is_err());
+    }
 
     #[test]
     fn the_failing_command_is_found_in_the_message() {

@@ -43,6 +43,7 @@ impl<F: TcpFrame> Snoop<F> {
         let Some(segment) = &sight.segment else {
             if let Some(place) = known {
                 self.flows.get(place).pause(Pause::Unreadable);
+                self.recount(place);
             }
             return Some(frame);
         };

@@ -42,8 +42,16 @@ impl<F: TcpFrame> Snoop<F> {
         let Some(segment) = &sight.segment else {
             flow.pause(Pause::Unreadable);
             flow.solicited = true;
+            self.recount(place);
             return Some(frame);
         };
+        // Of what was damaged the guest takes no word, and neither is any to be taken here: a
+        // number or a flag in it may be anything.
+        if !frame.is_intact() {
+            flow.pause(Pause::Checksum);
+            self.recount(place);
+            return Some(frame);
+        }
         if segment.options.exotic.is_some() {
             flow.bar_by(&segment.options);
         }
@@ -195,10 +203,7 @@ impl<F: TcpFrame> Snoop<F> {
         } else {
             objection(flow, segment, is_retaining)
         };
-        let pause = pause
-            .or_else(|| self.lacks_room(place, end, &frame))
-            .or_else(|| (!frame.is_intact()).then_some(Pause::Checksum));
-        match pause {
+        match pause.or_else(|| self.lacks_room(place, end, &frame)) {
             Some(pause) => self.refuse(now, place, pause, segment, frame),
             None if is_retaining => self.retain(now, place, segment, frame),
             None => {
@@ -282,8 +287,7 @@ impl<F: TcpFrame> Snoop<F> {
         if promised && end.is_after(flow.edge) && !goes_ahead {
             self.stats.beyond += 1;
             let is_first = segment.seq == flow.sent && flow.edge.is_after(segment.seq);
-            // A part is a frame of the host's own, of which the checksum is made anew.
-            if is_first && frame.is_intact() {
+            if is_first {
                 // A guest whose buffer is full of what came behind a hole opens its window once
                 // that is filled, with as much as it has room for.
                 let fits = flow.edge.since(segment.seq).min(segment.payload);

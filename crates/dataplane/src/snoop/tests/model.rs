@@ -30,6 +30,8 @@ struct Record {
     segment: Segment,
     /// What of it is an answer to nothing but a duplicate.
     is_host: bool,
+    /// Its checksum is right.
+    is_intact: bool,
 }
 
 impl Frame for Record {
@@ -68,7 +70,7 @@ impl TcpFrame for Record {
         Link::default()
     }
     fn is_intact(&self) -> bool {
-        true
+        self.is_intact
     }
     fn change(&mut self, change: &Change) {
         self.segment.seq = change.seq;
@@ -92,6 +94,7 @@ impl TcpFrame for Record {
     }
     fn part(&self, from: u32, len: u32) -> Self {
         assert!(from + len <= self.segment.payload, "within it");
+        assert!(self.is_intact, "a part gets a checksum of its own");
         let mut part = self.clone();
         part.segment.seq = self.segment.seq + from;
         part.segment.payload = len;
@@ -117,6 +120,7 @@ impl TcpFrame for Record {
                 ..Segment::default()
             },
             is_host: true,
+            is_intact: true,
         }
     }
 }
@@ -300,6 +304,7 @@ impl World {
             way: Way::ToPeer,
             segment,
             is_host: false,
+            is_intact: true,
         };
         let passed = self.snoop.handle_egress(self.now, record, Origin::OUTSIDE);
         assert!(passed.is_some());
@@ -348,6 +353,7 @@ impl World {
             way: Way::ToGuest,
             segment,
             is_host: false,
+            is_intact: true,
         });
     }
 
@@ -395,6 +401,34 @@ impl World {
             (true, SnoopMode::Strict) => Placed::Waits,
         };
         self.snoop.handle_placed(placed);
+        self.collect();
+    }
+
+    /// A frame that the network has damaged comes, and the one that it was made of later.
+    fn damage(&mut self, at: usize, amount: u8) {
+        let Some(frame) = self.to_guest.get(at) else {
+            return;
+        };
+        let mut damaged = frame.clone();
+        damaged.is_intact = false;
+        let segment = &mut damaged.segment;
+        let bit = 1_u32 << (amount % 31);
+        let flag = [Flags::FIN, Flags::RST, Flags::SYN, Flags::ACK];
+        match amount % 7 {
+            0 => segment.seq = segment.seq + bit,
+            1 => segment.ack = segment.ack + bit,
+            2 => segment.window ^= bit as u16,
+            3 => segment.congestion ^= true,
+            4 | 5 => segment.flags.0 ^= flag[usize::from(amount / 7 % 4)].0,
+            _ => {
+                if let Some(stamps) = &mut segment.options.timestamps {
+                    stamps.value ^= bit;
+                }
+            }
+        }
+        let passed = self.snoop.handle_ingress(self.now, damaged);
+        self.ring.extend(passed);
+        self.snoop.handle_placed(Placed::All);
         self.collect();
     }
 
@@ -478,6 +512,7 @@ impl World {
             way: Way::ToPeer,
             segment,
             is_host: false,
+            is_intact: true,
         };
         let passed = self.snoop.handle_egress(self.now, record, Origin::OUTSIDE);
         if let Some(frame) = passed {
@@ -488,10 +523,16 @@ impl World {
 
     /// The guest looks at the next frame of its ring, or drops it behind.
     fn guest_takes(&mut self, drops: bool) {
-        let Some(Record { segment, .. }) = self.ring.pop_front() else {
+        let Some(frame) = self.ring.pop_front() else {
             return;
         };
+        let Record {
+            segment, is_intact, ..
+        } = frame;
         self.snoop.handle_alive(self.now);
+        if !is_intact {
+            return;
+        }
         if drops && self.mode == SnoopMode::Retaining {
             self.dropped += 1;
             return;
@@ -584,7 +625,7 @@ impl World {
 
     fn step(&mut self, action: u8, amount: u8) {
         let at = usize::from(amount % 3);
-        match action % 20 {
+        match action % 21 {
             0..=3 => self.peer_sends_new(u32::from(amount) + 60, false),
             4 => self.peer_sends_new(u32::from(amount) + 60, amount.is_multiple_of(3)),
             5 => self.peer_resends(),
@@ -615,6 +656,7 @@ impl World {
                 2 => self.snoop.end_drain(),
                 _ => self.guest_sends(self.guest.acked, 0, &[]),
             },
+            19 => self.damage(at, amount),
             _ => self.pass(u64::from(amount)),
         }
     }

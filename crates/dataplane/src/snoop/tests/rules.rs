@@ -392,7 +392,7 @@ fn a_hole_at_the_end_of_the_guests_window_is_filled_as_far_as_that_goes() {
          peer < . 2 ack 9501 sack 9701 9901
          mode unexpected_sequence
          peer > . 9501:10501 ack 2 spoilt  # what is cut would be made right
-         guest < . 9500
+         discard
          peer > . 9501:10501 ack 2
          guest < . 9501:10001
          guest > . 2 ack 10001 win 2500
@@ -962,6 +962,43 @@ fn checksums_are_checked_and_mended() {
         "peer > . 1:1001 ack 2 spoilt
          discard
          mode checksum",
+    );
+    // No word of what was damaged is taken: not that the peer has gone, nor that it ends, nor what
+    // it acknowledges.
+    for damaged in [
+        "peer > R. 1001 ack 2 spoilt",
+        "peer > S. 1001 ack 2 spoilt",
+        "peer > F. 1001 ack 2 spoilt",
+        "peer > FP. 1001:2001 ack 2 spoilt",
+        "peer > . 1001 ack 2 win 1 spoilt",
+    ] {
+        both(&format!(
+            "peer > . 1:1001 ack 2
+             guest < . 1:1001
+             host < . 2 ack 1001
+             {damaged}
+             discard
+             peer > . 1001:2001 ack 2
+             guest < . 1001:2001
+             host < . 2 ack 2001"
+        ));
+    }
+    // Nor its time, by which the guest would take what comes later for old.
+    run(
+        Retaining,
+        &after(
+            STAMPED,
+            "peer > . 1:1001 ack 2 ts 102 501
+             guest < . 1:1001
+             host < . 2 ack 1001
+             peer > . 1001 ack 2 ts 90000 501 spoilt
+             discard
+             runs
+             +1ms
+             runs
+             +210ms
+             guest < . 1:1001 ts 102 501",
+        ),
     );
     // The sum of the pseudo-header is what stands in a segment that is yet to be cut; it is
     // the same for every acknowledgement.

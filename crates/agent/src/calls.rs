@@ -9,6 +9,7 @@ use std::os::linux::fs::MetadataExt as _;
 use std::path::Path;
 use tailbound_sys::cgroup;
 use tailbound_sys::cpuset::{self, Cpus};
+use tailbound_sys::probe::Capability;
 use tailbound_sys::sched;
 use tailbound_sys::thread::{self, Credentials, Scheduling, set_scheduling};
 use tailbound_units::Nanos;
@@ -103,6 +104,9 @@ pub struct Facts {
     pub base_slice: Nanos,
     /// The time between two ticks.
     pub tick: Nanos,
+    /// Whether the kernel budgets real-time classes by control group (`RT_GROUP_SCHED`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub groups_real_time: bool,
 }
 
 impl Facts {
@@ -121,6 +125,7 @@ impl Facts {
             slices: sched::probe_slice(odd).is_ok_and(|seen| seen == odd),
             base_slice: base_slice()?,
             tick: tick(),
+            groups_real_time: !Capability::RtGroupSched.try_here().works,
         })
     }
 }

@@ -27,7 +27,16 @@ pub enum Class {
     /// A reservation, `SCHED_DEADLINE`: `runtime` in each `period`, by `deadline`
     /// after it woke. It never gets more than that.
     Periodic(Periodic),
+    /// Before all that have a proportional share, and behind reservations (`SCHED_FIFO`). Of
+    /// the host's packet loop alone ([`super::path`]): a guest that never sleeps would starve
+    /// its host.
+    #[serde(skip_deserializing)]
+    RealTime,
 }
+
+/// The priority of [`Class::RealTime`]: any is before all proportional shares, and behind the
+/// threads that serve interrupts (50).
+pub const REAL_TIME_PRIORITY: u32 = 3;
 
 /// The parameters of [`Class::Aperiodic`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -226,6 +235,7 @@ impl Class {
             Self::Normal => "normal",
             Self::Aperiodic(_) => "aperiodic",
             Self::Periodic(_) => "periodic",
+            Self::RealTime => "real-time",
         }
     }
 
@@ -236,6 +246,7 @@ impl Class {
     pub fn for_helpers(&self) -> Self {
         match self {
             Self::Periodic(_) => Self::Aperiodic(Aperiodic::default()),
+            Self::RealTime => Self::Normal,
             other => *other,
         }
     }
@@ -244,7 +255,7 @@ impl Class {
     /// right, each with the parameter's name.
     pub fn mistakes(&self) -> Vec<(&'static str, String)> {
         match self {
-            Self::Normal => Vec::new(),
+            Self::Normal | Self::RealTime => Vec::new(),
             Self::Aperiodic(aperiodic) => aperiodic.mistakes(),
             Self::Periodic(periodic) => periodic.mistakes(),
         }
@@ -333,6 +344,7 @@ impl fmt::Display for Class {
                 deadline,
                 period,
             }) => write!(f, "periodic {runtime}/{deadline}/{period}"),
+            Self::RealTime => f.pad("real-time"),
         }
     }
 }
@@ -383,6 +395,12 @@ pub(crate) fn target(class: &Class, before: &Scheduling, support: Support) -> Op
             runtime: periodic.runtime,
             deadline: periodic.deadline,
             period: periodic.period,
+            ..Scheduling::PLAIN
+        }),
+        Class::RealTime => Some(Scheduling {
+            policy: PolicyNumber::FIFO,
+            flags,
+            priority: REAL_TIME_PRIORITY,
             ..Scheduling::PLAIN
         }),
     }

@@ -2,6 +2,7 @@
 
 use super::journal::DEFAULT_STATE;
 use super::offer::OfferConfig;
+use super::path::PathConfig;
 use super::rule::GuestRule;
 use serde::Deserialize;
 use std::net::SocketAddr;
@@ -31,6 +32,8 @@ pub struct AgentConfig {
     pub state: PathBuf,
     /// What becomes of threads that drifted.
     pub drift: OnDrift,
+    /// What the host's own path gets; nothing without.
+    pub path: Option<PathConfig>,
     /// What the placement service may reserve of this host's CPU; nothing without.
     pub offer: Option<OfferConfig>,
     /// The rules; the first that matches a guest counts.
@@ -49,6 +52,7 @@ impl Default for AgentConfig {
             detail: false,
             state: DEFAULT_STATE.into(),
             drift: OnDrift::default(),
+            path: None,
             offer: None,
             rules: Vec::new(),
         }
@@ -85,9 +89,18 @@ impl AgentConfig {
         let config: Self = document.whole()?;
         let problems = config.check(&[]);
         if problems.is_empty() {
-            return Ok(config);
+            return Ok(config.with_path(None));
         }
         Err(document.locate(problems))
+    }
+
+    /// Returns it with a rule for the host's own path before those of guests: for the process
+    /// `daemon`, where that is the agent's own, otherwise for the daemon's control group.
+    #[must_use]
+    pub fn with_path(mut self, daemon: Option<u32>) -> Self {
+        let rule = self.path.as_ref().map(|path| path.rule(daemon));
+        self.rules.splice(0..0, rule);
+        self
     }
 
     /// Returns everything wrong with it; `at` is its path in the document.

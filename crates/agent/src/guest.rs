@@ -34,6 +34,8 @@ pub enum Role {
     Vcpu(u32),
     /// Any thread of a process that a rule names and that is no hypervisor.
     Task,
+    /// Moves the packets of all guests: the first thread of the host's daemon.
+    PacketLoop,
     /// QEMU's iothreads, Cloud Hypervisor's and Firecracker's device threads.
     Io,
     /// Moves packets between the guest and a TAP in the kernel.
@@ -45,7 +47,7 @@ pub enum Role {
 impl Role {
     /// Whether the guest's class is for it; the others are helpers.
     pub const fn is_vcpu(self) -> bool {
-        matches!(self, Self::Vcpu(_) | Self::Task)
+        matches!(self, Self::Vcpu(_) | Self::Task | Self::PacketLoop)
     }
 }
 
@@ -54,6 +56,7 @@ impl fmt::Display for Role {
         match self {
             Self::Vcpu(number) => write!(f, "vcpu {number}"),
             Self::Task => f.pad("task"),
+            Self::PacketLoop => f.pad("packet loop"),
             Self::Io => f.pad("io"),
             Self::Vhost => f.pad("vhost"),
             Self::Emulator => f.pad("emulator"),
@@ -193,6 +196,15 @@ impl Guest {
     /// Whether any of its threads is known to run a vCPU.
     pub fn has_vcpus(&self) -> bool {
         self.threads.iter().any(|thread| thread.role.is_vcpu())
+    }
+
+    /// Sets the role of the daemon's first thread: this is the host's own path.
+    pub(crate) fn name_packet_loop(&mut self) {
+        for thread in &mut self.threads {
+            if thread.id.tid == thread.id.pid {
+                thread.role = Role::PacketLoop;
+            }
+        }
     }
 
     /// Sets the roles of the threads that run vCPUs, as QMP answered.

@@ -96,6 +96,8 @@ pub enum Group {
     Helper,
     /// The threads of a guest that is no virtual machine.
     Task,
+    /// What moves the packets of all guests.
+    PacketLoop,
 }
 
 impl Group {
@@ -105,6 +107,7 @@ impl Group {
             Self::Vcpu => "vcpu",
             Self::Helper => "helper",
             Self::Task => "task",
+            Self::PacketLoop => "packet-loop",
         }
     }
 }
@@ -127,6 +130,7 @@ impl MeterKey {
         let (group, name) = match thread.role {
             Role::Vcpu(_) => (Group::Vcpu, thread.role.to_string()),
             Role::Task => (Group::Task, thread.name.clone()),
+            Role::PacketLoop => (Group::PacketLoop, thread.role.to_string()),
             Role::Io | Role::Vhost | Role::Emulator => (Group::Helper, thread.role.to_string()),
         };
         Self {

@@ -54,6 +54,9 @@ pub struct ObservedThread {
     pub state: ThreadState,
     /// Where it runs, or ran last.
     pub processor: u32,
+    /// The control group in which the kernel gives nobody a real-time class, since the group has
+    /// no budget of it (`RT_GROUP_SCHED`); looked at where one is wanted.
+    pub no_real_time: Option<PathBuf>,
     /// What its cpuset leaves it.
     pub allowed: Cpus,
     /// Whether its process belongs to the user that the agent runs as.

@@ -118,10 +118,11 @@ impl Observer {
     /// left out.
     pub fn observe(&mut self, desired: &[Desired]) -> io::Result<Observed> {
         let periodic = |wanted: &Desired| matches!(wanted.class, Class::Periodic(_));
-        let any_periodic = desired.iter().any(periodic);
+        let real_time = |wanted: &Desired| wanted.class == Class::RealTime;
+        let any = desired.iter().any(|it| periodic(it) || real_time(it));
         let online = self.online()?;
         let mut machine = self.machine_unbooked()?;
-        if any_periodic {
+        if any {
             self.book(&mut machine.domains)?;
         }
         let autogroups = self.sysctl("sched_autogroup_enabled") == Some(1);
@@ -144,9 +145,11 @@ impl Observer {
                 ours: self.owner(pid) == Some(self.facts.user),
                 autogrouped: autogroups && !self.weighed(pid),
             });
+            let no_real_time = real_time(wanted).then(|| self.no_real_time(pid)).flatten();
             let seen = ObservedThread {
                 state,
                 processor,
+                no_real_time,
                 allowed,
                 ours: process.ours,
                 autogrouped: process.autogrouped,
@@ -205,6 +208,19 @@ impl Observer {
         };
         let found = self.mounts.directory(&parse_groups(&text), "cpu");
         found.is_some_and(|(directory, _)| group(&directory).is_some() && !self.is_root(&directory))
+    }
+
+    /// Returns the group of a process in which the kernel gives nobody a real-time class. By
+    /// version 1 a group has a budget, which is nothing at first; by version 2 none has one but the
+    /// root.
+    fn no_real_time(&self, pid: u32) -> Option<PathBuf> {
+        let text = fs::read_to_string(self.root.path(format!("/proc/{pid}/cgroup"))).ok()?;
+        let (directory, unified) = self.mounts.directory(&parse_groups(&text), "cpu")?;
+        if !self.facts.groups_real_time || self.is_root(&directory) {
+            return None;
+        }
+        let budget = || fs::read_to_string(directory.join("cpu.rt_runtime_us"));
+        (unified || budget().is_ok_and(|text| text.trim() == "0")).then_some(directory)
     }
 
     /// Whether a directory is the root of a hierarchy.

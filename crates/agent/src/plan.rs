@@ -2,7 +2,7 @@
 //! system call, so a plan for any machine can be made on any other.
 
 use super::admission;
-use super::class::{Class, Periodic, Support, target};
+use super::class::{Aperiodic, Class, Periodic, Support, target};
 use super::desired::{Affinity, Desired, Excess};
 use super::guest::Weighed;
 use super::observed::{Observed, ObservedThread, ThreadState};
@@ -83,6 +83,8 @@ pub fn plan(
     plan.groups = groups(desired, observed);
     errors.extend(admission::admit(&plan.threads, observed));
     plan.notes.extend(worth::notes(&plan.threads, observed));
+    plan.notes
+        .extend(worth::holds(desired, &plan.threads, observed));
     plan.notes.dedup();
     if errors.is_empty() {
         Ok(plan)
@@ -146,7 +148,12 @@ impl Planner<'_> {
             privileged: self.observed.machine.privileged,
         };
         let mut after = original;
-        if let Some(scheduling) = target(&wanted.class, &original.scheduling, support) {
+        let class = match &seen.no_real_time {
+            // The nearest that is left.
+            Some(_) => Class::Aperiodic(Aperiodic::default()),
+            None => wanted.class,
+        };
+        if let Some(scheduling) = target(&class, &original.scheduling, support) {
             after.scheduling = scheduling;
         }
         if after.scheduling.is_deadline() {
@@ -181,6 +188,16 @@ impl Planner<'_> {
 
     /// Notes what a thread will lack of what is desired.
     fn notes(&mut self, wanted: &Desired, seen: &ObservedThread) {
+        if let Some(group) = &seen.no_real_time {
+            self.note(format!(
+                "{}: no real-time class is to be had in the control group {}, which the kernel \
+                 gives no budget of it (RT_GROUP_SCHED), so it gets a short slice and competes with \
+                 all others; give that group and those above it a cpu.rt_runtime_us (cgroup v1), or \
+                 boot with rt_group_sched=0",
+                wanted.name,
+                printable(&group.display().to_string()),
+            ));
+        }
         let Class::Aperiodic(aperiodic) = wanted.class else {
             return;
         };

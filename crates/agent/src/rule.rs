@@ -6,7 +6,7 @@
 
 use super::class::{Bandwidth, Class, Level};
 use super::desired::{Affinity, Desired, Excess};
-use super::guest::{Guest, GuestThread, Weighed, matches};
+use super::guest::{Guest, GuestThread, Role, Weighed, matches};
 use super::place::Manager;
 use serde::Deserialize;
 use std::path::PathBuf;
@@ -102,6 +102,20 @@ impl GuestRule {
     pub fn class(&self) -> Class {
         let level = self.level.map(Level::class);
         self.class.or(level).unwrap_or(Class::Normal)
+    }
+
+    /// Whether it is for the host's own path, and for no guest.
+    pub(crate) fn is_path(&self) -> bool {
+        self.class() == Class::RealTime
+    }
+
+    /// Returns the class of a thread of a guest that it picks.
+    pub(crate) fn class_of(&self, thread: &GuestThread) -> Class {
+        match thread.role {
+            Role::PacketLoop => self.class(),
+            role if role.is_vcpu() && !self.is_path() => self.class(),
+            _ => self.helpers(),
+        }
     }
 
     /// Returns the class of the other threads.
@@ -304,7 +318,7 @@ pub fn rule_for<'r>(rules: &'r [GuestRule], guest: &Guest) -> Option<&'r GuestRu
 /// it is.
 pub(crate) fn desired_of(rule: &GuestRule, guest: &Guest, thread: &GuestThread) -> Option<Desired> {
     let vcpu = thread.role.is_vcpu();
-    let mut class = if vcpu { rule.class() } else { rule.helpers() };
+    let mut class = rule.class_of(thread);
     // A class of vCPUs that cannot be had is refused; of helpers the slice is left.
     if let (false, Weighed::Nothing { .. }, Class::Aperiodic(aperiodic)) =
         (vcpu, &guest.weighed, &mut class)

@@ -140,6 +140,9 @@ impl Scanner {
         let mut guests = join(machines_alone(guests));
         self.refusals.extend(assign(rules, &mut guests));
         for guest in &mut guests {
+            if guest.rule.is_some_and(|index| rules[index].is_path()) {
+                guest.name_packet_loop();
+            }
             guest
                 .threads
                 .extend(vhosts.remove(&guest.pid).unwrap_or_default());

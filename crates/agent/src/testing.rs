@@ -109,6 +109,7 @@ impl Fake {
             let seen = ObservedThread {
                 state: *state,
                 processor: 0,
+                no_real_time: None,
                 allowed: cpus("0-3"),
                 ours: true,
                 autogrouped: false,

@@ -380,11 +380,6 @@ impl Watcher {
                 continue;
             };
             for thread in &guest.threads {
-                let class = if thread.role.is_vcpu() {
-                    rule.class()
-                } else {
-                    rule.helpers()
-                };
                 let meter = shared
                     .meters
                     .entry(MeterKey::of(guest, thread))
@@ -392,7 +387,7 @@ impl Watcher {
                         in_force: true,
                         ..Meter::default()
                     });
-                meter.class = class.name();
+                meter.class = rule.class_of(thread).name();
                 // All the threads that share a meter must have it.
                 let missing = wanted.contains(&thread.id) && !in_force.contains(&thread.id);
                 meter.in_force &= !missing;

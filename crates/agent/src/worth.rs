@@ -2,7 +2,8 @@
 //! and whether anything proves it. That the kernel takes them does not: see
 //! [`tailbound_hypervisor::reservation`].
 
-use super::class::{CPU, Periodic};
+use super::class::{CPU, Class, Periodic};
+use super::desired::Desired;
 use super::observed::{Domain, Limits, Observed};
 use super::step::ThreadStep;
 use super::text::printable;
@@ -20,6 +21,40 @@ pub(super) fn notes(steps: &[ThreadStep], observed: &Observed) -> Vec<String> {
     let machine = &observed.machine;
     let of = |domain: &Domain| of_domain(domain, steps, observed, &machine.limits);
     machine.domains.iter().flat_map(of).collect()
+}
+
+/// Returns a note for each thread of the host's own path: for how long at a stretch reservations,
+/// which go before it, may keep it from all CPUs that it may run on.
+pub(super) fn holds(desired: &[Desired], steps: &[ThreadStep], observed: &Observed) -> Vec<String> {
+    let real_time = |wanted: &&Desired| wanted.class == Class::RealTime;
+    let hold = |wanted: &Desired| {
+        let seen = observed.threads.get(&wanted.thread)?;
+        let domain = observed.machine.domain(seen.processor)?;
+        let (all, reclaims) = reservations(domain, steps, observed);
+        let cpus = domain.cpus.and(&seen.state.cpus);
+        let pool = pool(&all, domain.cpus.count(), observed.machine.limits.overrun);
+        let longest = match () {
+            () if all.is_empty() => return None,
+            () if reclaims => None,
+            () => pool
+                .services(&all)
+                .ok()
+                .and_then(|_| pool.longest_hold(cpus.count(), &all)),
+        };
+        let name = printable(&wanted.name);
+        match longest {
+            Some(Nanos::ZERO) => None,
+            Some(longest) => Some(format!(
+                "{name}: reservations go before it, and may keep it from CPUs {cpus} for {longest} at a \
+                 stretch"
+            )),
+            None => Some(format!(
+                "{name}: reservations go before it, and nothing proves for how long they may keep it \
+                 from CPUs {cpus}"
+            )),
+        }
+    };
+    desired.iter().filter(real_time).filter_map(hold).collect()
 }
 
 /// Returns the notes for reservations beside one that has more, which may be theirs.
@@ -59,29 +94,18 @@ fn of_domain(
     observed: &Observed,
     limits: &Limits,
 ) -> Vec<String> {
-    let mut all = domain.booked.clone();
-    let mut reclaims = !domain.reclaiming.is_empty();
+    let (all, reclaims) = reservations(domain, steps, observed);
     // By reservation: who gets it.
     let mut new: BTreeMap<_, Vec<&ThreadStep>> = BTreeMap::new();
-    for step in steps {
-        let wanted = &step.after.scheduling;
-        let is_here = domain
-            .cpus
-            .contains(observed.threads[&step.thread].processor);
-        if wanted.is_deadline() && is_here {
-            let reservation = Periodic::from(wanted);
-            all.insert(step.thread, reservation);
-            reclaims |= wanted.flags & Scheduling::RECLAIM != 0;
-            let Periodic {
-                runtime,
-                deadline,
-                period,
-            } = reservation;
-            let kind = new.entry((period, deadline, runtime)).or_default();
-            kind.push(step);
-        }
+    for step in given(domain, steps, observed) {
+        let Periodic {
+            runtime,
+            deadline,
+            period,
+        } = Periodic::from(&step.after.scheduling);
+        let kind = new.entry((period, deadline, runtime)).or_default();
+        kind.push(step);
     }
-    let all: Vec<_> = all.values().map(|one| deadline(*one)).collect();
     let cpus = domain.cpus.count();
     let note = |(_, steps): (_, Vec<&ThreadStep>)| {
         let reservation = deadline(Periodic::from(&steps.first()?.after.scheduling));
@@ -119,15 +143,37 @@ fn of_domain(
     new.into_iter().filter_map(note).flatten().collect()
 }
 
-/// Returns the longest time without a CPU, to a microsecond, of one of `all` reservations.
-fn worth(
-    one: Deadline,
-    all: &[Deadline],
-    cpus: u32,
-    overrun: Nanos,
-) -> Result<Nanos, Unschedulable> {
+/// Returns the steps that give a reservation in `domain`.
+fn given<'s>(
+    domain: &Domain,
+    steps: &'s [ThreadStep],
+    observed: &Observed,
+) -> impl Iterator<Item = &'s ThreadStep> {
+    steps.iter().filter(|step| {
+        let at = observed.threads[&step.thread].processor;
+        step.after.scheduling.is_deadline() && domain.cpus.contains(at)
+    })
+}
+
+/// Returns all reservations in `domain` after `steps`, and whether one of them has more.
+fn reservations(
+    domain: &Domain,
+    steps: &[ThreadStep],
+    observed: &Observed,
+) -> (Vec<Deadline>, bool) {
+    let mut all = domain.booked.clone();
+    let mut reclaims = !domain.reclaiming.is_empty();
+    for step in given(domain, steps, observed) {
+        all.insert(step.thread, Periodic::from(&step.after.scheduling));
+        reclaims |= step.after.scheduling.flags & Scheduling::RECLAIM != 0;
+    }
+    (all.values().map(|one| deadline(*one)).collect(), reclaims)
+}
+
+/// Returns a pool of CPUs that has these reservations and no others.
+fn pool(all: &[Deadline], cpus: u32, overrun: Nanos) -> Pool {
     let densities = all.iter().map(Deadline::density);
-    let pool = Pool {
+    Pool {
         cpus,
         threads: u32::try_from(all.len()).unwrap_or(u32::MAX),
         largest: densities.clone().max().unwrap_or(0),
@@ -136,7 +182,17 @@ fn worth(
             overrun,
             ..Disturbance::default()
         },
-    };
+    }
+}
+
+/// Returns the longest time without a CPU, to a microsecond, of one of `all` reservations.
+fn worth(
+    one: Deadline,
+    all: &[Deadline],
+    cpus: u32,
+    overrun: Nanos,
+) -> Result<Nanos, Unschedulable> {
+    let pool = pool(all, cpus, overrun);
     pool.services(all)?;
     let longest = pool
         .service(one)

@@ -205,6 +205,44 @@ impl Pool {
         })
     }
 
+    /// Returns for how long at a stretch `cpus` CPUs of the pool may all run `reservations`, which
+    /// it keeps, so that whoever goes behind them has none of these CPUs; rounded up to a
+    /// microsecond. `None` where nothing proves an end.
+    ///
+    /// In a stretch of L one has no more than runtime / period of L and a deadline, its lateness
+    /// and another runtime: what it had left at the start, and what it need not have used by the
+    /// end. And two overruns: one whose end was past when the kernel looked goes on at once, into
+    /// another. What is overrun is paid back. On several CPUs it has L at most.
+    pub fn longest_hold(&self, cpus: u32, reservations: &[Deadline]) -> Option<Nanos> {
+        /// One CPU, finely.
+        const WHOLE: u128 = 1_000_000_000;
+        /// More would find a shorter stretch, and each that is found is a bound.
+        const TURNS: u32 = 1000;
+        let wide = |time: Nanos| u128::from(time.0);
+        let lateness = wide(self.lateness()?);
+        let overruns = 2 * wide(self.disturbance.overrun);
+        let cpus = u128::from(cpus);
+        let share = |one: &Deadline| (wide(one.runtime) * WHOLE).div_ceil(wide(one.period));
+        let takes = |one: &Deadline, stretch: u128| {
+            let in_share = share(one) * (stretch + wide(one.deadline) + lateness);
+            in_share.div_ceil(WHOLE) + wide(one.runtime) + overruns
+        };
+        let all: u128 = reservations.iter().map(share).sum();
+        let free = (cpus * WHOLE).checked_sub(all).filter(|free| *free > 0)?;
+        let at_once: u128 = reservations.iter().map(|one| takes(one, 0)).sum();
+        let mut stretch = (at_once * WHOLE).div_ceil(free);
+        for _ in 0..TURNS {
+            let takes = |one: &Deadline| takes(one, stretch).min(stretch);
+            let next = reservations.iter().map(takes).sum::<u128>() / cpus;
+            if next >= stretch {
+                break;
+            }
+            stretch = next;
+        }
+        let micros = u64::try_from(stretch.div_ceil(1000)).ok()?;
+        micros.checked_mul(1000).map(Nanos)
+    }
+
     /// Returns what each of `reservations` is worth, all of them together.
     ///
     /// # Errors

@@ -95,6 +95,28 @@ fn plan(agent: &mut Agent, processes: &[u32], class: Class) -> Result<Plan, Agen
     agent.plan(&desired)
 }
 
+/// Gives the packet loops of these daemons what the agent gives a host's own path, for as long as
+/// they run. Where no real-time class can be had that is a short slice, as the agent has it for
+/// kernels that refuse one. `state` is where the agent writes down what was there before.
+pub(crate) fn give_paths(daemons: &[u32], real_time: bool, state: &Path) -> Result<(), LabError> {
+    let class = if real_time {
+        Class::RealTime
+    } else {
+        Class::Aperiodic(Aperiodic {
+            weight: 1,
+            ..Aperiodic::default()
+        })
+    };
+    let loops = daemons
+        .iter()
+        .filter_map(|pid| tailbound_agent::thread(*pid));
+    let desired: Vec<_> = loops.map(|thread| Desired::new(thread, class)).collect();
+    let mut agent = Agent::open(state)?;
+    let plan = agent.plan(&desired)?;
+    agent.apply(&plan)?;
+    Ok(())
+}
+
 /// Classes that guests have until they are taken back.
 #[derive(Debug)]
 pub(crate) struct ClassGuard {

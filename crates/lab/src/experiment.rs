@@ -366,6 +366,9 @@ pub struct Variant {
     /// The scheduling class of the guests named under `shared_core.periodic`.
     #[serde(default)]
     pub vcpu: VcpuMode,
+    /// What the hosts' daemons get of the CPU.
+    #[serde(default)]
+    pub path: PathMode,
     /// Acknowledge TCP early for all guests that are machines.
     pub snoop: Option<SnoopMode>,
     /// Limit the CPU time of the guests named under `quota`.
@@ -404,6 +407,17 @@ pub enum SwitchMode {
     TagsIgnored,
     /// Each class goes before those below it.
     TagsHonoured,
+}
+
+/// What a host's own path gets of the CPU.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PathMode {
+    /// What the vCPU agent gives it.
+    #[default]
+    Given,
+    /// What the kernel gives to any thread.
+    None,
 }
 
 /// The scheduling class of a guest's threads.

@@ -49,7 +49,7 @@ impl Experiment for LabExperiment {
 
     const CATALOGUE: Catalogue = catalogue!(
         "experiments": "traps", "host-queue", "switch-queue", "vcpu", "vcpu-classes", "probe",
-        "burst", "noisy", "limits", "memcached", "machines", "snoop-throughput",
+        "burst", "noisy", "limits", "memcached", "machines", "snoop-throughput", "path",
     );
 
     fn read(document: &Document<'_>) -> Result<Self, Vec<Mistake>> {

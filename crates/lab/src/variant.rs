@@ -12,10 +12,10 @@ mod traffic;
 use crate::LabError;
 use crate::bounds::Promises;
 use crate::build;
-use crate::class::ClassGuard;
+use crate::class::{ClassGuard, give_paths};
 use crate::core_use::CoreUse;
 use crate::cpus::Cpus;
-use crate::experiment::{GuaranteesBy, LabExperiment, Quota, Variant};
+use crate::experiment::{GuaranteesBy, LabExperiment, PathMode, Quota, Variant};
 use crate::guest::{Sample, now};
 use crate::hosts;
 use crate::monitor::{self, Record};
@@ -49,6 +49,8 @@ const MACHINES_LEAD: Nanos = Nanos::from_secs(1);
 const PATIENCE: Nanos = Nanos::from_secs(10);
 /// In the run's directory: what the vCPU agent has changed.
 pub(crate) const CLASSES: &str = "classes.json";
+/// The same of hosts' own paths.
+const PATHS: &str = "paths.json";
 /// The value of the share of the shared core that others than its guests used.
 pub(crate) const FOREIGN_SHARE: &str = "foreign_share";
 /// Less of the reserved guests' work than this on the shared core means that
@@ -284,7 +286,6 @@ impl Run<'_> {
             self.variant.switch,
             nic_queue,
         )?;
-        let on_path: BTreeSet<&str> = self.about().map(|guest| guest.host.as_str()).collect();
         for host in &self.context.topology.hosts {
             let (topology, variant) = (self.context.topology, self.variant);
             let directory = self.context.run_dir.path();
@@ -304,17 +305,22 @@ impl Run<'_> {
                 .concat(),
                 netns: &namespace_path(host),
                 cpus: self.context.cpus.others,
-                policy: self.context.policy(if on_path.contains(host.as_str()) {
-                    Rank::OnPath
-                } else {
-                    Rank::Infrastructure
-                }),
+                policy: None,
                 ready: Ready::Stderr("ready"),
                 ends: false,
             })?;
             self.daemons.insert(host, place);
         }
-        self.supervisor.wait_ready(0)
+        self.supervisor.wait_ready(0)?;
+        if self.variant.path == PathMode::None {
+            return Ok(());
+        }
+        let daemons = self.daemons.values();
+        let pids: Vec<_> = daemons
+            .map(|place| self.supervisor.member(*place).child.id())
+            .collect();
+        let state = self.context.run_dir.path().join(PATHS);
+        give_paths(&pids, self.context.real_time, &state)
     }
 
     /// What has a host's daemon follow the placement service, where it is to.

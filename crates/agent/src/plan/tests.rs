@@ -46,6 +46,49 @@ fn a_plan_prints_one_line_for_each_thread() {
 }
 
 #[test]
+fn a_packet_loop_goes_before_shares_and_the_plan_says_how_long_reservations_go_before_it() {
+    let kernel = Fake::new(1..=6);
+    let path = |observed: &Observed, reserved: u32| {
+        let reserved = (2..2 + reserved).map(|tid| wanted(tid, periodic(2000, 20_000)));
+        let desired: Vec<_> = reserved.chain([wanted(1, Class::RealTime)]).collect();
+        let mut plan = plan_for(&desired, observed).unwrap();
+        let step = plan.threads.pop().unwrap();
+        assert_eq!(step.thread, id(1));
+        let notes = plan.notes.into_iter();
+        let notes: Vec<_> = notes
+            .filter(|note| note.starts_with("vm vcpu 1: "))
+            .collect();
+        (step.after.scheduling, notes.join("\n"))
+    };
+    let mut observed = kernel.observe(machine());
+    observed.machine.limits.overrun = Nanos::ZERO;
+    let (given, notes) = path(&observed, 3);
+    assert_eq!(given.to_string(), "SCHED_FIFO 3");
+    assert_eq!(given.flags, Scheduling::RESET_ON_FORK);
+    // Three of them never have four CPUs.
+    assert_eq!(notes, "");
+    let one = cpus("0");
+    observed.threads.get_mut(&id(1)).unwrap().state.cpus = one;
+    let (_, notes) = path(&observed, 3);
+    assert_eq!(
+        notes,
+        "vm vcpu 1: reservations go before it, and may keep it from CPUs 0 for 17.143ms at a stretch"
+    );
+    let booked = &mut observed.machine.domains[0];
+    booked.booked.insert(id(77), reservation(1000, 4000));
+    booked.reclaiming.insert(id(77));
+    let (_, notes) = path(&observed, 0);
+    assert!(notes.contains("nothing proves for how long"), "{notes}");
+
+    // Where the kernel refuses that class to its group the next best is left.
+    let seen = observed.threads.get_mut(&id(1)).unwrap();
+    seen.no_real_time = Some("/sys/fs/cgroup/system.slice".into());
+    let (given, notes) = path(&observed, 0);
+    assert_eq!(given.to_string(), "SCHED_OTHER nice -10 slice 100us");
+    assert!(notes.contains("/sys/fs/cgroup/system.slice"), "{notes}");
+}
+
+#[test]
 fn reservations_beyond_the_limit_are_refused_with_what_would_pass() {
     // 4 CPUs of 0.90 each: 3.6 in all.
     let kernel = Fake::new(1..=4);

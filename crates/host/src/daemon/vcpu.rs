@@ -27,7 +27,7 @@ pub(super) struct VcpuThread {
 
 impl VcpuThread {
     pub(super) fn start(config: AgentConfig) -> Result<Self, HostError> {
-        let mut watcher = Watcher::open(config)?;
+        let mut watcher = Watcher::open(beside_this_loop(config))?;
         let shared = watcher.shared();
         let (configs, received) = channel();
         let work = move || {
@@ -58,7 +58,7 @@ impl VcpuThread {
     pub(super) fn configure(&self, config: AgentConfig) {
         if let Some(configs) = &self.configs {
             // It takes configurations for as long as it lives.
-            let _ = configs.send(config);
+            let _ = configs.send(beside_this_loop(config));
         }
     }
 
@@ -88,6 +88,11 @@ impl Drop for VcpuThread {
             let _ = thread.join();
         }
     }
+}
+
+/// Returns the configuration of an agent whose host's own path is this very process.
+fn beside_this_loop(config: AgentConfig) -> AgentConfig {
+    config.with_path(Some(std::process::id()))
 }
 
 /// Returns how to ask for the CPU that an agent offers to the placement service.

@@ -1,4 +1,5 @@
 mod disturbed;
+mod holds;
 
 use super::*;
 use crate::testing::{host, ms};

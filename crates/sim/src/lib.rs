@@ -10,6 +10,7 @@
 mod distribution;
 pub mod net;
 pub mod pacer;
+pub mod packets;
 mod parallel;
 pub mod placement;
 pub mod replay;

@@ -32,6 +32,6 @@ pub use port::{CLASSES, Drops, Port, PortConfig, PortStats, Wire};
 pub(crate) use random::exact;
 pub use random::{DelayTightness, Drawn, Outcome, RandomNetworks};
 pub use search::Effort;
-pub use simulation::{Frame, Node, Observer, Simulation};
+pub use simulation::{Frame, Node, Observer, Simulation, Travels};
 pub use source::{Envelope, Pattern, Source, SourceConfig};
 pub use time::Time;

@@ -1,19 +1,26 @@
 //! A small TCP: what decides how fast a transfer goes, and nothing else.
 //!
-//! Read [`Connection`] first. `send` is Reno with the recovery of `NewReno` (RFC 5681, 6582,
-//! 6298), `receive` acknowledges as Linux does (every second segment, the first ones at
-//! once) and lets its window grow as Linux does. Both have the shape of all that is pure
+//! Read [`Connection`] first. `send` sends, `congestion` says how much: Reno (RFC 5681), CUBIC
+//! (RFC 9438) or DCTCP (RFC 8257). What is lost is found by duplicate acknowledgements (RFC
+//! 6582), or by SACK with RACK-TLP (RFC 8985) and proportional rate reduction (RFC 6937).
+//! `receive` acknowledges as Linux does (every second segment, the first ones at
+//! once) and lets its window grow as Linux does. All have the shape of what is pure
 //! here: `now` comes in, segments go out, `poll_at` says when to come back.
 //!
-//! Not modelled: SACK, urgent data, Nagle's algorithm, path MTU, and TIME-WAIT.
+//! Not modelled: urgent data, Nagle's algorithm, path MTU, `HyStart`, undoing of needless
+//! repairs, and TIME-WAIT.
 
+mod congestion;
 mod receive;
+mod round_trip;
+mod scoreboard;
 mod send;
 #[cfg(test)]
 mod tests;
 
+pub use congestion::Congestion;
 use receive::Receiver;
-use send::Sender;
+use send::{Due, Sender};
 use tailbound_units::Nanos;
 
 /// Bytes of the byte stream in one segment where Ethernet carries it: 1500 less IPv4, TCP
@@ -38,16 +45,33 @@ pub struct TcpConfig {
     /// How many segments of a new connection are acknowledged at once, and not every second
     /// one (`tcp_incr_quickack`): half the first window in segments, 16 at most.
     pub quick_acks: u32,
+    /// The least retransmission timeout (`TCP_RTO_MIN`).
+    pub least_timeout: Nanos,
+    /// How long an acknowledgement is held back for a second segment (`TCP_DELACK_MIN`).
+    pub delayed_ack: Nanos,
+    /// How losses are found.
+    pub recovery: Recovery,
+    /// How the window grows and shrinks.
+    pub congestion: Congestion,
+    /// Whether a sender that was silent for a timeout begins with the initial window again
+    /// (RFC 2861, `tcp_slow_start_after_idle`).
+    pub restarts: bool,
     /// Whether segments with data are received in the time of the application that waits for
     /// them, and not in that of the interrupt (`tcp_prequeue`, Linux until 4.14). Whoever
     /// runs a connection sees to it.
     pub prequeue: bool,
 }
 
-/// The least retransmission timeout (`TCP_RTO_MIN`).
-pub const LEAST_TIMEOUT: Nanos = Nanos::from_millis(200);
-/// How long an acknowledgement is held back for a second segment (`TCP_DELACK_MIN`).
-pub const DELAYED_ACK: Nanos = Nanos::from_millis(40);
+/// How a sender finds out what is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recovery {
+    /// By three duplicate acknowledgements, a segment a round trip (RFC 6582). Round trips are
+    /// measured by time stamps, in milliseconds.
+    Duplicates,
+    /// By SACK and times (RFC 2018, 8985), as much as a window allows (RFC 6937). Round trips
+    /// are measured by each segment, exactly.
+    Rack,
+}
 
 impl TcpConfig {
     /// Linux 2.6.18 and 2.6.19 on a machine of 256 MB.
@@ -57,6 +81,11 @@ impl TcpConfig {
         receive_window: 256 * 1024,
         first_timeout: Nanos::from_secs(3),
         quick_acks: 2,
+        least_timeout: Nanos::from_millis(200),
+        delayed_ack: Nanos::from_millis(40),
+        recovery: Recovery::Duplicates,
+        congestion: Congestion::NewReno,
+        restarts: true,
         prequeue: true,
     };
     /// The same with a receiver that offers 64 KiB from the first.
@@ -72,6 +101,12 @@ impl TcpConfig {
         first_timeout: Nanos::from_secs(1),
         quick_acks: 16,
         prequeue: false,
+        ..Self::PAPER
+    };
+    /// Linux in a data centre: SACK and RACK.
+    pub const RACK: Self = Self {
+        recovery: Recovery::Rack,
+        ..Self::TODAY
     };
 }
 
@@ -92,6 +127,47 @@ pub struct Segment {
     pub stamp: u32,
     /// Those of the peer's that it answers to (`TSecr`).
     pub echo: u32,
+    /// What its sender has beyond `ack`.
+    pub sack: Sack,
+    /// What the network may say about it, and has said.
+    pub ecn: Ecn,
+    /// Whether what it acknowledges was marked (ECE).
+    pub echo_mark: bool,
+}
+
+/// What a receiver has beyond what it acknowledges (RFC 2018).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Sack {
+    /// From and to, counted from the acknowledged place; (0, 0) is none.
+    blocks: [(u32, u32); 3],
+    /// Whether the segment that is answered was there before (RFC 2883).
+    duplicate: bool,
+}
+
+impl Sack {
+    /// What it takes of a header, in bytes.
+    pub fn options(&self) -> u32 {
+        let blocks = self.blocks.iter().filter(|it| it.1 > 0).count() as u32;
+        if blocks == 0 { 0 } else { 4 + 8 * blocks }
+    }
+
+    /// The blocks as places, where `ack` is acknowledged.
+    fn blocks(&self, ack: u64) -> impl Iterator<Item = (u64, u64)> {
+        let there = self.blocks.into_iter().filter(|it| it.1 > 0);
+        there.map(move |(from, to)| (ack + u64::from(from), ack + u64::from(to)))
+    }
+}
+
+/// Explicit congestion notification of a segment (RFC 3168).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Ecn {
+    /// Its sender does not know of marks.
+    #[default]
+    Unable,
+    /// It may be marked.
+    Able,
+    /// It was.
+    Marked,
 }
 
 /// What a segment says about the stream beside its bytes.
@@ -142,6 +218,16 @@ impl Connection {
         };
         connection.transmit(now, out);
         connection
+    }
+
+    /// One that is open on both ends already: both know each other's windows, and how long the
+    /// round trip was that opened it.
+    pub fn established(config: TcpConfig, round_trip: Nanos) -> Self {
+        Self {
+            state: State::Open,
+            sender: Sender::open(config, round_trip),
+            receiver: Receiver::open(config),
+        }
     }
 
     /// Answers to a SYN.
@@ -222,6 +308,9 @@ impl Connection {
                 self.state = State::Open;
             }
         }
+        if self.receiver.owes_before(segment) {
+            self.acknowledge(now, out);
+        }
         let owes = self.receiver.receive(now, segment);
         let before = out.len();
         self.transmit(now, out);
@@ -240,10 +329,9 @@ impl Connection {
     /// held back goes.
     pub fn poll(&mut self, now: Nanos, out: &mut Vec<Segment>) {
         if self.sender.poll_at() <= now {
-            if self.sender.time_out(now) {
-                self.transmit(now, out);
-            } else {
-                self.probe(now, out);
+            match self.sender.poll(now) {
+                Due::Send => self.transmit(now, out),
+                Due::Ask => self.ask(now, out),
             }
         }
         if self.receiver.poll_at() <= now {
@@ -268,7 +356,7 @@ impl Connection {
     }
 
     /// Asks a peer whose window is closed: a place that it has already has it answer.
-    fn probe(&mut self, now: Nanos, out: &mut Vec<Segment>) {
+    fn ask(&mut self, now: Nanos, out: &mut Vec<Segment>) {
         let ack = self.receiver.acknowledged();
         let sequence = self.sender.acknowledged().saturating_sub(1);
         out.push(self.segment(now, sequence, 0, Edge::None, Some(ack)));
@@ -290,6 +378,13 @@ impl Connection {
             window: self.receiver.window(),
             stamp: clock(now),
             echo: self.receiver.echo(),
+            sack: self.receiver.sack(),
+            ecn: if len > 0 && self.sender.takes_marks() {
+                Ecn::Able
+            } else {
+                Ecn::Unable
+            },
+            echo_mark: self.receiver.marked(),
         }
     }
 }

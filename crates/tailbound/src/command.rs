@@ -175,6 +175,7 @@ mod tests {
         ("sim net network", "a file in TOML"),
         ("sim net show", "a file in TOML"),
         ("sim pacer show", "a file in TOML"),
+        ("sim packets show", "a file in TOML"),
         ("sim placement show", "a file in TOML"),
         ("sim shaper show", "a file in TOML"),
         ("sim vcpu show", "a file in TOML"),

@@ -20,34 +20,48 @@ pub struct Frame {
     pub next: u32,
 }
 
+/// What nodes hand to each other: it knows its way.
+pub trait Travels: Copy {
+    /// The place in the simulation's routes of the node that it is handed to now; it goes on
+    /// by one.
+    fn step(&mut self) -> usize;
+}
+
+impl Travels for Frame {
+    fn step(&mut self) -> usize {
+        self.next += 1;
+        self.next as usize - 1
+    }
+}
+
 /// What takes part in a simulation: a sender, a port, a sink.
 ///
 /// It has the shape of all mechanisms of the data path: time is an argument,
 /// and `poll_at` says when to come back. So a host or a switch that runs them is
 /// one more kind of node.
-pub trait Node {
+pub trait Node<F = Frame> {
     /// When it is to be polled next; [`Time::NEVER`] if only a frame can bring
     /// it to act. Asked again after every call of the other two.
     fn poll_at(&self) -> Time;
 
     /// Does what is due by `now`. Frames pushed to `out` go on along their route
     /// at once.
-    fn poll(&mut self, now: Time, out: &mut Vec<Frame>);
+    fn poll(&mut self, now: Time, out: &mut Vec<F>);
 
     /// Takes a frame, all of which is here `now`.
-    fn receive(&mut self, now: Time, frame: Frame, out: &mut Vec<Frame>);
+    fn receive(&mut self, now: Time, frame: F, out: &mut Vec<F>);
 }
 
 /// Who looks on.
-pub trait Observer {
+pub trait Observer<F = Frame> {
     /// A frame has come to a node, which stands in the routes one place before
     /// [`Frame::next`]. A node that is full may still lose it.
-    fn arrives(&mut self, now: Time, node: NodeId, frame: &Frame);
+    fn arrives(&mut self, now: Time, node: NodeId, frame: &F);
 }
 
 /// Nobody looks on.
-impl Observer for () {
-    fn arrives(&mut self, _: Time, _: NodeId, _: &Frame) {}
+impl<F> Observer<F> for () {
+    fn arrives(&mut self, _: Time, _: NodeId, _: &F) {}
 }
 
 /// A whole simulation: a value, which shares nothing with any other.
@@ -55,7 +69,7 @@ impl Observer for () {
 /// What happens at the same time happens in the order of the nodes, so the nodes
 /// alone decide the outcome.
 #[derive(Debug, Clone)]
-pub struct Simulation<N> {
+pub struct Simulation<N, F = Frame> {
     nodes: Vec<N>,
     queue: TournamentQueue,
     /// All routes behind each other; frames point into it.
@@ -63,11 +77,11 @@ pub struct Simulation<N> {
     now: Time,
     events: u64,
     /// What is handed on right now; kept to save its memory.
-    out: Vec<Frame>,
+    out: Vec<F>,
 }
 
-impl<N: Node> Simulation<N> {
-    /// A simulation at time 0. A frame's [`Frame::next`] is a place in `routes`.
+impl<N: Node<F>, F: Travels> Simulation<N, F> {
+    /// A simulation at time 0. Frames' ways ([`Travels`]) are places in `routes`.
     pub fn new(nodes: Vec<N>, routes: Vec<NodeId>) -> Self {
         let mut queue = TournamentQueue::new(nodes.len());
         for (index, node) in nodes.iter().enumerate() {
@@ -85,7 +99,7 @@ impl<N: Node> Simulation<N> {
 
     /// Goes on until nothing is due at or before `end`. A simulation whose nodes
     /// come to rest may run to [`Time::NEVER`].
-    pub fn run(&mut self, end: Time, observer: &mut impl Observer) {
+    pub fn run(&mut self, end: Time, observer: &mut impl Observer<F>) {
         loop {
             let (time, id) = self.queue.first();
             if time > end || time == Time::NEVER {
@@ -101,12 +115,11 @@ impl<N: Node> Simulation<N> {
     }
 
     /// Gives each frame in `out` to the next node, whose frames come after it.
-    fn hand_on(&mut self, observer: &mut impl Observer) {
+    fn hand_on(&mut self, observer: &mut impl Observer<F>) {
         let mut done = 0;
         while let Some(frame) = self.out.get_mut(done) {
             done += 1;
-            let id = self.routes[frame.next as usize];
-            frame.next += 1;
+            let id = self.routes[frame.step()];
             let frame = *frame;
             observer.arrives(self.now, id, &frame);
             let node = &mut self.nodes[id.index()];

@@ -1,6 +1,6 @@
 //! The receiving half: what is acknowledged when, and how far the window is open.
 
-use super::{DELAYED_ACK, Edge, MSS, Segment, TcpConfig};
+use super::{Ecn, Edge, MSS, Sack, Segment, TcpConfig};
 use tailbound_units::Nanos;
 
 #[derive(Debug, Clone)]
@@ -20,6 +20,11 @@ pub(super) struct Receiver {
     finish: Option<u64>,
     /// What came too early: places from and to, apart and in order.
     early: Vec<(u64, u64)>,
+    /// What came too early last, and whether the last segment was here before.
+    latest: u64,
+    duplicate: bool,
+    /// Whether the last segment with data was marked.
+    marked: bool,
     /// Segments that are still acknowledged at once.
     quick: u32,
     /// The time stamp to be answered with.
@@ -38,10 +43,54 @@ impl Receiver {
             unread: 0,
             finish: None,
             early: Vec::new(),
+            latest: 0,
+            duplicate: false,
+            marked: false,
             quick: config.quick_acks,
             echo: 0,
             delayed_until: Nanos::MAX,
         }
+    }
+
+    /// One that has the peer's SYN.
+    pub(super) fn open(config: TcpConfig) -> Self {
+        Self {
+            next: 1,
+            told: 1,
+            edge: 1 + u64::from(config.first_receive_window),
+            ..Self::new(config)
+        }
+    }
+
+    /// Whether marks are to be told (RFC 8257, 3.2).
+    pub(super) const fn marked(&self) -> bool {
+        self.marked
+    }
+
+    /// Whether an acknowledgement that is held back must go before this segment is taken, for
+    /// its mark differs.
+    pub(super) fn owes_before(&self, segment: &Segment) -> bool {
+        let marked = segment.ecn == Ecn::Marked;
+        segment.len > 0 && marked != self.marked && self.delayed_until != Nanos::MAX
+    }
+
+    /// What came too early, for the segment that acknowledges all before: the block with the
+    /// last segment first, then those below it (RFC 2018, 4).
+    pub(super) fn sack(&self) -> Sack {
+        let mut sack = Sack {
+            duplicate: self.duplicate,
+            ..Sack::default()
+        };
+        if self.early.is_empty() {
+            return sack;
+        }
+        let above = self.early.partition_point(|it| it.0 <= self.latest);
+        let below = self.early[..above].iter().rev();
+        let blocks = below.chain(self.early[above..].iter().rev());
+        for (block, (from, to)) in sack.blocks.iter_mut().zip(blocks) {
+            *block = ((from - self.next) as u32, (to - self.next) as u32);
+        }
+        sack
     }
 
     pub(super) fn readable(&self) -> u64 {
@@ -97,6 +146,10 @@ impl Receiver {
     /// Takes a segment. Returns whether it must be acknowledged at once.
     pub(super) fn receive(&mut self, now: Nanos, segment: &Segment) -> bool {
         let end = segment.end();
+        self.duplicate = false;
+        if segment.len > 0 {
+            self.marked = segment.ecn == Ecn::Marked;
+        }
         if segment.sequence <= self.told {
             self.echo = segment.stamp;
         }
@@ -105,6 +158,7 @@ impl Receiver {
             return segment.sequence < self.next;
         }
         if end <= self.next || end > self.edge.max(1) + 1 {
+            self.duplicate = end <= self.next;
             return true;
         }
         if segment.edge == Edge::Fin {
@@ -136,22 +190,26 @@ impl Receiver {
             return true;
         }
         if self.delayed_until == Nanos::MAX {
-            self.delayed_until = now.saturating_add(DELAYED_ACK);
+            self.delayed_until = now.saturating_add(self.config.delayed_ack);
         }
         false
     }
 
-    fn keep(&mut self, from: u64, to: u64) {
-        self.early.push((from, to));
-        self.early.sort_unstable();
-        let mut kept: Vec<(u64, u64)> = Vec::with_capacity(self.early.len());
-        for (from, to) in self.early.drain(..) {
-            match kept.last_mut() {
-                Some(last) if from <= last.1 => last.1 = last.1.max(to),
-                _ => kept.push((from, to)),
-            }
+    fn keep(&mut self, mut from: u64, mut to: u64) {
+        self.latest = from;
+        // Those that touch it, from the first that ends at or behind its begin.
+        let first = self.early.partition_point(|it| it.1 < from);
+        let behind = self.early.partition_point(|it| it.0 <= to);
+        if let Some(touched) = self.early.get(first..behind)
+            && let (Some(low), Some(high)) = (touched.first(), touched.last())
+        {
+            self.duplicate = low.0 <= from && to <= low.1;
+            (from, to) = (from.min(low.0), to.max(high.1));
+            self.early.drain(first + 1..behind);
+            self.early[first] = (from, to);
+        } else {
+            self.early.insert(first, (from, to));
         }
-        self.early = kept;
     }
 
     /// Joins what came too early to what is in order now; returns whether there was any.

@@ -1,12 +1,17 @@
-//! The sending half: Reno.
+//! The sending half: what goes when, and what is sent again.
+//!
+//! Losses are found by duplicate acknowledgements here, and in `rack` by SACK.
 
-use super::{Edge, LEAST_TIMEOUT, MSS, Segment, TcpConfig, clock};
+mod rack;
+
+use super::congestion::Window;
+use super::round_trip::RoundTrip;
+use super::{Edge, MSS, Recovery, Segment, TcpConfig, clock};
+use rack::Rack;
 use tailbound_units::Nanos;
 
 /// Duplicate acknowledgements that make a segment count as lost (RFC 5681).
 const DUPLICATES: u32 = 3;
-/// The longest timeout (RFC 6298, 2.5, and `TCP_RTO_MAX`).
-const LONGEST_TIMEOUT: Nanos = Nanos::from_secs(120);
 /// So much a window may be larger than what is on its way and still count as used
 /// (`tcp_max_burst`).
 const UNUSED: u32 = 3;
@@ -37,21 +42,25 @@ pub(super) struct Sender {
     is_closed: bool,
     /// The peer takes no byte from here on.
     edge: u64,
-    /// In segments.
-    window: u32,
-    /// Acknowledgements towards the next segment of congestion avoidance.
-    credit: u32,
-    threshold: u32,
+    window: Window,
     duplicates: u32,
     phase: Phase,
     /// A segment at `una` to be sent again at once.
     resend: bool,
-    smoothed: Option<Nanos>,
-    variation: Nanos,
-    backoff: u32,
+    round_trip: RoundTrip,
     timeout_at: Nanos,
     last_sent: Nanos,
     resent: (u64, u64),
+    rack: Rack,
+}
+
+/// What a sender whose time has come does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Due {
+    /// It sends what [`Sender::next`] says.
+    Send,
+    /// It asks whether the peer's window is open.
+    Ask,
 }
 
 impl Sender {
@@ -64,19 +73,29 @@ impl Sender {
             written: 1,
             is_closed: false,
             edge: 1,
-            window: config.initial_window,
-            credit: 0,
-            threshold: u32::MAX,
+            window: Window::new(config.congestion, config.initial_window),
             duplicates: 0,
             phase: Phase::Open,
             resend: false,
-            smoothed: None,
-            variation: Nanos::ZERO,
-            backoff: 0,
+            round_trip: RoundTrip::new(),
             timeout_at: Nanos::MAX,
             last_sent: Nanos::ZERO,
             resent: (0, 0),
+            rack: Rack::new(),
         }
+    }
+
+    /// One whose peer offers the first window of `config` and has acknowledged the SYN.
+    pub(super) fn open(config: TcpConfig, round_trip: Nanos) -> Self {
+        let mut sender = Self {
+            una: 1,
+            next: 1,
+            highest: 1,
+            edge: 1 + u64::from(config.first_receive_window),
+            ..Self::new(config)
+        };
+        sender.round_trip.measure(round_trip);
+        sender
     }
 
     pub(super) fn write(&mut self, bytes: u64) {
@@ -100,7 +119,12 @@ impl Sender {
     }
 
     pub(super) fn window(&self) -> u32 {
-        self.window
+        self.window.size
+    }
+
+    /// Whether what it sends may be marked.
+    pub(super) fn takes_marks(&self) -> bool {
+        self.window.takes_marks()
     }
 
     pub(super) fn resent(&self) -> (u64, u64) {
@@ -108,7 +132,7 @@ impl Sender {
     }
 
     pub(super) fn poll_at(&self) -> Nanos {
-        self.timeout_at
+        self.timeout_at.min(self.rack.poll_at())
     }
 
     /// Behind the last place that is to be sent.
@@ -121,13 +145,11 @@ impl Sender {
         u32::try_from((self.next - self.una).div_ceil(u64::from(MSS))).unwrap_or(u32::MAX)
     }
 
-    fn timeout(&self) -> Nanos {
-        let first = self.config.first_timeout;
-        let base = self.smoothed.map_or(first, |smoothed| {
-            // Linux: the variation counts for 200 ms at least.
-            smoothed.saturating_add(Nanos(4 * self.variation.0).max(LEAST_TIMEOUT))
-        });
-        Nanos(base.0.saturating_mul(1 << self.backoff.min(16))).min(LONGEST_TIMEOUT)
+    fn is_full(&self) -> bool {
+        match self.config.recovery {
+            Recovery::Duplicates => self.flight() >= self.window.size,
+            Recovery::Rack => self.rack.is_full(self.window.size),
+        }
     }
 
     /// Returns the next segment that may be sent now: place, length, edge.
@@ -140,11 +162,14 @@ impl Sender {
             self.arm(now);
             return Some(segment);
         }
+        if let Some((from, to)) = self.resend_lost(now) {
+            return Some(self.cut(from, to));
+        }
         if self.next == self.una && self.next > 1 {
             self.restart_after_idle(now);
         }
         let limit = if open { self.end() } else { 1 };
-        if self.next >= limit || self.flight() >= self.window {
+        if self.next >= limit || self.is_full() {
             return None;
         }
         // The SYN and the FIN need no room in the peer's window.
@@ -166,11 +191,17 @@ impl Sender {
         if self.next < self.highest {
             self.resent.0 += 1;
         }
+        if self.next == self.una {
+            self.window.idle(now.since(self.last_sent));
+        }
         self.next = end;
         self.highest = self.highest.max(end);
         self.last_sent = now;
         if self.timeout_at == Nanos::MAX {
             self.arm(now);
+        }
+        if self.config.recovery == Recovery::Rack {
+            self.keep(now, segment.0, end);
         }
         Some(segment)
     }
@@ -190,14 +221,16 @@ impl Sender {
 
     /// A connection that was silent for a timeout begins slowly (RFC 2861).
     fn restart_after_idle(&mut self, now: Nanos) {
-        if now.since(self.last_sent) > self.timeout() && self.phase == Phase::Open {
-            self.window = self.window.min(self.config.initial_window);
+        let timeout = self.round_trip.timeout(&self.config);
+        let is_silent = now.since(self.last_sent) > timeout && self.phase == Phase::Open;
+        if is_silent && self.config.restarts {
+            self.window.size = self.window.size.min(self.config.initial_window);
             self.last_sent = now;
         }
     }
 
     fn arm(&mut self, now: Nanos) {
-        self.timeout_at = now.saturating_add(self.timeout());
+        self.timeout_at = now.saturating_add(self.round_trip.timeout(&self.config));
     }
 
     /// Handles what a segment says about ours.
@@ -208,32 +241,34 @@ impl Sender {
         let edge = ack + u64::from(segment.window);
         let moved = edge > self.edge;
         self.edge = self.edge.max(edge);
-        if ack == self.una {
-            let outstanding = self.una < self.highest;
-            let empty = segment.len == 0 && segment.edge == Edge::None;
-            if outstanding && empty && !moved {
-                self.duplicate(now);
-            }
-            if moved && !outstanding {
-                // The window has opened: nothing waits for an answer any more.
-                self.timeout_at = Nanos::MAX;
-                self.backoff = 0;
-            }
-            return;
+        let outstanding = self.una < self.highest;
+        if ack == self.una && moved && !outstanding {
+            // The window has opened: nothing waits for an answer any more.
+            self.timeout_at = Nanos::MAX;
+            self.round_trip.backoff = 0;
         }
-        let limited = self.flight().saturating_add(UNUSED) >= self.window;
+        if self.config.recovery == Recovery::Rack {
+            self.acknowledge_selectively(now, ack, segment);
+        } else if ack > self.una {
+            self.acknowledge_new(now, ack, segment);
+        } else if outstanding && segment.len == 0 && segment.edge == Edge::None && !moved {
+            self.duplicate(now);
+        }
+    }
+
+    fn acknowledge_new(&mut self, now: Nanos, ack: u64, segment: &Segment) {
+        let limited = self.flight().saturating_add(UNUSED) >= self.window.size;
         self.una = ack;
         self.next = self.next.max(ack);
-        self.backoff = 0;
+        self.round_trip.backoff = 0;
         self.duplicates = 0;
         if segment.echo > 0 {
-            self.measure(Nanos(
-                u64::from(clock(now).saturating_sub(segment.echo)) * 1_000_000,
-            ));
+            let took = clock(now).saturating_sub(segment.echo);
+            self.round_trip.measure(Nanos::from_millis(took.into()));
         }
         // What acknowledges the SYN says nothing of the network's room.
         if ack > 1 {
-            self.advance(limited);
+            self.advance(now, limited);
         }
         if self.una == self.highest {
             self.timeout_at = Nanos::MAX;
@@ -243,38 +278,31 @@ impl Sender {
     }
 
     /// Lets the window grow by an acknowledgement of something new.
-    fn advance(&mut self, limited: bool) {
+    fn advance(&mut self, now: Nanos, limited: bool) {
         match self.phase {
             Phase::Recovery(until) if self.una >= until => {
-                self.window = self.threshold;
+                self.window.size = self.window.threshold;
                 self.phase = Phase::Open;
             }
             // A part: what follows was lost as well (RFC 6582).
             Phase::Recovery(_) => {
                 self.resend = true;
-                self.window = self.threshold;
+                self.window.size = self.window.threshold;
             }
             Phase::Loss(until) => {
-                self.grow();
+                self.grow(now, 1);
                 if self.una >= until {
                     self.phase = Phase::Open;
                 }
             }
-            Phase::Open if limited => self.grow(),
+            Phase::Open if limited => self.grow(now, 1),
             Phase::Open => {}
         }
     }
 
-    fn grow(&mut self) {
-        if self.window < self.threshold {
-            self.window += 1;
-            return;
-        }
-        self.credit += 1;
-        if self.credit >= self.window {
-            self.credit = 0;
-            self.window += 1;
-        }
+    fn grow(&mut self, now: Nanos, segments: u32) {
+        let smoothed = self.round_trip.smoothed().unwrap_or_default();
+        self.window.grow(now, segments, smoothed);
     }
 
     fn duplicate(&mut self, now: Nanos) {
@@ -282,49 +310,46 @@ impl Sender {
             Phase::Open => {
                 self.duplicates += 1;
                 if self.duplicates == DUPLICATES {
-                    self.threshold = (self.flight() / 2).max(2);
-                    self.window = self.threshold + DUPLICATES;
+                    self.window.lose(self.flight());
+                    self.window.size = self.window.threshold + DUPLICATES;
                     self.phase = Phase::Recovery(self.highest);
                     self.resend = true;
                     self.arm(now);
                 }
             }
             // One more has left the network.
-            Phase::Recovery(_) => self.window += 1,
+            Phase::Recovery(_) => self.window.size += 1,
             Phase::Loss(_) => {}
         }
     }
 
-    /// A round trip was measured (RFC 6298).
-    fn measure(&mut self, took: Nanos) {
-        let Some(smoothed) = self.smoothed else {
-            self.smoothed = Some(took);
-            self.variation = Nanos(took.0 / 2);
-            return;
-        };
-        let off = Nanos(smoothed.0.abs_diff(took.0));
-        self.variation = Nanos((3 * self.variation.0 + off.0) / 4);
-        self.smoothed = Some(Nanos((7 * smoothed.0 + took.0) / 8));
-    }
-
-    /// Handles the timeout. Returns whether something is to be sent again; otherwise the
-    /// peer's window is closed, and the peer to be asked.
-    pub(super) fn time_out(&mut self, now: Nanos) -> bool {
-        self.backoff += 1;
+    /// Does what is due by `now`.
+    pub(super) fn poll(&mut self, now: Nanos) -> Due {
+        if self.rack.poll_at() <= now {
+            self.poll_rack(now);
+            return Due::Send;
+        }
+        self.round_trip.backoff += 1;
         self.arm(now);
         if self.una == self.highest {
-            return false;
+            return Due::Ask;
         }
+        let (again, flight) = match self.config.recovery {
+            Recovery::Duplicates => {
+                let flight = self.flight();
+                self.next = self.una;
+                (1, flight)
+            }
+            Recovery::Rack => self.lose_all(now),
+        };
         if !matches!(self.phase, Phase::Loss(_)) {
-            self.threshold = (self.flight() / 2).max(2);
+            self.window.lose(flight);
         }
-        self.window = 1;
-        self.credit = 0;
+        self.window.begin(again);
         self.duplicates = 0;
         self.phase = Phase::Loss(self.highest);
-        self.next = self.una;
         self.resent.1 += 1;
-        true
+        Due::Send
     }
 }
 

@@ -166,7 +166,7 @@ fn every_second_segment_is_acknowledged_and_a_last_one_after_40_ms() {
     let arrived = now + ONE_WAY;
     let acks = [
         (arrived, 1 + 2 * SEGMENT),
-        (arrived + DELAYED_ACK, 1 + 3 * SEGMENT),
+        (arrived + TcpConfig::PAPER.delayed_ack, 1 + 3 * SEGMENT),
     ];
     assert_eq!(pair.acks, acks);
 }
@@ -260,7 +260,165 @@ fn who_does_not_read_closes_the_window_and_is_asked_until_it_reads() {
     assert_eq!(read, 30 * SEGMENT);
 }
 
+/// A transport of SACK and RACK.
+fn rack(congestion: Congestion) -> TcpConfig {
+    TcpConfig {
+        congestion,
+        quick_acks: 0,
+        receive_window: 10_000_000,
+        first_receive_window: 10_000_000,
+        ..TcpConfig::RACK
+    }
+}
+
+/// Loses segments with data by their number, counted from 0 as they are sent.
+fn losing(lost: &[usize]) -> impl FnMut(&Segment) -> Option<Nanos> {
+    let (lost, mut sent) = (lost.to_vec(), 0);
+    move |segment: &Segment| {
+        if segment.len == 0 {
+            return Some(Nanos::ZERO);
+        }
+        sent += 1;
+        (!lost.contains(&(sent - 1))).then_some(Nanos::ZERO)
+    }
+}
+
+#[test]
+fn sack_repairs_several_losses_of_a_window_at_once() {
+    // Duplicates repair one of them a round trip.
+    let lost = [26, 28, 30, 32, 34];
+    let mut took = Vec::new();
+    for recovery in [Recovery::Rack, Recovery::Duplicates] {
+        let config = TcpConfig {
+            recovery,
+            ..rack(Congestion::NewReno)
+        };
+        let mut pair = Pair::new(config, config);
+        let start = pair.now;
+        assert_eq!(
+            pair.transfer(100 * SEGMENT, &mut losing(&lost)),
+            100 * SEGMENT
+        );
+        assert_eq!(pair.ends[0].resent(), (5, 0), "each once, and no timeout");
+        took.push(pair.now - start);
+    }
+    assert!(took[0] + Nanos::from_millis(3) < took[1], "{took:?}");
+}
+
+#[test]
+fn a_loss_halves_renos_window_and_leaves_cubic_seven_tenths() {
+    for (congestion, expected) in [(Congestion::NewReno, 20), (Congestion::Cubic, 28)] {
+        let config = rack(congestion);
+        let mut pair = Pair::new(config, config);
+        // The first of the third flight, of 40.
+        let mut lose = losing(&[30]);
+        pair.run(Nanos::from_millis(2), &mut unharmed);
+        let mut out = Vec::new();
+        pair.ends[0].write(pair.now, 1_000 * SEGMENT, &mut out);
+        pair.send(0, out, &mut lose);
+        // Until the loss is repaired.
+        let mut end = pair.now;
+        while pair.ends[0].resent().0 == 0 || pair.ends[0].acknowledged() < 60 * SEGMENT {
+            end += Nanos::from_micros(100);
+            pair.run(end, &mut lose);
+        }
+        let window = pair.ends[0].congestion_window();
+        assert!(window.abs_diff(expected) <= 2, "{congestion:?}: {window}");
+        assert_eq!(pair.ends[0].resent(), (1, 0));
+    }
+}
+
+#[test]
+fn a_lost_tail_is_probed_after_two_round_trips() {
+    let config = rack(Congestion::NewReno);
+    let mut pair = Pair::new(config, config);
+    let start = pair.now;
+    assert_eq!(
+        pair.transfer(10 * SEGMENT, &mut losing(&[8, 9])),
+        10 * SEGMENT
+    );
+    let (resent, timeouts) = pair.ends[0].resent();
+    assert_eq!((resent, timeouts), (2, 0));
+    // 2 ms until it is open and begins; a round trip, two until the probe, one for each segment.
+    let took = pair.now - start;
+    assert!(took < Nanos::from_millis(60), "{took}");
+}
+
+#[test]
+fn segments_that_are_late_by_less_than_a_quarter_are_not_sent_again() {
+    for (late, resent) in [(200, 0), (900, 2)] {
+        let config = rack(Congestion::NewReno);
+        let mut pair = Pair::new(config, config);
+        let mut sent = 0;
+        let mut delay = |segment: &Segment| {
+            sent += u32::from(segment.len > 0);
+            // Fewer than three come before it in the first flight, many later.
+            let is_late = segment.len > 0 && (sent == 8 || sent == 30);
+            let by = if is_late { late } else { 0 };
+            Some(Nanos::from_micros(by))
+        };
+        assert_eq!(pair.transfer(60 * SEGMENT, &mut delay), 60 * SEGMENT);
+        assert_eq!(pair.ends[0].resent().0, resent, "{late} us late");
+    }
+}
+
+#[test]
+fn marks_are_told_exactly_and_dctcp_shrinks_by_half_of_their_part() {
+    let config = rack(Congestion::Dctcp);
+    let mut pair = Pair::new(config, config);
+    pair.run(Nanos::from_millis(2), &mut unharmed);
+    let mut out = Vec::new();
+    pair.ends[0].write(pair.now, 10 * SEGMENT, &mut out);
+    assert!(out.iter().all(|it| it.ecn == Ecn::Able));
+    // The fourth and the fifth are marked: what is held back goes before each change.
+    let mut acks = Vec::new();
+    for (number, segment) in out.iter_mut().enumerate() {
+        if (3..5).contains(&number) {
+            segment.ecn = Ecn::Marked;
+        }
+        pair.ends[1].receive(pair.now, segment, &mut acks);
+    }
+    let told = |ack: &Segment| ((ack.ack.unwrap_or(0) - 1) / SEGMENT, ack.echo_mark);
+    let told: Vec<_> = acks.iter().map(told).collect();
+    let expected = [(2, false), (3, false), (5, true), (7, false), (9, false)];
+    assert_eq!(told, expected);
+    let mut more = Vec::new();
+    for ack in &acks {
+        pair.ends[0].receive(pair.now, ack, &mut more);
+    }
+    // Half of alpha, which is still near one, of 13 segments.
+    assert_eq!(pair.ends[0].congestion_window(), 6);
+}
+
 proptest! {
+    #[test]
+    fn with_sack_every_byte_arrives_once_whatever_the_network_does(
+        bytes in 1_u64..300_000,
+        congestion in prop_oneof![
+            Just(Congestion::NewReno), Just(Congestion::Cubic), Just(Congestion::Dctcp),
+        ],
+        windows in (1_u32..20, 3_u32..60),
+        fates in proptest::collection::vec(0_u32..100, 1..300),
+        loss in 0_u32..40,
+        late in 0_u32..40,
+    ) {
+        let client = TcpConfig { initial_window: windows.0, ..rack(congestion) };
+        let server = TcpConfig { receive_window: windows.1 * MSS, ..client };
+        let mut pair = Pair::new(client, server);
+        let mut at = 0;
+        let mut fate = |_: &Segment| {
+            let fate = fates.get(at).copied().unwrap_or(99);
+            at += 1;
+            match fate {
+                it if it < loss => None,
+                it if it < loss + late => Some(Nanos::from_micros(u64::from(it) * 300)),
+                _ => Some(Nanos::ZERO),
+            }
+        };
+        prop_assert_eq!(pair.transfer(bytes, &mut fate), bytes);
+        prop_assert!(pair.ends[0].is_acknowledged());
+    }
+
     #[test]
     fn whatever_the_network_does_every_byte_arrives_once(
         bytes in 1_u64..300_000,

@@ -11,6 +11,7 @@ use runner::{Args as Of, Named, Parallel};
 use tailbound_experiment::ExperimentError;
 use tailbound_sim::net::NetExperiment;
 use tailbound_sim::pacer::PacerExperiment;
+use tailbound_sim::packets::PacketsExperiment;
 use tailbound_sim::shaper::ShaperExperiment;
 use tailbound_sim::vcpu::VcpuExperiment;
 
@@ -27,6 +28,8 @@ enum Subject {
     Net(net::Args),
     /// Guests through the pacer of the data path: rates, spacing, isolation
     Pacer(Of<Parallel<PacerExperiment>>),
+    /// Messages over TCP through switches: how long they take
+    Packets(Of<Parallel<PacketsExperiment>>),
     /// Tenants into data centres: who is admitted, and what a decision costs
     Placement(Of<placement::Timed>),
     /// Send what was recorded at a host again: what its tail would have been
@@ -42,6 +45,7 @@ impl Args {
         match self.subject {
             Subject::Net(args) => args.run(),
             Subject::Pacer(args) => args.run(),
+            Subject::Packets(args) => args.run(),
             Subject::Placement(args) => args.run(),
             Subject::Replay(args) => args.run(),
             Subject::Shaper(args) => args.run(),
@@ -59,13 +63,15 @@ pub(super) fn named(kind_and_name: &str) -> Result<Box<dyn AnyNamed>, Experiment
     Ok(match kind {
         "net" => Box::new(Named::new(name, Parallel::<NetExperiment>::all())?),
         "pacer" => Box::new(Named::new(name, Parallel::<PacerExperiment>::all())?),
+        "packets" => Box::new(Named::new(name, Parallel::<PacketsExperiment>::all())?),
         "placement" => Box::new(Named::new(name, placement::Timed {})?),
         "shaper" => Box::new(Named::new(name, Parallel::<ShaperExperiment>::all())?),
         "vcpu" => Box::new(Named::new(name, Parallel::<VcpuExperiment>::all())?),
         _ => {
             return Err(ExperimentError::Unknown {
                 name: kind_and_name.to_owned(),
-                known: "net/NAME, pacer/NAME, placement/NAME, shaper/NAME, vcpu/NAME".to_owned(),
+                known: "net/NAME, pacer/NAME, packets/NAME, placement/NAME, shaper/NAME, vcpu/NAME"
+                    .to_owned(),
             });
         }
     })

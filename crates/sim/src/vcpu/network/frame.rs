@@ -1,6 +1,6 @@
 //! A frame of the model: a TCP segment, as the data path sees one.
 
-use crate::tcp::{Edge, Segment};
+use crate::tcp::{Ecn, Edge, Sack, Segment};
 use tailbound_dataplane::snoop::{
     Bare, Change, Flags, FlowId, Handshake, Link, Options, Segment as Seen, Seq, Sight, TcpFrame,
     Timestamps, Way,
@@ -95,6 +95,9 @@ impl Frame {
             window: 0,
             stamp: 0,
             echo: 0,
+            sack: Sack::default(),
+            ecn: Ecn::default(),
+            echo_mark: false,
         };
         Self {
             to,
@@ -271,6 +274,9 @@ impl TcpFrame for Frame {
                 window: u32::from(bare.window) << SCALE,
                 stamp: stamps.value,
                 echo: stamps.echo,
+                sack: Sack::default(),
+                ecn: Ecn::default(),
+                echo_mark: false,
             },
             kind: if bare.flags.has(Flags::RST) {
                 Kind::Reset

@@ -1,0 +1,50 @@
+//! An experiment of packets: what its TOML file says, checked.
+
+use super::Messages;
+use crate::Threads;
+use crate::scenario::{self, Scenarios, under};
+use serde::Deserialize;
+use tailbound_experiment::{
+    Catalogue, Document, Experiment, ExperimentError, Found, Mistake, Mistakes, Run, catalogue,
+};
+use tailbound_report::Variant;
+
+/// An experiment of packets through switches.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PacketsExperiment {
+    /// Messages over TCP; each setting is a variant.
+    pub messages: Option<Messages>,
+}
+
+impl PacketsExperiment {
+    fn scenarios(&self) -> Scenarios<'_, 1> {
+        [under("messages", self.messages.as_ref())]
+    }
+}
+
+impl Experiment for PacketsExperiment {
+    type Options = Threads;
+    type Error = ExperimentError;
+
+    const CATALOGUE: Catalogue =
+        catalogue!("experiments/packets": "web-search", "queries", "incast");
+
+    fn read(document: &Document<'_>) -> Result<Self, Vec<Mistake>> {
+        document.whole()
+    }
+
+    fn check(&mut self, _: &str, mistakes: &mut Mistakes) {
+        let settings = self.messages.iter().flat_map(|it| &it.setting);
+        mistakes.names("setting", settings.map(|it| &it.name));
+        scenario::check(&self.scenarios(), mistakes);
+    }
+
+    fn outline(&self) -> Vec<Variant> {
+        scenario::outline(&self.scenarios())
+    }
+
+    fn run(&self, run: &mut Run<'_, Threads>) -> Result<Found, ExperimentError> {
+        scenario::run(&self.scenarios(), run)
+    }
+}

@@ -1,0 +1,224 @@
+//! A port that sends: queues by class, marks, and the link behind.
+//!
+//! [`crate::net::Port`] keeps backlogs exactly, to compare them with bounds. This one is for
+//! many packets: a frame that finds the link free costs one event.
+
+use super::packet::Packet;
+use crate::net::{Node, Time, Wire};
+use std::collections::VecDeque;
+use tailbound_units::{Bytes, Nanos, Rate};
+
+/// What a port is like.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PortConfig {
+    pub(super) rate: Rate,
+    /// From the last bit on one end of the link until the frame is at the next queue.
+    pub(super) delay: Nanos,
+    /// Classes of strict priority.
+    pub(super) classes: usize,
+    /// What may wait here; the frame on the wire does not count.
+    pub(super) buffer: Option<Bytes>,
+    /// Whether each class has a buffer of its own.
+    pub(super) apart: bool,
+    /// A frame that finds so much in its class waiting, or more, is marked.
+    pub(super) mark_at: Option<Bytes>,
+}
+
+/// What happened at a port.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct PortTally {
+    pub(super) sent: u64,
+    pub(super) bytes: u64,
+    pub(super) dropped: u64,
+    pub(super) marked: u64,
+    /// The most that waited.
+    pub(super) peak: u64,
+}
+
+/// A class: what waits, and its bytes.
+#[derive(Debug, Clone, Default)]
+struct Queue {
+    packets: VecDeque<Packet>,
+    bytes: u64,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Port {
+    wire: Wire,
+    /// When the frame on the wire ends.
+    free_at: Time,
+    delay: Time,
+    queues: Box<[Queue]>,
+    /// What waits in all classes.
+    waiting: u64,
+    buffer: u64,
+    apart: bool,
+    mark_at: u64,
+    /// On the wire and on the link, and when each arrives.
+    flying: VecDeque<(Time, Packet)>,
+    pub(super) tally: PortTally,
+}
+
+impl Port {
+    pub(super) fn new(config: &PortConfig) -> Self {
+        let limit = |bytes: Option<Bytes>| bytes.map_or(u64::MAX, |it| it.0);
+        Self {
+            wire: Wire::new(config.rate),
+            free_at: Time::ZERO,
+            delay: config.delay.into(),
+            queues: vec![Queue::default(); config.classes].into(),
+            waiting: 0,
+            buffer: limit(config.buffer),
+            apart: config.apart,
+            mark_at: limit(config.mark_at),
+            flying: VecDeque::new(),
+            tally: PortTally::default(),
+        }
+    }
+
+    fn send(&mut self, now: Time, packet: Packet) {
+        self.free_at = self.wire.send(now, packet.bytes());
+        self.flying.push_back((self.free_at + self.delay, packet));
+        self.tally.sent += 1;
+        self.tally.bytes += u64::from(packet.size);
+    }
+
+    /// Frames that wait or are on the link.
+    pub(super) fn held(&self) -> u64 {
+        let queued = self.queues.iter().map(|it| it.packets.len());
+        (queued.sum::<usize>() + self.flying.len()) as u64
+    }
+
+    /// Memory of what is on its way here, in bytes.
+    pub(super) fn memory(&self) -> usize {
+        let queued = self.queues.iter().map(|it| it.packets.capacity());
+        queued.sum::<usize>() * size_of::<Packet>()
+            + self.flying.capacity() * size_of::<(Time, Packet)>()
+    }
+}
+
+impl Node<Packet> for Port {
+    fn poll_at(&self) -> Time {
+        let arrives = self.flying.front().map_or(Time::NEVER, |first| first.0);
+        if self.waiting > 0 {
+            arrives.min(self.free_at)
+        } else {
+            arrives
+        }
+    }
+
+    fn poll(&mut self, now: Time, out: &mut Vec<Packet>) {
+        if self.waiting > 0 && self.free_at <= now {
+            let first = self.queues.iter_mut().find(|it| !it.packets.is_empty());
+            if let Some(queue) = first
+                && let Some(packet) = queue.packets.pop_front()
+            {
+                queue.bytes -= u64::from(packet.size);
+                self.waiting -= u64::from(packet.size);
+                self.send(now, packet);
+            }
+        }
+        while let Some((at, packet)) = self.flying.front()
+            && *at <= now
+        {
+            out.push(*packet);
+            self.flying.pop_front();
+        }
+    }
+
+    fn receive(&mut self, now: Time, mut packet: Packet, _: &mut Vec<Packet>) {
+        if self.waiting == 0 && self.free_at <= now {
+            return self.send(now, packet);
+        }
+        let size = u64::from(packet.size);
+        let class = usize::from(packet.class).min(self.queues.len() - 1);
+        let queue = &mut self.queues[class];
+        let held = if self.apart {
+            queue.bytes
+        } else {
+            self.waiting
+        };
+        if held + size > self.buffer {
+            self.tally.dropped += 1;
+            return;
+        }
+        if queue.bytes >= self.mark_at {
+            self.tally.marked += u64::from(packet.mark());
+        }
+        queue.bytes += size;
+        queue.packets.push_back(packet);
+        self.waiting += size;
+        self.tally.peak = self.tally.peak.max(self.waiting);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tcp::{Connection, Ecn, TcpConfig};
+
+    fn packet(class: u8, number: u32) -> Packet {
+        let mut out = Vec::new();
+        let mut connection = Connection::established(TcpConfig::RACK, Nanos::from_micros(100));
+        connection.write(Nanos::ZERO, 1_410, &mut out);
+        let mut segment = out[0];
+        segment.ecn = Ecn::Able;
+        Packet {
+            to: number,
+            next: 0,
+            size: 1_500,
+            class,
+            segment,
+        }
+    }
+
+    const CONFIG: PortConfig = PortConfig {
+        rate: Rate::from_mbit(1_000),
+        delay: Nanos::from_micros(5),
+        classes: 2,
+        buffer: Some(Bytes(4_500)),
+        apart: true,
+        mark_at: Some(Bytes(1_500)),
+    };
+
+    /// What arrives behind the link, when: each poll at its time.
+    fn arrivals(port: &mut Port) -> Vec<(u64, u32, bool)> {
+        let (mut all, mut out) = (Vec::new(), Vec::new());
+        while port.poll_at() < Time::NEVER {
+            let now = port.poll_at();
+            port.poll(now, &mut out);
+            let marked = |it: &Packet| it.segment.ecn == Ecn::Marked;
+            all.extend(out.drain(..).map(|it| (now.0 / 1_000, it.to, marked(&it))));
+        }
+        all
+    }
+
+    #[test]
+    fn the_first_class_goes_before_the_second_and_not_before_what_is_on_the_wire() {
+        let mut port = Port::new(&CONFIG);
+        for (class, number) in [(1, 0), (1, 1), (1, 2), (0, 3)] {
+            port.receive(Time::ZERO, packet(class, number), &mut Vec::new());
+        }
+        // 12 us each, and 5 on the link. The third finds one of its class waiting.
+        let expected = [
+            (17_000, 0, false),
+            (29_000, 3, false),
+            (41_000, 1, false),
+            (53_000, 2, true),
+        ];
+        assert_eq!(arrivals(&mut port), expected);
+        assert_eq!((port.tally.sent, port.tally.marked), (4, 1));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_lost_by_class_or_by_port() {
+        for (apart, lost) in [(true, 1), (false, 3)] {
+            let mut port = Port::new(&PortConfig { apart, ..CONFIG });
+            for (class, number) in [(1, 0), (1, 1), (1, 2), (1, 3), (1, 4), (0, 5), (0, 6)] {
+                port.receive(Time::ZERO, packet(class, number), &mut Vec::new());
+            }
+            assert_eq!(port.tally.dropped, lost);
+            assert_eq!(port.tally.peak, 4_500 + 3_000 * u64::from(apart));
+        }
+    }
+}

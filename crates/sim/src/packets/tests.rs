@@ -1,0 +1,210 @@
+//! Runs of whole networks.
+
+use super::*;
+use tailbound_experiment::{Experiment as _, Loaded, Source};
+use tailbound_units::Nanos;
+
+fn messages(text: &str) -> Messages {
+    let source = Source {
+        file: "test.toml".to_owned(),
+        text: format!("name = \"test\"\ntitle = \"t\"\nsource = \"s\"\n{text}"),
+    };
+    let loaded = Loaded::<PacketsExperiment>::parse(&source);
+    let loaded = loaded.unwrap_or_else(|error| panic!("{error}"));
+    loaded.experiment.messages.expect("there are messages")
+}
+
+const STAR: &str = r#"
+[messages]
+duration = "100ms"
+star = { hosts = 4, link = { rate = "1Gbit/s", delay = "20us" } }
+"#;
+
+#[test]
+fn a_message_takes_what_wires_and_links_take() {
+    let alone = messages(&format!(
+        r#"{STAR}
+flows = {{ every = "40ms", sizes = {{ fixed = "10000B" }} }}
+[[messages.setting]]
+name = "one"
+"#
+    ));
+    let outcome = alone.simulate(&alone.setting[0], 3);
+    assert!(outcome.begun > 3 && outcome.begun == outcome.ended);
+    // Seven segments at once: six of 1538 B and one of 1402 B; the last goes over both links, each
+    // of 20 us, without waiting at the second.
+    let bits = 8 * (6 * 1_538 + 1_402);
+    let expected = bits + 12_304 + 40_000;
+    let took = &outcome.took[0];
+    assert!(
+        took.min().abs_diff(expected) < 200,
+        "{} for {expected}",
+        took.min()
+    );
+    assert_eq!((outcome.totals.dropped, outcome.totals.resent), (0, 0));
+}
+
+#[test]
+fn an_answer_takes_a_round_trip_more() {
+    let alone = messages(&format!(
+        r#"{STAR}
+queries = {{ every = "40ms", question = "100B", answer = {{ fixed = "1448B" }} }}
+[[messages.setting]]
+name = "one"
+"#
+    ));
+    let outcome = alone.simulate(&alone.setting[0], 3);
+    // 190 B there, 1538 B back, over two links each way; the question is acknowledged before.
+    let expected = 8 * (2 * (190 + 1_538) + 90) + 80_000;
+    let least = outcome.took[0].min();
+    assert!(least.abs_diff(expected) < 200, "{least} for {expected}");
+}
+
+/// All send to one: what arrives is what its link carries, and every message comes.
+#[test]
+fn a_burst_fills_the_link_of_its_receiver() {
+    for congestion in ["newreno", "cubic", "dctcp"] {
+        let burst = messages(&format!(
+            r#"{STAR}
+bursts = {{ every = "90ms", size = "1MB" }}
+[[messages.setting]]
+name = "one"
+transport = {{ congestion = "{congestion}", least_timeout = "1ms" }}
+switches = {{ buffer = "100KB", mark_at = "30KB" }}
+"#
+        ));
+        let outcome = burst.simulate(&burst.setting[0], 1);
+        assert_eq!((outcome.begun, outcome.ended), (3, 3));
+        assert!(outcome.totals.peak <= 100_000);
+        assert!(outcome.totals.dropped > 0 || congestion == "dctcp");
+        // 3 MB and their headers take 25.5 ms.
+        let longest = outcome.took[2].max() as f64 / 1e6;
+        assert!(
+            (25.4..32.0).contains(&longest),
+            "{congestion}: {longest} ms"
+        );
+    }
+}
+
+/// Marks keep the queue of long flows near where they begin; losses let it fill the buffer.
+#[test]
+fn dctcp_keeps_the_queue_short_and_the_link_full() {
+    let mut peaks = Vec::new();
+    for congestion in ["newreno", "dctcp"] {
+        let long = messages(&format!(
+            r#"
+[messages]
+duration = "10ms"
+star = {{ hosts = 3, link = {{ rate = "1Gbit/s", delay = "20us" }} }}
+bursts = {{ every = "9ms", size = "20MB" }}
+[[messages.setting]]
+name = "one"
+transport = {{ congestion = "{congestion}" }}
+switches = {{ buffer = "1MB", mark_at = "30KB" }}
+"#
+        ));
+        let outcome = long.simulate(&long.setting[0], 1);
+        let took = outcome.took[3].max();
+        peaks.push((outcome.totals.peak, took, outcome.ended));
+    }
+    let [reno, dctcp] = peaks[..] else { panic!() };
+    assert_eq!(reno.0 / 10_000, 99);
+    // Slow start overshoots once.
+    assert!(dctcp.0 < 150_000, "{}", dctcp.0);
+}
+
+#[test]
+fn small_flows_go_before_bulk_where_switches_have_classes() {
+    let text = |rest: &str| {
+        messages(&format!(
+            r#"
+[messages]
+duration = "300ms"
+fat_tree = {{ pods = 2, edges = 2, hosts = 2, aggregations = 2, cores = 1, host = {{ rate = "1Gbit/s", delay = "5us" }}, edge = {{ rate = "1Gbit/s", delay = "5us" }}, core = {{ rate = "1Gbit/s", delay = "5us" }} }}
+flows = {{ every = "2ms", sizes = {{ pareto = {{ shape = 1.05, mean = "100KB", most = "10MB" }} }} }}
+[[messages.setting]]
+name = "one"
+{rest}
+"#
+        ))
+    };
+    let fifo = text("");
+    let classes = text(
+        "switches = { classes = 2, apart = true }\nmeter = { rate = \"10Mbit/s\", burst = \"30KB\" }",
+    );
+    let p99 = |messages: &Messages| {
+        let outcome = messages.simulate(&messages.setting[0], 1);
+        assert_eq!(outcome.begun, outcome.ended);
+        outcome.took[0].value_at_quantile(0.9)
+    };
+    let (fifo, classes) = (p99(&fifo), p99(&classes));
+    assert!(classes * 10 < fifo * 9, "{classes} of {fifo} ns");
+}
+
+#[test]
+fn one_seed_is_one_result_and_another_is_another() {
+    let any = messages(&format!(
+        r#"{STAR}
+flows = {{ every = "1ms", sizes = {{ empirical = "web-search" }}, peers = {{ some = 2 }} }}
+[[messages.setting]]
+name = "one"
+"#
+    ));
+    let short = |seed| {
+        let outcome = any.simulate(&any.setting[0], seed);
+        (outcome.totals, outcome.begun)
+    };
+    assert_eq!(short(1), short(1));
+    assert_ne!(short(1), short(2));
+}
+
+#[test]
+fn mistakes_are_told_where_they_are() {
+    let refused = |text: &str| {
+        let source = Source {
+            file: "bad.toml".to_owned(),
+            text: format!("name = \"bad\"\ntitle = \"t\"\nsource = \"s\"\n{text}"),
+        };
+        let error = Loaded::<PacketsExperiment>::parse(&source).err();
+        error.expect("it has mistakes").to_string()
+    };
+    let setting = "[[messages.setting]]\nname = \"one\"\n";
+    let cases = [
+        (
+            format!("{STAR}\n{setting}"),
+            "bad.toml:5:1: 0 loads: write one of `flows`, `queries`, `bursts`",
+        ),
+        (
+            format!(
+                "{STAR}bursts = {{ every = \"1ms\", size = \"0B\" }}\n{setting}switches = {{ classes = 9 }}\n"
+            ),
+            "classes 9: choose 1 to 8",
+        ),
+        (
+            format!("{STAR}flows = {{ every = \"1ms\", sizes = {{ }} }}\n{setting}"),
+            "0 sizes: write one of `fixed`, `pareto`, `empirical`",
+        ),
+        (
+            format!(
+                "{STAR}flows = {{ every = \"1ms\", sizes = {{ fixed = \"1KB\" }}, peers = {{ some = 4 }} }}\n{setting}"
+            ),
+            "4 peers of 4 hosts: choose 1 to 3",
+        ),
+    ];
+    for (text, expected) in cases {
+        let told = refused(&text);
+        assert!(told.contains(expected), "{told}");
+    }
+}
+
+#[test]
+fn all_experiments_that_come_with_the_program_are_read() {
+    for name in PacketsExperiment::CATALOGUE.names().collect::<Vec<_>>() {
+        let source = PacketsExperiment::CATALOGUE.source(name).unwrap();
+        let loaded = Loaded::<PacketsExperiment>::parse(&source);
+        let loaded = loaded.unwrap_or_else(|error| panic!("{error}"));
+        assert!(loaded.checks().count() > 0, "{name}");
+        let messages = loaded.experiment.messages.unwrap();
+        assert!(messages.longest() > Nanos::ZERO);
+    }
+}

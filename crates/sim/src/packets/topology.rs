@@ -1,0 +1,244 @@
+//! Hosts, switches and the links between them, and the ways through them.
+
+use serde::Deserialize;
+use tailbound_experiment::Section;
+use tailbound_units::{Nanos, Rate};
+
+/// A link, in both directions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Line {
+    /// How fast it is.
+    pub rate: Rate,
+    /// How long a frame's last bit takes from its sender to the next queue.
+    pub delay: Nanos,
+}
+
+/// Hosts at one switch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Star {
+    /// How many.
+    pub hosts: usize,
+    /// Each one's link.
+    pub link: Line,
+}
+
+/// A fat tree (Al-Fares, Loukissas and Vahdat, SIGCOMM 2008): pods of edge and aggregation
+/// switches, each of which is linked to each of the others in its pod, and cores that are linked
+/// to one aggregation switch of each pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FatTree {
+    /// Pods.
+    pub pods: usize,
+    /// Edge switches in a pod,
+    pub edges: usize,
+    /// hosts at one of them,
+    pub hosts: usize,
+    /// aggregation switches in a pod,
+    pub aggregations: usize,
+    /// and cores that one of those is linked to.
+    pub cores: usize,
+    /// A host's link,
+    pub host: Line,
+    /// that between edge and aggregation,
+    pub edge: Line,
+    /// and that between aggregation and core.
+    pub core: Line,
+}
+
+/// Where hosts are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Topology {
+    /// At one switch.
+    Star(Star),
+    /// In a tree.
+    FatTree(FatTree),
+}
+
+/// The side of a link that sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Sends {
+    pub(super) line: Line,
+    pub(super) is_host: bool,
+}
+
+/// The most hosts: a way takes memory, and a seldom bad one.
+const MOST: usize = 16_384;
+
+impl Star {
+    pub(super) fn check(&self, section: &mut Section<'_>) {
+        section.range("hosts", self.hosts, 2..=MOST);
+        check_line("link", self.link, section);
+    }
+}
+
+impl FatTree {
+    pub(super) fn check(&self, section: &mut Section<'_>) {
+        let parts = [
+            ("pods", self.pods),
+            ("edges", self.edges),
+            ("hosts", self.hosts),
+            ("aggregations", self.aggregations),
+            ("cores", self.cores),
+        ];
+        for (key, number) in parts {
+            section.range(key, number, 1..=64);
+        }
+        let hosts = self.all_hosts();
+        if !(2..=MOST).contains(&hosts) {
+            let message = format!("{hosts} hosts in all: choose 2 to {MOST}");
+            section.at("hosts", message);
+        }
+        check_line("host", self.host, section);
+        check_line("edge", self.edge, section);
+        check_line("core", self.core, section);
+    }
+
+    fn all_hosts(&self) -> usize {
+        self.pods * self.edges * self.hosts
+    }
+}
+
+fn check_line(key: &'static str, line: Line, section: &mut Section<'_>) {
+    let mut section = section.table(key);
+    let rates = Rate::from_mbit(1)..=Rate::from_mbit(400_000);
+    section.range("rate", line.rate, rates);
+    section.range("delay", line.delay, Nanos::ZERO..=Nanos::from_millis(100));
+}
+
+impl Topology {
+    /// How many hosts there are.
+    pub fn hosts(&self) -> usize {
+        match self {
+            Self::Star(star) => star.hosts,
+            Self::FatTree(tree) => tree.all_hosts(),
+        }
+    }
+
+    /// All sides of links that send: first each host's own.
+    pub(super) fn ports(&self) -> Vec<Sends> {
+        let hosts = self.hosts();
+        let some = |line, is_host, number| vec![Sends { line, is_host }; number];
+        match self {
+            Self::Star(star) => {
+                [some(star.link, true, hosts), some(star.link, false, hosts)].concat()
+            }
+            Self::FatTree(tree) => {
+                let between = tree.pods * tree.edges * tree.aggregations;
+                let above = tree.pods * tree.aggregations * tree.cores;
+                [
+                    some(tree.host, true, hosts),
+                    some(tree.host, false, hosts),
+                    some(tree.edge, false, 2 * between),
+                    some(tree.core, false, 2 * above),
+                ]
+                .concat()
+            }
+        }
+    }
+
+    /// The ports that frames of one flow pass; `hash` chooses among ways of the same length.
+    pub(super) fn way(&self, from: usize, to: usize, hash: u64, way: &mut Vec<usize>) {
+        way.push(from);
+        if let Self::FatTree(tree) = self {
+            tree.between(from, to, hash, way);
+        }
+        way.push(self.hosts() + to);
+    }
+}
+
+impl FatTree {
+    /// The ports of switches that lead to other switches.
+    fn between(&self, from: usize, to: usize, hash: u64, way: &mut Vec<usize>) {
+        let edge = |host: usize| host / self.hosts;
+        let pod = |host: usize| edge(host) / self.edges;
+        if edge(from) == edge(to) {
+            return;
+        }
+        let by_hash = (hash % (self.aggregations * self.cores) as u64) as usize;
+        let (aggregation, core) = (by_hash % self.aggregations, by_hash / self.aggregations);
+        let (all_edges, first) = (self.pods * self.edges, 2 * self.all_hosts());
+        let down = first + all_edges * self.aggregations;
+        let above = down + all_edges * self.aggregations;
+        let from_core = above + self.pods * self.aggregations * self.cores;
+        way.push(first + edge(from) * self.aggregations + aggregation);
+        if pod(from) != pod(to) {
+            let upper = |pod: usize| (pod * self.aggregations + aggregation) * self.cores + core;
+            way.push(above + upper(pod(from)));
+            way.push(from_core + upper(pod(to)));
+        }
+        way.push(down + edge(to) * self.aggregations + aggregation);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    const LINE: Line = Line {
+        rate: Rate::from_mbit(1_000),
+        delay: Nanos::from_micros(1),
+    };
+    const TREE: FatTree = FatTree {
+        pods: 4,
+        edges: 4,
+        hosts: 8,
+        aggregations: 4,
+        cores: 2,
+        host: LINE,
+        edge: LINE,
+        core: LINE,
+    };
+
+    fn way(from: usize, to: usize, hash: u64) -> Vec<usize> {
+        let mut way = Vec::new();
+        Topology::FatTree(TREE).way(from, to, hash, &mut way);
+        way
+    }
+
+    #[test]
+    fn ways_have_two_four_or_six_ports() {
+        let topology = Topology::FatTree(TREE);
+        assert_eq!(
+            (topology.hosts(), topology.ports().len()),
+            (128, 2 * 128 + 2 * 64 + 2 * 32)
+        );
+        assert_eq!(way(0, 7, 3), [0, 128 + 7]);
+        assert_eq!(way(0, 8, 3).len(), 4);
+        assert_eq!(way(0, 127, 3).len(), 6);
+    }
+
+    #[test]
+    fn every_port_is_used_and_each_leads_to_one_switch() {
+        let mut used = BTreeSet::new();
+        // Which ports follow each: those of one switch.
+        let mut next: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); 512];
+        for from in 0..128 {
+            for to in (0..128).filter(|to| *to != from) {
+                for hash in 0..8 {
+                    let way = way(from, to, hash);
+                    used.extend(way.iter().copied());
+                    for pair in way.windows(2) {
+                        next[pair[0]].insert(pair[1]);
+                    }
+                }
+            }
+        }
+        assert_eq!(used.len(), 2 * 128 + 2 * 64 + 2 * 32);
+        // Two ports lead to one switch, if what follows them is the same, and to two, if
+        // nothing is: apart from where a frame came from, which no way goes back to.
+        for (port, after) in next.iter().enumerate().take(448) {
+            let most = if port < 128 { 8 - 1 + 4 } else { 8 };
+            assert!(after.len() <= most, "port {port} leads to {}", after.len());
+        }
+    }
+
+    #[test]
+    fn there_are_as_many_ways_as_cores() {
+        let ways: BTreeSet<_> = (0..64).map(|hash| way(0, 127, hash)).collect();
+        assert_eq!(ways.len(), 8);
+    }
+}

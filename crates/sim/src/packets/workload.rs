@@ -1,0 +1,233 @@
+//! Who sends what to whom, and when.
+
+use super::sizes::{self, Sizes};
+use rand::RngExt as _;
+use rand_pcg::Pcg64Mcg;
+use serde::Deserialize;
+use tailbound_experiment::Section;
+use tailbound_units::{Bytes, Nanos};
+
+/// Messages one way, at random.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Flows {
+    /// How far a host's messages are apart in the mean (Poisson).
+    pub every: Nanos,
+    /// How long they are.
+    pub sizes: Sizes,
+    /// To whom.
+    #[serde(default)]
+    pub peers: Peers,
+}
+
+/// Questions and answers, at random.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Queries {
+    /// How far a host's questions are apart in the mean (Poisson).
+    pub every: Nanos,
+    /// How long a question is,
+    pub question: Bytes,
+    /// and an answer.
+    pub answer: Sizes,
+    /// To whom.
+    #[serde(default)]
+    pub peers: Peers,
+}
+
+/// All hosts send to the first at once, again and again.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Bursts {
+    /// How far they are apart.
+    pub every: Nanos,
+    /// What each host sends.
+    pub size: Bytes,
+}
+
+/// Whom a host talks to, on one connection each.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Peers {
+    /// Everybody else.
+    #[default]
+    All,
+    /// So many others, drawn once.
+    Some(usize),
+}
+
+/// What a message is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// One way.
+    Flow,
+    /// It is answered, so long.
+    Question(u64),
+    /// It answers to a question of that time.
+    Answer,
+}
+
+/// One of the workloads of an experiment.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Load {
+    Flows(Flows),
+    Queries(Queries),
+    Bursts(Bursts),
+}
+
+/// A workload as it goes on.
+#[derive(Debug, Clone)]
+pub(super) struct Workload {
+    load: Load,
+    /// The connections that each host opens, by their first end.
+    opened: Vec<Vec<u32>>,
+    random: Pcg64Mcg,
+    next: Nanos,
+}
+
+/// The least time between messages: less is a mistake.
+const LEAST: Nanos = Nanos(1_000);
+
+fn check_every(every: Nanos, section: &mut Section<'_>) {
+    section.range("every", every, LEAST..=Nanos::from_secs(60));
+}
+
+impl Peers {
+    fn check(self, hosts: usize, section: &mut Section<'_>) {
+        if let Self::Some(number) = self
+            && !(1..hosts).contains(&number)
+        {
+            let message = format!("{number} peers of {hosts} hosts: choose 1 to {}", hosts - 1);
+            section.at("peers", message);
+        }
+    }
+
+    /// The peers of a host.
+    fn draw(self, host: usize, hosts: usize, random: &mut Pcg64Mcg) -> Vec<usize> {
+        let mut others: Vec<usize> = (0..hosts).filter(|it| *it != host).collect();
+        if let Self::Some(number) = self {
+            for place in 0..number {
+                let other = random.random_range(place..others.len());
+                others.swap(place, other);
+            }
+            others.truncate(number);
+        }
+        others
+    }
+}
+
+impl Load {
+    /// Finds what is wrong with it; `section` is its own.
+    pub(super) fn check(&self, hosts: usize, section: &mut Section<'_>) {
+        match self {
+            Self::Flows(flows) => {
+                check_every(flows.every, section);
+                flows.sizes.check("sizes", section);
+                flows.peers.check(hosts, section);
+            }
+            Self::Queries(queries) => {
+                check_every(queries.every, section);
+                section.range("question", queries.question, Bytes(1)..=Bytes(100_000_000));
+                queries.answer.check("answer", section);
+                queries.peers.check(hosts, section);
+            }
+            Self::Bursts(bursts) => {
+                check_every(bursts.every, section);
+                section.range("size", bursts.size, Bytes(1)..=Bytes(100_000_000));
+            }
+        }
+    }
+
+    /// The key that it has in an experiment.
+    pub(super) const fn key(&self) -> &'static str {
+        match self {
+            Self::Flows(_) => "flows",
+            Self::Queries(_) => "queries",
+            Self::Bursts(_) => "bursts",
+        }
+    }
+
+    /// The connections that there are: from which host to which.
+    pub(super) fn connections(&self, hosts: usize, random: &mut Pcg64Mcg) -> Vec<(usize, usize)> {
+        let peers = match self {
+            Self::Flows(flows) => flows.peers,
+            Self::Queries(queries) => queries.peers,
+            Self::Bursts(_) => return (1..hosts).map(|host| (host, 0)).collect(),
+        };
+        let of = |host: usize| {
+            let peers = peers.draw(host, hosts, random);
+            peers.into_iter().map(move |peer| (host, peer))
+        };
+        (0..hosts).flat_map(of).collect()
+    }
+
+    /// What each host sends on average, in bits a second.
+    pub(super) fn rate(&self, hosts: usize) -> f64 {
+        let (every, size) = match self {
+            Self::Flows(it) => (it.every, it.sizes.mean()),
+            Self::Queries(it) => (it.every, it.question.0 as f64 + it.answer.mean()),
+            Self::Bursts(it) => {
+                let part = (hosts - 1) as f64 / hosts as f64;
+                (it.every, it.size.0 as f64 * part)
+            }
+        };
+        8.0 * size / every.as_secs_f64()
+    }
+}
+
+impl Workload {
+    /// One that begins at time 0; `opened` are the connections of each host.
+    pub(super) fn new(load: Load, opened: Vec<Vec<u32>>, random: Pcg64Mcg) -> Self {
+        let mut workload = Self {
+            load,
+            opened,
+            random,
+            next: Nanos::ZERO,
+        };
+        workload.plan();
+        workload
+    }
+
+    /// When the next message begins.
+    pub(super) const fn next_at(&self) -> Nanos {
+        self.next
+    }
+
+    fn plan(&mut self) {
+        let hosts = self.opened.len() as f64;
+        let pause = match self.load {
+            // Of all hosts together: that is a Poisson process as well.
+            Load::Flows(Flows { every, .. }) | Load::Queries(Queries { every, .. }) => {
+                sizes::pause(&mut self.random, every.0 as f64 / hosts)
+            }
+            Load::Bursts(bursts) => bursts.every.0,
+        };
+        self.next = self.next.saturating_add(Nanos(pause));
+    }
+
+    /// The messages that begin now: on which connections, what, and how long.
+    pub(super) fn begin(&mut self, begun: &mut Vec<(u32, Kind, u64)>) {
+        match self.load {
+            Load::Flows(flows) => {
+                let size = flows.sizes.draw(&mut self.random);
+                begun.push((self.draw(), Kind::Flow, size));
+            }
+            Load::Queries(queries) => {
+                let answer = queries.answer.draw(&mut self.random);
+                begun.push((self.draw(), Kind::Question(answer), queries.question.0));
+            }
+            Load::Bursts(bursts) => {
+                let all = self.opened.iter().flatten();
+                begun.extend(all.map(|end| (*end, Kind::Flow, bursts.size.0)));
+            }
+        }
+        self.plan();
+    }
+
+    /// One of the connections.
+    fn draw(&mut self) -> u32 {
+        let host = self.random.random_range(0..self.opened.len());
+        let opened = &self.opened[host];
+        opened[self.random.random_range(0..opened.len())]
+    }
+}

@@ -1,0 +1,345 @@
+//! Congestion windows: how they grow and shrink, whoever finds the losses.
+//!
+//! In segments, as Linux counts. [`Window`] is slow start and what is common; the algorithms
+//! differ in congestion avoidance and in what a loss or a mark leaves of a window.
+
+use tailbound_units::Nanos;
+
+/// How a window behaves beyond slow start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Congestion {
+    /// A segment a round trip; half at a loss (RFC 5681).
+    #[default]
+    NewReno,
+    /// RFC 9438, without `HyStart`.
+    Cubic,
+    /// RFC 8257: as `NewReno`, but in proportion to the marks.
+    Dctcp,
+}
+
+/// A window.
+#[derive(Debug, Clone)]
+pub(super) struct Window {
+    /// Segments that may be on their way.
+    pub(super) size: u32,
+    /// Slow start ends here.
+    pub(super) threshold: u32,
+    /// Acknowledged segments towards the next one.
+    credit: u32,
+    algorithm: Algorithm,
+}
+
+#[derive(Debug, Clone)]
+enum Algorithm {
+    NewReno,
+    Cubic(Cubic),
+    Dctcp(Dctcp),
+}
+
+/// CUBIC's constants (RFC 9438, 4.1 and 4.6).
+const C: f64 = 0.4;
+const CUBIC_BETA: f64 = 0.7;
+/// What a window in congestion avoidance as Reno's gains a round trip, so that both have the
+/// same share.
+const AS_RENO: f64 = 3.0 * (1.0 - CUBIC_BETA) / (1.0 + CUBIC_BETA);
+
+#[derive(Debug, Clone, Default)]
+struct Cubic {
+    /// The window, with its fraction.
+    size: f64,
+    /// Since when it grows, and the curve from there on.
+    epoch: Option<Nanos>,
+    plateau: f64,
+    /// When the curve is at its plateau, in seconds of the epoch.
+    k: f64,
+    /// The window of Reno, and where it grows by a whole segment again.
+    reno: f64,
+    prior: f64,
+}
+
+/// The weight of a new round trip in DCTCP's estimate (RFC 8257, 4.2).
+const GAIN: f64 = 1.0 / 16.0;
+
+#[derive(Debug, Clone)]
+struct Dctcp {
+    /// The part of segments that is marked, estimated.
+    alpha: f64,
+    acked: u64,
+    marked: u64,
+    /// The estimate is made anew beyond this place,
+    observed_until: u64,
+    /// and the window shrinks again.
+    reduced_until: u64,
+}
+
+/// What an acknowledgement says about marks: segments, whether they were marked, and the places
+/// up to which it acknowledges and up to which was sent.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Marks {
+    pub(super) segments: u32,
+    pub(super) marked: bool,
+    pub(super) una: u64,
+    pub(super) next: u64,
+}
+
+impl Window {
+    pub(super) fn new(kind: Congestion, size: u32) -> Self {
+        let algorithm = match kind {
+            Congestion::NewReno => Algorithm::NewReno,
+            Congestion::Cubic => Algorithm::Cubic(Cubic::default()),
+            Congestion::Dctcp => Algorithm::Dctcp(Dctcp {
+                alpha: 1.0,
+                acked: 0,
+                marked: 0,
+                observed_until: 0,
+                reduced_until: 0,
+            }),
+        };
+        Self {
+            size,
+            threshold: u32::MAX,
+            credit: 0,
+            algorithm,
+        }
+    }
+
+    /// Lets it grow by so many acknowledged segments, of a sender whom it held back.
+    pub(super) fn grow(&mut self, now: Nanos, segments: u32, smoothed: Nanos) {
+        let slow = segments.min(self.threshold.saturating_sub(self.size));
+        self.size += slow;
+        let rest = segments - slow;
+        if rest == 0 {
+            return;
+        }
+        if let Algorithm::Cubic(cubic) = &mut self.algorithm {
+            self.size = cubic.grow(now, self.size, rest, smoothed);
+            return;
+        }
+        self.credit += rest;
+        if self.credit >= self.size {
+            self.credit = (self.credit - self.size).min(rest - 1);
+            self.size += 1;
+        }
+    }
+
+    /// A segment was lost while so many were on their way: sets the threshold, and leaves the
+    /// window to whoever repairs.
+    pub(super) fn lose(&mut self, flight: u32) {
+        let left = match &mut self.algorithm {
+            Algorithm::Cubic(cubic) => {
+                cubic.lose(flight);
+                (f64::from(flight) * CUBIC_BETA) as u32
+            }
+            _ => flight / 2,
+        };
+        self.threshold = left.max(2);
+    }
+
+    /// After a timeout it begins anew, at this size.
+    pub(super) const fn begin(&mut self, size: u32) {
+        self.size = size;
+        self.credit = 0;
+    }
+
+    /// Takes what an acknowledgement says about marks. Returns whether the window may grow.
+    pub(super) fn observe(&mut self, marks: Marks) -> bool {
+        let Algorithm::Dctcp(dctcp) = &mut self.algorithm else {
+            return true;
+        };
+        dctcp.observe(marks);
+        if marks.marked && marks.una > dctcp.reduced_until {
+            dctcp.reduced_until = marks.next;
+            let left = f64::from(self.size) * (1.0 - dctcp.alpha / 2.0);
+            self.size = (left as u32).max(2);
+            self.threshold = self.size;
+            self.credit = 0;
+        }
+        marks.una > dctcp.reduced_until
+    }
+
+    /// The sender had nothing to send for that long: CUBIC's curve waits (RFC 9438, 5.8).
+    pub(super) fn idle(&mut self, time: Nanos) {
+        if let Algorithm::Cubic(Cubic {
+            epoch: Some(epoch), ..
+        }) = &mut self.algorithm
+        {
+            *epoch = epoch.saturating_add(time);
+        }
+    }
+
+    /// Whether the sender asks for marks instead of losses.
+    pub(super) const fn takes_marks(&self) -> bool {
+        matches!(self.algorithm, Algorithm::Dctcp(_))
+    }
+
+    /// DCTCP's estimate of what part is marked.
+    #[cfg(test)]
+    pub(super) fn alpha(&self) -> Option<f64> {
+        match &self.algorithm {
+            Algorithm::Dctcp(dctcp) => Some(dctcp.alpha),
+            _ => None,
+        }
+    }
+}
+
+impl Cubic {
+    /// In congestion avoidance (RFC 9438, 4.2 to 4.5).
+    fn grow(&mut self, now: Nanos, size: u32, segments: u32, smoothed: Nanos) -> u32 {
+        let epoch = *self.epoch.get_or_insert_with(|| {
+            self.size = f64::from(size);
+            self.reno = self.size;
+            self.plateau = self.plateau.max(self.size);
+            self.k = ((self.plateau - self.size) / C).cbrt();
+            now
+        });
+        let since = now.since(epoch).as_secs_f64();
+        let curve = |at: f64| C * (at - self.k).powi(3) + self.plateau;
+        let gain = if self.reno < self.prior { AS_RENO } else { 1.0 };
+        self.reno += gain * f64::from(segments) / self.size;
+        if curve(since) < self.reno {
+            self.size = self.size.max(self.reno);
+        } else {
+            let target = curve(since + smoothed.as_secs_f64());
+            let target = target.clamp(self.size, 1.5 * self.size);
+            self.size += (target - self.size) / self.size * f64::from(segments);
+        }
+        self.size as u32
+    }
+
+    /// The window before becomes the plateau; less of it, if it was less than the one before
+    /// that (RFC 9438, 4.7).
+    fn lose(&mut self, flight: u32) {
+        let size = f64::from(flight);
+        self.prior = size;
+        self.plateau = if size < self.plateau {
+            size * (1.0 + CUBIC_BETA) / 2.0
+        } else {
+            size
+        };
+        self.epoch = None;
+    }
+}
+
+impl Dctcp {
+    /// Once a round trip the part that was marked goes into the estimate (RFC 8257, 3.3).
+    fn observe(&mut self, marks: Marks) {
+        self.acked += u64::from(marks.segments);
+        self.marked += u64::from(marks.segments) * u64::from(marks.marked);
+        if marks.una > self.observed_until && self.acked > 0 {
+            let part = self.marked as f64 / self.acked as f64;
+            self.alpha += GAIN * (part - self.alpha);
+            (self.acked, self.marked) = (0, 0);
+            self.observed_until = marks.next;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROUND_TRIP: Nanos = Nanos::from_millis(100);
+
+    /// RFC 9438, figure 1: `W(t) = C (t - K)^3 + W_max`, K where that begins at the window
+    /// that a loss has left.
+    #[test]
+    fn cubics_window_follows_its_curve() {
+        let mut window = Window::new(Congestion::Cubic, 1_000);
+        window.lose(1_000);
+        window.size = window.threshold;
+        assert_eq!(window.size, 700);
+        let k = (1_000.0 * (1.0 - CUBIC_BETA) / C).cbrt();
+        let (start, mut now) = (Nanos::from_secs(5), Nanos::from_secs(5));
+        let mut furthest: f64 = 0.0;
+        while now.since(start) < Nanos::from_secs(15) {
+            // A round trip's acknowledgements, evenly.
+            let size = window.size;
+            for _ in 0..size {
+                now += Nanos(ROUND_TRIP.0 / u64::from(size));
+                window.grow(now, 1, ROUND_TRIP);
+            }
+            let at = now.since(start).as_secs_f64();
+            let curve = C * (at - k).powi(3) + 1_000.0;
+            furthest = furthest.max((f64::from(window.size) / curve - 1.0).abs());
+        }
+        assert!(furthest < 0.02, "off by {furthest}");
+        assert!(window.size > 1_000, "beyond the plateau after K = {k} s");
+    }
+
+    #[test]
+    fn cubic_is_no_slower_than_reno_on_a_short_round_trip() {
+        let short = Nanos::from_micros(200);
+        let mut window = Window::new(Congestion::Cubic, 40);
+        window.lose(40);
+        window.size = window.threshold;
+        let mut now = Nanos::from_secs(1);
+        for _ in 0..23 {
+            for _ in 0..window.size {
+                window.grow(now, 1, short);
+            }
+            now += short;
+        }
+        // 0.53 of a segment a round trip from 28 on until 40.
+        assert!((39..=41).contains(&window.size), "{}", window.size);
+    }
+
+    #[test]
+    fn a_smaller_loss_than_the_one_before_lowers_the_plateau() {
+        let mut cubic = Cubic::default();
+        cubic.lose(100);
+        cubic.lose(80);
+        assert!((cubic.plateau - 68.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn reno_halves_and_grows_by_one_a_round_trip() {
+        let mut window = Window::new(Congestion::NewReno, 40);
+        window.lose(40);
+        assert_eq!(window.threshold, 20);
+        window.size = window.threshold;
+        for expected in [21, 22, 23] {
+            let size = window.size;
+            (0..size).for_each(|_| window.grow(Nanos::ZERO, 1, ROUND_TRIP));
+            assert_eq!(window.size, expected);
+        }
+    }
+
+    /// Every fourth segment is marked: alpha comes to a quarter, and a marked window loses half of
+    /// that, once.
+    #[test]
+    fn dctcps_alpha_follows_the_marks_and_shrinks_the_window() {
+        let mut window = Window::new(Congestion::Dctcp, 100);
+        let marks = |una: u64, marked: bool| Marks {
+            segments: 1,
+            marked,
+            una,
+            next: una + 16,
+        };
+        let alpha = |window: &Window| window.alpha().unwrap();
+        window.observe(marks(1, true));
+        assert!(
+            (alpha(&window) - 1.0).abs() < 1e-9,
+            "all of the first were marked"
+        );
+        // A round trip of 17: 5 are marked, then 4 three times.
+        for una in 2..=18 {
+            window.observe(marks(una, false));
+        }
+        assert!((alpha(&window) - 15.0 / 16.0).abs() < 1e-9);
+        for una in 19..4_000 {
+            window.observe(marks(una, una % 4 == 0));
+        }
+        let quarter = alpha(&window);
+        assert!((quarter - 0.25).abs() < 0.02, "{quarter}");
+        window.size = 80;
+        window.observe(marks(5_000, true));
+        let left = (80.0 * (1.0 - alpha(&window) / 2.0)) as u32;
+        assert_eq!((window.size, window.threshold), (left, left));
+        assert!(
+            !window.observe(marks(5_010, true)),
+            "nor does it grow meanwhile"
+        );
+        assert_eq!(window.size, left);
+    }
+}

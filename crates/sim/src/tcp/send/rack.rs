@@ -1,0 +1,286 @@
+//! Repair with SACK: RACK-TLP (RFC 8985) finds what is lost, proportional rate reduction (RFC
+//! 6937) says how fast a window shrinks meanwhile.
+//!
+//! Not modelled: undoing of what was needless (F-RTO, Eifel), and a probe's own round trip.
+
+use super::{Phase, Recovery, Sender, UNUSED};
+use crate::tcp::Segment;
+use crate::tcp::congestion::Marks;
+use crate::tcp::scoreboard::Scoreboard;
+use tailbound_units::Nanos;
+
+/// A probe before a round trip was measured (RFC 8985, 7.2).
+const FIRST_PROBE: Nanos = Nanos::from_secs(1);
+
+#[derive(Debug, Clone)]
+pub(super) struct Rack {
+    board: Scoreboard,
+    reduction: Reduction,
+    /// A segment that goes whatever the window says: a probe.
+    extra: u32,
+    /// The probe of the tail: behind its end, and whether it was there before.
+    probe: Option<(u64, bool)>,
+    probe_at: Nanos,
+    /// When what is late counts as lost.
+    look_at: Nanos,
+}
+
+/// What proportional rate reduction counts during a recovery, in segments.
+#[derive(Debug, Clone, Copy, Default)]
+struct Reduction {
+    delivered: u32,
+    sent: u32,
+    /// On their way when it began.
+    flight: u32,
+}
+
+impl Reduction {
+    /// How many may be sent after so many were delivered (RFC 6937, 3.1), `flying` being on
+    /// their way; `safe` is an acknowledgement that brought something new and no loss.
+    fn allow(&mut self, delivered: u32, flying: u32, threshold: u32, safe: bool) -> u32 {
+        self.delivered += delivered;
+        let allowed = if flying > threshold {
+            let due = u64::from(self.delivered) * u64::from(threshold);
+            let due = due.div_ceil(u64::from(self.flight.max(1)));
+            (due as u32).saturating_sub(self.sent)
+        } else {
+            let left = self.delivered.saturating_sub(self.sent).max(delivered);
+            (left + u32::from(safe)).min(threshold - flying)
+        };
+        // The first is sent again at once.
+        allowed.max(u32::from(self.sent == 0))
+    }
+}
+
+impl Rack {
+    pub(super) fn new() -> Self {
+        Self {
+            board: Scoreboard::default(),
+            reduction: Reduction::default(),
+            extra: 0,
+            probe: None,
+            probe_at: Nanos::MAX,
+            look_at: Nanos::MAX,
+        }
+    }
+
+    pub(super) fn poll_at(&self) -> Nanos {
+        self.probe_at.min(self.look_at)
+    }
+
+    pub(super) fn is_full(&self, window: u32) -> bool {
+        self.board.flying() >= window.saturating_add(self.extra)
+    }
+}
+
+impl Sender {
+    /// What is lost and may be sent again: from, to.
+    pub(super) fn resend_lost(&mut self, now: Nanos) -> Option<(u64, u64)> {
+        if !self.rack.board.has_lost() || self.is_full() {
+            return None;
+        }
+        let again = self.rack.board.resend(now)?;
+        self.rack.extra = 0;
+        self.rack.reduction.sent += 1;
+        self.resent.0 += 1;
+        self.last_sent = now;
+        self.arm(now);
+        Some(again)
+    }
+
+    /// A new segment goes.
+    pub(super) fn keep(&mut self, now: Nanos, from: u64, to: u64) {
+        self.rack.board.send(now, from, (to - from) as u16);
+        self.rack.extra = 0;
+        self.rack.reduction.sent += 1;
+        self.schedule_probe(now);
+    }
+
+    pub(super) fn acknowledge_selectively(&mut self, now: Nanos, ack: u64, segment: &Segment) {
+        let board = &mut self.rack.board;
+        let limited = board.flying().saturating_add(UNUSED) >= self.window.size;
+        let advanced = ack > self.una;
+        let is_stream = ack > 1;
+        let delivered = board.acknowledge(now, ack, segment, self.round_trip.least());
+        self.una = ack;
+        if advanced {
+            self.round_trip.backoff = 0;
+        }
+        if let Some(took) = delivered.round_trip {
+            self.round_trip.measure(took);
+        }
+        self.settle_probe(segment, ack);
+        let may_grow = self.window.observe(Marks {
+            segments: delivered.segments,
+            marked: segment.echo_mark,
+            una: self.una,
+            next: self.next,
+        });
+        let found = self.look(now);
+        match self.phase {
+            Phase::Recovery(until) if self.una >= until => {
+                self.window.size = self.window.threshold;
+                self.phase = Phase::Open;
+                self.rack.board.recovered();
+            }
+            Phase::Recovery(_) => self.reduce(delivered.segments, advanced && !found),
+            Phase::Loss(until) => {
+                self.grow(now, delivered.segments);
+                if self.una >= until {
+                    self.phase = Phase::Open;
+                    self.rack.board.recovered();
+                }
+            }
+            Phase::Open if limited && may_grow && is_stream => self.grow(now, delivered.segments),
+            Phase::Open => {}
+        }
+        if self.rack.board.outstanding() == 0 {
+            if advanced {
+                self.timeout_at = Nanos::MAX;
+            }
+            (self.rack.probe_at, self.rack.look_at) = (Nanos::MAX, Nanos::MAX);
+        } else if delivered.segments > 0 {
+            self.arm(now);
+            self.schedule_probe(now);
+        }
+    }
+
+    /// Looks for what is lost; a first loss begins a recovery. Returns whether there was any.
+    fn look(&mut self, now: Nanos) -> bool {
+        let times = (
+            self.round_trip.smoothed().unwrap_or_default(),
+            self.round_trip.least(),
+        );
+        let recovers = self.phase != Phase::Open;
+        let (found, again) = self.rack.board.detect(now, times, recovers);
+        self.rack.look_at = again;
+        if found && !recovers {
+            let flight = self.rack.board.outstanding();
+            self.window.lose(flight.min(self.window.size));
+            self.phase = Phase::Recovery(self.highest);
+            self.rack.reduction = Reduction {
+                flight,
+                ..Reduction::default()
+            };
+            (self.rack.probe, self.rack.probe_at) = (None, Nanos::MAX);
+        }
+        found
+    }
+
+    /// The window of a recovery.
+    fn reduce(&mut self, delivered: u32, safe: bool) {
+        let flying = self.rack.board.flying();
+        let threshold = self.window.threshold;
+        let reduction = &mut self.rack.reduction;
+        self.window.size = flying + reduction.allow(delivered, flying, threshold, safe);
+    }
+
+    /// When a probe of the tail goes (RFC 8985, 7.2).
+    fn schedule_probe(&mut self, now: Nanos) {
+        let board = &self.rack.board;
+        let outstanding = board.outstanding();
+        if self.phase != Phase::Open
+            || board.has_sacked()
+            || self.rack.probe.is_some()
+            || outstanding == 0
+        {
+            self.rack.probe_at = Nanos::MAX;
+            return;
+        }
+        let smoothed = self.round_trip.smoothed();
+        let mut wait = smoothed.map_or(FIRST_PROBE, |it| Nanos(2 * it.0));
+        if outstanding == 1 {
+            wait = wait.saturating_add(self.config.delayed_ack);
+        }
+        self.rack.probe_at = now.saturating_add(wait).min(self.timeout_at);
+    }
+
+    /// What a probe has shown (RFC 8985, 7.4.2).
+    fn settle_probe(&mut self, segment: &Segment, ack: u64) {
+        let Some((end, resent)) = self.rack.probe else {
+            return;
+        };
+        if ack < end {
+            return;
+        }
+        if !resent || segment.sack.duplicate {
+            self.rack.probe = None;
+        } else if ack > end {
+            // It has repaired a loss, which counts.
+            self.rack.probe = None;
+            self.window.lose(self.window.size);
+            self.window.size = self.window.threshold;
+        }
+    }
+
+    /// The time has come to look for losses, or to probe.
+    pub(super) fn poll_rack(&mut self, now: Nanos) {
+        if self.rack.look_at <= now {
+            if self.look(now) && matches!(self.phase, Phase::Recovery(_)) {
+                self.reduce(0, false);
+            }
+            return;
+        }
+        self.rack.probe_at = Nanos::MAX;
+        self.rack.extra = 1;
+        let has_new = self.next < self.end() && self.next < self.edge;
+        let end = if has_new { self.next + 1 } else { self.next };
+        if !has_new {
+            self.rack.board.probe();
+        }
+        self.rack.probe = Some((end, !has_new));
+        self.arm(now);
+    }
+
+    /// A timeout. Returns the window to go on with, and what was on its way.
+    pub(super) fn lose_all(&mut self, now: Nanos) -> (u32, u32) {
+        debug_assert_eq!(self.config.recovery, Recovery::Rack);
+        let flight = self.rack.board.outstanding().min(self.window.size);
+        self.rack.board.time_out(now);
+        (self.rack.probe, self.rack.probe_at) = (None, Nanos::MAX);
+        self.rack.look_at = Nanos::MAX;
+        (self.rack.board.flying() + 1, flight)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Reduction;
+
+    /// RFC 6937, 4: one loss of 20, a threshold of 10: one is sent for two that arrive.
+    #[test]
+    fn a_window_shrinks_in_proportion() {
+        let mut reduction = Reduction {
+            flight: 20,
+            ..Reduction::default()
+        };
+        let (mut flying, mut sent) = (16, Vec::new());
+        for _ in 0..16 {
+            flying -= 1;
+            let allowed = reduction.allow(1, flying, 10, false);
+            reduction.sent += allowed;
+            flying += allowed;
+            sent.push(allowed);
+        }
+        assert_eq!(sent[..10], [1, 0, 1, 0, 1, 0, 1, 0, 1, 0]);
+        assert_eq!(flying, 10);
+    }
+
+    /// Where most was lost, no more is sent than arrives, and one beside it while all is well.
+    #[test]
+    fn after_many_losses_it_starts_slowly_again() {
+        let mut reduction = Reduction {
+            flight: 20,
+            ..Reduction::default()
+        };
+        assert_eq!(reduction.allow(1, 2, 10, false), 1);
+        reduction.sent += 1;
+        assert_eq!(reduction.allow(1, 2, 10, true), 2);
+        reduction.sent += 2;
+        assert_eq!(
+            reduction.allow(3, 9, 10, true),
+            1,
+            "never beyond the threshold"
+        );
+    }
+}

@@ -5,17 +5,19 @@
 
 #![allow(missing_docs, reason = "the benchmark macros write public items")]
 
+mod common;
+
+use common::{GUEST, segment};
 use gungraun::prelude::*;
 use gungraun::{Callgrind, EventKind};
 use std::hint::black_box;
 use tailbound_dataplane::snoop::{Origin, Placed, TcpFrame};
-use tailbound_dataplane::{GuestId, HashKeys, Packet, Pool, Snoop, SnoopConfig, TcpMaker};
+use tailbound_dataplane::{HashKeys, Packet, Pool, Snoop, SnoopConfig, TcpMaker};
 use tailbound_units::{Bytes, Nanos};
 
 const PACKETS: u32 = 4_000;
 const PAYLOAD: usize = 1448;
 const START: Nanos = Nanos::from_secs(1);
-const GUEST: GuestId = GuestId::first(1);
 
 /// What may be spent on an early-acknowledged segment, beside half an instruction a byte
 /// for its checksum; and on a segment of the guest.
@@ -26,43 +28,6 @@ fn limit(per_packet: u64) -> LibraryBenchmarkConfig {
     LibraryBenchmarkConfig::default()
         .tool(Callgrind::default().hard_limits([(EventKind::Ir, per_packet * u64::from(PACKETS))]))
         .clone()
-}
-
-/// A segment over IPv4 with timestamps, as Linux sends it; its checksum is right.
-fn segment(pool: &Pool, to_guest: bool, peer: u32, seq: u32, ack: u32, payload: usize) -> Packet {
-    let [a, b, c, d] = peer.to_be_bytes();
-    let (guest, peer) = ([10, 0, 0, 1], [10 + a, b, c, d]);
-    let (from, to, ports) = if to_guest {
-        (peer, guest, [9_u16, 80])
-    } else {
-        (guest, peer, [80_u16, 9])
-    };
-    let flags = if ack == 1 && seq == 0 { 0x12 } else { 0x10 };
-    let mut tcp = ports.map(u16::to_be_bytes).concat();
-    tcp.extend(seq.to_be_bytes());
-    tcp.extend(ack.to_be_bytes());
-    tcp.extend([0x80, flags, 0xff, 0xff, 0, 0, 0, 0]);
-    tcp.extend([1, 1, 8, 10, 0, 0, 0, 9, 0, 0, 0, 9]);
-    tcp.resize(32 + payload, 5);
-    let mut sum = 6 + tcp.len() as u32;
-    for pair in [&from[..], &to, &tcp].concat().chunks(2) {
-        sum += u32::from(pair[0]) << 8 | u32::from(pair.get(1).copied().unwrap_or(0));
-    }
-    while sum >> 16 != 0 {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    tcp[16..18].copy_from_slice(&(!(sum as u16)).to_be_bytes());
-    let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0];
-    frame.extend((20 + tcp.len() as u16).to_be_bytes());
-    frame.extend([0, 1, 0x40, 0, 64, 6, 0, 0]);
-    frame.extend(from);
-    frame.extend(to);
-    frame.extend(tcp);
-    let start = Packet::HEADROOM;
-    let mut buffer = pool.buffer(start + frame.len());
-    buffer[start..start + frame.len()].copy_from_slice(&frame);
-    let source = (!to_guest).then_some(GUEST);
-    Packet::new(buffer, start, frame.len(), None, source).expect("well formed")
 }
 
 /// A guest with connections, of which so many are to get segments in turn.

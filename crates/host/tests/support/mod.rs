@@ -150,7 +150,7 @@ impl Guest {
     /// a TAP once a daemon opened it.
     pub(crate) fn new(kind: Kind, number: u8) -> Self {
         let holder = Command::new("unshare")
-            .args(["--net", "sleep", "300"])
+            .args(["--net", "sleep", "7200"])
             .spawn()
             .expect("unshare was there a moment ago");
         let guest = Self {

@@ -1,0 +1,110 @@
+//! What early acknowledgement takes with many connections, in time.
+//!
+//! `cargo run --release -p tailbound-dataplane --example snoop`
+//! has each of 100 connections, and then of a million, get segments in an order by chance, which
+//! the guest acknowledges a few hundred segments later, and compares what a segment takes then,
+//! its acknowledgements and the checksum over its payload included. Fails if it is more than
+//! three times as much with a million.
+
+#[path = "../benches/common/mod.rs"]
+mod common;
+
+use common::{GUEST, segment};
+use std::error::Error;
+use std::fs;
+use std::process::ExitCode;
+use tailbound_dataplane::snoop::{Origin, Placed};
+use tailbound_dataplane::{HashKeys, Packet, Pool, Snoop, SnoopConfig, TcpMaker};
+use tailbound_units::{Bytes, Nanos};
+
+/// How much more a segment may take with a million connections than with 100.
+const SCALING: f64 = 3.0;
+const SEGMENTS: u32 = 1_000_000;
+/// So many come before the guest acknowledges them.
+const FLIGHT: u32 = 400;
+const PAYLOAD: u32 = 1448;
+const START: Nanos = Nanos::from_secs(1);
+
+/// CPU time of this thread in nanoseconds: what others on the machine do is not measured.
+fn cpu_time() -> Result<f64, Box<dyn Error>> {
+    let schedstat = fs::read_to_string("/proc/thread-self/schedstat")?;
+    let nanos = schedstat.split(' ').next().unwrap_or_default();
+    Ok(nanos.parse()?)
+}
+
+/// The connection that gets the next segment, by a generator of full period over a power of two
+/// (Knuth, *The Art of Computer Programming*, volume 2, 3.2.1.2).
+fn next(peer: u32, flows: u32) -> u32 {
+    let mut next = peer;
+    loop {
+        next = next.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        next &= flows.next_power_of_two() - 1;
+        if next < flows {
+            return next;
+        }
+    }
+}
+
+/// Nanoseconds that a segment takes with so many connections.
+fn time(flows: u32) -> Result<f64, Box<dyn Error>> {
+    let pool = Pool::with_keys(HashKeys::FIXED);
+    let maker = TcpMaker {
+        pool: pool.clone(),
+        guest: GUEST,
+    };
+    let config = SnoopConfig {
+        flows: flows as usize,
+        flow: Bytes(1 << 20),
+        guest: Bytes(1 << 30),
+        ..SnoopConfig::default()
+    };
+    let mut snoop = Snoop::new(config, maker);
+    for peer in 0..flows {
+        let answer = segment(&pool, false, peer, 0, 1, 0);
+        snoop.handle_egress(START, answer, Origin::OUTSIDE);
+    }
+    let mut numbers = vec![1_u32; flows as usize];
+    let (mut peer, mut now, mut nanos) = (0, START, 0.0);
+    for _ in 0..SEGMENTS / FLIGHT {
+        let (mut come, mut answers) = (Vec::new(), Vec::new());
+        for _ in 0..FLIGHT {
+            peer = next(peer, flows);
+            let number = &mut numbers[peer as usize];
+            come.push(segment(&pool, true, peer, *number, 1, PAYLOAD as usize));
+            *number = number.wrapping_add(PAYLOAD);
+            answers.push(segment(&pool, false, peer, 1, *number, 0));
+        }
+        let began = cpu_time()?;
+        for frame in come {
+            now += Nanos::from_micros(1);
+            drop::<Option<Packet>>(snoop.handle_ingress(now, frame));
+            snoop.handle_placed(Placed::All);
+            drop(snoop.poll_to_peer());
+        }
+        for frame in answers {
+            drop(snoop.handle_egress(now, frame, Origin::OUTSIDE));
+        }
+        nanos += cpu_time()? - began;
+    }
+    let segments = SEGMENTS / FLIGHT * FLIGHT;
+    assert_eq!(snoop.stats().early, segments.into(), "all of them");
+    Ok(nanos / f64::from(segments))
+}
+
+fn main() -> Result<ExitCode, Box<dyn Error>> {
+    let mut best = [f64::MAX; 2];
+    for _ in 0..5 {
+        for (best, flows) in best.iter_mut().zip([100, 1_000_000]) {
+            *best = best.min(time(flows)?);
+        }
+    }
+    let ratio = best[1] / best[0];
+    println!("      100 connections: {:.0} ns a segment", best[0]);
+    println!("1,000,000 connections: {:.0} ns a segment", best[1]);
+    println!("a million take {ratio:.2} times as much as 100");
+    Ok(if ratio <= SCALING {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}

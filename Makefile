@@ -197,7 +197,7 @@ ifneq ($(GOLDEN_TESTS),)
 endif
 
 .PHONY: bench
-bench: bench-instructions bench-pacer bench-vcpu bench-placement bench-control bench-forward bench-cards bench-uplink ## Measure: instructions per packet, models and the agent, placement and its service, forwarding
+bench: bench-instructions bench-pacer bench-snoop bench-vcpu bench-placement bench-control bench-forward bench-cards bench-uplink ## Measure: instructions per packet, models and the agent, placement and its service, forwarding
 
 .PHONY: bench-instructions
 bench-instructions: ## Count instructions per packet
@@ -209,6 +209,11 @@ bench-instructions: ## Count instructions per packet
 bench-pacer: ## Time the pacer
 	@scripts/need build
 	$(CARGO) run --release --locked -p tailbound-dataplane --example pacer
+
+.PHONY: bench-snoop
+bench-snoop: ## Time early acknowledgement with 100 and with a million connections
+	@scripts/need build
+	$(CARGO) run --release --locked -p tailbound-dataplane --example snoop
 
 .PHONY: bench-vcpu
 bench-vcpu: ## Time 1000 simulated seconds, and a plan for 1000 threads (root)

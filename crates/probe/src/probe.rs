@@ -49,11 +49,10 @@ pub enum Note {
     Pause(Nanos),
 }
 
-/// How often the thread's run-queue wait is read, in sleeps: each waits a little,
-/// and what is usual must be small against what makes a sleep late.
-const THREAD_EVERY: u64 = 100;
-/// How often the vCPU's line is read.
-const CPU_EVERY: Nanos = Nanos::from_secs(1);
+/// Readings take one part in so many of the time, or less: `/proc/stat` is long on large guests.
+const READINGS: u64 = 500;
+/// They are no further apart than this, whatever they cost.
+const SELDOM: Nanos = Nanos::from_secs(1);
 /// A sleep as long as this is a pause.
 const PAUSE: Nanos = Nanos::from_secs(1);
 
@@ -74,7 +73,11 @@ pub struct Probe {
     begin: Nanos,
     /// The end of the last sleep.
     now: Nanos,
-    cpu_due: Nanos,
+    due: Nanos,
+    /// What a reading takes, as far as is known.
+    reading: Option<Nanos>,
+    /// Whether the last sleep was followed by one.
+    has_read: bool,
     longest: Nanos,
 }
 
@@ -88,15 +91,17 @@ impl Probe {
             counts: Counts::default(),
             begin: now,
             now,
-            cpu_due: now,
+            due: now,
+            reading: None,
+            has_read: true,
             longest: Nanos::ZERO,
         };
         probe.look(witness);
         probe
     }
 
-    /// Handles one sleep. Asks the witness after each late one, once a second, and
-    /// every hundred sleeps for the thread's times; otherwise this is a few
+    /// Handles one sleep. Asks the witness after each late one, and besides as often as a late
+    /// one takes at the least, or seldomer where readings are dear; otherwise this is a few
     /// comparisons.
     ///
     /// Returns `Some` at the end; no sleep may follow.
@@ -108,32 +113,54 @@ impl Probe {
                 .max(sample.begin.since(sample.end));
             return Some(inconclusive(Reason::Backwards { by }));
         }
+        if std::mem::take(&mut self.has_read) {
+            // Nothing else happens between two sleeps.
+            let took = sample.begin.since(self.now);
+            self.reading = Some(self.reading.map_or(took, |least| least.min(took)));
+        }
         self.now = sample.end;
         self.counts.samples += 1;
         let duration = sample.end.since(sample.begin);
         if duration >= self.rule.config().late {
             self.late(duration, witness);
-        } else if self.now >= self.cpu_due || self.counts.samples.is_multiple_of(THREAD_EVERY) {
+            return self.decide();
+        }
+        self.ledger
+            .in_time(duration.since(self.rule.config().sleep));
+        if self.now >= self.due {
             let by = self.look(witness);
             if by > Nanos::ZERO {
                 return Some(inconclusive(Reason::Suspended { by }));
             }
-        } else if self.counts.samples < self.rule.good_at(self.counts.late) {
+        } else if self.progress() < self.rule.good_at(self.counts.late) {
             return None;
         }
         self.decide()
     }
 
-    /// Takes the readings that are due while nothing is late; returns how long the
-    /// guest was suspended.
+    /// Returns how many sleeps of the whole run this one has behind it, by their number or by
+    /// the time.
+    fn progress(&self) -> u64 {
+        let elapsed = self.now.since(self.begin);
+        self.rule.progress(self.counts.samples, elapsed)
+    }
+
+    /// Takes the readings while nothing is late; returns how long the guest was suspended.
     fn look(&mut self, witness: &mut impl Witness) -> Nanos {
         self.ledger.thread(self.counts.samples, true, witness);
-        if self.now < self.cpu_due {
-            return Nanos::ZERO;
-        }
-        self.cpu_due = self.now.saturating_add(CPU_EVERY);
-        self.ledger.cpu(self.now, true, witness);
+        self.ledger.cpu(self.now, witness);
+        self.read();
         self.ledger.suspended(witness)
+    }
+
+    /// Says when the next readings are due. What was stolen before a late sleep began must be
+    /// little against what makes it late.
+    fn read(&mut self) {
+        self.has_read = true;
+        let reading = self.reading.unwrap_or_default();
+        let apart = Nanos(reading.as_nanos().saturating_mul(READINGS));
+        let apart = apart.max(self.rule.config().late).min(SELDOM);
+        self.due = self.now.saturating_add(apart);
     }
 
     fn late(&mut self, duration: Nanos, witness: &mut impl Witness) {
@@ -141,7 +168,8 @@ impl Probe {
         self.longest = self.longest.max(duration);
         let excess = duration.since(self.rule.config().sleep);
         let wait = self.ledger.thread(self.counts.samples, false, witness);
-        let steal = self.ledger.cpu(self.now, false, witness);
+        let steal = self.ledger.cpu(self.now, witness);
+        self.read();
         match self.ledger.cause(excess, wait, steal) {
             Cause::Ours => self.counts.ours += 1,
             Cause::Stolen => self.counts.stolen += 1,
@@ -176,7 +204,8 @@ impl Probe {
         if own > config.high_mark {
             return Some(inconclusive(self.own(own)));
         }
-        if samples < self.rule.good_at(late) {
+        let progress = self.progress();
+        if progress < self.rule.good_at(late) {
             let over = self.now.since(self.begin) >= config.time_limit;
             return over.then(|| self.time_is_over());
         }
@@ -185,7 +214,7 @@ impl Probe {
             return Some(inconclusive(self.own(own)));
         }
         let reason = match config.stop {
-            Stop::Early { confidence } if samples < config.samples => Reason::Few {
+            Stop::Early { confidence } if progress < config.samples => Reason::Few {
                 late,
                 samples,
                 confidence,

@@ -3,6 +3,7 @@
 use crate::boundary;
 use crate::config::{Config, ConfigError, Stop};
 use crate::verdict::Outcome;
+use tailbound_units::Nanos;
 
 /// A [`Config`] that makes sense, ready to decide.
 ///
@@ -21,6 +22,11 @@ use crate::verdict::Outcome;
 /// longer than the run is missed half of the time, by any test of this length,
 /// Algorithm 1 included. Against neighbours whose spells are between the two
 /// lengths, [`Stop::Exact`] helps; against longer ones, repeating does.
+///
+/// **The whole run** is [`Config::samples`] sleeps or [`Config::span`], whichever is over first.
+/// Beside a neighbour that always computes, a scheduler that lets nobody be preempted in the
+/// first millisecond (Xen's ratelimit) stretches each sleep tenfold, while late ones come by the
+/// time: as many sleeps would take ten times as long, and count ten times as many late ones.
 ///
 /// **UNSURE** always takes the whole run: until its end both others can come out.
 #[derive(Debug, Clone, PartialEq)]
@@ -67,10 +73,22 @@ impl Rule {
         moment.copied().unwrap_or(self.config.samples)
     }
 
-    /// Returns the answer, if it is known, after so many sleeps of which so many were
-    /// late.
-    pub fn decide(&self, samples: u64, late: u64) -> Option<Outcome> {
-        let decided = late > self.config.high_mark || samples >= self.good_at(late);
+    /// Returns how many sleeps of the whole run are over after so many, and so long: where each
+    /// takes longer than it should, the share of [`Config::span`] that is over counts.
+    pub fn progress(&self, samples: u64, elapsed: Nanos) -> u64 {
+        let Config {
+            samples: all, span, ..
+        } = self.config;
+        let by_time =
+            u128::from(all) * u128::from(elapsed.as_nanos()) / u128::from(span.as_nanos().max(1));
+        let by_time = u64::try_from(by_time).unwrap_or(u64::MAX);
+        samples.max(by_time).min(all)
+    }
+
+    /// Returns the answer, if it is known, after so many sleeps ([`Rule::progress`]) of which so
+    /// many were late.
+    pub fn decide(&self, progress: u64, late: u64) -> Option<Outcome> {
+        let decided = late > self.config.high_mark || progress >= self.good_at(late);
         decided.then(|| self.answer(late))
     }
 }
@@ -122,6 +140,17 @@ mod tests {
         let rule = rule(EARLY);
         assert!((4..=15).all(|late| rule.decide(999, late).is_none()));
         assert_eq!(rule.decide(1000, 4), Some(Outcome::Unsure));
+    }
+
+    #[test]
+    fn the_run_is_over_by_its_sleeps_or_by_its_time_whichever_is_first() {
+        let rule = rule(EARLY);
+        let span = rule.config().span;
+        assert_eq!(rule.progress(7, Nanos::ZERO), 7);
+        assert_eq!(rule.progress(7, Nanos(span.as_nanos() / 4)), 250);
+        assert_eq!(rule.progress(700, Nanos(span.as_nanos() / 4)), 700);
+        assert_eq!(rule.progress(7, span), 1000);
+        assert_eq!(rule.progress(2000, Nanos::MAX), 1000);
     }
 
     proptest! {

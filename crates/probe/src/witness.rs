@@ -5,8 +5,10 @@
 //! vCPU's time away (*stolen*): its steal grew. Or neither tells (*unexplained*): a
 //! hypervisor that reports no steal, or a timer that came late.
 //!
-//! A reading explains a late sleep if it grew by at least half of what the sleep
-//! was too long, beyond what it usually grows by in that time. Steal is looked at
+//! A reading explains a late sleep if it grew by at least half of what the sleep was too long.
+//! The run-queue wait must do so beyond what it usually grows by in that time. Steal must do so
+//! beyond what the sleeps in time since its last reading may have lost: what is usual for it is
+//! not learnt, since a neighbour may be in step with the readings. Steal is looked at
 //! first: while the hypervisor keeps a vCPU, a thread in its run queue waits, too.
 
 use tailbound_units::Nanos;
@@ -76,6 +78,8 @@ pub(crate) enum Cause {
 
 /// `/proc/stat` shows ticks of 10 ms: two readings may be off by one each.
 const TICKS: Nanos = Nanos::from_millis(20);
+/// A timer and an idle state make a sleep that much too long; what takes longer may be steal.
+const TIMER: Nanos = Nanos::from_micros(100);
 /// The difference of two clocks is never exact; a suspension takes far longer.
 const SUSPENDED: Nanos = Nanos::from_millis(1);
 /// Shorter spans say nothing about a share that is counted in ticks.
@@ -90,8 +94,8 @@ struct Growth {
 }
 
 impl Growth {
-    /// Takes a reading at `place` (a time, or a number of sleeps), and says by how
-    /// much it grew beyond the usual since the last.
+    /// Takes a reading after `place` sleeps, and says by how much it grew beyond the usual since
+    /// the last.
     fn read(&mut self, place: u64, total: Nanos, quiet: bool) -> Nanos {
         let Some((before, old)) = self.previous.replace((place, total)) else {
             return Nanos::ZERO;
@@ -112,7 +116,8 @@ impl Growth {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Ledger {
     wait: Growth,
-    steal: Growth,
+    /// What sleeps in time may have lost since steal was read.
+    lost: Nanos,
     run: Nanos,
     first: Option<(Nanos, CpuTime, Nanos)>,
     last: Option<(Nanos, CpuTime, Nanos)>,
@@ -135,32 +140,42 @@ impl Ledger {
         self.wait.read(samples, time.wait, quiet)
     }
 
-    /// Reads the vCPU's times; returns how much more than usual was stolen.
-    pub(crate) fn cpu(&mut self, at: Nanos, quiet: bool, witness: &mut impl Witness) -> Nanos {
+    /// Takes note of a sleep in time that took `excess` too long: some of that may be steal.
+    pub(crate) fn in_time(&mut self, excess: Nanos) {
+        if excess >= TIMER {
+            self.lost = self.lost.saturating_add(excess);
+        }
+    }
+
+    /// Reads the vCPU's times; returns how much was stolen since the last reading, without what
+    /// sleeps in time may have lost of it.
+    pub(crate) fn cpu(&mut self, at: Nanos, witness: &mut impl Witness) -> Nanos {
         let Some(time) = witness.cpu() else {
             return Nanos::ZERO;
         };
+        let lost = std::mem::take(&mut self.lost);
         let reading = (at, time, self.run);
         let previous = self.last.replace(reading);
         self.first.get_or_insert(reading);
-        let Some(steal) = time.steal else {
+        let (
+            Some(steal),
+            Some((
+                before,
+                CpuTime {
+                    steal: Some(old), ..
+                },
+                _,
+            )),
+        ) = (time.steal, previous)
+        else {
             return Nanos::ZERO;
         };
-        if let Some((
-            before,
-            CpuTime {
-                steal: Some(old), ..
-            },
-            _,
-        )) = previous
-        {
-            if steal < old {
-                self.fault = Some(StealFault::Backwards);
-            } else if steal.since(old) > at.since(before).saturating_add(TICKS) {
-                self.fault = Some(StealFault::MoreThanTime);
-            }
+        if steal < old {
+            self.fault = Some(StealFault::Backwards);
+        } else if steal.since(old) > at.since(before).saturating_add(TICKS) {
+            self.fault = Some(StealFault::MoreThanTime);
         }
-        self.steal.read(at.as_nanos(), steal, quiet)
+        steal.since(old).saturating_sub(lost)
     }
 
     /// Returns how long the guest was suspended since the start.

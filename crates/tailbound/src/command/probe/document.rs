@@ -35,6 +35,7 @@ pub(super) struct Document {
 pub(super) struct ConfigDocument {
     sleep_ns: u64,
     samples: u64,
+    span_ns: u64,
     late_ns: u64,
     low_mark: u64,
     high_mark: u64,
@@ -54,6 +55,7 @@ impl From<&Config> for ConfigDocument {
         Self {
             sleep_ns: config.sleep.as_nanos(),
             samples: config.samples,
+            span_ns: config.span.as_nanos(),
             late_ns: config.late.as_nanos(),
             low_mark: config.low_mark,
             high_mark: config.high_mark,

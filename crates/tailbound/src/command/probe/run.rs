@@ -26,6 +26,12 @@ pub(super) struct Options {
     /// Sleep this long each time (S)
     #[arg(long, value_name = "TIME", default_value = "100us")]
     sleep: Nanos,
+    /// Sleep 50000 times for 2 ms, and call it late from 11 ms on: a twentieth of the cost
+    #[arg(long, conflicts_with_all = ["samples", "sleep", "late"])]
+    coarse: bool,
+    /// The run is whole after this time, even with fewer sleeps
+    #[arg(long, value_name = "TIME", default_value = "100s")]
+    span: Nanos,
     /// A sleep that takes this long or longer is late
     #[arg(long, value_name = "TIME", default_value = "10ms")]
     late: Nanos,
@@ -73,10 +79,18 @@ fn some_cpus(text: &str) -> Result<Cpus, CpusError> {
 impl Options {
     fn config(&self) -> Config {
         let confidence = self.confidence;
+        let sleeps = if self.coarse {
+            Config::coarse()
+        } else {
+            Config {
+                sleep: self.sleep,
+                samples: self.samples,
+                late: self.late,
+                ..Config::default()
+            }
+        };
         Config {
-            sleep: self.sleep,
-            samples: self.samples,
-            late: self.late,
+            span: self.span,
             low_mark: self.low_mark,
             high_mark: self
                 .high_mark
@@ -88,6 +102,7 @@ impl Options {
             },
             busy: self.busy,
             time_limit: self.time_limit,
+            ..sleeps
         }
     }
 

@@ -8,12 +8,13 @@
 //! Read [`Rule`] first: Algorithm 1 and when its answer is known before its end.
 //! [`Probe`] feeds a rule with sleeps and asks a [`Witness`] whose fault the late
 //! ones are. [`network`] judges the network test that decides where the sleeps do
-//! not, [`select`] picks the best nodes of many.
+//! not, [`select`] picks the best nodes of many, [`calibrate`] finds the marks for other hypervisors.
 //!
 //! No clock and no I/O: sleeps and readings of `/proc` come in as arguments, so a
 //! simulated node is judged by the same code as a real one.
 
 mod boundary;
+pub mod calibrate;
 mod config;
 pub mod network;
 mod probe;

@@ -1,6 +1,5 @@
-//! Which N of K · N candidates to keep (Bobtail, 4.2): those least likely to make a
-//! long tail. The paper starts K · N instances to get N good ones: with 40 % to
-//! 70 % good nodes, K is about 4.
+//! Which N of K · N candidates to keep (Bobtail, 4.2): those least likely to make a long tail,
+//! and how many candidates it takes ([`Yield`]).
 
 use crate::verdict::Outcome;
 use serde::Serialize;
@@ -12,14 +11,29 @@ use tailbound_units::Nanos;
 pub struct Candidate {
     /// Its name.
     pub name: String,
-    /// The verdict about it.
+    /// The verdict of the sleeps.
     pub outcome: Outcome,
+    /// That of the network test, if there was one.
+    pub network: Option<Outcome>,
     /// Sleeps of its worst vCPU.
     pub samples: u64,
     /// The late ones of these.
     pub late: u64,
     /// The 99.9th percentile of how long they took.
     pub p99_9: Nanos,
+}
+
+impl Candidate {
+    /// Returns what both tests together say. The network test is the truth: it approves and
+    /// refuses nodes on which the sleeps are unsure or say nothing, and refuses GOOD ones. What
+    /// the sleeps found BAD stays so: a neighbour that rested meanwhile comes back.
+    pub const fn verdict(&self) -> Outcome {
+        match (self.outcome, self.network) {
+            (Outcome::Bad, _) | (_, Some(Outcome::Bad)) => Outcome::Bad,
+            (_, Some(Outcome::Good)) => Outcome::Good,
+            (outcome, _) => outcome,
+        }
+    }
 }
 
 /// What to do with a candidate.
@@ -36,15 +50,15 @@ pub enum Use {
     Drop,
 }
 
-/// Returns the indices of the candidates from best to worst, each with its use. Only GOOD
-/// ones are kept: fewer than `keep` if there are not so many.
+/// Returns the indices of the candidates from best to worst, each with its use. Only those are
+/// kept whose [`Candidate::verdict`] is GOOD: fewer than `keep` if there are not so many.
 pub fn select(candidates: &[Candidate], keep: usize) -> Vec<(usize, Use)> {
     let mut places: Vec<usize> = (0..candidates.len()).collect();
     places.sort_by(|a, b| better(&candidates[*a], &candidates[*b]));
-    let is_good = |place: &usize| candidates[*place].outcome == Outcome::Good;
+    let is_good = |place: &usize| candidates[*place].verdict() == Outcome::Good;
     let good = places.iter().filter(|place| is_good(place)).count();
     let what = |(rank, place): (usize, usize)| {
-        let what = match candidates[place].outcome {
+        let what = match candidates[place].verdict() {
             Outcome::Good if rank < keep => Use::Keep,
             Outcome::Good => Use::Spare,
             Outcome::Unsure if good < keep => Use::Test,
@@ -55,15 +69,18 @@ pub fn select(candidates: &[Candidate], keep: usize) -> Vec<(usize, Use)> {
     places.into_iter().enumerate().map(what).collect()
 }
 
-/// By verdict, then by the share of late sleeps to be expected, (late + 1) /
-/// (samples + 2): of two nodes without any, the one that slept more often is the
-/// surer. Then by how long sleeps took.
+/// By verdict, those that needed no approval first, then by the share of late sleeps to be
+/// expected, (late + 1) / (samples + 2): of two nodes without any, the one that slept more often
+/// is the surer. Then by how long sleeps took.
 fn better(a: &Candidate, b: &Candidate) -> Ordering {
     let late = |candidate: &Candidate| u128::from(candidate.late) + 1;
     let samples = |candidate: &Candidate| u128::from(candidate.samples) + 2;
-    a.outcome
-        .weight()
-        .cmp(&b.outcome.weight())
+    let weights = |candidate: &Candidate| {
+        let verdict = candidate.verdict().weight();
+        (verdict, candidate.outcome.weight())
+    };
+    weights(a)
+        .cmp(&weights(b))
         .then_with(|| {
             let (a, b) = (
                 late(a).saturating_mul(samples(b)),
@@ -73,6 +90,45 @@ fn better(a: &Candidate, b: &Candidate) -> Ordering {
         })
         .then_with(|| a.p99_9.cmp(&b.p99_9))
         .then_with(|| a.name.cmp(&b.name))
+}
+
+/// What starting nodes yields, as far as nodes with both verdicts tell (4.3).
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Yield {
+    /// Nodes that both tests judged.
+    pub nodes: usize,
+    /// The share of those that the network test found GOOD.
+    pub good: f64,
+    /// FN: the share of these that the sleeps did not call GOOD.
+    pub missed: f64,
+    /// K = 1 / ((1 - FN) · good): nodes to start for one to keep, before the network test
+    /// approves any. `None` where no node was called GOOD rightly.
+    pub k: Option<f64>,
+}
+
+impl Yield {
+    /// Returns it of candidates; `None` where no node has both verdicts.
+    pub fn of(candidates: &[Candidate]) -> Option<Self> {
+        let decided = |candidate: &&Candidate| {
+            matches!(candidate.network, Some(Outcome::Good | Outcome::Bad))
+        };
+        let both: Vec<_> = candidates.iter().filter(decided).collect();
+        let good: Vec<_> = both
+            .iter()
+            .filter(|candidate| candidate.network == Some(Outcome::Good))
+            .collect();
+        let found = good
+            .iter()
+            .filter(|candidate| candidate.outcome == Outcome::Good)
+            .count();
+        (!both.is_empty()).then(|| Self {
+            nodes: both.len(),
+            good: good.len() as f64 / both.len() as f64,
+            missed: (good.len() - found) as f64 / good.len().max(1) as f64,
+            // (1 - FN) · good is the share that is found.
+            k: (found > 0).then(|| both.len() as f64 / found as f64),
+        })
+    }
 }
 
 #[cfg(test)]
@@ -85,6 +141,7 @@ mod tests {
         Candidate {
             name: name.into(),
             outcome,
+            network: None,
             samples,
             late,
             p99_9: Nanos(1),
@@ -143,6 +200,59 @@ mod tests {
         assert_eq!(uses(&candidates, 1)[0], ("a", Use::Keep));
         candidates[1].p99_9 = Nanos(2);
         assert_eq!(uses(&candidates, 1)[0], ("b", Use::Keep));
+    }
+
+    fn tested(name: &str, outcome: Outcome, network: Outcome) -> Candidate {
+        Candidate {
+            network: Some(network),
+            ..candidate(name, outcome, 20, 600_000)
+        }
+    }
+
+    #[test]
+    fn the_network_test_approves_what_the_sleeps_leave_open_and_refuses_anything() {
+        let candidates = [
+            tested("approved", Unsure, Good),
+            tested("busy", Inconclusive, Good),
+            tested("refused", Good, Bad),
+            tested("bad", Bad, Good),
+            tested("open", Unsure, Inconclusive),
+            candidate("good", Good, 13, 600_000),
+        ];
+        assert_eq!(
+            uses(&candidates, 4),
+            [
+                ("good", Use::Keep),
+                ("approved", Use::Keep),
+                ("busy", Use::Keep),
+                ("open", Use::Test),
+                ("refused", Use::Drop),
+                ("bad", Use::Drop)
+            ]
+        );
+    }
+
+    #[test]
+    fn how_many_to_start_is_computed_as_in_the_paper() {
+        // 4.3: K * N * (1 - 0.3) * 0.4 = N.
+        let nodes = [
+            (28, Good, Good),
+            (12, Unsure, Good),
+            (54, Bad, Bad),
+            (6, Good, Bad),
+        ];
+        let candidates: Vec<_> = nodes
+            .iter()
+            .flat_map(|(count, outcome, network)| {
+                (0..*count).map(|_| tested("x", *outcome, *network))
+            })
+            .collect();
+        let found = Yield::of(&candidates).unwrap();
+        assert_eq!(found.nodes, 100);
+        assert!((found.good - 0.4).abs() < 1e-9 && (found.missed - 0.3).abs() < 1e-9);
+        assert!((found.k.unwrap() - 1.0 / ((1.0 - 0.3) * 0.4)).abs() < 1e-9);
+        assert_eq!(Yield::of(&[candidate("x", Good, 0, 9)]), None);
+        assert_eq!(Yield::of(&[tested("x", Bad, Bad)]).unwrap().k, None);
     }
 
     proptest! {

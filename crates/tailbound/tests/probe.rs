@@ -375,11 +375,11 @@ fn select_keeps_the_best_and_says_when_they_are_short() {
     insta::assert_snapshot!(shown, @r"
     ENOUGH  2 of 4 nodes are GOOD, 1 wanted
 
-    node  use    verdict  late  sleeps  99.9th  file
-    c     keep   GOOD        0  600000  200 us  DIR/c.json
-    a     spare  GOOD        9  600000  200 us  DIR/a.json
-    d     drop   UNSURE     30  600000  200 us  DIR/d.json
-    b     drop   BAD       400  600000  200 us  DIR/b.json
+    node  use    verdict  network  late  sleeps  99.9th  file
+    c     keep   GOOD     -           0  600000  200 us  DIR/c.json
+    a     spare  GOOD     -           9  600000  200 us  DIR/a.json
+    d     drop   UNSURE   -          30  600000  200 us  DIR/d.json
+    b     drop   BAD      -         400  600000  200 us  DIR/b.json
     ");
     arguments[2] = "3";
     let output = tailbound(&arguments);
@@ -388,14 +388,106 @@ fn select_keeps_the_best_and_says_when_they_are_short() {
     insta::assert_snapshot!(shown, @r"
     SHORT  2 of 4 nodes are GOOD, 3 wanted
 
-    node  use   verdict  late  sleeps  99.9th  file
-    c     keep  GOOD        0  600000  200 us  DIR/c.json
-    a     keep  GOOD        9  600000  200 us  DIR/a.json
-    d     test  UNSURE     30  600000  200 us  DIR/d.json
-    b     drop  BAD       400  600000  200 us  DIR/b.json
+    node  use   verdict  network  late  sleeps  99.9th  file
+    c     keep  GOOD     -           0  600000  200 us  DIR/c.json
+    a     keep  GOOD     -           9  600000  200 us  DIR/a.json
+    d     test  UNSURE   -          30  600000  200 us  DIR/d.json
+    b     drop  BAD      -         400  600000  200 us  DIR/b.json
 
     note  `tailbound probe network` may approve 1 of use test
     ");
+}
+
+/// The result of a network test of nodes with these verdicts.
+fn network(directory: &Path, nodes: &[(&str, &str)]) -> String {
+    let nodes: Vec<_> = nodes
+        .iter()
+        .map(|(node, verdict)| serde_json::json!({"node": node, "verdict": verdict}))
+        .collect();
+    let document = serde_json::json!({
+        "schema": 1, "kind": "probe-network", "node": "client", "verdict": "BAD", "nodes": nodes,
+    });
+    let file = directory.join("network.json");
+    std::fs::write(&file, document.to_string()).unwrap();
+    file.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn the_network_test_decides_what_sleeps_leave_open_and_says_how_many_to_start() {
+    let directory = tempfile::tempdir().unwrap();
+    let node = |node, verdict, late| result(directory.path(), node, verdict, late);
+    let files = [
+        node("a", "GOOD", 0),
+        node("b", "UNSURE", 20),
+        node("10.0.0.3", "UNSURE", 30),
+        node("d", "BAD", 90),
+        network(
+            directory.path(),
+            &[
+                ("a:7413", "GOOD"),
+                ("b:7413", "BAD"),
+                ("10.0.0.3:7413", "GOOD"),
+                ("d:7413", "BAD"),
+            ],
+        ),
+    ];
+    let mut arguments: Vec<_> = ["select", "--keep", "2"].to_vec();
+    arguments.extend(files.iter().map(String::as_str));
+    let output = tailbound(&arguments);
+    let shown = text(&output.stdout).replace(directory.path().to_str().unwrap(), "DIR");
+    insta::assert_snapshot!(shown, @r"
+    ENOUGH  2 of 4 nodes are GOOD, 2 wanted
+
+    node      use   verdict  network  late  sleeps  99.9th  file
+    a         keep  GOOD     GOOD        0  600000  200 us  DIR/a.json
+    10.0.0.3  keep  UNSURE   GOOD       30  600000  200 us  DIR/10.0.0.3.json
+    b         drop  UNSURE   BAD        20  600000  200 us  DIR/b.json
+    d         drop  BAD      BAD        90  600000  200 us  DIR/d.json
+
+    note  of 4 nodes with both tests 50 % are good, of which the sleeps missed 50 %: start 4.0 for each to keep
+    ");
+    network(directory.path(), &[("elsewhere:7413", "GOOD")]);
+    let output = tailbound(&arguments);
+    assert_eq!(output.status.code(), Some(2));
+    let stderr = text(&output.stderr);
+    assert!(stderr.contains("elsewhere:7413 was tested and has no probe's result"));
+}
+
+#[test]
+fn marks_are_found_from_nodes_that_both_tests_judged() {
+    let directory = tempfile::tempdir().unwrap();
+    let node = |name: &str, late: u64, samples: u64| {
+        let document = serde_json::json!({
+            "schema": 1, "kind": "probe", "node": name, "verdict": "GOOD",
+            "config": {"samples": 600_000, "span_ns": 100_000_000_000_u64},
+            "cpus": [{"samples": samples, "late": late, "elapsed_ns": 1_000_000_000,
+                      "sleep_ns": {"p99_9": 1}}],
+        });
+        let file = directory.path().join(format!("{name}.json"));
+        std::fs::write(&file, document.to_string()).unwrap();
+        file.to_str().unwrap().to_owned()
+    };
+    let files = [
+        node("a", 1, 600_000),
+        // As many in a whole run.
+        node("b", 33, 200_000),
+        network(directory.path(), &[("a:1", "GOOD"), ("b:1", "BAD")]),
+    ];
+    let mut arguments: Vec<_> = ["probe", "calibrate"].to_vec();
+    arguments.extend(files.iter().map(String::as_str));
+    let output = tailbound(&arguments);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    insta::assert_snapshot!(text(&output.stdout), @r"
+    --low-mark 13 --high-mark 65
+
+    of 1 bad nodes 0.0 % are called GOOD; of 1 good ones the sleeps alone miss 0.0 %, and 0.0 % are called BAD
+    note  fewer than 10 nodes of a kind say little of others
+    note  1 runs ended early, and their late sleeps are scaled to a whole one: --exact
+    ");
+    network(directory.path(), &[("a:1", "GOOD"), ("b:1", "GOOD")]);
+    let output = tailbound(&arguments);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("none of 2 nodes failed the network test"));
 }
 
 #[test]
@@ -406,8 +498,8 @@ fn select_refuses_what_is_no_result() {
         ("", "not the result of tailbound probe"),
         ("{\"schema\": 1}", "not the result of tailbound probe"),
         (
-            "{\"schema\":1,\"kind\":\"probe-network\",\"node\":\"a\",\"verdict\":\"GOOD\",\"cpus\":[]}",
-            "a result of kind \"probe-network\"",
+            "{\"schema\":1,\"kind\":\"rate\",\"node\":\"a\",\"verdict\":\"GOOD\",\"cpus\":[]}",
+            "a result of kind \"rate\"",
         ),
         (
             "{\"schema\":2,\"kind\":\"probe\",\"node\":\"a\",\"verdict\":\"GOOD\",\"cpus\":[]}",
@@ -428,7 +520,13 @@ fn select_refuses_what_is_no_result() {
 
 #[test]
 fn the_help_is_stable() {
-    for command in ["probe", "probe serve", "probe network", "select"] {
+    for command in [
+        "probe",
+        "probe serve",
+        "probe network",
+        "probe calibrate",
+        "select",
+    ] {
         let mut arguments: Vec<_> = command.split(' ').collect();
         arguments.push("--help");
         let help = tailbound(&arguments);

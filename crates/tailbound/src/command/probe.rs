@@ -1,5 +1,6 @@
 //! `tailbound probe`: what `tailbound_probe` decides, on this machine.
 
+mod calibrate;
 mod document;
 mod form;
 mod log;
@@ -32,6 +33,8 @@ enum Action {
     Serve(serve::Args),
     /// Call nodes that serve, and tell from their answers what they are
     Network(network::Args),
+    /// Find the marks for other hypervisors, from nodes that both tests judged
+    Calibrate(calibrate::Args),
 }
 
 impl Args {
@@ -40,6 +43,7 @@ impl Args {
             None => self.run.run(),
             Some(Action::Serve(args)) => args.run(),
             Some(Action::Network(args)) => args.run(),
+            Some(Action::Calibrate(args)) => args.run(),
         }
     }
 }

@@ -1,14 +1,17 @@
 //! `tailbound select`: which of the probed nodes to keep.
 
+mod launch;
+mod launcher;
+
 use super::output::{self, Output};
+use super::results;
 use crate::exit::{Exit, Failure};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use tailbound_probe::Outcome;
-use tailbound_probe::select::{Candidate, Use, select};
-use tailbound_report::{Paint, Table, human};
-use tailbound_units::Nanos;
+use tailbound_probe::select::{Candidate, Use, Yield, select};
+use tailbound_report::{NOTHING, Paint, Table, human};
 
 /// How many nodes are needed.
 fn at_least_one(text: &str) -> Result<usize, String> {
@@ -21,41 +24,30 @@ fn at_least_one(text: &str) -> Result<usize, String> {
 /// Arguments of `tailbound select`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Best first: GOOD nodes with the smallest share of late sleeps. Exit code: \
-    0 so many are GOOD; 1 fewer are; 2 a file is not a probe's result."
+    after_help = "Best first: GOOD nodes with the smallest share of late sleeps, then those that \
+    the network test approved. A network test belongs to the node of that name, or to the result \
+    that is named after its address. Exit code: 0 so many are GOOD; 1 fewer are; 2 a file is \
+    no result."
 )]
 pub(crate) struct Args {
-    /// What `tailbound probe --output json` printed on each node
-    #[arg(required = true, value_name = "RESULT.json")]
+    /// What `tailbound probe --output json` printed on each node, and `tailbound probe network
+    /// --output json` of some of them
+    #[arg(required_unless_present = "launch", value_name = "RESULT.json")]
     results: Vec<PathBuf>,
     /// How many nodes are needed
-    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = at_least_one,
+        required_unless_present = "launch",
+        default_value_if("launch", clap::builder::ArgPredicate::IsPresent, "1")
+    )]
     keep: usize,
+    #[command(flatten)]
+    start: launch::Options,
     /// What to print
     #[arg(long, value_enum, default_value_t)]
     output: Output,
-}
-
-/// The part of a probe's document that matters here.
-#[derive(Debug, Deserialize)]
-struct Document {
-    schema: u32,
-    kind: String,
-    node: String,
-    verdict: Outcome,
-    cpus: Vec<Cpu>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Cpu {
-    samples: u64,
-    late: u64,
-    sleep_ns: Times,
-}
-
-#[derive(Debug, Deserialize)]
-struct Times {
-    p99_9: u64,
 }
 
 /// What comes out.
@@ -64,14 +56,18 @@ struct Selection {
     schema: u32,
     wanted: usize,
     good: usize,
+    /// What nodes with both verdicts say of how many to start.
+    #[serde(rename = "yield")]
+    found: Option<Yield>,
     nodes: Vec<Chosen>,
 }
 
 #[derive(Debug, Serialize)]
 struct Chosen {
     node: String,
-    file: PathBuf,
+    file: String,
     verdict: Outcome,
+    network: Option<Outcome>,
     #[serde(rename = "use")]
     what: Use,
     late: u64,
@@ -81,20 +77,15 @@ struct Chosen {
 
 impl Args {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
-        let read = |path: &PathBuf| {
-            read(path).map_err(|why| Failure::new(format!("{}: {why}", path.display())))
-        };
-        let candidates: Vec<_> = self.results.iter().map(read).collect::<Result<_, _>>()?;
-        let nodes = select(&candidates, self.keep).into_iter();
-        let nodes: Vec<_> = nodes
-            .map(|(place, what)| Chosen::new(&candidates[place], &self.results[place], what))
-            .collect();
-        let good = |node: &&Chosen| node.verdict == Outcome::Good;
-        let selection = Selection {
-            schema: 1,
-            wanted: self.keep,
-            good: nodes.iter().filter(good).count(),
-            nodes,
+        let selection = match &self.start.launch {
+            None => self.read()?,
+            Some(launch) => match self.start.run(launch)? {
+                launch::Outcomes::Chosen(selection) => selection,
+                launch::Outcomes::Said(text) => {
+                    output::print(&text);
+                    return Ok(Exit::Holds);
+                }
+            },
         };
         output::print(&match self.output {
             Output::Json => output::json(&selection),
@@ -102,45 +93,35 @@ impl Args {
         });
         Ok(Exit::holds(selection.good >= selection.wanted))
     }
+
+    /// The selection from results that are there.
+    fn read(&self) -> Result<Selection, Failure> {
+        let nodes = results::read(&self.results).map_err(Failure::new)?;
+        let rows: Vec<_> = nodes
+            .into_iter()
+            .map(|node| Row {
+                candidate: node.candidate,
+                note: node.file.display().to_string(),
+            })
+            .collect();
+        Ok(Selection::of(&rows, self.keep))
+    }
 }
 
-fn read(path: &Path) -> Result<Candidate, String> {
-    let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
-    let document: Document = serde_json::from_slice(&bytes)
-        .map_err(|error| format!("not the result of tailbound probe --output json: {error}"))?;
-    if document.kind != "probe" {
-        return Err(format!(
-            "a result of kind {:?}, not \"probe\"",
-            document.kind
-        ));
-    }
-    if document.schema != 1 {
-        return Err(format!(
-            "schema {} is not 1: update tailbound",
-            document.schema
-        ));
-    }
-    let share = |cpu: &&Cpu| (u128::from(cpu.late) << 64) / u128::from(cpu.samples.max(1));
-    let worst = document
-        .cpus
-        .iter()
-        .max_by_key(share)
-        .ok_or("it has no vCPU")?;
-    Ok(Candidate {
-        name: document.node,
-        outcome: document.verdict,
-        samples: worst.samples,
-        late: worst.late,
-        p99_9: Nanos(worst.sleep_ns.p99_9),
-    })
+/// A candidate, and where it is or its result is from.
+struct Row {
+    candidate: Candidate,
+    note: String,
 }
 
 impl Chosen {
-    fn new(candidate: &Candidate, file: &Path, what: Use) -> Self {
+    fn new(row: &Row, what: Use) -> Self {
+        let candidate = &row.candidate;
         Self {
             node: candidate.name.clone(),
-            file: file.into(),
+            file: row.note.clone(),
             verdict: candidate.outcome,
+            network: candidate.network,
             what,
             late: candidate.late,
             samples: candidate.samples,
@@ -150,6 +131,22 @@ impl Chosen {
 }
 
 impl Selection {
+    /// The best `wanted` of them.
+    fn of(rows: &[Row], wanted: usize) -> Self {
+        let candidates: Vec<_> = rows.iter().map(|row| row.candidate.clone()).collect();
+        let is_good = |candidate: &&Candidate| candidate.verdict() == Outcome::Good;
+        let chosen = select(&candidates, wanted).into_iter();
+        Self {
+            schema: 1,
+            wanted,
+            good: candidates.iter().filter(is_good).count(),
+            found: Yield::of(&candidates),
+            nodes: chosen
+                .map(|(place, what)| Chosen::new(&rows[place], what))
+                .collect(),
+        }
+    }
+
     fn text(&self, colour: bool) -> String {
         let Self { wanted, good, .. } = self;
         let paint = Paint(colour);
@@ -162,8 +159,10 @@ impl Selection {
             "{word}  {good} of {} nodes are GOOD, {wanted} wanted\n\n",
             self.nodes.len()
         );
-        let head = ["node", "use", "verdict", "late", "sleeps", "99.9th", "file"];
-        let mut table = Table::new(&head, &[1, 2, 6]);
+        let head = [
+            "node", "use", "verdict", "network", "late", "sleeps", "99.9th", "file",
+        ];
+        let mut table = Table::new(&head, &[1, 2, 3, 7]);
         for node in &self.nodes {
             let what = match node.what {
                 Use::Keep => "keep",
@@ -175,13 +174,17 @@ impl Selection {
                 node.node.as_str(),
                 what,
                 node.verdict.word(),
+                node.network.map_or(NOTHING, Outcome::word),
                 &node.late.to_string(),
                 &node.samples.to_string(),
                 &human(node.p99_9_ns as f64, "ns"),
-                &node.file.display().to_string(),
+                &node.file,
             ]);
         }
         out += &table.render(paint);
+        if let Some(found) = &self.found {
+            out += &found_text(found);
+        }
         let test = self.nodes.iter().filter(|node| node.what == Use::Test);
         if test.clone().next().is_some() {
             // Writing to a String does not fail.
@@ -193,4 +196,19 @@ impl Selection {
         }
         out
     }
+}
+
+/// What nodes with both verdicts say, as a note.
+fn found_text(found: &Yield) -> String {
+    let percent = |share: f64| format!("{:.0} %", 100.0 * share);
+    let k = found.k.map_or_else(
+        || "none of them was found".to_owned(),
+        |k| format!("start {k:.1} for each to keep"),
+    );
+    format!(
+        "\nnote  of {} nodes with both tests {} are good, of which the sleeps missed {}: {k}\n",
+        found.nodes,
+        percent(found.good),
+        percent(found.missed)
+    )
 }

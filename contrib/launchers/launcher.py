@@ -1,0 +1,27 @@
+"""What launchers of `tailbound select --launch` share: JSON lines in, JSON lines out.
+
+A request has `id` and `op`: `create` (`count`, `tag`), `list` (`tag`), `delete` (`node`, `tag`). The
+answer has the same `id`, and either `nodes`, each with `node` (its name) and `address`, or `error`.
+"""
+
+import json
+import sys
+
+
+def serve(create, list_, delete):
+    """Answers requests until the input ends."""
+    for line in sys.stdin:
+        request = json.loads(line)
+        answer = {"id": request["id"]}
+        try:
+            if request["op"] == "create":
+                answer["nodes"] = create(request["count"], request["tag"])
+            elif request["op"] == "list":
+                answer["nodes"] = list_(request["tag"])
+            elif request["op"] == "delete":
+                delete(request["node"], request["tag"])
+            else:
+                answer["error"] = f"there is no {request['op']}"
+        except Exception as error:  # Whatever a cloud says goes to who asked.
+            answer["error"] = f"{type(error).__name__}: {error}"
+        print(json.dumps(answer), flush=True)

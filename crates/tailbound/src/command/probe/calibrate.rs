@@ -1,0 +1,139 @@
+//! Marks for this hypervisor, from nodes that the sleeps and the network test judged.
+
+use super::document::SCHEMA;
+use crate::command::output::{self, Output};
+use crate::command::results::{self, Node};
+use crate::exit::{Exit, Failure};
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use tailbound_probe::Outcome;
+use tailbound_probe::calibrate::{Known, Marks, calibrate};
+
+/// Fewer nodes of a kind than this say little of others.
+const FEW: usize = 10;
+
+/// Arguments of `tailbound probe calibrate`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Run `tailbound probe --exact --high-mark N --output json` on each node, with \
+    an N that is never reached, and `tailbound probe network --output json` against all of them. \
+    Exit code: 0 there are marks with which at most the share --wrong of the bad nodes is called \
+    GOOD; 1 there are none, and the best are shown; 2 the results say nothing."
+)]
+pub(super) struct Args {
+    /// Results of probes, and of network tests of the same nodes
+    #[arg(required = true, value_name = "RESULT.json")]
+    results: Vec<PathBuf>,
+    /// The greatest share of the bad nodes that may be called GOOD, and of the good ones that may
+    /// be called BAD
+    #[arg(long, value_name = "SHARE", default_value_t = 0.1, value_parser = share)]
+    wrong: f64,
+    /// What to print
+    #[arg(long, value_enum, default_value_t)]
+    output: Output,
+}
+
+/// A share of something.
+fn share(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(share) if (0.0..1.0).contains(&share) => Ok(share),
+        _ => Err("a share from 0 to less than 1".to_owned()),
+    }
+}
+
+/// What comes out.
+#[derive(Debug, Serialize)]
+struct Document {
+    schema: u32,
+    kind: &'static str,
+    good: usize,
+    bad: usize,
+    /// Those whose late sleeps were counted to an early end and scaled.
+    scaled: usize,
+    #[serde(flatten)]
+    marks: Marks,
+}
+
+impl Args {
+    pub(super) fn run(self) -> Result<Exit, Failure> {
+        let nodes = results::read(&self.results).map_err(Failure::new)?;
+        let known: Vec<_> = nodes.iter().filter_map(known).collect::<Result<_, _>>()?;
+        let marks = calibrate(&known, self.wrong).map_err(Failure::new)?;
+        let good = known.iter().filter(|node| node.is_good).count();
+        let document = Document {
+            schema: SCHEMA,
+            kind: "probe-calibrate",
+            good,
+            bad: known.len() - good,
+            scaled: nodes.iter().filter(|node| is_scaled(node)).count(),
+            marks,
+        };
+        output::print(&match self.output {
+            Output::Json => output::json(&document),
+            Output::Text => document.text(),
+        });
+        Ok(Exit::holds(marks.wrong_good <= self.wrong))
+    }
+}
+
+fn is_scaled(node: &Node) -> bool {
+    node.part.is_some_and(|part| part < 1.0)
+}
+
+/// What is known of a node that the network test decided on.
+fn known(node: &Node) -> Option<Result<Known, Failure>> {
+    let is_good = match node.candidate.network? {
+        Outcome::Good => true,
+        Outcome::Bad => false,
+        Outcome::Unsure | Outcome::Inconclusive => return None,
+    };
+    let known = node.part.filter(|part| *part > 0.0).map(|part| Known {
+        late: (node.candidate.late as f64 / part).round() as u64,
+        is_good,
+    });
+    Some(known.ok_or_else(|| {
+        Failure::new(format!(
+            "{}: it does not say how much of a run it is: probe again with this version",
+            node.file.display()
+        ))
+    }))
+}
+
+impl Document {
+    fn text(&self) -> String {
+        let percent = |share: f64| format!("{:.1} %", 100.0 * share);
+        let Marks {
+            low,
+            high,
+            wrong_good,
+            missed,
+            wrong_bad,
+        } = self.marks;
+        let mut out = format!(
+            "--low-mark {low} --high-mark {high}\n\n\
+            of {} bad nodes {} are called GOOD; of {} good ones the sleeps alone miss {}, and {} \
+            are called BAD\n",
+            self.bad,
+            percent(wrong_good),
+            self.good,
+            percent(missed),
+            percent(wrong_bad)
+        );
+        // Writing to a String does not fail.
+        if self.good.min(self.bad) < FEW {
+            let _ = writeln!(
+                out,
+                "note  fewer than {FEW} nodes of a kind say little of others"
+            );
+        }
+        if self.scaled > 0 {
+            let _ = writeln!(
+                out,
+                "note  {} runs ended early, and their late sleeps are scaled to a whole one: --exact",
+                self.scaled
+            );
+        }
+        out
+    }
+}

@@ -1,0 +1,162 @@
+//! What `tailbound probe` and `tailbound probe network` printed, read again.
+
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+use tailbound_probe::select::Candidate;
+use tailbound_probe::{Outcome, worst};
+use tailbound_units::Nanos;
+
+/// A node that was probed, and what the network test found of it, if there was one.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) file: PathBuf,
+    pub(super) candidate: Candidate,
+    /// The share of a whole run that its sleeps are; `None` where its document does not say.
+    pub(super) part: Option<f64>,
+}
+
+/// The parts of both documents that matter here.
+#[derive(Debug, Deserialize)]
+struct Document {
+    schema: u32,
+    kind: String,
+    node: String,
+    verdict: Outcome,
+    config: Option<Config>,
+    #[serde(default)]
+    cpus: Vec<Cpu>,
+    #[serde(default)]
+    nodes: Vec<Tested>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Config {
+    samples: u64,
+    span_ns: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Cpu {
+    samples: u64,
+    late: u64,
+    elapsed_ns: Option<u64>,
+    sleep_ns: Times,
+}
+
+#[derive(Debug, Deserialize)]
+struct Times {
+    p99_9: u64,
+}
+
+/// A node as the network test names it: HOST:PORT.
+#[derive(Debug, Deserialize)]
+struct Tested {
+    node: String,
+    verdict: Outcome,
+}
+
+/// Reads the results in `files`: probes, and network tests of the nodes that were probed.
+///
+/// A node of a network test is the one whose probe ran under that host name, or whose file is
+/// named after it (`10.0.0.7.json` for 10.0.0.7:7413).
+///
+/// # Errors
+/// A file that is no result, a test of a node that was not probed, or of one of two with a name.
+pub(super) fn read(files: &[PathBuf]) -> Result<Vec<Node>, String> {
+    let (mut nodes, mut tests) = (Vec::new(), Vec::new());
+    for file in files {
+        let of_file = |why: String| format!("{}: {why}", file.display());
+        let document = document(file).map_err(of_file)?;
+        if document.kind == "probe" {
+            nodes.push(node(file, document).map_err(of_file)?);
+        } else {
+            tests.extend(document.nodes.into_iter().map(|test| (file, test)));
+        }
+    }
+    for (file, test) in tests {
+        let place =
+            place(&nodes, &test.node).map_err(|why| format!("{}: {why}", file.display()))?;
+        let network = &mut nodes[place].candidate.network;
+        let verdicts = [network.unwrap_or(test.verdict), test.verdict];
+        *network = worst(verdicts).map(|place| verdicts[place]);
+    }
+    Ok(nodes)
+}
+
+/// Reads what a probe printed.
+///
+/// # Errors
+/// It is no result of a probe.
+pub(super) fn candidate(text: &[u8]) -> Result<Candidate, String> {
+    let document = parse(text)?;
+    node(Path::new(""), document).map(|node| node.candidate)
+}
+
+fn document(file: &Path) -> Result<Document, String> {
+    parse(&std::fs::read(file).map_err(|error| error.to_string())?)
+}
+
+fn parse(text: &[u8]) -> Result<Document, String> {
+    let document: Document = serde_json::from_slice(text)
+        .map_err(|error| format!("not the result of tailbound probe --output json: {error}"))?;
+    if !["probe", "probe-network"].contains(&document.kind.as_str()) {
+        return Err(format!(
+            "a result of kind {:?}, neither \"probe\" nor \"probe-network\"",
+            document.kind
+        ));
+    }
+    if document.schema != 1 {
+        return Err(format!(
+            "schema {} is not 1: update tailbound",
+            document.schema
+        ));
+    }
+    Ok(document)
+}
+
+fn node(file: &Path, document: Document) -> Result<Node, String> {
+    let share = |cpu: &&Cpu| (u128::from(cpu.late) << 64) / u128::from(cpu.samples.max(1));
+    let worst = document
+        .cpus
+        .iter()
+        .max_by_key(share)
+        .ok_or("it has no vCPU")?;
+    let part = |config: &Config| {
+        let by_count = worst.samples as f64 / config.samples.max(1) as f64;
+        let by_time = worst.elapsed_ns? as f64 / config.span_ns?.max(1) as f64;
+        Some(by_count.max(by_time).min(1.0))
+    };
+    Ok(Node {
+        file: file.into(),
+        candidate: Candidate {
+            name: document.node,
+            outcome: document.verdict,
+            network: None,
+            samples: worst.samples,
+            late: worst.late,
+            p99_9: Nanos(worst.sleep_ns.p99_9),
+        },
+        part: document.config.as_ref().and_then(part),
+    })
+}
+
+/// The node of which a network test is.
+fn place(nodes: &[Node], tested: &str) -> Result<usize, String> {
+    let host = tested.rsplit_once(':').map_or(tested, |(host, _)| host);
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let is_it = |node: &&Node| {
+        let stem = node.file.file_stem();
+        let stem = stem.and_then(std::ffi::OsStr::to_str);
+        node.candidate.name == host || stem.is_some_and(|stem| stem == host || stem == tested)
+    };
+    let mut those = nodes.iter().enumerate().filter(|(_, node)| is_it(node));
+    match (those.next(), those.next()) {
+        (Some((place, _)), None) => Ok(place),
+        (None, _) => Err(format!(
+            "{tested} was tested and has no probe's result: give its, or name that {host}.json"
+        )),
+        (Some(_), Some(_)) => Err(format!(
+            "{tested} may be several of the probed nodes: name its result {host}.json alone"
+        )),
+    }
+}

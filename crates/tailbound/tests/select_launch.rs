@@ -1,0 +1,261 @@
+//! `tailbound select --launch`, with launchers that do as they should and ones that do not.
+
+use serde_json::{Value, json};
+use std::path::Path;
+use std::process::{Command, Output};
+
+const SSH_LIST: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../contrib/launchers/ssh-list"
+);
+
+fn select(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tailbound"))
+        .arg("select")
+        .args(arguments)
+        .env_remove("COLUMNS")
+        .output()
+        .unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// A directory with hosts, what a probe of each finds, and the launcher's state.
+struct Cloud {
+    directory: tempfile::TempDir,
+}
+
+impl Cloud {
+    fn new(nodes: &[(&str, &str, u64)]) -> Self {
+        let cloud = Self {
+            directory: tempfile::tempdir().unwrap(),
+        };
+        let names: Vec<_> = nodes.iter().map(|(name, ..)| *name).collect();
+        cloud.write("hosts", &names.join("\n"));
+        for (name, verdict, late) in nodes {
+            let result = json!({
+                "schema": 1, "kind": "probe", "node": "localhost", "verdict": verdict,
+                "cpus": [{"samples": 600_000, "late": late, "sleep_ns": {"p99_9": 200_000}}],
+            });
+            cloud.write(&format!("{name}.json"), &result.to_string());
+        }
+        cloud
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.directory
+            .path()
+            .join(name)
+            .to_str()
+            .unwrap()
+            .to_owned()
+    }
+
+    fn write(&self, name: &str, content: &str) {
+        std::fs::write(self.directory.path().join(name), content).unwrap();
+    }
+
+    fn launcher(&self) -> String {
+        format!("{SSH_LIST} {} {}", self.path("hosts"), self.path("state"))
+    }
+
+    /// Selects by `ssh-list`.
+    fn select(&self, more: &[&str]) -> Output {
+        let probe = format!("cat {}", self.path("{address}.json"));
+        let launcher = self.launcher();
+        let mut arguments = vec!["--launch", &launcher, "--probe", &probe];
+        arguments.extend(more);
+        select(&arguments)
+    }
+
+    /// Those that are given out.
+    fn given(&self) -> Vec<String> {
+        let state = std::fs::read_to_string(self.path("state")).unwrap_or_default();
+        let state: Value = serde_json::from_str(&state).unwrap_or_default();
+        state
+            .as_object()
+            .map(|given| given.keys().cloned().collect())
+            .unwrap_or_default()
+    }
+
+    /// A launcher of these lines of a shell, which have the request in `$line` and its number in
+    /// `$id`.
+    fn shell(&self, answer: &str) -> String {
+        let script = format!(
+            "cd {}\nwhile read -r line; do\nid=${{line#*'\"id\":'}}\nid=${{id%%,*}}\n{answer}\ndone\n",
+            self.directory.path().display()
+        );
+        self.write("launcher.sh", &script);
+        format!("sh {}", self.path("launcher.sh"))
+    }
+}
+
+const FOUR: [(&str, &str, u64); 4] = [
+    ("10.0.0.1", "GOOD", 9),
+    ("10.0.0.2", "BAD", 100),
+    ("10.0.0.3", "GOOD", 0),
+    ("10.0.0.4", "GOOD", 3),
+];
+
+#[test]
+fn the_best_are_kept_and_the_others_ended() {
+    let cloud = Cloud::new(&FOUR);
+    let output = cloud.select(&["--want", "2", "--overshoot", "2"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    insta::assert_snapshot!(text(&output.stdout), @r"
+    ENOUGH  3 of 4 nodes are GOOD, 2 wanted
+
+    node      use    verdict  network  late  sleeps  99.9th  file
+    10.0.0.3  keep   GOOD     -           0  600000  200 us  10.0.0.3
+    10.0.0.4  keep   GOOD     -           3  600000  200 us  10.0.0.4
+    10.0.0.1  spare  GOOD     -           9  600000  200 us  10.0.0.1
+    10.0.0.2  drop   BAD      -         100  600000  200 us  10.0.0.2
+    ");
+    assert_eq!(cloud.given(), ["10.0.0.3", "10.0.0.4"]);
+    // What has the tag can be ended at once.
+    let tag = text(&output.stderr);
+    let tag = tag.split_whitespace().last().unwrap();
+    let output = cloud.select(&["--end", tag]);
+    assert_eq!(text(&output.stdout), format!("2 nodes of {tag} ended\n"));
+    assert!(cloud.given().is_empty());
+}
+
+#[test]
+fn nodes_of_others_stay() {
+    let cloud = Cloud::new(&FOUR);
+    cloud.write("state", "{\"10.0.0.1\": \"somebody\"}");
+    let output = cloud.select(&["--want", "1", "--overshoot", "3"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_eq!(cloud.given(), ["10.0.0.1", "10.0.0.3"]);
+    let output = cloud.select(&["--want", "1"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("4 are wanted, and only 2 are free"));
+    assert_eq!(cloud.given(), ["10.0.0.1", "10.0.0.3"]);
+}
+
+#[test]
+fn a_dry_run_starts_nothing() {
+    let cloud = Cloud::new(&FOUR);
+    let output = cloud.select(&["--want", "3", "--overshoot", "1.2", "--dry-run"]);
+    let expected = "would start 4 nodes, keep the best 3 and end the others\n";
+    assert_eq!(text(&output.stdout), expected);
+    assert!(cloud.given().is_empty());
+}
+
+#[test]
+fn nodes_whose_probe_hangs_or_says_nonsense_are_not_kept() {
+    let cloud = Cloud::new(&FOUR);
+    let launcher = cloud.launcher();
+    for (probe, why) in [
+        ("sleep 600", "no result within 0.2 s"),
+        ("echo {address}", "not the result of tailbound probe"),
+        ("/nowhere/probe", "/nowhere/probe"),
+    ] {
+        let arguments = ["--launch", &launcher, "--want", "1", "--probe", probe];
+        let more = ["--probe-timeout", "200ms", "--parallel", "4"];
+        let output = select(&[&arguments[..], &more].concat());
+        assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+        let shown = text(&output.stdout);
+        assert!(shown.starts_with("SHORT  0 of 4"), "{shown}");
+        assert!(shown.contains(why), "{shown}");
+        assert!(cloud.given().is_empty());
+    }
+}
+
+#[test]
+fn a_launcher_that_talks_nonsense_is_refused() {
+    let cloud = Cloud::new(&[]);
+    let named = |name: &str| {
+        format!(
+            "echo \"{{\\\"id\\\":$id,\\\"nodes\\\":[{{\\\"node\\\":\\\"{name}\\\",\\\"address\\\":\\\"a\\\"}}]}}\""
+        )
+    };
+    let in_create = |answer: &str| {
+        format!("case $line in *create*) {answer};; *) echo \"{{\\\"id\\\":$id}}\";; esac")
+    };
+    let twice = in_create(
+        "echo \"{\\\"id\\\":$id,\\\"nodes\\\":[{\\\"node\\\":\\\"a\\\",\\\"address\\\":\\\"a\\\"},{\\\"node\\\":\\\"a\\\",\\\"address\\\":\\\"b\\\"}]}\"",
+    );
+    for (answer, why) in [
+        ("echo nonsense", "the launcher's answer \"nonsense\""),
+        ("echo '{\"id\":77}'", "answered 77 where 1 was asked"),
+        ("head -c 3000000 /dev/zero", "the launcher's answer"),
+        ("exit 3", "the launcher ended"),
+        ("sleep 600", "did not answer within 0.3 s"),
+        (&named("a"), "it does not go by tags"),
+        (
+            &in_create(&named("-oProxyCommand=x")),
+            "the first no hyphen",
+        ),
+        (&in_create(&named("a b")), "letters, digits"),
+        (&twice, "names node a twice"),
+        (
+            "echo '{\"id\":1,\"error\":\"no \\u001b[31m\"}'",
+            "says \"no \\u{1b}[31m\"",
+        ),
+    ] {
+        let launcher = cloud.shell(answer);
+        let arguments = [
+            "--launch",
+            &launcher,
+            "--want",
+            "1",
+            "--launch-timeout",
+            "300ms",
+        ];
+        let output = select(&arguments);
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{answer}: {stderr}");
+        assert!(stderr.contains(why), "{answer}: {stderr}");
+        assert!(!stderr.contains('\u{1b}'));
+    }
+    let output = select(&["--launch", "/nowhere/launcher", "--want", "1"]);
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn what_a_launcher_started_before_it_hung_is_ended() {
+    let cloud = Cloud::new(&[]);
+    let launcher = cloud.shell(
+        "case $line in\n\
+        *create*) touch made; sleep 600;;\n\
+        *delete*) rm made; echo \"{\\\"id\\\":$id}\";;\n\
+        *) if [ -e made ]; then echo \"{\\\"id\\\":$id,\\\"nodes\\\":[{\\\"node\\\":\\\"a\\\",\\\"address\\\":\\\"a\\\"}]}\"; \
+           else echo \"{\\\"id\\\":$id}\"; fi;;\n\
+        esac",
+    );
+    let arguments = [
+        "--launch",
+        &launcher,
+        "--want",
+        "1",
+        "--launch-timeout",
+        "2s",
+    ];
+    let output = select(&arguments);
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(
+        stderr.contains("did not answer within 2 s; all 1 nodes of"),
+        "{stderr}"
+    );
+    assert!(!Path::new(&cloud.path("made")).exists());
+}
+
+#[test]
+fn arguments_that_do_not_go_together_are_refused() {
+    for arguments in [
+        &["--launch", "true"][..],
+        &["--want", "1"],
+        &["--launch", "true", "--want", "0"],
+        &["--launch", "true", "--want", "1", "a.json"],
+        &["--launch", "true", "--want", "1", "--overshoot", "0.5"],
+        &["--launch", "true", "--want", "9000"],
+        &["--launch", "true", "--want", "1", "--end", "x"],
+    ] {
+        let output = select(arguments);
+        assert_eq!(output.status.code(), Some(64), "{arguments:?}");
+    }
+}

@@ -20,6 +20,11 @@ impl Random {
         Nanos(self.0.random_range(0..=most.0))
     }
 
+    /// Returns a whole number that is uniform below `count`, which is not 0.
+    pub(crate) fn below(&mut self, count: usize) -> usize {
+        self.0.random_range(0..count)
+    }
+
     /// Returns an exponential time with the given mean, by von Neumann's method: only uniform
     /// numbers are compared (Knuth, The Art of Computer Programming, 3.4.1).
     pub(crate) fn exponential(&mut self, mean: Nanos) -> Nanos {

@@ -48,8 +48,10 @@ struct Guest {
     workload: Workload,
     /// When the task's sleep began.
     slept_from: Nanos,
-    /// When the next frame is due.
+    /// When the next frame is due, or the workflow began.
     due: Nanos,
+    /// Calls of the workflow that are still to be made, this one included.
+    calls: u32,
 }
 
 /// Guests with workloads on a [`Machine`].
@@ -80,6 +82,7 @@ impl<S: Scheduler> Simulation<S> {
             workload,
             slept_from: Nanos::ZERO,
             due: Nanos::ZERO,
+            calls: 0,
         };
         let mut simulation = Self {
             guests: Guests::new(machine, config),
@@ -121,7 +124,9 @@ impl<S: Scheduler> Simulation<S> {
             Task::None | Task::Driver => Nanos::MAX,
             Task::Server { arrivals, .. } => match arrivals {
                 Arrivals::Every { interval, .. } => random.up_to(interval),
-                Arrivals::Poisson { mean } => random.exponential(mean),
+                Arrivals::Poisson { mean } | Arrivals::Sequences { mean, .. } => {
+                    random.exponential(mean)
+                }
                 Arrivals::Closed { think, .. } => random.up_to(think),
             },
             Task::Sender { period, .. } => random.up_to(period),
@@ -155,6 +160,12 @@ impl<S: Scheduler> Simulation<S> {
                     }
                     // When this one is answered.
                     Arrivals::Closed { .. } => {}
+                    Arrivals::Sequences { calls, .. } => {
+                        let task = &mut self.tasks[vcpu.index()];
+                        if task.calls == 0 {
+                            (task.calls, task.due) = (calls, now);
+                        }
+                    }
                 }
                 if let Some(Via {
                     vcpu: driver,
@@ -226,18 +237,36 @@ impl<S: Scheduler> Simulation<S> {
     }
 
     fn answered(&mut self, vcpu: VcpuId, since: Nanos, now: Nanos, sink: &mut impl FnMut(Sample)) {
-        sink(Sample {
-            vcpu,
-            at: now,
-            took: now - since,
-        });
-        if let Task::Server {
-            arrivals: Arrivals::Closed { think, jitter },
-            ..
-        } = self.tasks[vcpu.index()].workload.task
-        {
-            let pause = think.saturating_add(self.guests.random().up_to(jitter));
-            self.guests.set_timer(vcpu, now.saturating_add(pause));
+        let mut sample = |since, at| {
+            sink(Sample {
+                vcpu,
+                at,
+                took: at - since,
+            });
+        };
+        let Task::Server { arrivals, .. } = self.tasks[vcpu.index()].workload.task else {
+            sample(since, now);
+            return;
+        };
+        match arrivals {
+            Arrivals::Every { .. } | Arrivals::Poisson { .. } => sample(since, now),
+            Arrivals::Closed { think, jitter } => {
+                sample(since, now);
+                let pause = think.saturating_add(self.guests.random().up_to(jitter));
+                self.guests.set_timer(vcpu, now.saturating_add(pause));
+            }
+            Arrivals::Sequences { mean, wire, .. } => {
+                let random = self.guests.random();
+                let mut next = now.saturating_add(wire[random.below(wire.len())]);
+                let task = &mut self.tasks[vcpu.index()];
+                task.calls -= 1;
+                if task.calls == 0 {
+                    // The last answer is on its way, too.
+                    sample(task.due, next);
+                    next = next.saturating_add(self.guests.random().exponential(mean));
+                }
+                self.guests.set_timer(vcpu, next);
+            }
         }
     }
 }

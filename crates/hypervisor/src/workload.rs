@@ -80,6 +80,16 @@ pub enum Arrivals {
         /// Each pause is longer by a uniform 0 to this.
         jitter: Nanos,
     },
+    /// Workflows of synchronous calls (Bobtail, section 5.2), each a random time after the last
+    /// one ended. A [`Sample`](crate::Sample) comes out for each workflow, not for each call.
+    Sequences {
+        /// From the end of a workflow to the next one, on average.
+        mean: Nanos,
+        /// Calls of a workflow.
+        calls: u32,
+        /// What a call spends on the wire, there and back: each one of these, evenly.
+        wire: [Nanos; 3],
+    },
 }
 
 /// The driver domain (Xen's dom0) through which packets pass.
@@ -231,6 +241,10 @@ impl Workload {
                     Arrivals::Poisson { mean } => positive(mean, "mean")?,
                     Arrivals::Closed { think, .. } => {
                         positive(think.saturating_add(service), "think plus service")?;
+                    }
+                    Arrivals::Sequences { mean, calls, .. } => {
+                        positive(mean, "mean")?;
+                        positive(Nanos(calls.into()), "calls")?;
                     }
                 }
                 via

@@ -19,5 +19,5 @@ pub use network::{
     Conditions, Equations, HostSpec, NetworkPoint, Networks, PageSpec, Pattern, PingSpec, Receiver,
     Repeated, Sender, TransferSpec, WebSpec, Work,
 };
-pub use population::{Neighbour, Nodes, Population};
+pub use population::{Neighbour, Nodes, Population, Workflows};
 pub use sweep::{Count, CreditSpec, EdfSpec, Guest, Measure, Point, SchedulerSpec, Sweep};

@@ -69,6 +69,25 @@ fn a_synchronous_client_waits_for_the_answer() {
 }
 
 #[test]
+fn a_workflow_takes_its_calls_one_after_the_other_and_their_time_on_the_wire() {
+    let sequences = Workload::task(Task::Server {
+        arrivals: Arrivals::Sequences {
+            mean: ms(2.0),
+            calls: 10,
+            wire: [ms(0.5), ms(0.5), ms(0.5)],
+        },
+        service: ms(0.25),
+        via: None,
+    });
+    let samples = samples(&host(1, 1), &[sequences], <_>::default());
+    // One each 9.5 ms on average.
+    assert!((95..115).contains(&samples.len()), "{}", samples.len());
+    assert!(samples.iter().all(|sample| sample.took == ms(7.5)));
+    let gaps = samples.windows(2).map(|pair| pair[1].at - pair[0].at);
+    assert!(gaps.into_iter().all(|gap| gap >= ms(7.5)));
+}
+
+#[test]
 fn poisson_requests_come_at_their_mean_rate() {
     let poisson = Workload::task(Task::Server {
         arrivals: Arrivals::Poisson { mean: ms(1.0) },

@@ -7,6 +7,7 @@
 
 mod node;
 mod summary;
+mod workflows;
 
 use super::sweep::CreditSpec;
 use crate::{Threads, parallel};
@@ -17,6 +18,7 @@ use tailbound_hypervisor::{Load, Task};
 use tailbound_probe::{Config, ConfigError, Rule};
 use tailbound_report::Variant;
 use tailbound_units::Nanos;
+pub use workflows::Workflows;
 
 /// A population of nodes.
 #[derive(Debug, Clone, Deserialize)]
@@ -26,6 +28,8 @@ pub struct Population {
     pub population: Nodes,
     /// The kinds of neighbours.
     pub neighbour: Vec<Neighbour>,
+    /// What choosing among the nodes is worth, if that is asked.
+    pub workflows: Option<Workflows>,
 }
 
 /// What all nodes have in common, and how they are judged.
@@ -110,34 +114,54 @@ impl Population {
         // 1000 calls at the lowest rate.
         let times = Nanos::from_secs(10)..=Nanos::from_secs(1_000_000);
         section.range("network_test", nodes.network_test, times);
-        section.hold("samples", self.rule().map(drop));
+        section.hold("samples", self.rules().map(drop));
+        if let Some(workflows) = &self.workflows {
+            workflows.check(&mut top.table("workflows"), nodes.nodes);
+        }
         if mistakes.is_empty() {
             // What the scheduler and the workloads refuse, they say when they are made.
-            let node = Node::draw(self, 0, 0).prepare(self, Test::Probe, 0);
+            let node =
+                Node::draw(self, 0, 0).prepare(self, Test::Probe(Config::default().sleep), 0);
             let mut top = mistakes.top();
             top.hold("population", node.map(drop));
         }
     }
 
-    /// The only variant, with the names of all that is measured.
-    pub(super) fn outline() -> Vec<Variant> {
+    /// The variants, with the names of all that is measured.
+    pub(super) fn outline(&self) -> Vec<Variant> {
         let rule = Rule::new(Config::default());
-        rule.map_or_else(|_| Vec::new(), |rule| vec![summary::variant(&[], &rule)])
+        let nodes = rule.map(|rule| summary::variant(&[], &rule));
+        let chosen = self.workflows.as_ref().map(|_| Workflows::outline());
+        nodes.into_iter().chain(chosen).collect()
     }
 
-    /// Judges all nodes.
+    /// Judges all nodes, and compares those that are chosen with others.
     pub(super) fn run(&self, run: &mut Run<'_, Threads>) -> Result<Found, ExperimentError> {
         let seed = run.seed;
-        let rule = self.rule();
-        let rule = rule.map_err(|error| ExperimentError::run("nodes", error))?;
+        let rules = self.rules();
+        let rules = rules.map_err(|error| ExperimentError::run("nodes", error))?;
+        let rule = &rules.fine;
         let nodes: Vec<u32> = (0..self.population.nodes).collect();
         let name = |index: &u32| format!("node {index}");
-        let judged = parallel::map(run, &nodes, name, |index| {
-            Node::draw(self, *index, seed).judge(self, &rule)
-        })?;
+        let (judged, chosen): (Vec<_>, _) = match &self.workflows {
+            None => {
+                let judge =
+                    |index: &u32| Node::draw(self, *index, seed).judge(self, &rules, &mut |_| {});
+                (parallel::map(run, &nodes, name, judge)?, None)
+            }
+            Some(workflows) => {
+                let measure =
+                    |index: &u32| workflows.measure(&Node::draw(self, *index, seed), self, &rules);
+                let measured = parallel::map(run, &nodes, name, measure)?;
+                let chosen = workflows.compare(&measured, seed);
+                let judged = measured.into_iter().map(|node| node.judged);
+                (judged.collect(), Some(chosen))
+            }
+        };
+        let variants = std::iter::once(summary::variant(&judged, rule)).chain(chosen);
         let mut found = Found {
-            variants: vec![summary::variant(&judged, &rule)],
-            charts: summary::charts(&judged, &rule),
+            variants: variants.collect(),
+            charts: summary::charts(&judged, rule),
             ..Found::default()
         };
         let settings = &self.population;
@@ -152,14 +176,27 @@ impl Population {
         Ok(found)
     }
 
-    /// The probe's rule, early stopping included: the paper's parameters except
-    /// for [`Nodes::samples`].
-    pub(crate) fn rule(&self) -> Result<Rule, ConfigError> {
-        Rule::new(Config {
-            samples: self.population.samples,
-            ..Config::default()
+    /// The probe's rules, early stopping included: the defaults except for [`Nodes::samples`].
+    pub(crate) fn rules(&self) -> Result<Rules, ConfigError> {
+        let (fine, coarse) = (Config::default(), Config::coarse());
+        let samples = self.population.samples;
+        // As much of a run as of the other.
+        let part = u128::from(coarse.samples) * u128::from(samples) / u128::from(fine.samples);
+        Ok(Rules {
+            fine: Rule::new(Config { samples, ..fine })?,
+            coarse: Rule::new(Config {
+                samples: u64::try_from(part).unwrap_or(u64::MAX),
+                ..coarse
+            })?,
         })
     }
+}
+
+/// By what sleeps are judged.
+#[derive(Debug)]
+pub(crate) struct Rules {
+    fine: Rule,
+    coarse: Rule,
 }
 
 impl Neighbour {

@@ -14,6 +14,9 @@ fn shortened(source: &Source, time: Nanos) -> Result<Loaded<VcpuExperiment>, Exp
             population.population.nodes = 3;
             population.population.samples = 3000;
             population.population.network_test = Nanos::from_secs(10);
+            if let Some(workflows) = &mut population.workflows {
+                (workflows.draws, workflows.candidates, workflows.keep) = (3, 3, 2);
+            }
         }
         VcpuExperiment::Networks(networks) => {
             for point in &mut networks.point {

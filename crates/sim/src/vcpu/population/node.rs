@@ -1,6 +1,6 @@
 //! One node: who lives there, and what the two tests say of it.
 
-use super::{Neighbour, Population, WARMUP};
+use super::{Neighbour, Population, Rules, WARMUP};
 use crate::distribution::drawn;
 use crate::vcpu::recorder::record;
 use crate::vcpu::sweep::AnyScheduler;
@@ -12,7 +12,8 @@ use tailbound_hypervisor::{
     SimulationConfig, Task, VcpuId, Workload,
 };
 use tailbound_probe::network::{Calls, LATE, RATES, judge};
-use tailbound_probe::{Config, Outcome, Rule};
+use tailbound_probe::select::Candidate;
+use tailbound_probe::{Outcome, Rule};
 use tailbound_report::empty_histogram;
 use tailbound_units::Nanos;
 
@@ -21,8 +22,6 @@ const TESTED: VcpuId = VcpuId(0);
 
 /// How far a probe runs before it is asked whether it is done.
 const STEP: Nanos = Nanos::from_millis(100);
-/// No probe takes longer than this, whatever the neighbours.
-const LONGEST: Nanos = Nanos::from_secs(3600);
 
 /// Who shares a node with the tested guest.
 #[derive(Debug, Clone)]
@@ -35,10 +34,10 @@ pub(crate) struct Node {
 /// What the tested guest does.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Test {
-    /// Sleeps and looks when it wakes.
-    Probe,
-    /// Answers so many calls a second.
-    Network(u32),
+    /// Sleeps for so long and looks when it wakes.
+    Probe(Nanos),
+    /// Answers calls that come so.
+    Network(Arrivals),
 }
 
 /// What was found out about a node.
@@ -46,12 +45,56 @@ pub(crate) enum Test {
 pub(crate) struct Judged {
     /// By the network test.
     pub(crate) truth: Outcome,
-    /// Late sleeps of the whole run.
+    /// By the probe.
+    pub(crate) fine: Probed,
+    /// By the coarse probe.
+    pub(crate) coarse: Probed,
+}
+
+/// What a whole run of a probe found.
+#[derive(Debug, Clone)]
+pub(crate) struct Probed {
+    /// Late sleeps.
     pub(crate) late: u64,
-    /// How long the whole run took.
+    /// How long it took.
     pub(crate) time: Nanos,
-    /// What the early-stopping rule says, and after how long.
-    pub(crate) early: (Outcome, Nanos),
+    /// What the early-stopping rule says, and when.
+    pub(crate) early: Early,
+}
+
+/// What the early-stopping rule says.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Early {
+    pub(crate) outcome: Outcome,
+    /// After how long, how many sleeps, and late ones.
+    pub(crate) time: Nanos,
+    pub(crate) samples: u64,
+    pub(crate) late: u64,
+}
+
+impl Judged {
+    pub(crate) fn is_bad(&self) -> bool {
+        self.truth == Outcome::Bad
+    }
+
+    /// The node as `tailbound select` sees it. Only where the sleeps leave it open is the network
+    /// tried.
+    pub(crate) fn candidate(&self, place: usize) -> Candidate {
+        let Early {
+            outcome,
+            samples,
+            late,
+            ..
+        } = self.fine.early;
+        Candidate {
+            name: format!("{place:06}"),
+            outcome,
+            network: (outcome == Outcome::Unsure).then_some(self.truth),
+            samples,
+            late,
+            p99_9: Nanos::ZERO,
+        }
+    }
 }
 
 impl Node {
@@ -84,15 +127,13 @@ impl Node {
     ) -> Result<Simulation<AnyScheduler>, String> {
         let nodes = &population.population;
         let tested = Workload::task(match test {
-            Test::Probe => Task::SleepLoop {
-                sleep: Config::default().sleep,
+            Test::Probe(sleep) => Task::SleepLoop {
+                sleep,
                 work: nodes.probe_work,
                 jitter: nodes.probe_jitter,
             },
-            Test::Network(rate) => Task::Server {
-                arrivals: Arrivals::Poisson {
-                    mean: Nanos(1_000_000_000 / u64::from(rate.max(1))),
-                },
+            Test::Network(arrivals) => Task::Server {
+                arrivals,
                 service: nodes.service,
                 via: None,
             },
@@ -116,68 +157,97 @@ impl Node {
         Simulation::new(machine, &workloads, config).map_err(|error| error.to_string())
     }
 
-    /// Both tests.
-    pub(crate) fn judge(&self, population: &Population, rule: &Rule) -> Result<Judged, String> {
+    /// All tests. `hears` is told how long the calls took, at each rate in turn.
+    pub(crate) fn judge(
+        &self,
+        population: &Population,
+        rules: &Rules,
+        hears: &mut impl FnMut(&[Nanos]),
+    ) -> Result<Judged, String> {
+        let end = WARMUP.saturating_add(population.population.network_test);
         let mut rates = Vec::new();
         for (salt, rate) in (1..).zip(RATES) {
-            rates.push((rate, self.network(population, rate, salt)?));
+            let mean = Nanos(1_000_000_000 / u64::from(rate));
+            let took = self.answers(population, Arrivals::Poisson { mean }, salt, end)?;
+            let late = took.iter().filter(|took| **took >= LATE).count();
+            let calls = Calls {
+                calls: took.len() as u64,
+                late: late as u64,
+                ..Calls::default()
+            };
+            rates.push((rate, calls));
+            hears(&took);
         }
         let (truth, _) = judge(&rates);
-        let (late, time, early) = self.probe(population, rule)?;
         Ok(Judged {
             truth,
-            late,
-            time,
-            early,
+            fine: self.probe(population, &rules.fine)?,
+            coarse: self.probe(population, &rules.coarse)?,
         })
     }
 
-    /// The calls of the network test at one rate.
-    fn network(&self, population: &Population, rate: u32, salt: u64) -> Result<Calls, String> {
-        let mut simulation = self.prepare(population, Test::Network(rate), salt)?;
-        let mut calls = Calls::default();
-        simulation.run(WARMUP, &mut |_| {});
-        let end = WARMUP.saturating_add(population.population.network_test);
-        simulation.run(end, &mut |sample| {
-            if sample.vcpu == TESTED {
-                calls.calls += 1;
-                calls.late += u64::from(sample.took >= LATE);
-            }
-        });
-        Ok(calls)
-    }
-
-    /// The late sleeps of a whole run of the probe, how long it took, and what
-    /// the early-stopping rule says when.
-    fn probe(
+    /// How long calls took that came so, until `end`.
+    pub(crate) fn answers(
         &self,
         population: &Population,
-        rule: &Rule,
-    ) -> Result<(u64, Nanos, (Outcome, Nanos)), String> {
+        arrivals: Arrivals,
+        salt: u64,
+        end: Nanos,
+    ) -> Result<Vec<Nanos>, String> {
+        let mut simulation = self.prepare(population, Test::Network(arrivals), salt)?;
+        simulation.run(WARMUP, &mut |_| {});
+        let mut took = Vec::new();
+        simulation.run(end, &mut |sample| {
+            if sample.vcpu == TESTED {
+                took.push(sample.took);
+            }
+        });
+        Ok(took)
+    }
+
+    /// A whole run of the probe.
+    fn probe(&self, population: &Population, rule: &Rule) -> Result<Probed, String> {
         let config = rule.config();
-        let mut simulation = self.prepare(population, Test::Probe, 0)?;
+        let mut simulation = self.prepare(population, Test::Probe(config.sleep), 0)?;
         simulation.run(WARMUP, &mut |_| {});
         let (mut samples, mut late, mut time) = (0, 0, Nanos::ZERO);
-        let mut early = None;
+        let (mut early, mut is_whole) = (None, false);
         let mut end = WARMUP;
-        while samples < config.samples {
-            if end > LONGEST {
-                return Err(format!("the probe slept only {samples} times in {LONGEST}"));
-            }
+        while !is_whole {
             end = end.saturating_add(STEP);
             simulation.run(end, &mut |sample| {
-                if sample.vcpu != TESTED || samples == config.samples {
+                if sample.vcpu != TESTED || is_whole {
                     return;
                 }
                 samples += 1;
                 late += u64::from(sample.took >= config.late);
                 time = sample.at - WARMUP;
+                let progress = rule.progress(samples, time);
+                is_whole = progress == config.samples;
                 if early.is_none() {
-                    early = rule.decide(samples, late).map(|outcome| (outcome, time));
+                    early = rule.decide(progress, late).map(|outcome| Early {
+                        outcome,
+                        time,
+                        samples,
+                        late,
+                    });
                 }
             });
+            if end
+                > WARMUP
+                    .saturating_add(config.span)
+                    .saturating_add(config.span)
+            {
+                return Err(format!("nothing sleeps: {samples} times in {end}"));
+            }
         }
-        Ok((late, time, early.unwrap_or((rule.answer(late), time))))
+        let early = early.unwrap_or(Early {
+            outcome: rule.answer(late),
+            time,
+            samples,
+            late,
+        });
+        Ok(Probed { late, time, early })
     }
 }
 

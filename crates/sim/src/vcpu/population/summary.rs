@@ -12,8 +12,9 @@ pub(super) fn charts(judged: &[Judged], rule: &Rule) -> Vec<Chart> {
 
 /// The only variant of a population.
 pub(super) fn variant(judged: &[Judged], rule: &Rule) -> Variant {
-    let whole = |node: &Judged, outcome| rule.answer(node.late) == outcome;
-    let early = |node: &Judged, outcome| node.early.0 == outcome;
+    let whole = |node: &Judged, outcome| rule.answer(node.fine.late) == outcome;
+    let early = |node: &Judged, outcome| node.fine.early.outcome == outcome;
+    let coarse = |node: &Judged, outcome| node.coarse.early.outcome == outcome;
     let bad = |node: &&Judged| node.truth == Outcome::Bad;
     let good = |node: &&Judged| node.truth == Outcome::Good;
     let all = |_: &&Judged| true;
@@ -45,13 +46,29 @@ pub(super) fn variant(judged: &[Judged], rule: &Rule) -> Variant {
             ),
             part(
                 "early_differs",
-                share(&all, &|node| !whole(node, node.early.0)),
+                share(&all, &|node| !whole(node, node.fine.early.outcome)),
+            ),
+            part(
+                "coarse_wrong_good",
+                share(&bad, &|node| coarse(node, Outcome::Good)),
+            ),
+            part(
+                "coarse_wrong_bad",
+                share(&good, &|node| coarse(node, Outcome::Bad)),
+            ),
+            part(
+                "coarse_differs",
+                share(&all, &|node| {
+                    node.coarse.early.outcome != node.fine.early.outcome
+                }),
             ),
         ],
     );
-    let exact = times(judged, |node| node.time);
-    let early = times(judged, |node| node.early.1);
+    let exact = times(judged, |node| node.fine.time);
+    let early = times(judged, |node| node.fine.early.time);
+    let coarse = times(judged, |node| node.coarse.early.time);
     variant.series = BTreeMap::from([
+        ("coarse_time".to_owned(), Series::of("ns", &coarse)),
         ("early_time".to_owned(), Series::of("ns", &early)),
         ("exact_time".to_owned(), Series::of("ns", &exact)),
     ]);
@@ -73,8 +90,8 @@ fn curve(judged: &[Judged]) -> Chart {
     let line = |name: &str, factor: u64| {
         let point = |low: u64| {
             let of = |truth| judged.iter().filter(move |node| node.truth == truth);
-            let good = |node: &Judged| node.late <= low;
-            let bad = |node: &Judged| node.late > low * factor;
+            let good = |node: &Judged| node.fine.late <= low;
+            let bad = |node: &Judged| node.fine.late > low * factor;
             (
                 percent(of(Outcome::Bad), &good),
                 percent(of(Outcome::Good), &bad),
@@ -113,7 +130,7 @@ fn late_sleeps(judged: &[Judged], rule: &Rule) -> Chart {
         let mut counts: Vec<u64> = judged
             .iter()
             .filter(|node| node.truth == truth)
-            .map(|node| node.late)
+            .map(|node| node.fine.late)
             .collect();
         counts.sort_unstable();
         let all = counts.len() as f64;

@@ -1,0 +1,249 @@
+//! What choosing nodes is worth (Bobtail, section 5): chosen ones against as many at random, by
+//! calls, by workflows of calls one after the other, and by such that call many nodes at once.
+//!
+//! Read [`Workflows::run`] first. Nodes have nothing in common but the wire, so what a workflow
+//! over several takes follows from what each answers alone: the slowest of many is the product of
+//! their distributions.
+
+use super::node::{Judged, Node};
+use super::{Population, Rules, WARMUP};
+use rand::SeedableRng as _;
+use rand::seq::SliceRandom as _;
+use rand_pcg::Pcg64Mcg;
+use serde::Deserialize;
+use tailbound_experiment::Section;
+use tailbound_hypervisor::Arrivals;
+use tailbound_probe::network::RATES;
+use tailbound_probe::select::{Candidate, Use, select};
+use tailbound_report::Variant;
+use tailbound_units::Nanos;
+
+/// How chosen nodes are compared with ones at random.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Workflows {
+    /// How often nodes are started and chosen from.
+    pub draws: u32,
+    /// How many are started each time, of all in the population.
+    pub candidates: usize,
+    /// How many are kept.
+    pub keep: usize,
+    /// What a call of 1, 2 and 4 KB spends on the wire and in the stacks, there and back.
+    pub wire: [Nanos; 3],
+    /// From the end of a sequential workflow at a node to the next one there, on average.
+    pub pause: Nanos,
+}
+
+/// Calls of a sequential workflow.
+const CALLS: u32 = 10;
+/// The nodes of one client.
+const GROUPS: [usize; 3] = [10, 20, 40];
+/// Of the distribution of Student at 29 degrees of freedom, both sides 90 %: for 30 draws.
+const STUDENT: f64 = 1.699;
+/// The percentiles that are compared, in thousandths.
+const PERCENTILES: [(&str, f64); 2] = [("p99", 0.99), ("p99_9", 0.999)];
+
+/// What a node answered, each in its order: nanoseconds.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Answers {
+    /// Calls at each rate.
+    calls: Vec<Vec<u32>>,
+    /// Sequential workflows.
+    sequences: Vec<u32>,
+}
+
+/// A node, what is known of it, and what it answers.
+pub(super) struct Measured {
+    pub(super) judged: Judged,
+    pub(super) answers: Answers,
+}
+
+fn short(time: Nanos) -> u32 {
+    u32::try_from(time.as_nanos()).unwrap_or(u32::MAX)
+}
+
+impl Workflows {
+    pub(super) fn check(&self, section: &mut Section<'_>, nodes: u32) {
+        section.range("draws", self.draws, 2..=1000);
+        section.range("candidates", self.candidates, 2..=nodes as usize);
+        section.range("keep", self.keep, 1..=self.candidates - 1);
+        let times = Nanos::from_millis(1)..=Nanos::from_secs(100);
+        section.range("pause", self.pause, times);
+    }
+
+    /// The variant with the names of all that is measured.
+    pub(super) fn outline() -> Variant {
+        let none = figures(&[]).into_iter();
+        let none: Vec<_> = none.map(|(name, _)| (name, Vec::new())).collect();
+        variant(&none, &[])
+    }
+
+    /// What a node answers.
+    pub(super) fn measure(
+        &self,
+        node: &Node,
+        population: &Population,
+        rules: &Rules,
+    ) -> Result<Measured, String> {
+        let mut answers = Answers::default();
+        let judged = node.judge(population, rules, &mut |samples| {
+            let wire = short(self.wire[1]);
+            let mut calls: Vec<u32> = samples
+                .iter()
+                .map(|took| short(*took).saturating_add(wire))
+                .collect();
+            calls.sort_unstable();
+            answers.calls.push(calls);
+        })?;
+        let arrivals = Arrivals::Sequences {
+            mean: self.pause,
+            calls: CALLS,
+            wire: self.wire,
+        };
+        let end = WARMUP.saturating_add(population.population.network_test);
+        let mut took = node.answers(population, arrivals, 99, end)?;
+        took.sort_unstable();
+        answers.sequences = took.into_iter().map(short).collect();
+        Ok(Measured { judged, answers })
+    }
+
+    /// Draws, chooses and compares.
+    pub(super) fn compare(&self, nodes: &[Measured], seed: u64) -> Variant {
+        let mut random = Pcg64Mcg::seed_from_u64(seed ^ 0x0b0b_7a11);
+        let mut reductions: Vec<(String, Vec<f64>)> = Vec::new();
+        let mut chosen_bad = Vec::new();
+        for _ in 0..self.draws {
+            let mut places: Vec<usize> = (0..nodes.len()).collect();
+            places.shuffle(&mut random);
+            let candidates: Vec<&Measured> = places
+                .iter()
+                .take(self.candidates)
+                .map(|place| &nodes[*place])
+                .collect();
+            let mut chosen = choose(&candidates, self.keep);
+            chosen.shuffle(&mut random);
+            // In the order in which they were drawn, so at random.
+            let others = &candidates[..self.keep];
+            let bad = chosen.iter().filter(|node| node.judged.is_bad()).count();
+            chosen_bad.push(100.0 * bad as f64 / chosen.len().max(1) as f64);
+            let figures = figures(&chosen).into_iter().zip(figures(others));
+            for (place, ((name, of_chosen), (_, of_others))) in figures.enumerate() {
+                if reductions.len() <= place {
+                    reductions.push((name, Vec::new()));
+                }
+                reductions[place]
+                    .1
+                    .push(100.0 * (1.0 - of_chosen / of_others));
+            }
+        }
+        variant(&reductions, &chosen_bad)
+    }
+}
+
+/// The best of the candidates, as `tailbound select` has them: where too few are GOOD the network
+/// test approves others.
+fn choose<'m>(candidates: &[&'m Measured], keep: usize) -> Vec<&'m Measured> {
+    let rows: Vec<Candidate> = (0..)
+        .zip(candidates)
+        .map(|(place, node)| node.judged.candidate(place))
+        .collect();
+    let used = select(&rows, keep).into_iter();
+    used.filter(|(_, what)| *what == Use::Keep)
+        .map(|(place, _)| candidates[place])
+        .collect()
+}
+
+/// All figures of a set of nodes, in a fixed order: nanoseconds.
+fn figures(nodes: &[&Measured]) -> Vec<(String, f64)> {
+    let mut figures = Vec::new();
+    for (place, rate) in RATES.iter().enumerate() {
+        let all = merged(nodes.iter().map(|node| &node.answers.calls[place]));
+        for (name, part) in PERCENTILES {
+            figures.push((format!("calls_{rate}_{name}"), at(&all, part)));
+        }
+    }
+    for group in GROUPS {
+        let groups = || {
+            nodes
+                .chunks(group)
+                .filter(|chunk| chunk.len() == group.min(nodes.len()))
+        };
+        let count = groups().count().max(1) as f64;
+        for (name, part) in PERCENTILES {
+            let one = |chunk: &[&Measured]| {
+                let all = merged(chunk.iter().map(|node| &node.answers.sequences));
+                at(&all, part)
+            };
+            let mean = groups().map(one).sum::<f64>() / count;
+            figures.push((format!("sequence_{group}_{name}"), mean));
+        }
+        for (name, part) in PERCENTILES {
+            let mean = groups().map(|chunk| slowest(chunk, part)).sum::<f64>() / count;
+            figures.push((format!("fan_out_{group}_{name}"), mean));
+        }
+    }
+    figures
+}
+
+fn merged<'a>(of: impl Iterator<Item = &'a Vec<u32>>) -> Vec<u32> {
+    of.flatten().copied().collect()
+}
+
+/// The figure that such a part of the others does not exceed.
+fn at(all: &[u32], part: f64) -> f64 {
+    let mut all = all.to_vec();
+    if all.is_empty() {
+        return f64::NAN;
+    }
+    let place = ((all.len() as f64 * part) as usize).min(all.len() - 1);
+    f64::from(*all.select_nth_unstable(place).1)
+}
+
+/// What the slowest of one call to each node takes, at most so often: the smallest time for which
+/// the product of their distributions is `part`.
+fn slowest(nodes: &[&Measured], part: f64) -> f64 {
+    let below = |time: u32| {
+        nodes.iter().fold(1.0, |product, node| {
+            let calls = &node.answers.calls[0];
+            let in_time = calls.partition_point(|took| *took <= time);
+            product * in_time as f64 / calls.len().max(1) as f64
+        })
+    };
+    let (mut low, mut high) = (0, u32::MAX);
+    while low < high {
+        let middle = low.midpoint(high);
+        if below(middle) >= part {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    f64::from(low)
+}
+
+/// The means over all draws, and between what they lie nine times in ten.
+fn variant(reductions: &[(String, Vec<f64>)], chosen_bad: &[f64]) -> Variant {
+    let mut values = std::collections::BTreeMap::new();
+    let mut put = |name: String, value: f64| {
+        values.insert(name, tailbound_report::Value::new("%", value));
+    };
+    put("chosen_bad".to_owned(), mean(chosen_bad));
+    for (name, draws) in reductions {
+        let mean = mean(draws);
+        let squares = draws.iter().map(|draw| (draw - mean).powi(2)).sum::<f64>();
+        let count = draws.len() as f64;
+        let error = (squares / (count - 1.0).max(1.0) / count).sqrt();
+        put(name.clone(), mean);
+        put(format!("{name}_low"), mean - STUDENT * error);
+        put(format!("{name}_high"), mean + STUDENT * error);
+    }
+    Variant {
+        name: "chosen".to_owned(),
+        values,
+        ..Variant::default()
+    }
+}
+
+fn mean(figures: &[f64]) -> f64 {
+    figures.iter().sum::<f64>() / figures.len().max(1) as f64
+}

@@ -126,7 +126,8 @@ mod tests {
         let marks = calibrate(&nodes(&[0, 0, 1], &[99, 4000]), 0.1).unwrap();
         // From 1 to 98.
         assert_eq!((marks.low, marks.high), (13, 65));
-        assert_eq!([marks.wrong_good, marks.missed, marks.wrong_bad], [0.0; 3]);
+        let errors = marks.wrong_good + marks.missed + marks.wrong_bad;
+        assert!(errors < 1e-9, "{marks:?}");
     }
 
     #[test]
@@ -134,7 +135,7 @@ mod tests {
         let good = [0, 0, 2, 2, 9, 40, 41, 42, 43, 400];
         let marks = calibrate(&nodes(&good, &[10, 30, 30, 90, 500]), 0.1).unwrap();
         assert_eq!(marks.low, 9);
-        assert!((marks.missed - 0.5).abs() < 1e-9 && marks.wrong_good == 0.0);
+        assert!((marks.missed - 0.5).abs() < 1e-9 && marks.wrong_good < 1e-9);
         // Only the last is called BAD.
         assert!(marks.high >= 43 && marks.high < 400, "{}", marks.high);
         assert!((marks.wrong_bad - 0.1).abs() < 1e-9);

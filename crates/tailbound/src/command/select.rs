@@ -35,14 +35,8 @@ pub(crate) struct Args {
     #[arg(required_unless_present = "launch", value_name = "RESULT.json")]
     results: Vec<PathBuf>,
     /// How many nodes are needed
-    #[arg(
-        long,
-        value_name = "N",
-        value_parser = at_least_one,
-        required_unless_present = "launch",
-        default_value_if("launch", clap::builder::ArgPredicate::IsPresent, "1")
-    )]
-    keep: usize,
+    #[arg(long, value_name = "N", value_parser = at_least_one, required_unless_present = "launch")]
+    keep: Option<usize>,
     #[command(flatten)]
     start: launch::Options,
     /// What to print
@@ -104,7 +98,8 @@ impl Args {
                 note: node.file.display().to_string(),
             })
             .collect();
-        Ok(Selection::of(&rows, self.keep))
+        // Without a launcher it is required.
+        Ok(Selection::of(&rows, self.keep.unwrap_or(1)))
     }
 }
 

@@ -3,11 +3,12 @@
 //! Read [`Args::launch`] first. Only nodes with this run's tag are ended: those that the launcher
 //! said it started, and those with the tag that it did not tell of.
 
-use super::launcher::{Launched, Launcher, Request};
+use super::launcher::{Launched, Launcher, Request, end};
 use super::{Selection, results};
 use crate::exit::{Failure, print_error};
 use std::collections::VecDeque;
 use std::io::Read as _;
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -187,6 +188,7 @@ impl Options {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
+            .process_group(0)
             .spawn()
             .map_err(|error| format!("{program}: {error}"))?;
         let output = child.stdout.take().expect("it is piped");
@@ -203,15 +205,14 @@ impl Options {
 
 /// Waits for its end, and ends it when its time is over.
 fn wait(child: &mut Child, patience: Duration) -> Result<(), String> {
-    let end = Instant::now() + patience;
+    let until = Instant::now() + patience;
     loop {
         match child.try_wait() {
             // The verdict is in the result, whatever the exit code.
             Ok(Some(_)) => return Ok(()),
-            Ok(None) if Instant::now() < end => std::thread::sleep(Duration::from_millis(20)),
+            Ok(None) if Instant::now() < until => std::thread::sleep(Duration::from_millis(20)),
             Ok(None) => {
-                let _ = child.kill();
-                let _ = child.wait();
+                end(child);
                 return Err(format!("no result within {} s", patience.as_secs_f64()));
             }
             Err(error) => return Err(error.to_string()),

@@ -3,8 +3,10 @@
 //! It is asked one thing at a time and answers with one line. Nothing that it says is believed
 //! before it is checked, and it has so long for each answer.
 
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
@@ -87,6 +89,7 @@ impl Launcher {
             .args(words)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            .process_group(0)
             .spawn()
             .map_err(|error| format!("{program}: {error}"))?;
         let output = child.stdout.take().ok_or("the launcher has no output")?;
@@ -166,9 +169,15 @@ impl Drop for Launcher {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        end(&mut self.child);
     }
+}
+
+/// Ends a program that leads a process group, and what it started.
+pub(super) fn end(child: &mut Child) {
+    // Where it has just gone there is nothing to end.
+    let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
+    let _ = child.wait();
 }
 
 /// Names go into commands and onto terminals: they are plain, and no option.

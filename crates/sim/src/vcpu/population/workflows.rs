@@ -1,7 +1,7 @@
 //! What choosing nodes is worth (Bobtail, section 5): chosen ones against as many at random, by
 //! calls, by workflows of calls one after the other, and by such that call many nodes at once.
 //!
-//! Read [`Workflows::run`] first. Nodes have nothing in common but the wire, so what a workflow
+//! Read [`Workflows::compare`] first. Nodes have nothing in common but the wire, so what a workflow
 //! over several takes follows from what each answers alone: the slowest of many is the product of
 //! their distributions.
 

@@ -1,6 +1,6 @@
 //! Starts nodes, probes them, keeps the best and ends the others.
 //!
-//! Read [`Args::launch`] first. Only nodes with this run's tag are ended: those that the launcher
+//! Read [`Options::run`] first. Only nodes with this run's tag are ended: those that the launcher
 //! said it started, and those with the tag that it did not tell of.
 
 use super::launcher::{Launched, Launcher, Request, end};

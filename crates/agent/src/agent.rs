@@ -1,11 +1,14 @@
 //! The agent itself: observes, plans, applies, restores.
 
+mod path;
+
 use super::apply::{Applied, ApplyError, Restored, apply, restore};
 use super::desired::Desired;
 use super::guest::Guest;
 use super::journal::{Changes, Journal, JournalError};
 use super::kernel::Linux;
 use super::observer::Observer;
+use super::path::{PathError, PathStep};
 use super::plan::{Plan, plan};
 use super::plan_error::PlanError;
 use super::step::ThreadStep;
@@ -19,6 +22,9 @@ use tailbound_sys::thread::{Tasks, ThreadId};
 /// says what.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
+    /// The host's own path has no CPUs of its own.
+    #[error(transparent)]
+    Path(#[from] PathError),
     /// There is no plan; one line for each thing in the way.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Plan(Vec<PlanError>),
@@ -70,12 +76,28 @@ impl Agent {
     /// # Errors
     /// [`AgentError::Plan`], [`AgentError::Observe`].
     pub fn plan(&mut self, desired: &[Desired]) -> Result<Plan, AgentError> {
+        self.plan_after(&[], desired)
+    }
+
+    /// Returns what has to be done for the desired states once the host's own path has what the
+    /// steps `path` give it; changes nothing.
+    ///
+    /// # Errors
+    /// [`AgentError::Plan`], [`AgentError::Observe`].
+    pub fn plan_after(
+        &mut self,
+        path: &[PathStep],
+        desired: &[Desired],
+    ) -> Result<Plan, AgentError> {
         self.kernel.observer.forget();
-        let observed = self
+        let mut observed = self
             .kernel
             .observer
             .observe(desired)
             .map_err(AgentError::Observe)?;
+        for taken in path.iter().filter_map(PathStep::takes) {
+            observed.set_aside(taken, desired);
+        }
         let originals = self.journal.changes().originals();
         plan(desired, &observed, &originals).map_err(AgentError::Plan)
     }
@@ -145,7 +167,13 @@ impl Agent {
     /// [`AgentError::State`]; what could not be put back is in the result.
     pub fn restore(&mut self) -> Result<Restored, AgentError> {
         self.kernel.observer.forget();
-        Ok(restore(&mut self.kernel, &mut self.journal, |_| true)?)
+        let mut restored = restore(&mut self.kernel, &mut self.journal, |_| true)?;
+        // Last, as it came first: threads were on the CPUs that it left them.
+        let path = self.restore_path()?;
+        restored.restored += path.restored;
+        restored.drifted.extend(path.drifted);
+        restored.failed.extend(path.failed);
+        Ok(restored)
     }
 }
 

@@ -319,8 +319,15 @@ pub fn restore(
     which: impl Fn(&ThreadStep) -> bool,
 ) -> Result<Restored, JournalError> {
     let mut restored = Restored::default();
-    let Changes { threads, groups } = journal.changes().clone();
-    let mut kept = Changes::default();
+    let Changes {
+        threads,
+        groups,
+        path,
+    } = journal.changes().clone();
+    let mut kept = Changes {
+        path,
+        ..Changes::default()
+    };
     for (thread, step) in threads {
         if !which(&step) {
             kept.threads.insert(thread, step);

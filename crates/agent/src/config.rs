@@ -125,6 +125,9 @@ impl AgentConfig {
                 });
             }
         }
+        if let Some(path) = &self.path {
+            wrong.extend(path.check(&[at, &[Step::Key("path")]].concat()));
+        }
         if let Some(offer) = &self.offer {
             wrong.extend(offer.check(&[at, &[Step::Key("offer")]].concat()));
         }

@@ -3,6 +3,7 @@
 
 use super::desired::Desired;
 use super::observed::ThreadState;
+use super::path::PathStep;
 use super::plan::Plan;
 use super::step::{GroupStep, ThreadStep};
 use rustix::fs::{FlockOperation, flock};
@@ -64,6 +65,8 @@ pub struct Changes {
     pub threads: BTreeMap<ThreadId, ThreadStep>,
     /// By directory: control groups, likewise.
     pub groups: BTreeMap<PathBuf, GroupStep>,
+    /// For the host's own path, the first step first.
+    pub path: Vec<PathStep>,
 }
 
 impl Changes {
@@ -102,7 +105,7 @@ impl Changes {
 
     /// Whether there is nothing to restore.
     pub fn is_empty(&self) -> bool {
-        self.threads.is_empty() && self.groups.is_empty()
+        self.threads.is_empty() && self.groups.is_empty() && self.path.is_empty()
     }
 }
 
@@ -114,6 +117,8 @@ struct Document {
     boot: String,
     threads: Vec<ThreadStep>,
     groups: Vec<GroupStep>,
+    #[serde(default)]
+    path: Vec<PathStep>,
 }
 
 /// The state file: locked for as long as this lives, or read alone.
@@ -223,6 +228,7 @@ impl Journal {
             boot: boot.to_owned(),
             threads: changes.threads.values().cloned().collect(),
             groups: changes.groups.values().cloned().collect(),
+            path: changes.path.clone(),
         };
         let text = serde_json::to_vec(&document)?;
         let fresh = beside(&self.path, "new");
@@ -275,6 +281,7 @@ fn read(path: &Path, boot: &str) -> Result<Changes, JournalError> {
     Ok(Changes {
         threads: threads.map(|step| (step.thread, step)).collect(),
         groups: groups.map(|step| (step.directory.clone(), step)).collect(),
+        path: document.path,
     })
 }
 

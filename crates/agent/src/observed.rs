@@ -1,7 +1,8 @@
 //! What was seen of threads, control groups and the machine: all that a plan is
 //! made from besides what is desired.
 
-use super::class::Periodic;
+use super::class::{Class, Periodic};
+use super::desired::Desired;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -101,6 +102,42 @@ pub struct Observed {
     pub groups: BTreeMap<PathBuf, ObservedGroup>,
     /// The machine.
     pub machine: ObservedMachine,
+}
+
+impl Observed {
+    /// Has it as it is once the host's own path has these CPUs for itself: they are a root domain
+    /// of their own, with its threads among the `desired`, and all others have the rest.
+    pub(super) fn set_aside(&mut self, cpus: Cpus, desired: &[Desired]) {
+        let of_path = desired
+            .iter()
+            .filter(|wanted| wanted.class == Class::RealTime);
+        let of_path: BTreeSet<_> = of_path.map(|wanted| wanted.thread).collect();
+        let mut rest = Cpus::default();
+        for domain in &mut self.machine.domains {
+            domain.cpus = domain.cpus.without(&cpus);
+            rest = rest.or(&domain.cpus);
+        }
+        self.machine
+            .domains
+            .retain(|domain| !domain.cpus.is_empty());
+        self.machine.domains.push(Domain {
+            cpus,
+            booked: BTreeMap::new(),
+            reclaiming: BTreeSet::new(),
+        });
+        for (thread, seen) in &mut self.threads {
+            let its = if of_path.contains(thread) { cpus } else { rest };
+            seen.allowed = seen.allowed.and(&its);
+            seen.state.cpus = match seen.state.cpus.and(&its) {
+                // A thread that may run on none of them runs on all.
+                none if none.is_empty() => its,
+                some => some,
+            };
+            if !seen.state.cpus.contains(seen.processor) {
+                seen.processor = seen.state.cpus.iter().next().unwrap_or(seen.processor);
+            }
+        }
+    }
 }
 
 impl ObservedMachine {

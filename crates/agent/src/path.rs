@@ -3,11 +3,22 @@
 //! 3.1.3: the driver domain can preempt any other, and is preempted by none).
 //!
 //! The packet loop has [`Class::RealTime`]: it runs before all that have a proportional share.
-//! Reservations go before it; [`super::worth`] says for how long they may.
+//! Reservations go before it; [`super::worth`] says for how long they may, unless the path has
+//! CPUs of its own: [`partition`] plans that, [`live`] reads and changes cpusets and interrupts,
+//! [`Agent`](super::Agent) remembers what was there before.
+
+pub mod live;
+pub mod partition;
 
 use super::class::Class;
-use super::rule::GuestRule;
+use super::guest::Guest;
+use super::rule::{GuestRule, rule_for};
 use serde::Deserialize;
+use std::collections::BTreeSet;
+use tailbound_document::{Problem, Step};
+use tailbound_sys::cpuset::Cpus;
+
+pub use partition::{PathError, PathStep};
 
 /// The control group of the daemon as its unit makes it.
 pub const DAEMON_GROUP: &str = "/tailbound.slice/tailbound-host.service";
@@ -21,17 +32,53 @@ pub const DAEMON: &str = "tailbound-host";
 pub struct PathConfig {
     /// The daemon's control group, where the agent is a process of its own.
     pub cgroup: String,
+    /// The CPUs that it has for itself; without them it has the class alone.
+    pub cpus: Option<Cpus>,
+    /// The interfaces whose interrupts are served there.
+    pub interrupts: Vec<String>,
 }
 
 impl Default for PathConfig {
     fn default() -> Self {
         Self {
             cgroup: DAEMON_GROUP.to_owned(),
+            cpus: None,
+            interrupts: Vec::new(),
         }
     }
 }
 
+/// Returns the processes of the daemon among the guests.
+pub fn path_of(rules: &[GuestRule], guests: &[Guest]) -> Vec<u32> {
+    let is_path = |guest: &&Guest| rule_for(rules, guest).is_some_and(GuestRule::is_path);
+    let threads = guests
+        .iter()
+        .filter(is_path)
+        .flat_map(|guest| &guest.threads);
+    let pids: BTreeSet<_> = threads.map(|thread| thread.id.pid).collect();
+    pids.into_iter().collect()
+}
+
 impl PathConfig {
+    /// Returns everything wrong with it; `at` is its path in the document.
+    pub(crate) fn check(&self, at: &[Step]) -> Vec<Problem> {
+        let wrong = |key: &'static str, message: &str| {
+            vec![Problem::new(
+                &[at, &[Step::Key(key)]].concat(),
+                message.to_owned(),
+            )]
+        };
+        match self.cpus {
+            Some(cpus) if cpus.is_empty() => {
+                wrong("cpus", "no CPU at all; name some, or leave it out")
+            }
+            None if !self.interrupts.is_empty() => {
+                wrong("interrupts", "they are served on `cpus`, which is missing")
+            }
+            _ => Vec::new(),
+        }
+    }
+
     /// Returns the rule that gives the packet loop its class: that of the process `daemon`, or of
     /// the daemon's control group.
     pub(crate) fn rule(&self, daemon: Option<u32>) -> GuestRule {
@@ -45,3 +92,6 @@ impl PathConfig {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

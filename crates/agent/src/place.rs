@@ -110,6 +110,23 @@ fn jailer(path: &str) -> Option<(Manager, usize)> {
     Some((Manager::Jailer(id.to_owned()), start + id.len()))
 }
 
+/// Returns who gives CPUs to a group, by its directory.
+pub fn confiner(directory: &str) -> &'static str {
+    let last = directory.rsplit('/').next().unwrap_or_default();
+    let unit = |kind: &str| last.ends_with(kind);
+    if directory.contains("/kubepods") {
+        "the kubelet gave it these"
+    } else if directory.contains("/machine") {
+        "libvirt gave it these: vcpupin, emulatorpin"
+    } else if container(last).is_some() {
+        "the container runtime gave it these: --cpuset-cpus"
+    } else if unit(".slice") || unit(".service") || unit(".scope") {
+        "systemd gave it these: AllowedCPUs= of that unit"
+    } else {
+        "somebody gave it these"
+    }
+}
+
 /// Returns who keeps the weight of a group as he wants it, by the group's directory.
 pub fn keeper(directory: &str) -> &'static str {
     let in_kubernetes = directory.contains("/kubepods");

@@ -10,6 +10,7 @@ use super::gauge::Gauge;
 use super::guest::Guest;
 use super::meters::{AgentSnapshot, Meter, MeterKey, Shared};
 use super::offer::Offering;
+use super::path::{DAEMON, PathStep, path_of};
 use super::place::keeper;
 use super::plan::Plan;
 use super::rule::rule_for;
@@ -37,6 +38,10 @@ pub struct Watcher {
     reapplied: HashMap<ThreadId, u32>,
     /// How often the weight of each group was.
     reweighed: HashMap<PathBuf, u32>,
+    /// How often the CPUs and interrupts of the host's own path were.
+    path_reapplied: u32,
+    /// What the kernel refused of that.
+    path_refused: Vec<PathStep>,
     /// The errors of the last round, by guest, so that each is logged once.
     last_errors: BTreeSet<(String, String)>,
     /// The errors of this round.
@@ -63,6 +68,8 @@ impl Watcher {
             guests: Vec::new(),
             reapplied: HashMap::new(),
             reweighed: HashMap::new(),
+            path_reapplied: 0,
+            path_refused: Vec::new(),
             last_errors: BTreeSet::new(),
             errors: BTreeSet::new(),
             noted: BTreeSet::new(),
@@ -98,6 +105,8 @@ impl Watcher {
         self.config = AgentConfig { state, ..config };
         self.reapplied.clear();
         self.reweighed.clear();
+        self.path_reapplied = 0;
+        self.path_refused.clear();
         self.last_errors.clear();
     }
 
@@ -116,6 +125,10 @@ impl Watcher {
             self.failed("", &refusal);
         }
         self.follow();
+        // First: it decides which CPUs the guests have.
+        if let Err(error) = self.keep_path() {
+            self.failed(DAEMON, &error.to_string());
+        }
         let held = &self.agent.changes().threads;
         let cpus = self.scanner.cpus()?;
         let Wanted { desired, beyond } =
@@ -136,6 +149,44 @@ impl Watcher {
         self.note_classes(&desired, &in_force);
         self.note_quotas();
         self.note_offer()
+    }
+
+    /// Keeps CPUs and interrupts for the host's own path, as the configuration says.
+    fn keep_path(&mut self) -> Result<(), AgentError> {
+        let config = self.config.path.clone().unwrap_or_default();
+        let done = &self.agent.changes().path;
+        if done
+            .iter()
+            .filter_map(PathStep::takes)
+            .any(|taken| Some(taken) != config.cpus)
+        {
+            let restored = self.agent.restore_path();
+            self.note_restored(restored);
+        }
+        let daemon = path_of(&self.config.rules, &self.guests);
+        let again = self.config.drift == OnDrift::Reapply && self.path_reapplied < MAX_REAPPLIED;
+        let drifted = self.agent.attend_path(&daemon, |_| again)?;
+        if !drifted.is_empty() && self.path_reapplied <= MAX_REAPPLIED {
+            self.path_reapplied += 1;
+            for step in &drifted {
+                tracing::warn!("{step}: somebody else changed that; {}", outcome(again));
+            }
+            *self.lock().drift.entry(DAEMON.to_owned()).or_default() += drifted.len() as u64;
+        }
+        for step in self.agent.plan_path(&config, &daemon)? {
+            if self.path_refused.contains(&step) {
+                continue;
+            }
+            match self.agent.apply_path(std::slice::from_ref(&step)) {
+                Ok(()) => tracing::info!("{step}"),
+                Err(error) => {
+                    // Not in each round: cpusets are made and taken back for nothing.
+                    self.path_refused.push(step);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Says what the placement service may reserve of this host's CPU, if anything.

@@ -50,6 +50,7 @@ parts! {
     NetdevFamily, "netdev-family", "What the kernel tells of a NIC's `AF_XDP` features.";
     SchedDeadline, "sched-deadline", "`SCHED_DEADLINE`, with bandwidth left.";
     SchedFifo, "sched-fifo", "`SCHED_FIFO`.";
+    LegacySets, "legacy-cpusets", "Cpusets of control groups of version 1, on two CPUs.";
     RtGroups, "rt-groups", "Control groups of version 1 with a budget of real time.";
     CustomSlice, "custom-slice", "Time slices of a thread's own.";
     BpfWaits, "bpf-waits", "BPF programs at the scheduler's tracepoints.";

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use tailbound_agent::budget::{Wanted, desired};
 use tailbound_agent::guest::Guest;
 use tailbound_agent::journal::DEFAULT_STATE;
+use tailbound_agent::path::{PathStep, path_of};
 use tailbound_agent::plan::Plan;
 use tailbound_agent::rule::rule_for;
 use tailbound_agent::scan::Scanner;
@@ -109,6 +110,7 @@ impl Args {
 struct Report<'p> {
     schema: u32,
     applied: bool,
+    path: &'p [PathStep],
     plan: &'p Plan,
     exited: Vec<String>,
     guests: Vec<&'p str>,
@@ -128,14 +130,24 @@ impl Apply {
         let held = &agent.changes().threads;
         let holds = |thread| held.contains_key(&thread);
         let Wanted { desired, beyond } = desired(&config.rules, &guests, scanner.cpus()?, holds);
+        let rules = config.rules;
         if !beyond.is_empty() {
             let beyond: Vec<_> = beyond.iter().map(ToString::to_string).collect();
             return Err(Failure::with(Exit::DoesNotHold, beyond.join("\n")));
         }
-        let mut plan = agent.plan(&desired).map_err(|error| match error {
-            AgentError::Plan(_) => Failure::with(Exit::DoesNotHold, error),
-            error => Failure::new(error),
-        })?;
+        let config = config.path.unwrap_or_default();
+        let path = agent.plan_path(&config, &path_of(&rules, &guests));
+        let path = path.map_err(refused)?;
+        if !self.dry_run {
+            agent.apply_path(&path).map_err(refused)?;
+        }
+        // What it takes from guests is planned with, or is taken already.
+        let ahead: &[_] = if self.dry_run { &path } else { &[] };
+        let planned = agent.plan_after(ahead, &desired);
+        if planned.is_err() && !self.dry_run {
+            agent.restore_path()?;
+        }
+        let mut plan = planned.map_err(refused)?;
         let notes = guests.iter().flat_map(|guest| &guest.notes);
         plan.notes.extend(notes.cloned());
         let mut exited = plan.exited.clone();
@@ -148,6 +160,7 @@ impl Apply {
             Output::Json => output::print(&output::json(&Report {
                 schema: 1,
                 applied: !self.dry_run,
+                path: &path,
                 plan: &plan,
                 exited,
                 guests: guests.iter().map(|guest| guest.name.as_str()).collect(),
@@ -155,13 +168,14 @@ impl Apply {
             Output::Text => {
                 let late = exited.iter().filter(|name| !plan.exited.contains(name));
                 let late: Vec<_> = late.map(|name| format!("exited: {name}\n")).collect();
+                let path: String = path.iter().map(|step| step.to_string() + "\n").collect();
                 let mut out = if self.dry_run {
-                    format!("{plan}nothing was done (--dry-run)\n")
+                    format!("{path}{plan}nothing was done (--dry-run)\n")
                 } else {
                     // Of a thread that exited meanwhile nothing is left to change.
                     let done = plan.steps().saturating_sub(late.len());
                     format!(
-                        "{}{}{done} changed, {} were as they should be\n",
+                        "{path}{}{}{done} changed, {} were as they should be\n",
                         plan.listing(),
                         late.concat(),
                         plan.unchanged
@@ -172,6 +186,14 @@ impl Apply {
             }
         }
         Ok(Exit::holds(back.failed.is_empty()))
+    }
+}
+
+/// A machine that cannot keep what is asked for is no failure of the program's.
+fn refused(error: AgentError) -> Failure {
+    match error {
+        AgentError::Plan(_) | AgentError::Path(_) => Failure::with(Exit::DoesNotHold, error),
+        error => Failure::new(error),
     }
 }
 

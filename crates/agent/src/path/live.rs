@@ -1,0 +1,360 @@
+//! Reads a machine's cpusets and interrupts, and changes them.
+
+use super::PathConfig;
+use super::partition::{Cpusets, Interrupt, Machine, PathStep};
+use serde::Deserialize;
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use tailbound_sys::cgroup::{self, Mounts, parse_groups};
+use tailbound_sys::cpuset::Cpus;
+use tailbound_sys::root::Root;
+
+/// The daemon's set, by version 1.
+const PATH_SET: &str = "tailbound-path";
+/// That of all others.
+const REST_SET: &str = "tailbound-rest";
+/// Where the kubelet writes down who has which CPUs.
+const KUBELET: &str = "/var/lib/kubelet/cpu_manager_state";
+/// How often all are moved: some start others meanwhile.
+const SWEEPS: usize = 5;
+
+/// What a machine was seen to have. `daemon` are the processes of the host's daemon; cpusets are
+/// looked at where it has no CPUs of its own yet.
+///
+/// # Errors
+/// `/proc` or `/sys` is not there.
+pub fn read(
+    root: &Root,
+    config: &PathConfig,
+    daemon: &[u32],
+    has_cpus: bool,
+) -> io::Result<Machine> {
+    let mounts = Mounts::read(root)?;
+    let online = text(&root.path("/sys/devices/system/cpu/online"))?;
+    let cpusets = (!has_cpus)
+        .then(|| cpusets(root, &mounts, daemon))
+        .flatten();
+    let mut machine = Machine {
+        online: online.parse().map_err(io::Error::other)?,
+        manager: kubelet(root),
+        confined: confined(cpusets.as_ref()),
+        cpusets,
+        interrupts: Vec::new(),
+        without_interrupts: Vec::new(),
+    };
+    for nic in &config.interrupts {
+        let found = interrupts(root, nic);
+        if found.is_empty() {
+            machine.without_interrupts.push(nic.clone());
+        }
+        machine.interrupts.extend(found);
+    }
+    Ok(machine)
+}
+
+fn text(path: &Path) -> io::Result<String> {
+    Ok(fs::read_to_string(path)?.trim().to_owned())
+}
+
+/// What the kubelet says of itself where it hands CPUs out.
+fn kubelet(root: &Root) -> Option<String> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct State {
+        policy_name: String,
+    }
+    let state = fs::read(root.path(KUBELET)).ok()?;
+    let State { policy_name } = serde_json::from_slice(&state).ok()?;
+    (policy_name != "none")
+        .then(|| format!("the kubelet hands out CPUs here (policy {policy_name} in {KUBELET})"))
+}
+
+fn cpusets(root: &Root, mounts: &Mounts, daemon: &[u32]) -> Option<Cpusets> {
+    let groups = fs::read_to_string(root.path(format!("/proc/{}/cgroup", daemon.first()?))).ok()?;
+    let groups = parse_groups(&groups);
+    if let Some(top) = mounts.legacy("cpuset") {
+        return legacy(top, groups.legacy("cpuset")?);
+    }
+    let at = mounts.unified.as_ref()?;
+    let controllers = text(&at.join("cgroup.controllers")).ok()?;
+    let first = groups
+        .unified
+        .as_deref()?
+        .split('/')
+        .find(|name| !name.is_empty())?;
+    let group = at.join(first);
+    let own: BTreeSet<u32> = daemon.iter().copied().chain([std::process::id()]).collect();
+    let others = cgroup::processes(&group)
+        .into_iter()
+        .filter(|pid| !own.contains(pid));
+    let name = |pid: u32| {
+        let name = text(&root.path(format!("/proc/{pid}/comm"))).unwrap_or_default();
+        format!("{pid} ({})", super::super::text::printable(&name))
+    };
+    let has = |list: &str| list.split_whitespace().any(|name| name == "cpuset");
+    has(&controllers).then(|| Cpusets::Unified {
+        handed_down: text(&at.join("cgroup.subtree_control")).is_ok_and(|list| has(&list)),
+        cpus: text(&group.join("cpuset.cpus")).unwrap_or_default(),
+        others: others.take(3).map(name).collect(),
+        root: at.clone(),
+        group,
+    })
+}
+
+/// By version 1 the sets of the agent lie in the one that the daemon was found in, which is the
+/// root's where nobody made another.
+fn legacy(at: &Path, group: &str) -> Option<Cpusets> {
+    let mut top = at.join(group.trim_start_matches('/'));
+    if top.ends_with(PATH_SET) || top.ends_with(REST_SET) {
+        top.pop();
+    }
+    let balanced = text(&top.join("cpuset.sched_load_balance")).ok()? == "1";
+    Some(Cpusets::Legacy { top, balanced })
+}
+
+/// The groups that have CPUs of their own.
+fn confined(cpusets: Option<&Cpusets>) -> Vec<(PathBuf, Cpus)> {
+    let mut found = Vec::new();
+    match cpusets {
+        Some(Cpusets::Unified { root, group, .. }) => below(root, &mut |directory| {
+            if directory != group
+                && let Ok(cpus) = text(&directory.join("cpuset.cpus"))
+                && let Ok(cpus) = cpus.parse::<Cpus>()
+                && !cpus.is_empty()
+            {
+                found.push((directory.to_owned(), cpus));
+            }
+        }),
+        Some(Cpusets::Legacy { top, .. }) => {
+            for set in cgroup::children(top) {
+                if !set.ends_with(PATH_SET)
+                    && !set.ends_with(REST_SET)
+                    && let Ok(cpus) = text(&set.join("cpuset.cpus"))
+                    && let Ok(cpus) = cpus.parse()
+                {
+                    found.push((set, cpus));
+                }
+            }
+        }
+        None => {}
+    }
+    found
+}
+
+fn below(directory: &Path, visit: &mut impl FnMut(&Path)) {
+    for child in cgroup::children(directory) {
+        visit(&child);
+        below(&child, visit);
+    }
+}
+
+/// The interrupts of a NIC: those that its device, or the PCI device that this lies on, has.
+fn interrupts(root: &Root, nic: &str) -> Vec<Interrupt> {
+    let device = fs::canonicalize(root.path(format!("/sys/class/net/{nic}/device")));
+    let Ok(device) = device else {
+        return Vec::new();
+    };
+    let of = [Some(device.as_path()), device.parent()];
+    let mut directories = of.into_iter().flatten().map(|at| at.join("msi_irqs"));
+    let Some(numbers) = directories.find_map(|directory| fs::read_dir(directory).ok()) else {
+        return Vec::new();
+    };
+    let number = |entry: io::Result<fs::DirEntry>| entry.ok()?.file_name().to_str()?.parse().ok();
+    let mut numbers: Vec<u32> = numbers.filter_map(number).collect();
+    numbers.sort_unstable();
+    let read = |number: &u32| {
+        Some(Interrupt {
+            number: *number,
+            nic: nic.to_owned(),
+            cpus: served(root, *number)?,
+        })
+    };
+    numbers.iter().filter_map(read).collect()
+}
+
+fn affinity_file(root: &Root, interrupt: u32) -> PathBuf {
+    root.path(format!("/proc/irq/{interrupt}/smp_affinity_list"))
+}
+
+/// Where an interrupt is served; `None` where there is none of that number.
+pub(crate) fn served(root: &Root, interrupt: u32) -> Option<Cpus> {
+    text(&affinity_file(root, interrupt)).ok()?.parse().ok()
+}
+
+fn write(file: &Path, content: &str) -> Result<(), String> {
+    fs::write(file, content).map_err(|error| format!("{}: {error}", file.display()))
+}
+
+/// Makes a step.
+///
+/// # Errors
+/// What the kernel said. A part of it may be done: [`undo`] takes it back.
+pub(crate) fn make(root: &Root, step: &PathStep) -> Result<(), String> {
+    match step {
+        PathStep::Partition {
+            group,
+            cpus,
+            hand_down,
+            ..
+        } => {
+            if let Some(root) = hand_down {
+                write(&root.join("cgroup.subtree_control"), "+cpuset")?;
+            }
+            write(&group.join("cpuset.cpus"), &cpus.to_string())?;
+            let partition = group.join("cpuset.cpus.partition");
+            write(&partition, "root")?;
+            match text(&partition).unwrap_or_default().as_str() {
+                "root" => Ok(()),
+                seen => Err(format!("the kernel calls it {seen:?}")),
+            }
+        }
+        PathStep::Sets {
+            top,
+            cpus,
+            rest,
+            daemon,
+            ..
+        } => {
+            make_set(top, PATH_SET, *cpus)?;
+            make_set(top, REST_SET, *rest)?;
+            write(&top.join("cpuset.sched_load_balance"), "0")?;
+            attend(step, daemon)?;
+            for _ in 0..SWEEPS {
+                if move_all(top, &top.join(REST_SET)) == 0 {
+                    break;
+                }
+            }
+            Ok(())
+        }
+        PathStep::Interrupt { number, after, .. } => {
+            write(&affinity_file(root, *number), &after.to_string())?;
+            match served(root, *number) {
+                Some(seen) if seen == *after => Ok(()),
+                Some(seen) => Err(format!("{seen} reads back")),
+                None => Err("it is gone".to_owned()),
+            }
+        }
+    }
+}
+
+/// Brings the daemon's processes to the path's CPUs where they are not there by themselves: by
+/// version 1 a process begins in the set of whoever started it.
+pub(crate) fn attend(step: &PathStep, daemon: &[u32]) -> Result<(), String> {
+    let PathStep::Sets { top, .. } = step else {
+        return Ok(());
+    };
+    let own = top.join(PATH_SET).join("cgroup.procs");
+    let there = fs::read_to_string(&own).unwrap_or_default();
+    let there: BTreeSet<u32> = there.lines().filter_map(|line| line.parse().ok()).collect();
+    for pid in daemon.iter().filter(|pid| !there.contains(pid)) {
+        match fs::write(&own, pid.to_string()) {
+            Err(error) if !super::super::calls::has_exited(&error) => {
+                return Err(format!("process {pid}: {error}"));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn make_set(top: &Path, name: &str, cpus: Cpus) -> Result<(), String> {
+    let set = top.join(name);
+    match fs::create_dir(&set) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            return Err(format!("{}: {error}", set.display()));
+        }
+        _ => {}
+    }
+    let memory = text(&top.join("cpuset.mems")).unwrap_or_default();
+    write(&set.join("cpuset.mems"), &memory)?;
+    write(&set.join("cpuset.cpus"), &cpus.to_string())?;
+    // One that lies in a set with others of the same CPUs cannot be exclusive.
+    match text(&top.join("cpuset.cpu_exclusive")).as_deref() {
+        Ok("1") => write(&set.join("cpuset.cpu_exclusive"), "1"),
+        _ => Ok(()),
+    }
+}
+
+/// Moves all threads that can be moved; returns how many were. Threads of the kernel that are
+/// bound to a CPU stay where they are.
+fn move_all(from: &Path, to: &Path) -> usize {
+    let Ok(threads) = fs::read_to_string(from.join("tasks")) else {
+        return 0;
+    };
+    let tasks = to.join("tasks");
+    let moved = threads
+        .lines()
+        .filter(|thread| fs::write(&tasks, thread).is_ok());
+    moved.count()
+}
+
+/// Takes a step back, however much of it was made.
+///
+/// # Errors
+/// What could not be taken back.
+pub(crate) fn undo(root: &Root, step: &PathStep) -> Result<(), String> {
+    match step {
+        PathStep::Partition {
+            group,
+            before,
+            hand_down,
+            ..
+        } => {
+            // Gone with all that were in it.
+            if group.join("cpuset.cpus").exists() {
+                write(&group.join("cpuset.cpus.partition"), "member")?;
+                write(&group.join("cpuset.cpus"), &format!("{before}\n"))?;
+            }
+            match hand_down {
+                Some(root) => write(&root.join("cgroup.subtree_control"), "-cpuset"),
+                None => Ok(()),
+            }
+        }
+        PathStep::Sets { top, balanced, .. } => {
+            for set in [PATH_SET, REST_SET].map(|name| top.join(name)) {
+                for _ in 0..SWEEPS {
+                    if move_all(&set, top) == 0 {
+                        break;
+                    }
+                }
+            }
+            let balance = if *balanced { "1" } else { "0" };
+            write(&top.join("cpuset.sched_load_balance"), balance)?;
+            for set in [PATH_SET, REST_SET].map(|name| top.join(name)) {
+                match fs::remove_dir(&set) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                        return Err(format!("{}: {error}", set.display()));
+                    }
+                    _ => {}
+                }
+            }
+            Ok(())
+        }
+        PathStep::Interrupt { number, before, .. } => match served(root, *number) {
+            Some(_) => write(&affinity_file(root, *number), &before.to_string()),
+            None => Ok(()),
+        },
+    }
+}
+
+/// Whether a step is in force as it was made.
+pub(crate) fn holds(root: &Root, step: &PathStep) -> bool {
+    let is = |file: PathBuf, content: &str| text(&file).is_ok_and(|text| text == content);
+    match step {
+        PathStep::Partition { group, cpus, .. } => {
+            is(group.join("cpuset.cpus.partition"), "root")
+                && is(group.join("cpuset.cpus"), &cpus.to_string())
+        }
+        PathStep::Sets {
+            top, cpus, rest, ..
+        } => {
+            is(top.join(PATH_SET).join("cpuset.cpus"), &cpus.to_string())
+                && is(top.join(REST_SET).join("cpuset.cpus"), &rest.to_string())
+        }
+        PathStep::Interrupt { number, after, .. } => {
+            served(root, *number).is_none_or(|seen| seen == *after)
+        }
+    }
+}

@@ -47,6 +47,7 @@ sim: build ## Run all simulations: the papers' figures, bounds against packets (
 	$(TAILBOUND) sim pacer run all --out $(OUT)
 	$(TAILBOUND) sim shaper run all --out $(OUT)
 	$(TAILBOUND) sim packets run all --out $(OUT)
+	$(TAILBOUND) sim flows run all --out $(OUT)
 
 .PHONY: reproduce
 reproduce: build ## Hold every table and figure of the papers against what comes out here: docs/reproduction.md (a minute)

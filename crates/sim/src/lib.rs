@@ -3,11 +3,13 @@
 //!
 //! [`vcpu`] runs guests under hypervisors' schedulers, [`net`] frames through
 //! queues and links, [`pacer`] guests through the data path's own pacer, [`shaper`] through
-//! its limits, [`placement`] tenants into data centres. Each is a kind of [`tailbound_experiment::Experiment`].
+//! its limits, [`placement`] tenants into data centres, and [`flows`] lets them move their data
+//! there and leave. Each is a kind of [`tailbound_experiment::Experiment`].
 //! Everything is deterministic: an experiment and a seed give the same bytes on every
 //! machine and with any number of threads.
 
 mod distribution;
+pub mod flows;
 pub mod net;
 pub mod pacer;
 pub mod packets;

@@ -188,8 +188,13 @@ impl Network {
         each.into_iter().fold(1, u64::saturating_mul)
     }
 
+    /// How many slots so many pods of it have.
+    pub(crate) fn slots(&self, pods: u32) -> u64 {
+        self.hosts(pods).saturating_mul(u64::from(self.slots))
+    }
+
     /// So many pods of it.
-    pub(super) fn uniform(&self, pods: u32) -> Uniform {
+    pub(crate) fn uniform(&self, pods: u32) -> Uniform {
         Uniform {
             pods,
             racks: self.racks,

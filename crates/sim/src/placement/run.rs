@@ -2,7 +2,7 @@
 
 use super::experiment::{Leave, PlacementExperiment, Point};
 use super::recorder::{End, Recorder};
-use super::workload::Workload;
+use super::workload::{Workload, WorkloadConfig};
 use crate::net::ports;
 use std::fmt::Debug;
 use tailbound_experiment::{
@@ -126,7 +126,12 @@ fn measure(
     if let Some(effort) = point.effort {
         run.dc.set_effort(effort);
     }
-    let mut workload = Workload::new(&experiment.class, point, seed);
+    let config = WorkloadConfig {
+        classes: &experiment.class,
+        mean_vms: point.mean_vms,
+        most_vms: point.most_vms,
+    };
+    let mut workload = Workload::new(config, seed);
     run.all(&mut workload).map_err(|error| failed(&error))?;
     let end = run.end();
     Ok(run.recorder.finish(name, &experiment.class_names(), &end))

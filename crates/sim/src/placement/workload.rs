@@ -1,6 +1,6 @@
 //! Who comes next, and who leaves.
 
-use super::experiment::{Class, Point};
+use super::experiment::Class;
 use crate::distribution::{drawn, exponential};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -12,44 +12,55 @@ const BANDWIDTHS: (f64, f64) = (1e6, 1e12);
 /// The most burst that is drawn, in bytes.
 const MOST_BURST: f64 = 1e9;
 
+/// Who asks, and for how many machines.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WorkloadConfig<'e> {
+    pub(crate) classes: &'e [Class],
+    /// On average; exponential, rounded up.
+    pub(crate) mean_vms: f64,
+    /// Nobody asks for more.
+    pub(crate) most_vms: u32,
+}
+
 /// Requests without end; what comes follows from the seed alone, not from what
 /// was admitted.
-pub(super) struct Workload<'e> {
-    classes: &'e [Class],
+pub(crate) struct Workload<'e> {
+    config: WorkloadConfig<'e>,
     weights: u32,
-    mean_vms: f64,
-    most_vms: u32,
     requests: Pcg64Mcg,
     /// A random number more for who leaves must not change who comes.
     leavers: Pcg64Mcg,
 }
 
 impl<'e> Workload<'e> {
-    pub(super) fn new(classes: &'e [Class], point: &Point, seed: u64) -> Self {
+    pub(crate) fn new(config: WorkloadConfig<'e>, seed: u64) -> Self {
         Self {
-            classes,
-            weights: classes.iter().map(|class| class.weight).sum(),
-            mean_vms: point.mean_vms,
-            most_vms: point.most_vms,
+            config,
+            weights: config.classes.iter().map(|class| class.weight).sum(),
             requests: Pcg64Mcg::seed_from_u64(seed),
             leavers: Pcg64Mcg::seed_from_u64(!seed),
         }
     }
 
     /// The next request, and the number of its class.
-    pub(super) fn next(&mut self) -> (usize, Request) {
-        let vms = exponential(&mut self.requests, self.mean_vms).ceil();
+    pub(crate) fn next(&mut self) -> (usize, Request) {
+        let WorkloadConfig {
+            classes,
+            mean_vms,
+            most_vms,
+        } = self.config;
+        let vms = exponential(&mut self.requests, mean_vms).ceil();
         let ticket = self.requests.random_range(0..self.weights);
-        let number = drawn(ticket.into(), self.classes.iter().map(|class| class.weight));
+        let number = drawn(ticket.into(), classes.iter().map(|class| class.weight));
         let number = number.expect("a ticket is below the sum of the weights");
-        let class = &self.classes[number];
+        let class = &classes[number];
         let guarantee = if class.varied {
             self.varied(class.guarantee)
         } else {
             class.guarantee
         };
         let request = Request {
-            vms: vms.clamp(1.0, f64::from(self.most_vms)) as u32,
+            vms: vms.clamp(1.0, f64::from(most_vms)) as u32,
             guarantee: Some(guarantee),
             cpu: 0,
             memory: Bytes::ZERO,

@@ -9,6 +9,7 @@ use crate::exit::{Exit, Failure};
 pub(super) use runner::AnyNamed;
 use runner::{Args as Of, Named, Parallel};
 use tailbound_experiment::ExperimentError;
+use tailbound_sim::flows::FlowsExperiment;
 use tailbound_sim::net::NetExperiment;
 use tailbound_sim::pacer::PacerExperiment;
 use tailbound_sim::packets::PacketsExperiment;
@@ -24,6 +25,8 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Subject {
+    /// Tenants with data to move: who is accepted, and what the network carries
+    Flows(Of<Parallel<FlowsExperiment>>),
     /// Frames through queues and links, against their bounds
     Net(net::Args),
     /// Guests through the pacer of the data path: rates, spacing, isolation
@@ -43,6 +46,7 @@ enum Subject {
 impl Args {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
         match self.subject {
+            Subject::Flows(args) => args.run(),
             Subject::Net(args) => args.run(),
             Subject::Pacer(args) => args.run(),
             Subject::Packets(args) => args.run(),
@@ -61,6 +65,7 @@ impl Args {
 pub(super) fn named(kind_and_name: &str) -> Result<Box<dyn AnyNamed>, ExperimentError> {
     let (kind, name) = kind_and_name.split_once('/').unwrap_or(("", kind_and_name));
     Ok(match kind {
+        "flows" => Box::new(Named::new(name, Parallel::<FlowsExperiment>::all())?),
         "net" => Box::new(Named::new(name, Parallel::<NetExperiment>::all())?),
         "pacer" => Box::new(Named::new(name, Parallel::<PacerExperiment>::all())?),
         "packets" => Box::new(Named::new(name, Parallel::<PacketsExperiment>::all())?),
@@ -70,8 +75,10 @@ pub(super) fn named(kind_and_name: &str) -> Result<Box<dyn AnyNamed>, Experiment
         _ => {
             return Err(ExperimentError::Unknown {
                 name: kind_and_name.to_owned(),
-                known: "net/NAME, pacer/NAME, packets/NAME, placement/NAME, shaper/NAME, vcpu/NAME"
-                    .to_owned(),
+                known:
+                    "flows/NAME, net/NAME, pacer/NAME, packets/NAME, placement/NAME, shaper/NAME, \
+                        vcpu/NAME"
+                        .to_owned(),
             });
         }
     })

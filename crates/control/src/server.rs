@@ -27,6 +27,7 @@ mod tenants;
 mod tls;
 mod tokens;
 mod topology;
+mod traces;
 mod trail;
 
 pub use hose_keys::{HoseSecret, HoseSecretError};
@@ -51,11 +52,12 @@ use rates::Limiters;
 use std::net::{SocketAddr, TcpListener};
 use std::num::NonZero;
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 use tailbound_api::Code;
 use tailbound_document::DocumentError;
+use tailbound_otlp::Exporter;
 use tokio::sync::{Semaphore, watch};
 
 /// How long requests in progress may take after the service was told to stop.
@@ -79,6 +81,8 @@ pub struct Config {
     pub connections: usize,
     /// What the keys of hosts are made of; none are issued without.
     pub hose: Option<HoseSecret>,
+    /// Who is told of requests, and of the metrics.
+    pub collector: Option<tailbound_otlp::Settings>,
 }
 
 /// How callers are authenticated.
@@ -172,6 +176,8 @@ pub(crate) struct App {
     limiters: Limiters,
     /// None where every caller is an operator.
     tokens: Option<RwLock<Arc<Tokens>>>,
+    /// Tells a collector, where there is one.
+    exporter: OnceLock<Exporter>,
     /// Becomes true when the service stops.
     stopped: watch::Sender<bool>,
 }
@@ -223,7 +229,8 @@ impl App {
         let done = self.service.call(author.call(quota, command)).await;
         let done = done.map_err(ApiError::from);
         let error = done.as_ref().err().map(ApiError::code);
-        self.metrics.decided(name, error, begin.elapsed());
+        let outcome = self.metrics.decided(name, error, begin.elapsed());
+        traces::decided(self, name, outcome, begin.elapsed());
         if let Some(entry) = entry {
             entry.write(&done);
         }
@@ -286,8 +293,16 @@ impl Server {
             comparisons: Arc::new(Semaphore::new(1)),
             limiters: Limiters::default(),
             tokens,
+            exporter: OnceLock::new(),
             stopped: watch::Sender::new(false),
         });
+        if let Some(collector) = config.collector.clone() {
+            let told = Arc::downgrade(&app);
+            let page = move || metrics::page(&*told.upgrade()?).ok();
+            let exporter = Exporter::start(collector, Box::new(page))?;
+            // It was made a moment ago, with none.
+            let _ = app.exporter.set(exporter);
+        }
         Ok(Self { app, config, tls })
     }
 
@@ -432,6 +447,7 @@ mod tests {
             streams: 1,
             connections: 8,
             hose: None,
+            collector: None,
         };
         Server::new(config, Service::start(ledger, |_| {}), None, Metrics::new()).unwrap()
     }
@@ -504,6 +520,7 @@ mod tests {
                 streams: 1,
                 connections: 8,
                 hose: None,
+                collector: None,
             };
             let found = config.check(address.parse().unwrap());
             let found = found.err().map(|error| error.to_string());

@@ -1,6 +1,10 @@
 //! `tailbound place serve`: how it starts, what it refuses to start with, and how
 //! it ends.
 
+#[path = "../../otlp/tests/support/mod.rs"]
+mod collector;
+
+use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -445,4 +449,107 @@ fn a_backup_of_a_running_service_becomes_another_store() {
         assert_eq!((found, said.contains(why)), (Some(code), true), "{said}");
         assert!(!dir.path().join("other.db").exists());
     }
+}
+
+/// The value of an attribute in OTLP's JSON.
+fn attribute<'v>(of: &'v Value, key: &str) -> Option<&'v Value> {
+    let mut all = of["attributes"].as_array()?.iter();
+    let found = all.find(|attribute| attribute["key"] == key)?;
+    found["value"].as_object()?.values().next()
+}
+
+/// Creates a tenant, as part of a trace.
+fn post(address: &str, body: &str, traceparent: &str) -> String {
+    let head = format!(
+        "POST /v1/tenants HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\n\
+         traceparent: {traceparent}\r\n\r\n{body}",
+        body.len()
+    );
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn a_collector_is_told_of_requests_and_of_what_was_decided_in_them() {
+    let (endpoint, requests) = collector::collector(&[]);
+    let dir = dir();
+    let serve = [
+        "--topology",
+        "tree.toml",
+        "--insecure-loopback",
+        "--otlp",
+        &endpoint,
+    ];
+    let running = start(dir.path(), &serve);
+    let body = r#"{"owner": "acme", "name": "web", "vms": 2}"#;
+    let (trace, caller) = ("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331");
+    let answer = post(&running.address, body, &format!("00-{trace}-{caller}-01"));
+    assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
+    running.ask("GET /v1/tenants/7");
+    running.ask("GET /healthz");
+    let url = format!("http://{}", running.address);
+    assert!(running.end().status.success());
+
+    let told: Vec<_> = requests.try_iter().collect();
+    let spans = told.iter().filter(|(path, _)| path == "/v1/traces");
+    let spans = spans.flat_map(|(_, body)| {
+        let resource = &body["resourceSpans"][0]["resource"];
+        assert_eq!(
+            attribute(resource, "service.name").unwrap(),
+            "tailbound-place"
+        );
+        assert_eq!(attribute(resource, "service.instance.id").unwrap(), &*url);
+        body["resourceSpans"][0]["scopeSpans"][0]["spans"]
+            .as_array()
+            .unwrap()
+    });
+    let spans: Vec<_> = spans.collect();
+    let named = |name: &str| spans.iter().find(|span| span["name"] == name).copied();
+    let create = named("POST /v1/tenants").expect("it was answered");
+    assert_eq!(
+        (&create["traceId"], &create["parentSpanId"]),
+        (&trace.into(), &caller.into())
+    );
+    assert_eq!(
+        attribute(create, "http.response.status_code").unwrap(),
+        "201"
+    );
+    let decide = named("decide create").expect("it was decided");
+    assert_eq!(decide["traceId"], trace);
+    assert_eq!(decide["parentSpanId"], create["spanId"]);
+    assert_eq!(attribute(decide, "tailbound.outcome").unwrap(), "ok");
+    let absent = named("GET /v1/tenants/{id}").expect("it was answered");
+    assert_eq!(
+        attribute(absent, "http.response.status_code").unwrap(),
+        "404"
+    );
+    assert_ne!(absent["traceId"], trace);
+    assert!(absent["parentSpanId"].is_null());
+    assert_eq!(spans.len(), 3, "{spans:?}");
+
+    let (_, metrics) = told
+        .iter()
+        .find(|(path, _)| path == "/v1/metrics")
+        .expect("at the end");
+    let metrics = &metrics["resourceMetrics"][0]["scopeMetrics"][0]["metrics"];
+    let mut metrics = metrics.as_array().unwrap().iter();
+    let tenants = metrics
+        .find(|metric| metric["name"] == "tailbound_place_tenants")
+        .unwrap();
+    assert_eq!(tenants["gauge"]["dataPoints"][0]["asDouble"], 1.0);
+}
+
+#[test]
+fn an_address_that_is_no_collectors_is_refused() {
+    let dir = dir();
+    let refused = command(dir.path(), &["--otlp", "127.0.0.1:4318"]).output();
+    let refused = refused.unwrap();
+    assert_eq!(refused.status.code(), Some(64), "{refused:?}");
+    let text = String::from_utf8(refused.stderr).unwrap();
+    let why = "is no address of a collector: say http:// or https://";
+    assert!(text.contains(why), "{text}");
 }

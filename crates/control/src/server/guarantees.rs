@@ -189,6 +189,7 @@ mod tests {
             streams: 1,
             connections: 8,
             hose: None,
+            collector: None,
         };
         let service = Service::start(ledger, |_| {});
         let server = Server::new(config, service, None, Metrics::new()).unwrap();

@@ -2,6 +2,7 @@
 
 use super::App;
 use super::problem::ApiError;
+use super::traces::Answering;
 use crate::ledger::Ledger;
 use crate::service::Committed;
 use axum::extract::{MatchedPath, Request, State};
@@ -250,12 +251,18 @@ impl Metrics {
         self.0.limited.get_or_create(&Limited { by }).inc();
     }
 
-    /// Counts an answered call.
-    pub(super) fn decided(&self, command: &'static str, error: Option<Code>, took: Duration) {
+    /// Counts an answered call. Returns how it ended, in a word.
+    pub(super) fn decided(
+        &self,
+        command: &'static str,
+        error: Option<Code>,
+        took: Duration,
+    ) -> &'static str {
         let outcome = error.map_or("ok", name_of);
         let labels = Decided { command, outcome };
         let histogram = self.0.decisions.get_or_create(&labels);
         histogram.observe(took.as_secs_f64());
+        outcome
     }
 }
 
@@ -297,11 +304,18 @@ pub(super) async fn measure(
         _ => "other",
     }
     .to_owned();
+    let answering = Answering::begin(&app, &route, request.headers());
     let begin = Instant::now();
-    let response = next.run(request).await;
+    let response = match &answering {
+        Some(answering) => answering.within(next.run(request)).await,
+        None => next.run(request).await,
+    };
     let took = begin.elapsed();
     let status = response.status().as_u16();
     tracing::debug!(%method, %route, status, ?took, "answered");
+    if let Some(answering) = answering {
+        answering.end(&method, &route, status, took);
+    }
     let metrics = &app.metrics.0;
     let labels = Route { method, route };
     metrics
@@ -329,6 +343,14 @@ pub(super) async fn measure(
     )
 )]
 pub(super) async fn metrics(State(app): State<Arc<App>>) -> Result<Response, ApiError> {
+    let page = page(&app).map_err(|error| {
+        ApiError::new(Code::Store, format!("the metrics cannot be told: {error}"))
+    })?;
+    Ok(([(CONTENT_TYPE, OPEN_METRICS)], page).into_response())
+}
+
+/// Returns all of them in text, as of now.
+pub(super) fn page(app: &App) -> Result<String, std::fmt::Error> {
     let status = app.status();
     let levels = &app.metrics.0.levels;
     let hosts = app.service.read(Ledger::hosts_by_word);
@@ -353,8 +375,6 @@ pub(super) async fn metrics(State(app): State<Arc<App>>) -> Result<Response, Api
         gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
     }
     let mut out = String::new();
-    text::encode(&mut out, &app.metrics.0.registry).map_err(|error| {
-        ApiError::new(Code::Store, format!("the metrics cannot be told: {error}"))
-    })?;
-    Ok(([(CONTENT_TYPE, OPEN_METRICS)], out).into_response())
+    text::encode(&mut out, &app.metrics.0.registry)?;
+    Ok(out)
 }

@@ -171,6 +171,7 @@ impl Place {
             tls: setup.tls,
             streams: setup.streams,
             connections: setup.connections,
+            collector: None,
             hose: Some(HoseSecret {
                 file: secret.clone(),
                 period: Duration::from_hours(1),

@@ -3,6 +3,7 @@
 use super::request::read_topology;
 use super::status;
 use super::store::StoreUrl;
+use crate::command::address::address;
 use crate::command::output;
 use crate::exit::{Exit, Failure};
 use serde::Deserialize as _;
@@ -19,6 +20,7 @@ use tailbound_control::server::{
 use tailbound_control::service::Service;
 use tailbound_control::store::etcd::Location;
 use tailbound_control::store::{Sqlite, Store as _, StoreError};
+use tailbound_otlp::{Endpoint, Settings};
 use tailbound_placement::{Policy, Spec};
 
 /// Arguments of `tailbound place serve`.
@@ -31,7 +33,7 @@ use tailbound_placement::{Policy, Spec};
 )]
 pub(super) struct Serve {
     /// Where to listen; port 0 takes a free one
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7070")]
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7070", value_parser = address)]
     listen: SocketAddr,
     /// Where all that was decided is kept: sqlite:FILE, or etcd://HOST:PORT[,...]/PREFIX for several
     /// replicas
@@ -86,6 +88,9 @@ pub(super) struct Serve {
     /// How many hosts can follow their guarantees at a time; each takes a file descriptor
     #[arg(long, value_name = "N", default_value_t = 4096)]
     streams: usize,
+    /// Tell this collector of requests (traces) and metrics, by OTLP with JSON over HTTP
+    #[arg(long, value_name = "http://HOST:4318")]
+    otlp: Option<Endpoint>,
     /// Open the map in a browser
     #[arg(long)]
     open: bool,
@@ -126,12 +131,8 @@ impl Serve {
             .map_err(|error| Failure::new(format!("cannot listen on {}: {error}", self.listen)))?;
         let address = listener.local_addr().map_err(failure)?;
         config.check(address).map_err(failure)?;
-        let scheme = if config.tls.is_some() {
-            "https"
-        } else {
-            "http"
-        };
-        let url = format!("{scheme}://{address}");
+        let url = url(&config, address);
+        let config = self.told(config, &url);
 
         let metrics = Metrics::new();
         let (failed, failure_of_store) = tokio::sync::oneshot::channel();
@@ -215,7 +216,22 @@ impl Serve {
                 file,
                 period: Duration::from_secs(self.hose_period),
             }),
+            collector: None,
         })
+    }
+
+    /// Who is told of a service at `url`.
+    fn told(&self, config: Config, url: &str) -> Config {
+        let instance = self.advertise.as_deref().unwrap_or(url);
+        let collector = self.otlp.clone().map(|endpoint| Settings {
+            endpoint,
+            service: "tailbound-place",
+            instance: instance.to_owned(),
+        });
+        Config {
+            collector,
+            ..config
+        }
     }
 
     /// Starts the service over a file of its own.
@@ -317,6 +333,14 @@ impl Serve {
             ))),
             _ => Ok(()),
         }
+    }
+}
+
+/// Where a service that is configured so is, at an address.
+fn url(config: &Config, address: SocketAddr) -> String {
+    match &config.tls {
+        Some(_) => format!("https://{address}"),
+        None => format!("http://{address}"),
     }
 }
 

@@ -1,0 +1,98 @@
+//! What a collector is told of requests, where there is one: a span for each, and one in it for what
+//! was decided. Its caller's `traceparent` says which trace it is part of.
+
+use super::App;
+use axum::http::HeaderMap;
+use std::time::{Duration, SystemTime};
+use tailbound_otlp::{Context, Exporter, Kind, Span, Status, Value};
+
+/// Paths that are asked for all the time, and by machines alone.
+const UNTOLD: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
+
+tokio::task_local! {
+    /// The request that is being answered.
+    static CURRENT: Context;
+}
+
+/// A request that is being answered, and that a collector is to be told of.
+pub(super) struct Answering {
+    exporter: Exporter,
+    context: Context,
+    parent: Option<Context>,
+    begin: SystemTime,
+}
+
+impl Answering {
+    /// None where nobody is to be told of it.
+    pub(super) fn begin(app: &App, route: &str, headers: &HeaderMap) -> Option<Self> {
+        let exporter = app.exporter.get()?.clone();
+        if UNTOLD.contains(&route) {
+            return None;
+        }
+        let header = headers.get("traceparent");
+        let caller = header.and_then(|header| Context::of_header(header.to_str().ok()?));
+        let (context, parent) = match caller {
+            // Its caller keeps nothing of this trace.
+            Some((_, false)) => return None,
+            Some((parent, true)) => (parent.child()?, Some(parent)),
+            None => (Context::root()?, None),
+        };
+        Some(Self {
+            exporter,
+            context,
+            parent,
+            begin: SystemTime::now(),
+        })
+    }
+
+    /// Answers it, so that what is decided meanwhile is part of it.
+    pub(super) async fn within<F: Future>(&self, answer: F) -> F::Output {
+        CURRENT.scope(self.context, answer).await
+    }
+
+    /// Tells of it.
+    pub(super) fn end(self, method: &str, route: &str, status: u16, took: Duration) {
+        self.exporter.tell(Span {
+            context: self.context,
+            parent: self.parent,
+            name: format!("{method} {route}"),
+            kind: Kind::Server,
+            begin: self.begin,
+            took,
+            attributes: vec![
+                ("http.request.method", Value::Text(method.to_owned())),
+                ("http.route", Value::Text(route.to_owned())),
+                ("http.response.status_code", Value::Number(status.into())),
+            ],
+            // A refusal is an answer; what failed here is an error (OpenTelemetry, HTTP spans).
+            status: match status {
+                500.. => Status::Failed(format!("status {status}")),
+                _ => Status::Unset,
+            },
+        });
+    }
+}
+
+/// Tells of what was decided, as part of the request that asked for it.
+pub(super) fn decided(app: &App, command: &str, outcome: &str, took: Duration) {
+    let (Some(exporter), Ok(parent)) = (app.exporter.get(), CURRENT.try_with(|current| *current))
+    else {
+        return;
+    };
+    let Some(context) = parent.child() else {
+        return;
+    };
+    exporter.tell(Span {
+        context,
+        parent: Some(parent),
+        name: format!("decide {command}"),
+        kind: Kind::Internal,
+        begin: SystemTime::now() - took,
+        took,
+        attributes: vec![
+            ("tailbound.command", Value::Text(command.to_owned())),
+            ("tailbound.outcome", Value::Text(outcome.to_owned())),
+        ],
+        status: Status::Unset,
+    });
+}

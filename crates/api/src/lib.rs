@@ -4,6 +4,7 @@
 //! `tailbound-control` answers with them.
 
 mod limit;
+mod measured;
 mod message;
 mod moving;
 mod names;
@@ -11,6 +12,7 @@ mod standing;
 mod types;
 
 pub use limit::{InLimit, LimitError, LimitKind, OutLimit, VmLimit};
+pub use measured::*;
 pub use message::MessageBound;
 pub use moving::{MoveEnd, MoveStep, MoveVm, Moving};
 pub use names::{NameError, VmName};

@@ -1,5 +1,6 @@
 //! What hosts say of themselves, and how it is with what tenants are promised.
 
+use crate::measured::{HostMeasured, Measured};
 use serde::{Deserialize, Serialize};
 use tailbound_classes::{Classes, ClassesSpec};
 use tailbound_placement::{HostCpu, HostLimits, TenantId};
@@ -31,6 +32,9 @@ pub struct HostReport {
     /// The machines that are to come to it and are there: `OWNER/NAME/NUMBER`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub arrived: Vec<String>,
+    /// How long packets waited there that something is promised for; none where nothing was sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured: Option<HostMeasured>,
 }
 
 impl HostReport {
@@ -43,6 +47,9 @@ impl HostReport {
         }
         if let Some(Err(error)) = self.cpu.map(|cpu| cpu.check()) {
             return Err(format!("cpu: {error}"));
+        }
+        if let Some(Err(error)) = self.measured.as_ref().map(HostMeasured::check) {
+            return Err(error);
         }
         let tenants = self.refused.iter().map(|it| ("tenant", it.tenant.0));
         let all = [("revision", self.revision), ("change", self.change)];
@@ -111,6 +118,10 @@ pub struct Standing {
     /// most.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<HostStanding>,
+    /// What its hosts measured lately beside what is promised; absent where they said nothing of it
+    /// to the replica that is asked, which is the leader that they speak to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured: Option<Measured>,
 }
 
 /// How it is with what a tenant is promised on one host.

@@ -12,6 +12,30 @@ const tag = ({ state }) => h("span", { class: `tag ${{ admitted: "pass", degrade
 const why = ({ hosts }) => (hosts ?? []).filter(({ state }) => state !== "admitted").slice(0, FEW_HOSTS)
   .map(({ host, why: reason }) => h("div", null, `${host}: ${reason}`));
 
+/** The furthest percentile that so many packets carry, in words; null where none does. */
+const furthest = ({ p99_ns: near, p99_9_ns: far }) => (far !== undefined ? ["99.9 %", time(far)] : near !== undefined ? ["99 %", time(near)] : null);
+
+/** What a tenant's hosts measured: a line each, and what nobody measures. */
+function measured({ measured: found }) {
+  if (!found) return null;
+  const line = ({ host, window_ns: window, tail }, says) => {
+    const [share, long] = furthest(tail) ?? [];
+    const many = `${count(tail.packets, "packet")} in ${time(window)}`;
+    return h("div", null, share ? `${host}: ${share} of ${many} ${says} at most ${long}` : `${host}: ${many}, too few to tell`);
+  };
+  return [
+    found.sending && line(found.sending, "left late by"),
+    found.receiving && line(found.receiving, "waited for their machine"),
+    h("div", { class: "soft" }, "Each at the host where it is worst. The way between the hosts is not measured: their clocks differ."),
+  ];
+}
+
+/** The same in a list: what came for the tenant's machines. */
+function waited({ measured: found }) {
+  const [share, long] = (found?.receiving && furthest(found.receiving.tail)) ?? [];
+  return share && h("div", { class: "soft" }, `measured: ${share} waited at most ${long} at its host`);
+}
+
 /** Of a tenant with more hosts or machines, these are shown until all are asked for. */
 const [FEW_HOSTS, FEW_MACHINES] = [24, 64];
 
@@ -49,7 +73,7 @@ export class Tenants {
             class: "link", "data-tenant": tenant.id,
           }),
           [tag(tenant.standing), tenant.moving && [" ", h("span", { class: "tag" }, "moving")]],
-          summary(tenant.request),
+          [summary(tenant.request), waited(tenant.standing)],
         ]), { id: "tenants" })
         : h("p", { class: "soft" }, Object.values(this.#filter).some(Boolean) ? "No tenant of this owner and name." : "No tenants yet."),
       h("p", { class: "actions" },
@@ -124,6 +148,7 @@ export class Tenants {
           fact("Bandwidth", guarantee.bandwidth), fact("Burst", guarantee.burst),
           fact("Burst rate", guarantee.burst_rate ?? "not limited"), fact("Delay", guarantee.delay ?? "not promised"),
         ] : fact("Promise", "best effort"),
+        standing.measured && [h("dt", null, "Measured"), h("dd", { id: "tenant-measured" }, measured(standing))],
         domains && fact("Spread", `no more than 1/${domains.count} in one ${["host", "rack", "pod"][domains.height] ?? `group of height ${domains.height}`}`),
         request.cpu > 0 && fact("CPUs", `${request.cpu / 1000} a machine`),
         request.memory && request.memory !== "0B" && fact("Memory", `${request.memory} a machine`)),

@@ -114,6 +114,50 @@ fn guaranteed(place: &Place, name: &str, vms: u32) -> u64 {
 }
 
 #[test]
+fn what_hosts_measured_is_told_of_their_tenants_and_is_not_kept() {
+    let place = Place::start();
+    let id = guaranteed(&place, "web", 5);
+    let measured = |late: u64, tenant: u64, far: u64| {
+        let tail = |ns: u64| format!(r#"{{"packets": 20000, "p99_ns": 1000, "p99_9_ns": {ns}}}"#);
+        format!(
+            r#", "measured": {{"window_ns": 60000000000, "late": {},
+                "waited": [{{"tenant": {tenant}, "tail": {}}}]}}"#,
+            tail(late),
+            tail(far)
+        )
+    };
+    let revision = || place.get(OPERATOR, "/v1/status").json()["revision"].clone();
+    say(&place, "a-1", &report(id, &measured(9_000, id, 17_000)));
+    say(&place, "a-2", &report(id, &measured(2_000, id, 40_000)));
+    let before = revision();
+    // Nothing but what was measured is new, so that nothing is written.
+    say(&place, "a-2", &report(id, &measured(2_000, id, 50_000)));
+    assert_eq!(revision(), before);
+    let tenant = place.get(ACME, &format!("/v1/tenants/{id}")).json();
+    let found = &tenant["standing"]["measured"];
+    assert_eq!(found["sending"]["host"], "a-1", "{tenant}");
+    assert_eq!(found["sending"]["tail"]["p99_9_ns"], 9_000);
+    assert_eq!(found["receiving"]["host"], "a-2");
+    assert_eq!(found["receiving"]["tail"]["p99_9_ns"], 50_000);
+    let listed = place.get(ACME, "/v1/tenants").json();
+    assert_eq!(&listed["items"][0]["standing"]["measured"], found);
+    // Of a tenant that is not there nothing is taken, and less than before is less than before.
+    say(&place, "a-2", &report(id, &measured(2_000, 99, 50_000)));
+    say(&place, "a-1", &report(id, ""));
+    let tenant = place.get(ACME, &format!("/v1/tenants/{id}")).json();
+    let found = &tenant["standing"]["measured"];
+    assert_eq!(found["sending"]["host"], "a-2");
+    assert!(found["receiving"].is_null(), "{tenant}");
+    // Of best effort nothing is promised, so nothing is beside it.
+    let body = r#"{"name": "cheap", "vms": 1}"#;
+    let cheap = place.post(ACME, "/v1/tenants", body).json();
+    assert!(cheap["standing"]["measured"].is_null(), "{cheap}");
+    let high = report(id, &measured(1 << 53, id, 1));
+    let answer = place.post(OPERATOR, "/v1/hosts/a-1/report", &high);
+    assert_eq!(answer.status, 422, "{answer:?}");
+}
+
+#[test]
 fn a_tenant_is_admitted_once_its_hosts_say_so_and_degraded_when_one_refuses() {
     let place = Place::start();
     let id = guaranteed(&place, "web", 5);

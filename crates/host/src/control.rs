@@ -3,10 +3,11 @@
 //! restarts.
 //!
 //! `watch` follows the stream of guarantees on a thread of its own, `staleness` decides what becomes
-//! of older revisions; `report` says what this host keeps on another; `keys` asks for keys on a thread of its own; `state` keeps what was said last
-//! in a file. The packet loop receives what is new through channels.
+//! of older revisions; `report` says what this host keeps on another, and what it `measured`; `keys`
+//! asks for keys on a thread of its own; `state` keeps what was said last in a file. The packet loop receives what is new through channels.
 
 mod keys;
+mod measured;
 mod report;
 mod said;
 mod staleness;

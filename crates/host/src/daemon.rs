@@ -19,6 +19,7 @@ mod poller;
 mod reload;
 mod requests;
 mod scrape;
+mod sending;
 mod store;
 mod takeover;
 mod telling;
@@ -30,7 +31,7 @@ use crate::guarantees::{ClassesDiffer, Guarantees};
 use crate::hose::{Former, Hose, HoseError, HoseSetup, Placement};
 use crate::inventory::Inventory;
 use crate::metrics::MetricsError;
-use crate::metrics::{AskWatch, Exposition, HostCounts, Server, Vcpus};
+use crate::metrics::{AskWatch, Asker, Exposition, HostCounts, Server, Vcpus};
 use crate::retire::retire;
 use crate::socket::View;
 use crate::wake::Signals;
@@ -244,7 +245,7 @@ impl Daemon {
         let mut levels = Restoring::from(legacy.levels.take().unwrap_or_default());
         let (ports, store) = ending::go_on(legacy, &plans, &clock, &mut switch)?;
         let vcpus = Vcpus::default();
-        let (watch, reporter) = follow(control, &signals, &vcpus)?;
+        let (watch, reporter, scrapes) = follow(control, &signals, &vcpus)?;
         let serve = |at| Server::start(at, signals.waker(), vcpus.clone(), ask(watch.as_ref()));
         let metrics = config.metrics.map(serve).transpose()?;
         let vcpu_thread = config.vcpu.map(VcpuThread::start).transpose()?;
@@ -279,7 +280,7 @@ impl Daemon {
             ports,
             missing: Vec::new(),
             metrics,
-            scrapes: Scrapes::default(),
+            scrapes,
             aside: Aside::default(),
             core,
             cpu: config.cpu,
@@ -338,6 +339,7 @@ impl Daemon {
                 self.requests.handle_woken();
             }
             self.take_requests(now);
+            self.poll_trials(now);
             self.answer();
             self.go_on_reloading(now);
             self.go_on_telling(now);
@@ -563,10 +565,13 @@ fn follow(
     control: Option<&ControlConfig>,
     signals: &Signals,
     vcpus: &Vcpus,
-) -> Result<(Option<WatchClient>, Option<ReportClient>), ControlError> {
+) -> Result<(Option<WatchClient>, Option<ReportClient>, Scrapes), ControlError> {
+    let (counts, reports) = Asker::new(signals.waker());
     let watch = control.map(|control| WatchClient::start(control, signals.waker()));
-    let reporter = control.map(|control| ReportClient::start(control, ask_cpu(vcpus.clone())));
-    Ok((watch.transpose()?, reporter.transpose()?))
+    let reporter =
+        control.map(|control| ReportClient::start(control, ask_cpu(vcpus.clone()), counts));
+    let scrapes = Scrapes::new(reports);
+    Ok((watch.transpose()?, reporter.transpose()?, scrapes))
 }
 
 /// How to ask for the state of the watch.

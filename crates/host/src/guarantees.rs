@@ -250,6 +250,7 @@ impl Guarantees {
             cpu: None,
             refused,
             arrived,
+            measured: None,
         }
     }
 

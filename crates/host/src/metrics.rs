@@ -72,6 +72,28 @@ impl Vcpus {
 /// How the connection to the placement service is, where there is to be one.
 pub(crate) type AskWatch = Box<dyn Fn() -> WatchStatus + Send>;
 
+/// Asks the packet loop for what it counted.
+pub(crate) struct Asker {
+    ask: Sender<Scrape>,
+    waker: Waker,
+}
+
+impl Asker {
+    /// One, and where the packet loop finds what is asked for.
+    pub(crate) fn new(waker: Waker) -> (Self, Receiver<Scrape>) {
+        let (ask, scrapes) = channel();
+        (Self { ask, waker }, scrapes)
+    }
+
+    /// What the packet loop counted; None where it does not answer within a second.
+    pub(crate) fn ask(&self) -> Option<Exposition> {
+        let (answer, wait) = sync_channel(1);
+        self.ask.send(Scrape(answer)).ok()?;
+        self.waker.wake();
+        wait.recv_timeout(PATIENCE).ok()
+    }
+}
+
 /// A scrape that waits for the packet loop.
 pub(crate) struct Scrape(SyncSender<Exposition>);
 
@@ -103,10 +125,9 @@ impl Server {
         let http = tiny_http::Server::from_listener(listener, None)
             .map_err(|error| failed(std::io::Error::other(error)))?;
         let http = Arc::new(http);
-        let (ask, scrapes) = channel();
+        let (asker, scrapes) = Asker::new(waker);
         let client = Client {
-            ask,
-            waker,
+            asker,
             vcpus,
             watch,
         };
@@ -149,8 +170,7 @@ impl Drop for Server {
 
 /// The thread's side.
 struct Client {
-    ask: Sender<Scrape>,
-    waker: Waker,
+    asker: Asker,
     vcpus: Vcpus,
     watch: Option<AskWatch>,
 }
@@ -184,10 +204,7 @@ impl Client {
     }
 
     fn ask(&self) -> Option<Exposition> {
-        let (answer, wait) = sync_channel(1);
-        self.ask.send(Scrape(answer)).ok()?;
-        self.waker.wake();
-        let mut exposition = wait.recv_timeout(PATIENCE).ok()?;
+        let mut exposition = self.asker.ask()?;
         // Asked here, and not by the loop, which must not wait for the agent.
         exposition.vcpus = self.vcpus.snapshot();
         exposition.watch = self.watch.as_ref().map(|ask| ask());

@@ -196,6 +196,12 @@ impl Ledger {
         self.host_node(name).is_some()
     }
 
+    /// The tenants that have machines on a host, in ascending order; none where it is no host.
+    pub fn tenants_at(&self, host: &str) -> Vec<TenantId> {
+        let host = self.host_node(host);
+        host.map_or_else(Vec::new, |host| self.index.at(host))
+    }
+
     /// The names of all hosts, in the order of the tree; `None` where `host` is none of them.
     pub fn host_names(&self, host: &str) -> Option<Vec<String>> {
         self.host_node(host)?;

@@ -314,7 +314,7 @@ impl Ledger {
 
     fn event(&self, id: TenantId) -> Option<TenantEvent> {
         let tenant = self.tenants.get(&id)?;
-        let Standing { state, hosts } = self.standing(id, false)?;
+        let Standing { state, hosts, .. } = self.standing(id, false)?;
         Some(TenantEvent {
             tenant: id,
             owner: tenant.owner.clone(),
@@ -339,7 +339,11 @@ impl Ledger {
         } else {
             all.filter(|host| host.state == state).take(NAMED).collect()
         };
-        Some(Standing { state, hosts })
+        Some(Standing {
+            state,
+            hosts,
+            measured: None,
+        })
     }
 
     fn host_standing(&self, host: NodeId, tenant: &Tenant) -> HostStanding {
@@ -482,6 +486,8 @@ impl Ledger {
             refused: refused.into_values().collect(),
             // What follows is in the tenants.
             arrived: Vec::new(),
+            // What was measured lately is of no use later.
+            measured: None,
             ..report.clone()
         }
     }

@@ -8,10 +8,10 @@ use super::problem::{self, Absent, ApiError, Guarded, Stored};
 use crate::ledger::{Call, Command, Ledger, Quota, Reply};
 use axum::extract::State;
 use axum::http::StatusCode;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tailbound_api::{Code, HostReport, Role};
+use tailbound_api::{Code, HostMeasured, HostReport, Measured, Role, Tenant};
 use tokio::time::Instant;
 
 /// A host that says nothing for this long is silent: three times the longest time between two
@@ -30,10 +30,12 @@ const BURST: u32 = 16;
 #[derive(Debug, Default)]
 pub(super) struct Heard(Mutex<HashMap<String, Beat>>);
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Beat {
     at: Instant,
     revision: u64,
+    /// What it measured lately: kept here alone, as it is of no use later.
+    measured: Option<HostMeasured>,
     /// The moment to which its news are paid for.
     news: Instant,
 }
@@ -44,15 +46,17 @@ impl Heard {
     }
 
     /// Notes that a host, which exists, was heard.
-    fn note(&self, host: &str, revision: u64, now: Instant) {
+    fn note(&self, host: &str, revision: u64, measured: Option<HostMeasured>, now: Instant) {
         let mut beats = self.lock();
         let beat = beats.entry(host.to_owned()).or_insert(Beat {
             at: now,
             revision,
+            measured: None,
             news: now,
         });
         beat.at = now;
         beat.revision = revision;
+        beat.measured = measured;
     }
 
     /// Returns whether a host, which was heard, may say something new.
@@ -72,6 +76,18 @@ impl Heard {
     /// The revision that a host said last; None where it was not heard here.
     pub(super) fn revision(&self, host: &str) -> Option<u64> {
         Some(self.lock().get(host)?.revision)
+    }
+
+    /// What the hosts of a tenant measured that are heard at `now`.
+    pub(super) fn measured(&self, tenant: &Tenant, now: Instant) -> Option<Measured> {
+        let beats = self.lock();
+        let hosts: BTreeSet<_> = tenant.runs.iter().map(|run| run.host.as_str()).collect();
+        let heard = hosts.iter().filter_map(|host| {
+            let beat = beats.get(*host)?;
+            let measured = beat.measured.as_ref()?;
+            (now.duration_since(beat.at) < SILENCE).then_some((*host, measured))
+        });
+        Measured::of(tenant.id, &heard.collect::<Vec<_>>())
     }
 
     /// Returns which of these hosts are silent, and for how long.
@@ -155,13 +171,19 @@ pub(super) async fn report(
         .map_err(|what| ApiError::new(Code::Absurd, what))?;
     let known = |ledger: &Ledger| {
         let is_host = ledger.host_exists(&host);
-        is_host.then(|| ledger.is_news(&host, &body))
+        is_host.then(|| (ledger.is_news(&host, &body), ledger.tenants_at(&host)))
     };
-    let Some(is_news) = app.service.read(known) else {
+    let Some((is_news, here)) = app.service.read(known) else {
         return Err(ApiError::not_found(format!("there is no host {host:?}")));
     };
     let now = Instant::now();
-    app.heard.note(&host, body.revision, now);
+    let measured = body.measured.clone().map(|mut measured| {
+        measured
+            .waited
+            .retain(|of| here.binary_search(&of.tenant).is_ok());
+        measured
+    });
+    app.heard.note(&host, body.revision, measured, now);
     if !is_news {
         return Ok(StatusCode::NO_CONTENT);
     }
@@ -197,7 +219,7 @@ mod tests {
         let start = Instant::now();
         let hosts = || ["a", "b"].into_iter();
         tokio::time::advance(Duration::from_secs(10)).await;
-        heard.note("a", 7, Instant::now());
+        heard.note("a", 7, None, Instant::now());
         assert_eq!((heard.revision("a"), heard.revision("b")), (Some(7), None));
         let silent = |at: u64| heard.silent(hosts(), start, start + Duration::from_secs(at));
         assert_eq!(silent(29), []);
@@ -211,8 +233,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn news_are_as_rare_as_the_store_can_take_and_never_stop() {
         let heard = Heard::default();
-        heard.note("a", 0, Instant::now());
-        heard.note("b", 0, Instant::now());
+        heard.note("a", 0, None, Instant::now());
+        heard.note("b", 0, None, Instant::now());
         let mut passed = 0;
         for _ in 0..10_000 {
             passed += u32::from(heard.may_tell("a", Instant::now()));

@@ -14,6 +14,7 @@ use serde::Deserialize;
 use std::sync::Arc;
 use tailbound_api::{Code, MoveVm, NewTenant, Page, PairBound, Resize, Tenant, VmLimit, is_name};
 use tailbound_placement::TenantId;
+use tokio::time::Instant;
 use utoipa::IntoParams;
 
 /// The size of a page: 1 to 1000.
@@ -148,7 +149,7 @@ pub(super) async fn list(
         let items = page.items.iter();
         Page {
             items: items
-                .map(|tenant| ledger.with_standing(tenant, false))
+                .map(|tenant| app.measured(ledger.with_standing(tenant, false)))
                 .collect(),
             next: page.next,
         }
@@ -307,6 +308,18 @@ impl App {
             {
                 *known = heard.max(*known);
             }
+        }
+        self.measured(tenant)
+    }
+
+    /// Returns a tenant with what its hosts measured of what it is promised.
+    fn measured(&self, mut tenant: Tenant) -> Tenant {
+        let measured = tenant
+            .request
+            .guarantee
+            .and_then(|_| self.heard.measured(&tenant, Instant::now()));
+        if let Some(standing) = &mut tenant.standing {
+            standing.measured = measured;
         }
         tenant
     }

@@ -4,7 +4,9 @@
 //! It is said on a thread of its own with each change, and every ten seconds without one: a
 //! service that hears nothing for half a minute takes the host for a silent one.
 
+use super::measured::Window;
 use super::{ControlConfig, ControlError};
+use crate::metrics::Asker;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 use tailbound_api::{HostCpu, HostLimits, HostReport};
@@ -43,8 +45,12 @@ pub(crate) struct ReportClient(Sender<HostReport>);
 
 impl ReportClient {
     /// Starts to speak to the service; nothing is said before the first report. What `cpu` answers
-    /// is said with each.
-    pub(crate) fn start(config: &ControlConfig, cpu: AskCpu) -> Result<Self, ControlError> {
+    /// is said with each, and what `counts` tells of waits.
+    pub(crate) fn start(
+        config: &ControlConfig,
+        cpu: AskCpu,
+        counts: Asker,
+    ) -> Result<Self, ControlError> {
         // So that a mistake in the settings shows now.
         Client::new(&config.service)?;
         let (send, reports) = channel();
@@ -52,6 +58,8 @@ impl ReportClient {
             config: config.clone(),
             reports,
             cpu,
+            counts,
+            window: Window::default(),
             told: None,
             latest: None,
             is_away: false,
@@ -75,6 +83,10 @@ struct Speaking {
     config: ControlConfig,
     reports: Receiver<HostReport>,
     cpu: AskCpu,
+    /// What the packet loop counted.
+    counts: Asker,
+    /// The same of the last minute.
+    window: Window,
     /// What was said last of the CPU.
     told: Option<HostCpu>,
     latest: Option<HostReport>,
@@ -108,13 +120,16 @@ impl Speaking {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
-            let Some(latest) = &self.latest else {
+            let Some(latest) = self.latest.clone() else {
                 continue;
             };
             self.told = (self.cpu)();
+            let counts = self.counts.ask().and_then(|counts| counts.host);
+            let measured = counts.and_then(|counts| self.window.note(Instant::now(), &counts));
             let report = HostReport {
                 cpu: self.told,
-                ..latest.clone()
+                measured,
+                ..latest
             };
             let said = self.say(&report);
             sent = Some(Instant::now());

@@ -2,6 +2,7 @@
 
 use crate::metrics::{Scrape, Server};
 use crate::socket::Reply;
+use std::sync::mpsc::Receiver;
 use tailbound_switch::port::Port;
 use tailbound_switch::{PartialSnapshot, Snapshot, Switch};
 
@@ -18,8 +19,9 @@ pub(super) enum Viewer {
 }
 
 /// Who waits for a copy of all counters, and as much of it as there is.
-#[derive(Default)]
 pub(super) struct Scrapes {
+    /// What the placement service is to hear of.
+    reports: Receiver<Scrape>,
     waiting: Vec<Viewer>,
     partial: PartialSnapshot,
     /// Those that get the one after that.
@@ -29,6 +31,16 @@ pub(super) struct Scrapes {
 }
 
 impl Scrapes {
+    pub(super) fn new(reports: Receiver<Scrape>) -> Self {
+        Self {
+            reports,
+            waiting: Vec::new(),
+            partial: PartialSnapshot::default(),
+            next: Vec::new(),
+            asked: false,
+        }
+    }
+
     /// Somebody may have asked.
     pub(super) fn handle_woken(&mut self) {
         self.asked = true;
@@ -62,6 +74,7 @@ impl Scrapes {
             self.waiting.append(&mut self.next);
             if std::mem::take(&mut self.asked) {
                 let scrapes = server.into_iter().flat_map(Server::scrapes);
+                let scrapes = scrapes.chain(self.reports.try_iter());
                 self.waiting.extend(scrapes.map(Viewer::Scrape));
             }
         }

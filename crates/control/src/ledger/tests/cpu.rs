@@ -34,6 +34,7 @@ fn report(ledger: &mut Ledger, host: &str, cpu: Option<HostCpu>) -> Vec<Change> 
         cpu,
         refused: Vec::new(),
         arrived: Vec::new(),
+        measured: None,
     });
     let host = host.to_owned();
     let call = call(Command::Report { host, report });

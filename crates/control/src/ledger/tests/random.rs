@@ -103,6 +103,7 @@ fn report(ledger: &Ledger, word: &Word) -> HostReport {
         cpu: None,
         refused: Vec::new(),
         arrived: Vec::new(),
+        measured: None,
     };
     match word {
         Word::Keeps(behind, mbit) => keeps(*behind, *mbit),

@@ -1,12 +1,14 @@
 //! How it is with what tenants are promised: words and tables, and `tailbound place events`.
 
 use super::service::Service;
+use crate::command::figures::time;
 use crate::command::output::{self, paint};
 use crate::exit::{Exit, Failure};
 use std::fmt::Write as _;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tailbound_api::{
-    Event, Following, Host, HostStanding, HostWord, Standing, Tenant, TenantEvent, TenantState,
+    Event, Following, Host, HostStanding, HostWord, Measured, Standing, Tenant, TenantEvent,
+    TenantState, WorstTail,
 };
 use tailbound_client::{Client, ClientError};
 use tailbound_placement::Thousandths;
@@ -84,6 +86,30 @@ pub(super) fn hosts(hosts: &[HostStanding], on_all: bool, paint: Paint) -> Strin
         ]);
     }
     table.render(paint)
+}
+
+/// What the hosts of a tenant measured, each where it is worst: a line each.
+pub(super) fn measured(found: Option<&Measured>) -> String {
+    let line = |worst: &WorstTail, says: &str| {
+        let (host, packets) = (&worst.host, worst.tail.packets);
+        let window = time(worst.window_ns);
+        match worst.tail.furthest() {
+            Some((percent, long)) => format!(
+                "measured at {host}: {percent} % of {packets} packets in {window} {says} at most \
+                 {}\n",
+                time(long)
+            ),
+            None => format!("measured at {host}: {packets} packets in {window}, too few to tell\n"),
+        }
+    };
+    let lines = found.into_iter().flat_map(|found| {
+        let sending = found.sending.as_ref();
+        let receiving = found.receiving.as_ref();
+        let sending = sending.map(|worst| line(worst, "left late by"));
+        let receiving = receiving.map(|worst| line(worst, "waited for their machine"));
+        sending.into_iter().chain(receiving)
+    });
+    lines.collect()
 }
 
 fn or_nothing(value: Option<impl ToString>) -> String {

@@ -178,13 +178,14 @@ impl Get {
             let standing = tenant.standing.as_ref();
             let standings = standing.map_or(&[][..], |standing| &standing.hosts);
             format!(
-                "{}  {}/{}, id {}: {}; on {}\n\n{}{}\n{}",
+                "{}  {}/{}, id {}: {}; on {}\n{}\n{}{}\n{}",
                 state_word(state_of(&tenant), paint),
                 tenant.owner,
                 tenant.name,
                 tenant.id.0,
                 promised(&tenant),
                 count(hosts as u64, "host"),
+                standing::measured(standing.and_then(|it| it.measured.as_ref())),
                 runs(&tenant.runs, paint),
                 on_its_way(&tenant),
                 standing::hosts(standings, true, paint)

@@ -1,0 +1,204 @@
+//! How long packets that something is promised for waited here, of the last minute: from counts
+//! that only rise to what the placement service shows beside its promises.
+
+use crate::metrics::HostCounts;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::time::{Duration, Instant};
+use tailbound_api::{HostMeasured, Tail, TenantId, TenantTail};
+use tailbound_metrics::Histogram;
+
+/// Of how long a time it is, where the daemon runs as long.
+const WINDOW: Duration = Duration::from_mins(1);
+
+/// How many packets waited how long.
+type Counts = [u64; Histogram::BUCKETS + 1];
+
+const NONE: Counts = [0; Histogram::BUCKETS + 1];
+
+/// What was counted up to a moment.
+struct Counted {
+    at: Instant,
+    /// How late the packet loop came to what was due on the uplink.
+    late: Counts,
+    /// By guest: the tenant whose machine it is, and what waited for it.
+    waited: HashMap<String, (TenantId, Counts)>,
+}
+
+/// What was counted, some time ago and since.
+#[derive(Default)]
+pub(super) struct Window(VecDeque<Counted>);
+
+impl Counted {
+    fn of(at: Instant, counts: &HostCounts) -> Self {
+        let snapshot = &counts.snapshot;
+        let machines = counts.guarantees.snapshot().machines;
+        let promised = machines.into_iter().filter_map(|machine| {
+            let known = machine.known.filter(|known| known.guarantee.is_some())?;
+            Some((machine.guest, known.tenant))
+        });
+        let promised: HashMap<_, _> = promised.collect();
+        let waited = snapshot.guests.iter().filter_map(|guest| {
+            let tenant = *promised.get(&guest.port.name)?;
+            let conforms = guest.sojourns.iter();
+            let mut conforms = conforms
+                .filter(|waits| waits.direction == "received" && waits.class == "guaranteed");
+            let counts = *conforms.next()?.histogram.counts();
+            Some((guest.port.name.clone(), (tenant, counts)))
+        });
+        let pacing = snapshot
+            .uplink
+            .as_ref()
+            .and_then(|uplink| uplink.pacing.as_ref());
+        Self {
+            at,
+            late: pacing.map_or(NONE, |pacing| *pacing.lateness.counts()),
+            waited: waited.collect(),
+        }
+    }
+}
+
+impl Window {
+    /// Takes what was counted up to `now`. Returns what was measured since a minute ago, or since
+    /// the first time; None the first time.
+    pub(super) fn note(&mut self, now: Instant, counts: &HostCounts) -> Option<HostMeasured> {
+        self.push(Counted::of(now, counts))
+    }
+
+    fn push(&mut self, newest: Counted) -> Option<HostMeasured> {
+        // The one that is a minute old or older is compared with, those before it are not.
+        let is_past = |counted: &Counted| newest.at.duration_since(counted.at) >= WINDOW;
+        while self.0.get(1).is_some_and(is_past) {
+            self.0.pop_front();
+        }
+        let measured = self.0.front().map(|oldest| between(oldest, &newest));
+        self.0.push_back(newest);
+        measured
+    }
+}
+
+fn between(old: &Counted, new: &Counted) -> HostMeasured {
+    let mut by_tenant: BTreeMap<TenantId, Counts> = BTreeMap::new();
+    for (guest, (tenant, counts)) in &new.waited {
+        let before = old.waited.get(guest).filter(|(then, _)| then == tenant);
+        let since = since(before.map_or(&NONE, |(_, counts)| counts), counts);
+        let sum = by_tenant.entry(*tenant).or_insert(NONE);
+        for (sum, count) in sum.iter_mut().zip(since) {
+            *sum += count;
+        }
+    }
+    let waited = by_tenant.into_iter().filter_map(|(tenant, counts)| {
+        Some(TenantTail {
+            tenant,
+            tail: tail(&counts)?,
+        })
+    });
+    HostMeasured {
+        window_ns: u64::try_from((new.at - old.at).as_nanos()).unwrap_or(u64::MAX),
+        late: tail(&since(&old.late, &new.late)),
+        waited: waited.collect(),
+    }
+}
+
+/// What was counted in between. A guest that was taken away and came again counts from nothing.
+fn since(old: &Counts, new: &Counts) -> Counts {
+    let is_same = old.iter().zip(new).all(|(old, new)| old <= new);
+    let old = if is_same { old } else { &NONE };
+    std::array::from_fn(|bucket| new[bucket] - old[bucket])
+}
+
+/// Its percentiles; 32 s stand for all that is longer.
+fn tail(counts: &Counts) -> Option<Tail> {
+    let longest =
+        |bucket: usize| (Histogram::bound(bucket.min(Histogram::BUCKETS - 1)) * 1e9) as u64;
+    let buckets = (0..).zip(counts);
+    let buckets = buckets.map(|(bucket, count)| (longest(bucket), *count));
+    Tail::of(&buckets.collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tailbound_units::Nanos;
+
+    /// A guest, its tenant, and how many packets waited how many microseconds for it.
+    type Waits<'t> = (&'t str, u64, &'t [(u64, u64)]);
+
+    /// So many packets that waited so many microseconds for a guest of this tenant.
+    fn counted(at: Instant, guests: &[Waits<'_>]) -> Counted {
+        let waited = guests.iter().map(|(guest, tenant, waits)| {
+            let mut histogram = Histogram::default();
+            for (micros, packets) in *waits {
+                histogram.record_many(Nanos::from_micros(*micros), *packets);
+            }
+            let counts = *histogram.counts();
+            ((*guest).to_owned(), (TenantId(*tenant), counts))
+        });
+        Counted {
+            at,
+            late: NONE,
+            waited: waited.collect(),
+        }
+    }
+
+    fn waited(measured: &HostMeasured) -> Vec<(u64, u64, Option<u64>)> {
+        let waited = measured.waited.iter();
+        let waited = waited.map(|of| (of.tenant.0, of.tail.packets, of.tail.p99_9_ns));
+        waited.collect()
+    }
+
+    #[test]
+    fn a_minute_is_told_of_and_what_was_before_is_not() {
+        let (start, mut window) = (Instant::now(), Window::default());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let slow = (5_000, 500);
+        assert!(window.push(counted(start, &[("g", 1, &[slow])])).is_none());
+        let mut fast = 0;
+        for second in (10..=200).step_by(10) {
+            fast += 10_000;
+            let spoiled = if second > 100 {
+                (40_000, 1_000)
+            } else {
+                (1, 0)
+            };
+            let waits = [slow, (3, fast), spoiled];
+            let measured = window
+                .push(counted(at(second), &[("g", 1, &waits)]))
+                .unwrap();
+            // The time before the first count is not in it.
+            let length = second.min(60);
+            assert_eq!(measured.window_ns, length * 1_000_000_000);
+            let spoiled = if (101..=160).contains(&second) {
+                1_000
+            } else {
+                0
+            };
+            let late = if spoiled > 0 { 44_194_173 } else { 3_814 };
+            let packets = length * 1_000 + spoiled;
+            let found = waited(&measured);
+            assert_eq!((found[0].0, found[0].1), (1, packets), "at {second} s");
+            assert_eq!(found[0].2, Some(late), "at {second} s");
+        }
+        assert!(window.0.len() <= 8);
+    }
+
+    #[test]
+    fn guests_of_a_tenant_are_one_and_who_came_again_counts_from_nothing() {
+        let (start, mut window) = (Instant::now(), Window::default());
+        let later = start + Duration::from_secs(10);
+        let first = [
+            ("a", 1, &[(3, 900)][..]),
+            ("b", 2, &[(3, 90)]),
+            ("d", 4, &[(3, 9)]),
+        ];
+        window.push(counted(start, &first));
+        let then = [
+            ("a", 1, &[(3, 50)][..]),
+            ("b", 1, &[(3, 100)]),
+            ("c", 1, &[(3, 7)]),
+            ("d", 4, &[(3, 9)]),
+        ];
+        let measured = window.push(counted(later, &then)).unwrap();
+        // The guest b is another tenant's machine now, and for d nothing came.
+        assert_eq!(waited(&measured), [(1, 157, None)]);
+    }
+}

@@ -136,9 +136,9 @@ pub fn read(text: &str) -> Result<Snapshot, BackupError> {
         if !line.ends_with('\n') {
             return Err(BackupError::CutOff);
         }
-        let read = serde_json::from_str(line).map_err(|error| BackupError::Line {
+        let read = crate::store::read(line.as_bytes()).map_err(|why| BackupError::Line {
             line: index + 1,
-            why: error.to_string(),
+            why,
         })?;
         let change = match read {
             Line::Backup(head) if index == 0 => {

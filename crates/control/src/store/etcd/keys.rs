@@ -149,7 +149,7 @@ pub fn change(name: &str, document: Option<&[u8]>) -> Result<Change, String> {
 }
 
 fn parse<T: DeserializeOwned>(document: &[u8]) -> Result<T, String> {
-    serde_json::from_slice(document).map_err(|error| error.to_string())
+    crate::store::read(document)
 }
 
 #[cfg(test)]

@@ -296,6 +296,27 @@ fn a_store_of_each_earlier_version_is_taken_over() {
     }
 }
 
+/// A later version may have added a field without another schema: it is not lost in silence.
+#[test]
+fn a_field_that_a_later_version_added_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    file(&path, 3);
+    let connection = Connection::open(&path).unwrap();
+    let query = "SELECT value FROM document WHERE name = 'topology'";
+    let value: String = connection.query_row(query, [], |row| row.get(0)).unwrap();
+    let later = value.replacen('{', r#"{"colour":{"is":"blue"},"#, 1);
+    let sum = checksum("", "topology", &later);
+    let update = "UPDATE document SET value = ?1, checksum = ?2 WHERE name = 'topology'";
+    connection.execute(update, params![later, sum]).unwrap();
+    drop(connection);
+    let error = Sqlite::open_existing(&path).and_then(|mut store| store.load());
+    let error = error.unwrap_err().to_string();
+    let expected = "\"topology\": the field colour is not known to tailbound";
+    assert!(error.contains(expected), "{error}");
+    assert!(!error.contains("damaged"), "{error}");
+}
+
 #[test]
 fn a_backup_becomes_a_new_file_and_never_replaces_one() {
     let dir = tempfile::tempdir().unwrap();

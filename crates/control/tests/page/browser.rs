@@ -1,8 +1,11 @@
 //! A page in a headless Chromium that is watched for errors.
 
 use crate::devtools::{Browser, Connection, Event, PATIENCE};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 use std::cell::RefCell;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tailbound_sys::probe::required::{Part, skipped};
@@ -82,6 +85,13 @@ impl Page {
     pub(crate) fn scheme(&self, scheme: &str) {
         let features = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
         self.call("Emulation.setEmulatedMedia", &features);
+    }
+
+    /// Writes what is seen as PNG.
+    pub(crate) fn picture(&self, file: &Path) {
+        let answer = self.call("Page.captureScreenshot", &json!({ "format": "png" }));
+        let data = BASE64_STANDARD.decode(answer["data"].as_str().unwrap());
+        std::fs::write(file, data.unwrap()).unwrap();
     }
 
     /// What an expression of JavaScript is, or comes to be if it is a promise.

@@ -2,6 +2,7 @@
 
 mod browser;
 mod devtools;
+mod large;
 mod service;
 
 use browser::Page;

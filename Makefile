@@ -144,7 +144,7 @@ NIGHTLY_FUZZ_SECONDS ?= 300
 
 .PHONY: nightly
 nightly: build ## Run all tests with a fresh seed, ignored ones, storms, golden records, fuzzing (two hours)
-	@scripts/need lab memcached iperf3 qemu libvirt etcd page api golden linux-codel dpdk alerts
+	@scripts/need lab memcached iperf3 qemu libvirt etcd page api golden linux-codel dpdk alerts hlog
 	@scripts/guest-image >/dev/null
 	@scripts/linux-codel >/dev/null
 	@CARGO="$(CARGO)" scripts/nightly $(TAILBOUND) $(NIGHTLY_FUZZ_SECONDS)
@@ -241,6 +241,21 @@ bench-cards: build ## Compare machines' cards with TAPs and a Linux bridge, DPDK
 bench-uplink: ## Compare sending by AF_XDP and by AF_PACKET: packets a second, CPU a packet (root)
 	@scripts/need build lab
 	$(CARGO) run --release --locked -p tailbound-host --example uplink
+
+.PHONY: bench-control
+bench-control: ## Time the placement service's store, and admissions over HTTP for ten seconds
+	@scripts/need build
+	$(CARGO) run --release --locked -p tailbound-control --example store_bench
+	$(CARGO) run --release --locked -p tailbound-control --example http_bench -- --seconds 10 --clients 8
+
+# For how long, by how many clients.
+SECONDS ?= 600
+CLIENTS ?= 64
+
+.PHONY: bench-service
+bench-service: ## Admit and delete durably over HTTP for ten minutes: rate, waits, memory (SECONDS=600 CLIENTS=64)
+	@scripts/need build
+	$(CARGO) run --release --locked -p tailbound-control --example http_bench -- --seconds $(SECONDS) --clients $(CLIENTS)
 
 .PHONY: faults
 faults: ## Kill services, replicas and etcd members amid 2 x 50 x 10,000 admissions (twenty minutes)

@@ -1,36 +1,42 @@
-//! How many admissions a second the service answers over HTTP, each durable in a
-//! file of `SQLite` before: `cargo run --release -p tailbound-control --example
-//! http_bench`.
+//! How many admissions and deletions a second the service answers over HTTP, each durable in a
+//! file of `SQLite` before, and what memory it takes meanwhile: `make bench-service`.
 //!
-//! `--clients N` (8) clients, each with one connection that is kept and one
-//! request at a time, every admission with an idempotency key of its own, for
-//! `--seconds N` (10). Tenants are those of Silo's table 3, half of each class,
+//! The service is a process of its own. `--clients N` (64) clients, each with one connection that is
+//! kept and one request at a time, every admission with an idempotency key of its own, for
+//! `--seconds N` (600). Tenants are those of Silo's table 3, half of each class,
 //! of exponential size with a mean of 49 machines, in `--hosts N` (100000) hosts
 //! of 4 slots; a client deletes its oldest tenant when it has more than
-//! `--keep N` (100). The file is in `--dir DIR`, by default beside this program;
-//! take a real disk.
+//! `--keep N` (20), so that the data centre keeps room. The file is in `--dir DIR`, by default
+//! beside this program; take a real disk.
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::error::Error;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tailbound_control::ledger::Ledger;
 use tailbound_control::server::{Authentication, Config, Metrics, Server};
-use tailbound_control::service::{Committed, Service};
+use tailbound_control::service::Service;
 use tailbound_control::store::{Sqlite, Store as _};
 use tailbound_placement::{Policy, Spread, Uniform, UplinkSpec};
 use tailbound_units::{Bytes, Rate};
 
 const MEAN_VMS: f64 = 49.0;
 const HOSTS_IN_POD: u32 = 1_000;
+/// How often the service's memory is read.
+const READINGS: u32 = 10;
+/// What the program is called with to be the service.
+const SERVE: &str = "--serve";
 
 struct Options {
+    is_service: bool,
     clients: u64,
     seconds: u64,
     hosts: u32,
@@ -42,17 +48,26 @@ type Failure = Box<dyn Error + Send + Sync>;
 
 fn main() -> Result<(), Failure> {
     let options = options()?;
+    if options.is_service {
+        serve(&options)
+    } else {
+        bench(&options)
+    }
+}
+
+/// Serves until standard input ends: says where, and then how it wrote.
+fn serve(options: &Options) -> Result<(), Failure> {
     let runtime = tokio::runtime::Runtime::new()?;
     let dir = tempfile::tempdir_in(&options.dir)?;
     let mut store = Sqlite::open(&dir.path().join("place.db"))?;
     let (mut ledger, changes) = Ledger::new(uniform(options.hosts).spec(), Policy::Silo)?;
     ledger.set_revision(store.commit(&changes)?);
 
-    let commits: Arc<Mutex<Vec<Committed>>> = Arc::default();
+    let commits: Arc<[AtomicU64; 2]> = Arc::default();
     let seen = Arc::clone(&commits);
     let service = Service::start(ledger, move |committed| {
-        let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.push(committed.clone());
+        seen[0].fetch_add(1, Ordering::Relaxed);
+        seen[1].fetch_add(committed.calls as u64, Ordering::Relaxed);
     });
     runtime.block_on(service.lead(Box::new(store), Box::new(|error| eprintln!("{error}"))))?;
     let config = Config {
@@ -61,67 +76,112 @@ fn main() -> Result<(), Failure> {
         streams: 1,
         connections: 1_000,
         hose: None,
+        collector: None,
     };
     let server = Server::new(config, service, None, Metrics::new())?;
     let listener = TcpListener::bind("127.0.0.1:0")?;
-    let url = format!("http://{}", listener.local_addr()?);
+    println!("http://{}", listener.local_addr()?);
+    std::io::stdout().flush()?;
     let running = server.clone();
     let running = runtime.spawn(async move { running.run(listener).await });
-
-    let begin = Instant::now();
-    let refused = AtomicU64::new(0);
-    let mut took = std::thread::scope(|scope| {
-        let (url, options, refused) = (&url, &options, &refused);
-        let clients: Vec<_> = (0..options.clients)
-            .map(|client| scope.spawn(move || calls(client, url, options, refused)))
-            .collect();
-        let mut all = Vec::new();
-        for client in clients {
-            all.extend(client.join().map_err(|_| "a client panicked")??);
-        }
-        Ok::<_, Failure>(all)
-    })?;
-    let elapsed = begin.elapsed();
+    std::io::stdin().read_to_end(&mut Vec::new())?;
     server.stop();
     runtime.block_on(running)??;
-
-    took.sort_unstable();
-    let admitted = took.len();
-    let at = |part: f64| {
-        let index = (admitted.saturating_sub(1) as f64 * part) as usize;
-        took.get(index).copied().unwrap_or_default()
-    };
-    let commits = commits.lock().unwrap_or_else(PoisonError::into_inner);
-    let calls: usize = commits.iter().map(|committed| committed.calls).sum();
+    let [transactions, calls] = [0, 1].map(|index| commits[index].load(Ordering::Relaxed));
     println!(
-        "{} hosts, {} clients, {:.1} s: {admitted} admitted, {:.0} a second; {} refused",
-        options.hosts,
-        options.clients,
-        elapsed.as_secs_f64(),
-        admitted as f64 / elapsed.as_secs_f64(),
-        refused.load(Ordering::Relaxed),
-    );
-    println!(
-        "admission, request to answer: p50 {:?}, p99 {:?}, max {:?}",
-        at(0.5),
-        at(0.99),
-        at(1.0)
-    );
-    println!(
-        "{} transactions of {:.1} calls",
-        commits.len(),
-        calls as f64 / commits.len().max(1) as f64
+        "{transactions} transactions of {:.1} calls",
+        calls as f64 / transactions.max(1) as f64
     );
     Ok(())
 }
 
-/// Admits and deletes until the time is over, and returns how long each admission took.
-fn calls(
-    client: u64,
-    url: &str,
-    options: &Options,
-    refused: &AtomicU64,
-) -> Result<Vec<Duration>, Failure> {
+/// What a client saw.
+#[derive(Default)]
+struct Seen {
+    admitted: Vec<Duration>,
+    deleted: Vec<Duration>,
+    refused: u64,
+}
+
+fn bench(options: &Options) -> Result<(), Failure> {
+    let mut service = Command::new(std::env::current_exe()?)
+        .arg(SERVE)
+        .args(["--hosts", &options.hosts.to_string(), "--dir"])
+        .arg(&options.dir)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut said = BufReader::new(service.stdout.take().ok_or("it has no output")?);
+    let mut url = String::new();
+    said.read_line(&mut url)?;
+    let url = url.trim_end();
+
+    let begin = Instant::now();
+    let mut seen = Seen::default();
+    let mut memory = Vec::new();
+    std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..options.clients)
+            .map(|client| scope.spawn(move || calls(client, url, options)))
+            .collect();
+        for reading in 1..=READINGS {
+            let at = Duration::from_secs(options.seconds) * reading / READINGS;
+            std::thread::sleep(at.saturating_sub(begin.elapsed()));
+            memory.push(resident(&service)?);
+        }
+        for client in clients {
+            let one = client.join().map_err(|_| "a client panicked")??;
+            seen.admitted.extend(one.admitted);
+            seen.deleted.extend(one.deleted);
+            seen.refused += one.refused;
+        }
+        Ok::<_, Failure>(())
+    })?;
+    let elapsed = begin.elapsed().as_secs_f64();
+    drop(service.stdin.take());
+    let mut transactions = String::new();
+    said.read_to_string(&mut transactions)?;
+    service.wait()?;
+
+    let (admitted, deleted) = (seen.admitted.len(), seen.deleted.len());
+    println!(
+        "{} hosts, {} clients, {elapsed:.1} s: {:.0} durable changes a second; {admitted} admitted, \
+         {deleted} deleted, {} refused",
+        options.hosts,
+        options.clients,
+        (admitted + deleted) as f64 / elapsed,
+        seen.refused,
+    );
+    for (what, took) in [("admission", seen.admitted), ("deletion", seen.deleted)] {
+        println!("{what}, request to answer: {}", percentiles(took));
+    }
+    let megabytes: Vec<_> = memory.iter().map(|kb| format!("{}", kb / 1_024)).collect();
+    println!(
+        "memory of the service, MiB, at each tenth: {}",
+        megabytes.join(" ")
+    );
+    print!("{transactions}");
+    Ok(())
+}
+
+fn percentiles(mut took: Vec<Duration>) -> String {
+    took.sort_unstable();
+    let at = |part: f64| {
+        let index = (took.len().saturating_sub(1) as f64 * part) as usize;
+        took.get(index).copied().unwrap_or_default()
+    };
+    format!("p50 {:?}, p99 {:?}, max {:?}", at(0.5), at(0.99), at(1.0))
+}
+
+/// The memory that a process has, in KiB.
+fn resident(process: &Child) -> Result<u64, Failure> {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", process.id()))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let number = line.and_then(|line| line.split_whitespace().next());
+    Ok(number.ok_or("the service is gone")?.parse()?)
+}
+
+/// Admits and deletes until the time is over.
+fn calls(client: u64, url: &str, options: &Options) -> Result<Seen, Failure> {
     let mut random = Pcg64Mcg::seed_from_u64(client);
     let agent = ureq::Agent::config_builder()
         .http_status_as_error(false)
@@ -129,7 +189,7 @@ fn calls(
         .build()
         .new_agent();
     let end = Instant::now() + Duration::from_secs(options.seconds);
-    let mut took = Vec::new();
+    let mut seen = Seen::default();
     let mut here: VecDeque<u64> = VecDeque::new();
     for number in 0_u64.. {
         if Instant::now() >= end {
@@ -143,21 +203,24 @@ fn calls(
         let body: Value = answer.body_mut().read_json()?;
         match answer.status().as_u16() {
             201 => {
-                took.push(begin.elapsed());
+                seen.admitted.push(begin.elapsed());
                 here.extend(body["id"].as_u64());
             }
-            409 => {
-                refused.fetch_add(1, Ordering::Relaxed);
-            }
+            409 => seen.refused += 1,
             _ => return Err(body.to_string().into()),
         }
         if here.len() > options.keep
             && let Some(id) = here.pop_front()
         {
-            agent.delete(format!("{url}/v1/tenants/{id}")).call()?;
+            let begin = Instant::now();
+            let answer = agent.delete(format!("{url}/v1/tenants/{id}")).call()?;
+            if answer.status() != 204 {
+                return Err(format!("tenant {id} was not deleted: {}", answer.status()).into());
+            }
+            seen.deleted.push(begin.elapsed());
         }
     }
-    Ok(took)
+    Ok(seen)
 }
 
 fn tenant(client: u64, number: u64, random: &mut Pcg64Mcg) -> Value {
@@ -201,14 +264,19 @@ fn uniform(hosts: u32) -> Uniform {
 fn options() -> Result<Options, Failure> {
     let beside = std::env::current_exe()?;
     let mut options = Options {
-        clients: 8,
-        seconds: 10,
+        is_service: false,
+        clients: 64,
+        seconds: 600,
         hosts: 100_000,
-        keep: 100,
+        keep: 20,
         dir: beside.parent().unwrap_or(&beside).to_owned(),
     };
     let mut args = std::env::args().skip(1);
     while let Some(flag) = args.next() {
+        if flag == SERVE {
+            options.is_service = true;
+            continue;
+        }
         let value = args.next().ok_or_else(|| format!("{flag} needs a value"))?;
         match flag.as_str() {
             "--clients" => options.clients = value.parse()?,

@@ -225,6 +225,7 @@ impl<E: Experiment> Loaded<E> {
             experiment: self.head.name.get_ref().clone(),
             title: self.head.title.clone(),
             source: self.head.source.clone(),
+            made: None,
             seed,
             conditions: found.conditions,
             variants: found.variants,

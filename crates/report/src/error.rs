@@ -52,6 +52,9 @@ pub enum ReportError {
         /// What is wrong with it.
         source: HistogramError,
     },
+    /// A histogram cannot be written as a log.
+    #[error("the log cannot be made: {0}")]
+    Log(#[source] io::Error),
     /// The experiment's name cannot name a file.
     #[error("experiment {name:?} cannot name a file; use letters, digits, '-', '_' and '.'")]
     Name {

@@ -219,6 +219,13 @@ impl Results {
             "<h2>Conditions</h2>\n<div class=\"wide\"><table>\n<tbody>\n<tr><th>seed</th><td>{}</td></tr>",
             self.seed
         );
+        if let Some(made) = &self.made {
+            put!(
+                out,
+                "<tr><th>made</th><td>{}</td></tr>",
+                escape(&made.words())
+            );
+        }
         for (key, value) in &self.conditions {
             put!(
                 out,

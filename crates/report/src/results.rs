@@ -3,6 +3,7 @@
 use crate::SCHEMA;
 use crate::chart::{Chart, null_is_nan};
 use crate::error::ReportError;
+use crate::made::Made;
 use crate::stats::Stats;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -22,6 +23,10 @@ pub struct Results {
     pub title: String,
     /// The paper and section it reproduces.
     pub source: String,
+    /// When it was made, and by what; absent before it is written, and in files of versions
+    /// that did not say so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub made: Option<Made>,
     /// Everything random in the run follows from this.
     pub seed: u64,
     /// What the run depended on: link rate, kernel, CPUs, durations.

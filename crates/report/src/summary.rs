@@ -24,6 +24,9 @@ impl Results {
             one_line(&self.experiment),
             one_line(&self.verdict_reason)
         );
+        if let Some(made) = &self.made {
+            let _ = writeln!(out, "made  {}", one_line(&made.words()));
+        }
         let mut blocks = Vec::new();
         if !self.checks.is_empty() {
             blocks.push(self.checks_table().render(paint));

@@ -1,9 +1,14 @@
 //! `tailbound report`, run as its user runs it.
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD as BASE64;
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::Deserializer;
+use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use tailbound_report::{Results, SCHEMA, Series, Stats, Variant, Verdict, empty_histogram};
+use tailbound_report::{Made, Results, SCHEMA, Series, Stats, Variant, Verdict, empty_histogram};
 
 fn tailbound(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_tailbound"))
@@ -33,6 +38,7 @@ fn run(directory: &Path, name: &str, rtt: u64) -> PathBuf {
         experiment: name.into(),
         title: "Round trips".into(),
         source: "Small is Better, table 4".into(),
+        made: None,
         seed: 1,
         conditions: BTreeMap::from([("kernel".into(), name.into())]),
         variants: vec![Variant {
@@ -152,4 +158,75 @@ fn the_help_is_stable() {
         let help = tailbound(&arguments.collect::<Vec<_>>());
         insta::assert_snapshot!(format!("help {command}"), text(&help.stdout));
     }
+}
+
+#[test]
+fn a_result_says_when_and_by_what_it_was_made() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = run(directory.path(), "one", 1_500_000);
+    let made = Made {
+        at: "2026-01-31T09:05:01Z".to_owned(),
+        version: "1.2.3".to_owned(),
+    };
+    let dated = Results {
+        made: Some(made),
+        ..Results::read(&file).unwrap()
+    };
+    let file = dated.write(directory.path()).unwrap();
+    assert_eq!(Results::read(&file.json).unwrap(), dated);
+    let shown = tailbound(&["report", "show", file.json.to_str().unwrap()]);
+    let shown = text(&shown.stdout);
+    assert_eq!(
+        shown.lines().nth(1),
+        Some("made  2026-01-31 09:05 UTC, tailbound 1.2.3")
+    );
+    let page = std::fs::read_to_string(&file.html).unwrap();
+    assert!(page.contains("<th>made</th><td>2026-01-31 09:05 UTC, tailbound 1.2.3</td>"));
+}
+
+#[test]
+fn an_exported_log_has_every_histogram_under_its_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = run(directory.path(), "one", 1_500_000);
+    // A name that no tag can have, and samples that were hit.
+    let mut results = Results::read(&file).unwrap();
+    let mut variant = results.variants[0].clone();
+    variant.name = "fifo, slow".into();
+    let mut all = empty_histogram();
+    all.record_n(7_000_000, 1_003).unwrap();
+    let series = variant.series.get_mut("rtt").unwrap();
+    series.all = Stats::from_histogram(&all);
+    series.unit = "B".into();
+    results.variants.push(variant);
+    let file = results.write(directory.path()).unwrap().json;
+    let log = directory.path().join("one.hlog");
+    let arguments = [
+        "report",
+        "export",
+        file.to_str().unwrap(),
+        "--hlog",
+        log.to_str().unwrap(),
+    ];
+    let exported = tailbound(&arguments);
+    assert!(exported.status.success(), "{}", text(&exported.stderr));
+    let log = std::fs::read_to_string(&log).unwrap();
+    let mut found = BTreeMap::new();
+    for entry in IntervalLogIterator::new(log.as_bytes()) {
+        let LogEntry::Interval(interval) = entry.unwrap() else {
+            continue;
+        };
+        let bytes = BASE64.decode(interval.encoded_histogram()).unwrap();
+        let times: Histogram<u64> = Deserializer::new()
+            .deserialize(&mut bytes.as_slice())
+            .unwrap();
+        let tag = interval.tag().unwrap().as_str().to_owned();
+        found.insert(tag, (times.len(), times.max() / 100_000));
+    }
+    let expected = [
+        ("fifo/rtt", (1_000, 15)),
+        ("fifo,_slow/rtt(B)", (1_000, 15)),
+        ("fifo,_slow/rtt(B)/all", (1_003, 70)),
+    ];
+    let expected = expected.map(|(tag, of)| (tag.replace(',', "_"), of));
+    assert_eq!(found, BTreeMap::from(expected));
 }

@@ -103,6 +103,7 @@ pub(crate) fn results() -> Results {
         experiment: "traps".into(),
         title: "Three latency traps open, and close".into(),
         source: "Small is Better, 5.1".into(),
+        made: None,
         seed: 1,
         conditions: BTreeMap::from([
             ("cpus".into(), json!(2)),

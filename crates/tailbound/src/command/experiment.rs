@@ -6,7 +6,7 @@ use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use tailbound_experiment::{Experiment, Loaded};
-use tailbound_report::{Results, one_line};
+use tailbound_report::{Made, Results, one_line};
 
 /// Where reports go, and what is printed.
 #[derive(Debug, clap::Args)]
@@ -22,9 +22,13 @@ pub(super) struct Report {
 impl Report {
     /// Writes a report and prints the verdict. Returns how the command ends.
     pub(super) fn finish(&self, results: &Results) -> Result<Exit, Failure> {
-        let written = results.write(&self.out)?;
+        let dated = Results {
+            made: Some(Made::now()),
+            ..results.clone()
+        };
+        let written = dated.write(&self.out)?;
         output::print(&match self.output {
-            Output::Json => results.to_json(),
+            Output::Json => dated.to_json(),
             Output::Text => {
                 let sentence = results.sentence.as_ref();
                 let sentence = sentence.map(|it| format!("\n{}\n", one_line(it)));

@@ -19,6 +19,8 @@ enum Action {
     Show(Show),
     /// Put the results of two runs side by side
     Compare(Compare),
+    /// Write the histograms of one experiment for other tools
+    Export(Export),
 }
 
 /// Arguments of `tailbound report show`.
@@ -80,11 +82,28 @@ struct Compare {
     output: Output,
 }
 
+/// Arguments of `tailbound report export`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "A log of HdrHistogram's, format 1.3: a line for each series of each variant, tagged \
+    VARIANT/SERIES, of the samples that were not hit, and VARIANT/SERIES/all of all samples where \
+    some were. `HistogramLogProcessor -i OUT -tag VARIANT/SERIES` reads it. \
+    Exit code: 0, or 2 if the file cannot be read."
+)]
+struct Export {
+    /// The JSON file that an experiment wrote
+    file: PathBuf,
+    /// Where the log goes
+    #[arg(long, value_name = "OUT")]
+    hlog: PathBuf,
+}
+
 impl Args {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
         output::print(&match self.action {
             Action::Show(show) => show.text()?,
             Action::Compare(compare) => compare.text()?,
+            Action::Export(export) => export.text()?,
         });
         Ok(Exit::Holds)
     }
@@ -104,6 +123,14 @@ impl Show {
             return Ok(format!("{}\n", path.display()));
         }
         Ok(results.summary(output::paint().0))
+    }
+}
+
+impl Export {
+    fn text(&self) -> Result<String, ReportError> {
+        let log = Results::read(&self.file)?.hlog()?;
+        write(&self.hlog, &log)?;
+        Ok(format!("{}\n", self.hlog.display()))
     }
 }
 

@@ -1,41 +1,30 @@
-//! `HdrHistogram` interval logs, version 1.3: what `HistogramLogProcessor` and the
-//! project's plotters read.
+//! The file of a probe's interval log.
 
 use crate::exit::Failure;
 use hdrhistogram::Histogram;
-use hdrhistogram::serialization::V2DeflateSerializer;
-use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
 use std::fs::File;
-use std::io::{self, Write as _};
+use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
+use tailbound_report::IntervalLog;
 use tailbound_units::Nanos;
 
 /// A log that is being written, one interval a line, tagged with what it is of.
 #[derive(Debug)]
 pub(super) struct Log {
     path: PathBuf,
-    file: File,
+    log: IntervalLog<File>,
 }
 
 impl Log {
     /// Makes the file, whose times count from `start`.
     pub(super) fn create(path: PathBuf, start: SystemTime) -> Result<Self, Failure> {
-        let head = |path| -> io::Result<File> {
-            let mut file = File::create(path)?;
-            let start = super::document::unix(start);
-            writeln!(file, "#[tailbound probe: times in ns]")?;
-            writeln!(file, "#[Histogram log format version 1.3]")?;
-            writeln!(file, "#[StartTime: {start:.3} (seconds since epoch)]")?;
-            writeln!(file, "#[BaseTime: {start:.3} (seconds since epoch)]")?;
-            let columns =
-                "StartTimestamp,Interval_Length,Interval_Max,Interval_Compressed_Histogram";
-            writeln!(file, "\"{}\"", columns.replace(',', "\",\""))?;
-            Ok(file)
-        };
-        match head(&path) {
-            Ok(file) => Ok(Self { path, file }),
+        let start = super::document::unix(start);
+        let log =
+            File::create(&path).and_then(|file| IntervalLog::begin(file, "tailbound probe", start));
+        match log {
+            Ok(log) => Ok(Self { path, log }),
             Err(error) => Err(failed(&path, &error)),
         }
     }
@@ -48,17 +37,9 @@ impl Log {
         span: Range<Nanos>,
         times: &Histogram<u64>,
     ) -> Result<(), Failure> {
-        if times.is_empty() {
-            return Ok(());
-        }
-        let length = span.end.since(span.start);
-        // Without a head: that is there already.
-        let written = IntervalLogWriterBuilder::new()
-            .begin_log_with(&mut self.file, &mut V2DeflateSerializer::new())
-            .and_then(|mut log| {
-                log.write_histogram(times, span.start.into(), length.into(), Tag::new(tag))
-                    .map_err(|error| io::Error::other(error.to_string()))
-            });
+        let written = self
+            .log
+            .write(tag, span.start.into()..span.end.into(), times);
         written.map_err(|error| failed(&self.path, &error))
     }
 }

@@ -1,5 +1,7 @@
 //! One file a subcommand.
 
+#[cfg(any(feature = "host", feature = "place"))]
+mod address;
 #[cfg(feature = "calc")]
 mod calc;
 #[cfg(feature = "host")]
@@ -36,6 +38,8 @@ mod sim;
 #[cfg(feature = "top")]
 mod top;
 #[cfg(feature = "host")]
+mod trace;
+#[cfg(feature = "host")]
 mod vcpu;
 
 use crate::exit::{Exit, Failure};
@@ -58,6 +62,9 @@ pub(crate) enum Command {
     /// Give guests' vCPUs a class, and take it back
     #[cfg(feature = "host")]
     Vcpu(vcpu::Args),
+    /// Record how long guests' threads wait for a CPU, one by one, for Perfetto
+    #[cfg(feature = "host")]
+    Trace(trace::Args),
     /// Tell from inside a guest whether its neighbours keep its CPU
     #[cfg(feature = "probe")]
     Probe(Box<probe::Args>),
@@ -117,6 +124,8 @@ impl Command {
             Self::Top(args) => args.run(),
             #[cfg(feature = "host")]
             Self::Vcpu(args) => args.run(),
+            #[cfg(feature = "host")]
+            Self::Trace(args) => args.run(),
             #[cfg(feature = "probe")]
             Self::Probe(args) => args.run(),
             #[cfg(feature = "probe")]
@@ -173,6 +182,7 @@ mod tests {
         ("place openapi", "is JSON"),
         ("place serve", "runs until it is ended"),
         ("probe serve", "runs until it is ended"),
+        ("report export", "writes a log of histograms"),
         ("report show", "shows a file that is JSON"),
         ("sim net network", "a file in TOML"),
         ("sim net show", "a file in TOML"),
@@ -182,6 +192,7 @@ mod tests {
         ("sim shaper show", "a file in TOML"),
         ("sim vcpu show", "a file in TOML"),
         ("top", "a terminal; `host show` has the same"),
+        ("trace", "writes a file that is JSON"),
         ("vcpu watch", "runs until it is ended"),
     ];
 

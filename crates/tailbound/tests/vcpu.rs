@@ -181,6 +181,87 @@ fn top_shows_each_threads_tail_without_a_terminal() {
     assert!(quantile("p99_9_ns") <= quantile("longest_ns"));
 }
 
+/// Threads that compute all the time, more than there are CPUs, wait for one again and again.
+#[test]
+fn a_trace_has_each_long_wait_with_who_ran_meanwhile() {
+    let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let hogs = (0..=2 * cpus).map(|_| {
+        let stop = std::sync::Arc::clone(&stop);
+        let hog = move || while !stop.load(std::sync::atomic::Ordering::Relaxed) {};
+        let named = std::thread::Builder::new().name("hog".to_owned());
+        named.spawn(hog).unwrap()
+    });
+    let hogs: Vec<_> = hogs.collect();
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("trace.json");
+    let own = std::process::id().to_string();
+    let trace = |more: &[&str]| {
+        let out = file.to_str().unwrap();
+        let arguments = ["trace", "--pid", &own, "--duration", "500ms", "--out", out];
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tailbound"));
+        command.args(arguments).args(more).output().unwrap()
+    };
+    let told = trace(&["--least", "200us"]);
+    let nobody = trace(&["--guest", "nobody"]);
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    for hog in hogs {
+        hog.join().unwrap();
+    }
+    let short = trace(&["--least", "1us"]);
+    assert_eq!(short.status.code(), Some(64), "{short:?}");
+    if let Err(error) = tailbound_sys::waits::Tracer::try_load() {
+        assert_eq!(told.status.code(), Some(2), "{told:?}");
+        skipped(Part::BpfWaits, error.to_string());
+        return;
+    }
+    assert_eq!(nobody.status.code(), Some(2), "{nobody:?}");
+    assert!(told.status.success(), "{told:?}");
+    check_trace(&std::fs::read(&file).unwrap());
+}
+
+/// Holds what is in a trace of waits of 200 us and more, some of which are hogs', against its format.
+fn check_trace(document: &[u8]) {
+    let document: serde_json::Value = serde_json::from_slice(document).unwrap();
+    let events = document["traceEvents"].as_array().unwrap();
+    let number = |event: &serde_json::Value, key: &str| event[key].as_f64().unwrap();
+    let span = |event| {
+        let begin = number(event, "ts");
+        (begin, begin + number(event, "dur"))
+    };
+    let slices: Vec<_> = events.iter().filter(|it| it["ph"] == "X").collect();
+    let is_wait = |event: &&serde_json::Value| {
+        event["name"]
+            .as_str()
+            .is_some_and(|name| name.starts_with("waits after"))
+    };
+    let mut waits = 0;
+    let mut current = (0.0, 0.0);
+    for slice in &slices {
+        assert!(slice["pid"].is_u64() && slice["tid"].is_u64(), "{slice}");
+        let (begin, end) = span(slice);
+        if is_wait(slice) {
+            waits += 1;
+            current = (begin, end);
+            assert!(number(slice, "dur") >= 200.0, "{slice}");
+        } else {
+            // Who ran meanwhile is within the wait before it, to the last digit of a nanosecond.
+            assert!(
+                begin >= current.0 - 1e-3 && end <= current.1 + 1e-3,
+                "{slice} {current:?}"
+            );
+        }
+    }
+    assert!(
+        waits > 1 && slices.len() > waits,
+        "{waits} of {}",
+        slices.len()
+    );
+    let threads = events.iter().filter(|it| it["name"] == "thread_name");
+    let mut names = threads.map(|it| it["args"]["name"].as_str().unwrap());
+    assert!(names.any(|name| name.contains("hog")), "{events:?}");
+}
+
 #[test]
 fn an_interval_in_which_nothing_can_be_measured_is_a_wrong_argument() {
     for interval in ["0s", "999us", "3601s"] {

@@ -5,6 +5,7 @@ mod select;
 #[cfg(feature = "top")]
 mod top;
 
+use super::address::address;
 use super::output::{self, Output};
 use crate::exit::{Exit, Failure};
 use select::Select;
@@ -76,7 +77,7 @@ struct Watch {
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
     /// Where metrics are served, where no file is given
-    #[arg(long, value_name = "ADDRESS", conflicts_with = "config")]
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "config", value_parser = address)]
     metrics: Option<std::net::SocketAddr>,
 }
 
@@ -198,7 +199,7 @@ fn refused(error: AgentError) -> Failure {
 }
 
 /// Checks that there are processes of these numbers.
-fn all_run(pids: &[u32]) -> Result<(), Failure> {
+pub(super) fn all_run(pids: &[u32]) -> Result<(), Failure> {
     for pid in pids {
         if !Path::new("/proc").join(pid.to_string()).exists() {
             return Err(Failure::new(format!("no process {pid} is running")));

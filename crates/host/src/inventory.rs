@@ -3,6 +3,7 @@
 
 use crate::config::{Config, Files, PortConfig};
 use std::collections::{HashMap, HashSet};
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use tailbound_switch::UPLINK;
 
@@ -24,6 +25,20 @@ pub(crate) struct Item {
     pub(crate) is_added: bool,
     /// Its machine's name at the placement service.
     pub(crate) vm: Option<String>,
+    /// Its address.
+    pub(crate) mac: [u8; 6],
+    /// Its IP addresses that are whole ones.
+    pub(crate) ips: Vec<IpAddr>,
+}
+
+impl Item {
+    /// Its first IPv4 address.
+    pub(crate) fn ipv4(&self) -> Option<Ipv4Addr> {
+        self.ips.iter().find_map(|ip| match ip {
+            IpAddr::V4(ip) => Some(*ip),
+            IpAddr::V6(_) => None,
+        })
+    }
 }
 
 impl Inventory {
@@ -36,6 +51,8 @@ impl Inventory {
                 port: guest.port.clone(),
                 is_added: names.contains(guest.name.as_str()),
                 vm: guest.vm.as_ref().map(ToString::to_string),
+                mac: guest.mac.0,
+                ips: guest.ip.iter().filter_map(|ip| ip.single()).collect(),
             };
             (guest.name.clone(), item)
         });

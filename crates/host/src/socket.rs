@@ -12,7 +12,7 @@ mod shown;
 mod wire;
 
 pub use client::{Client, ClientError};
-pub(crate) use server::{Asked, Reply, Server};
+pub(crate) use server::{Asked, Reply, Sending, Server};
 pub(crate) use shown::View;
 pub use shown::{Bucket, Count, Guarantee, GuaranteedBy, Guest, Kept, Link, Port, Shown, Waits};
 pub use wire::{Answer, Outcome, Request, SNOOP_FLOWS, SnoopFlow, VERSION, Wrong};

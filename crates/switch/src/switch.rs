@@ -37,6 +37,7 @@ mod memory;
 mod presence;
 mod receive;
 mod reload;
+mod send_as;
 mod slots;
 mod snapshot;
 mod snoop;

@@ -58,8 +58,17 @@ fn host(directory: &Path, number: u8, mac: u8, keys: &str) -> Process {
     Process(daemon)
 }
 
+/// Who sends what is looked at.
+#[derive(Clone, Copy, PartialEq)]
+enum Sends {
+    /// The guest itself, by its card.
+    Guest,
+    /// Its host in its name, with these arguments.
+    Host(&'static [&'static str]),
+}
+
 /// What is found while the first host's guest sends to the second's, whose keys these are.
-fn verify(keys: [&str; 2], receiver: u8) -> (Option<i32>, String) {
+fn verify(keys: [&str; 2], receiver: u8, sends: Sends) -> (Option<i32>, String) {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
     let _hosts = [
@@ -71,7 +80,7 @@ fn verify(keys: [&str; 2], receiver: u8) -> (Option<i32>, String) {
         scope.spawn(|| {
             let mut nic = Nic::open("v1", None);
             let frame = datagram_of(MAC[1], MAC[0], [10, 77, 0, 1], 7);
-            while !stop.load(Ordering::Relaxed) {
+            while sends == Sends::Guest && !stop.load(Ordering::Relaxed) {
                 for _ in 0..10 {
                     nic.send(&frame);
                 }
@@ -83,8 +92,12 @@ fn verify(keys: [&str; 2], receiver: u8) -> (Option<i32>, String) {
         // Times are not judged here: others need the machine, too.
         let asked = "host verify a --config h1.toml --runtime-dir run1 --to b --within 10s";
         let asked: Vec<_> = asked.split(' ').collect();
-        let more = ["--receiver", &there, "--duration", "2s"];
-        let done = tailbound(directory, &[&asked[..], &more].concat()).output();
+        let mut more = vec!["--receiver", &there, "--duration", "2s"];
+        if let Sends::Host(arguments) = sends {
+            more.extend(arguments);
+        }
+        let mut asking = tailbound(directory, &[&asked[..], &more].concat());
+        let done = asking.stdin(Stdio::null()).output();
         stop.store(true, Ordering::Relaxed);
         let done = done.unwrap();
         let said = [done.stdout, done.stderr].concat();
@@ -119,9 +132,43 @@ fn the_side_that_breaks_a_guarantee_is_named() {
                 "BROKEN  the receiving host\n",
             ),
         ] {
-            let (found, said) = verify(keys, receiver);
+            let (found, said) = verify(keys, receiver, Sends::Guest);
             assert_eq!(found, Some(code), "{keys:?} {receiver}: {said}");
             assert!(said.starts_with(verdict), "{keys:?} {receiver}: {said}");
+        }
+        // The same where the host sends in its guest's name, once that is agreed to.
+        let (send, agreed): (&[_], &[_]) = (&["--send"], &["--send", "--yes"]);
+        let closed = "limit = { in = { rate = \"16kbit/s\" } }\n";
+        for (keys, receiver, arguments, code, verdict) in [
+            (
+                [GUARANTEED, ""],
+                2,
+                send,
+                64,
+                "all that a is guaranteed, 50Mbit/s, goes to b;",
+            ),
+            ([GUARANTEED, ""], 2, agreed, 0, "HOLDS\n"),
+            (
+                [GUARANTEED, closed],
+                2,
+                agreed,
+                1,
+                "BROKEN  the receiving host\n",
+            ),
+            (
+                ["", ""],
+                2,
+                agreed,
+                2,
+                "nothing is guaranteed to a: there is nothing to try",
+            ),
+        ] {
+            let (found, said) = verify(keys, receiver, Sends::Host(arguments));
+            assert_eq!(found, Some(code), "{keys:?} {arguments:?}: {said}");
+            assert!(said.contains(verdict), "{keys:?} {arguments:?}: {said}");
+            // What was sent is the guest's own guarantee, whole.
+            let used = said.contains("always has something to send gets its guarantee");
+            assert_eq!(used, code < 2, "{said}");
         }
     });
 }

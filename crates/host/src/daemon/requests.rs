@@ -2,6 +2,7 @@
 //! change is a reload of its own, one after the other.
 
 use super::reload::Wanted;
+use super::sending::Trial;
 use super::{Daemon, HostError, Instance, system};
 use crate::config::{Change, ChangeError, ConfigError};
 use crate::socket::{self, Asked, Outcome, Reply, SNOOP_FLOWS, Wrong};
@@ -22,6 +23,7 @@ pub(super) struct Requests {
     current: Option<Asker>,
     drains: Vec<Draining>,
     migrations: Vec<Migration>,
+    pub(super) trials: Vec<Trial>,
 }
 
 /// A guest that is to move, once it is owed nothing.
@@ -75,7 +77,8 @@ impl Requests {
     pub(super) fn poll_at(&self) -> Option<Nanos> {
         let drains = self.drains.iter().map(|draining| draining.until);
         let migrations = self.migrations.iter().map(|migration| migration.next);
-        drains.chain(migrations).min()
+        let trials = self.trials.iter().map(Trial::until);
+        drains.chain(migrations).chain(trials).min()
     }
 }
 
@@ -104,6 +107,11 @@ impl Daemon {
                         reply,
                     } => self.prepare_migration(&guest, undo, now + patience, reply),
                     Asked::ShowSnoop { guest, reply } => self.show_snoop(&guest, reply),
+                    Asked::Send {
+                        sending,
+                        patience,
+                        reply,
+                    } => self.begin_trial(now, &sending, patience, reply),
                 }
             }
         }
@@ -156,7 +164,7 @@ impl Daemon {
     }
 
     /// A guest by its name; whoever asked is told where there is none.
-    fn guest_named(&self, name: &str, reply: Reply) -> Option<(GuestId, Reply)> {
+    pub(super) fn guest_named(&self, name: &str, reply: Reply) -> Option<(GuestId, Reply)> {
         let mut guests = self.switch.guests();
         if let Some((id, _)) = guests.find(|(_, known)| *known == name) {
             return Some((id, reply));

@@ -117,7 +117,8 @@ impl Client {
         let own = match request {
             Request::Drain { patience_ms, .. }
             | Request::DrainAll { patience_ms, .. }
-            | Request::MigratePrepare { patience_ms, .. } => Duration::from_millis(*patience_ms),
+            | Request::MigratePrepare { patience_ms, .. }
+            | Request::Send { patience_ms, .. } => Duration::from_millis(*patience_ms),
             _ => Duration::ZERO,
         };
         let mut line = String::new();

@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
 use std::io::{self, ErrorKind, Read};
+use std::net::Ipv4Addr;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,6 +28,17 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// The longest that an answer waits for a drain: an hour.
 const LONGEST_DRAIN_MS: u64 = 3_600_000;
+
+/// The longest that frames are sent in a guest's name: a minute, and what is around it.
+const LONGEST_TRIAL_MS: u64 = 70_000;
+
+/// Who sends a trial, and to whom.
+pub(crate) struct Sending {
+    pub(crate) guest: String,
+    /// The MAC address that frames go to.
+    pub(crate) mac: [u8; 6],
+    pub(crate) to: Ipv4Addr,
+}
 
 /// What the packet loop is asked.
 pub(crate) enum Asked {
@@ -46,6 +58,12 @@ pub(crate) enum Asked {
     MigratePrepare {
         guest: String,
         undo: bool,
+        patience: Nanos,
+        reply: Reply,
+    },
+    /// To send in a guest's name.
+    Send {
+        sending: Sending,
         patience: Nanos,
         reply: Reply,
     },
@@ -344,5 +362,15 @@ fn asked(request: Request, reply: Reply) -> Asked {
             reply,
         },
         Request::ShowSnoop { guest } => Asked::ShowSnoop { guest, reply },
+        Request::Send {
+            guest,
+            mac,
+            to,
+            patience_ms,
+        } => Asked::Send {
+            sending: Sending { guest, mac, to },
+            patience: Nanos::from_millis(patience_ms.min(LONGEST_TRIAL_MS)),
+            reply,
+        },
     }
 }

@@ -5,6 +5,7 @@ use crate::inventory::{Inventory, Item};
 use crate::metrics::HostCounts;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashSet};
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use tailbound_metrics::Histogram;
 use tailbound_switch::{self as switch, GuestSnapshot, PortSnapshot, Sojourn};
@@ -93,6 +94,12 @@ pub struct Guest {
     /// Its machine's name at the placement service; left out where it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vm: Option<String>,
+    /// Its MAC address, six numbers; zeros from a daemon that does not say it.
+    #[serde(default)]
+    pub mac: [u8; 6],
+    /// Its first IPv4 address; left out where its configuration has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ipv4: Option<Ipv4Addr>,
     /// Its port is not read, as it is drained.
     pub drained: bool,
     /// What it is held to; left out for best effort.
@@ -254,6 +261,8 @@ impl Guest {
                 Kept::File
             },
             vm: item.vm.clone(),
+            mac: item.mac,
+            ipv4: item.ipv4(),
             drained: counted.drained,
             guarantee: held.map(|held| Guarantee {
                 bandwidth_bit_s: held.bandwidth.0,

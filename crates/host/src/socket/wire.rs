@@ -3,7 +3,7 @@
 use super::shown::Shown;
 use crate::config::REQUEST;
 use serde::{Deserialize, Serialize};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use tailbound_dataplane::snoop::FlowView;
 use tailbound_document::Mistake;
@@ -65,6 +65,18 @@ pub enum Request {
         /// The guest's name.
         guest: String,
     },
+    /// Frames are to be sent in a guest's name, as many as its guarantee lets leave, charged to
+    /// it: to try what it is guaranteed.
+    Send {
+        /// The guest's name.
+        guest: String,
+        /// The MAC address that frames go to.
+        mac: [u8; 6],
+        /// The address that they go to, at the port 9 (discard) of UDP.
+        to: Ipv4Addr,
+        /// For how long, in milliseconds: a minute at most.
+        patience_ms: u64,
+    },
     /// The same for all guests that there are.
     DrainAll {
         /// As for one.
@@ -108,6 +120,11 @@ pub enum Outcome {
     Drained {
         /// Frames that were received from them wait still.
         waiting: bool,
+    },
+    /// Frames were sent in a guest's name.
+    Sent {
+        /// How many.
+        packets: u64,
     },
     /// A guest may move, or is still owed something.
     Prepared {

@@ -13,6 +13,8 @@ pub(crate) fn guest(name: &str, bytes: u64, waits: &[(Option<u64>, u64)]) -> Gue
         },
         kept: Kept::File,
         vm: None,
+        mac: [0; 6],
+        ipv4: None,
         drained: false,
         guarantee: None,
         guarantee_refused: false,

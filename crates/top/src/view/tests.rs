@@ -21,6 +21,8 @@ fn shown(seconds: u64) -> Shown {
         },
         kept: Kept::File,
         vm: None,
+        mac: [0; 6],
+        ipv4: None,
         drained,
         guarantee: (bit_s > 0).then_some(Guarantee {
             bandwidth_bit_s: 100_000_000,

@@ -40,6 +40,8 @@ fn shown(link: Option<Link>) -> Outcome {
         },
         kept: Kept::Socket,
         vm: None,
+        mac: [0; 6],
+        ipv4: None,
         drained: false,
         guarantee: None,
         guarantee_refused: false,

@@ -1,6 +1,6 @@
 //! `tailbound host verify`: whether a guest gets what it is guaranteed, from what two daemons count.
 //!
-//! Passive: nothing is sent and nothing is changed. What each daemon shows of itself is read twice;
+//! Passive, but for `--send`: nothing is sent and nothing is changed. What each daemon shows of itself is read twice;
 //! [`judge`] is what follows from that, without a clock.
 
 use super::which::{Which, failure};
@@ -9,9 +9,11 @@ use crate::command::output::{self, Output, paint};
 use crate::exit::{Exit, Failure};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::io::{IsTerminal as _, stdin};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use tailbound_host::socket::{Guest, Outcome, Request, Shown};
+use std::thread::JoinHandle;
+use tailbound_host::socket::{ClientError, Guest, Outcome, Request, Shown};
 use tailbound_report::{Paint, Table};
 use tailbound_units::{Nanos, Rate};
 
@@ -21,6 +23,12 @@ const USES_ALL: f64 = 0.9;
 const GETS: f64 = 0.95;
 /// So many packets may be missing of a thousand, for what is on its way at each reading.
 const ON_ITS_WAY: u64 = 2;
+/// How long is sent before anything is looked at: so long that its queue is full.
+const WARM_UP: Nanos = Nanos::from_millis(500);
+/// How much longer is sent than is looked at: the receiving host may be slow to answer.
+const MARGIN: Nanos = Nanos::from_secs(5);
+/// The longest that is sent.
+const LONGEST_TRIAL: Nanos = Nanos::from_secs(60);
 /// A share of the packets is told where there are so many.
 const ENOUGH: u64 = 100;
 
@@ -30,7 +38,7 @@ const ENOUGH: u64 = 100;
     after_help = "What the sending and the receiving host's daemons count is read twice and compared: \
     whether the guest is guaranteed something, whether what it sends waits though it sends less, \
     what got lost between the hosts, and what was dropped before the receiving guest. Nothing is \
-    sent. Exit code: 0 all that could be judged holds; 1 something is broken, and by which side; 2 \
+    sent, but with --send, which asks first. Exit code: 0 all that could be judged holds; 1 something is broken, and by which side; 2 \
     nothing could be judged, or a daemon does not answer."
 )]
 pub(super) struct Verify {
@@ -49,6 +57,13 @@ pub(super) struct Verify {
     /// How long no more than one in a hundred packets may wait at a host
     #[arg(long, value_name = "TIME", default_value = "1ms")]
     within: Nanos,
+    /// Have the sending host's daemon send to that guest in the sending one's name, as much as its
+    /// guarantee lets leave: what the guest itself sends meanwhile waits behind it
+    #[arg(long, requires = "receiver")]
+    send: bool,
+    /// Do not ask before that
+    #[arg(long, requires = "send")]
+    yes: bool,
     /// What to print
     #[arg(long, value_enum, default_value_t)]
     output: Output,
@@ -110,9 +125,21 @@ struct Looked {
 
 impl Verify {
     pub(super) fn run(self) -> Result<Exit, Failure> {
+        if self.send && self.duration > LONGEST_TRIAL {
+            return Err(Failure::wrong_arguments(format!(
+                "--duration: with --send use up to {LONGEST_TRIAL}"
+            )));
+        }
         // The receiving host first at the begin and last at the end: what is counted as sent has time
         // to be counted as received.
         let there = self.receiver.as_deref().map(ask_there).transpose()?;
+        let target = there.as_ref().filter(|_| self.send);
+        let trial = target.map(|there| self.begin_trial(there)).transpose()?;
+        let there = match (&trial, &self.receiver) {
+            // What it got before the trial is no part of it.
+            (Some(_), Some(command)) => Some(ask_there(command)?),
+            _ => there,
+        };
         let before = self.show()?;
         std::thread::sleep(self.duration.into());
         let after = self.show()?;
@@ -124,6 +151,9 @@ impl Verify {
             }),
             _ => None,
         };
+        if let Some(trial) = trial {
+            ended(trial)?;
+        }
         let receiver = receiver.as_ref().zip(self.to.as_deref());
         let checks = judge(&sender, &self.guest, receiver, self.within)?;
         output::print(&match self.output {
@@ -149,12 +179,85 @@ impl Verify {
         Ok(Exit::Holds)
     }
 
+    /// Has the daemon send, once that is agreed to. Returns once its queue is full.
+    fn begin_trial(&self, there: &Shown) -> Result<Trial, Failure> {
+        let to = guest_of(there, self.to.as_deref().unwrap_or_default())?;
+        let here = self.show()?;
+        let own = guest_of(&here, &self.guest)?;
+        let Some(guarantee) = own.guarantee else {
+            return Err(Failure::new(format!(
+                "nothing is guaranteed to {}: there is nothing to try",
+                self.guest
+            )));
+        };
+        let Some(address) = to.ipv4.filter(|_| to.mac != [0; 6]) else {
+            return Err(Failure::new(format!(
+                "the daemon there does not say an IPv4 address of {}",
+                to.port.name
+            )));
+        };
+        let bandwidth = Rate(guarantee.bandwidth_bit_s);
+        let what = format!(
+            "For {} all that {} is guaranteed, {bandwidth}, goes to {}; what it sends itself waits \
+             behind that.",
+            self.duration + MARGIN,
+            self.guest,
+            to.port.name
+        );
+        if !self.yes {
+            agreed(&what)?;
+        }
+        let request = Request::Send {
+            guest: self.guest.clone(),
+            mac: to.mac,
+            to: address,
+            patience_ms: (self.duration + MARGIN).0 / 1_000_000,
+        };
+        let mut daemon = self.daemon.connect()?;
+        let trial = std::thread::spawn(move || daemon.ask(&request));
+        // What is refused is refused at once.
+        std::thread::sleep(WARM_UP.into());
+        if trial.is_finished() {
+            ended(trial)?;
+            return Err(Failure::new("the daemon has ended at once"));
+        }
+        Ok(trial)
+    }
+
     fn show(&self) -> Result<Shown, Failure> {
         match self.daemon.ask(&Request::Show {})? {
             Outcome::Shown { host } => Ok(*host),
             other => Err(failure(other, Path::new(""))),
         }
     }
+}
+
+/// The daemon sends meanwhile.
+type Trial = JoinHandle<Result<Outcome, ClientError>>;
+
+/// Waits until it has sent.
+fn ended(trial: Trial) -> Result<(), Failure> {
+    let outcome = trial.join();
+    match outcome.map_err(|_| Failure::new("the daemon could not be asked"))?? {
+        Outcome::Sent { .. } => Ok(()),
+        other => Err(failure(other, Path::new(""))),
+    }
+}
+
+/// Asks whoever is at the terminal.
+fn agreed(what: &str) -> Result<(), Failure> {
+    if !stdin().is_terminal() {
+        return Err(Failure::wrong_arguments(format!(
+            "{what} Say --yes: nobody is there to be asked"
+        )));
+    }
+    eprint!("{what} Go on? [y/N] ");
+    let mut answer = String::new();
+    stdin().read_line(&mut answer).map_err(Failure::new)?;
+    if answer.trim().eq_ignore_ascii_case("y") {
+        return Ok(());
+    }
+    Err(Failure::new("nothing was sent"))
 }
 
 /// What the other host's daemon shows, by a command of the user's.

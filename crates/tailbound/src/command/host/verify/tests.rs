@@ -10,6 +10,8 @@ fn guest(name: &str) -> Guest {
         },
         kept: Kept::File,
         vm: None,
+        mac: [0; 6],
+        ipv4: None,
         drained: false,
         guarantee: Some(Guarantee {
             bandwidth_bit_s: 100_000_000,

@@ -1,0 +1,135 @@
+//! Frames in a guest's name, to try what it is guaranteed: as many as its guarantee lets leave.
+
+use super::Daemon;
+use crate::socket::{Outcome, Reply, Sending};
+use std::net::Ipv4Addr;
+use tailbound_dataplane::GuestId;
+use tailbound_units::Nanos;
+
+/// A frame of full length, without its FCS.
+const LENGTH: usize = 1_514;
+/// The port that takes everything and answers nothing (RFC 863).
+const DISCARD: u16 = 9;
+const UDP: u8 = 17;
+
+/// Somebody has frames sent in a guest's name.
+pub(super) struct Trial {
+    guest: GuestId,
+    frame: Vec<u8>,
+    until: Nanos,
+    sent: u64,
+    reply: Reply,
+}
+
+impl Trial {
+    pub(super) const fn until(&self) -> Nanos {
+        self.until
+    }
+}
+
+/// A datagram of full length to the port *discard*.
+fn datagram(macs: [[u8; 6]; 2], addresses: [Ipv4Addr; 2]) -> Vec<u8> {
+    let [to, from] = macs;
+    let mut frame = Vec::with_capacity(LENGTH);
+    frame.extend(to);
+    frame.extend(from);
+    frame.extend([0x08, 0x00]);
+    let length = (LENGTH - 14) as u16;
+    let mut header = vec![0x45, 0];
+    header.extend(length.to_be_bytes());
+    // No fragments; 64 hops.
+    header.extend([0, 0, 0x40, 0, 64, UDP, 0, 0]);
+    let [to, from] = addresses;
+    header.extend(from.octets());
+    header.extend(to.octets());
+    let words = header
+        .chunks(2)
+        .map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));
+    let sum: u32 = words.sum();
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let sum = !(((sum & 0xffff) + (sum >> 16)) as u16);
+    header[10..12].copy_from_slice(&sum.to_be_bytes());
+    frame.extend(header);
+    for port in [DISCARD, DISCARD] {
+        frame.extend(port.to_be_bytes());
+    }
+    frame.extend((length - 20).to_be_bytes());
+    // None: it is not needed in IPv4 (RFC 768).
+    frame.extend([0, 0]);
+    frame.resize(LENGTH, 0);
+    frame
+}
+
+impl Daemon {
+    /// Begins to send in a guest's name; one that is guaranteed nothing sends nothing.
+    pub(super) fn begin_trial(
+        &mut self,
+        now: Nanos,
+        asked: &Sending,
+        patience: Nanos,
+        reply: Reply,
+    ) {
+        let Some((guest, reply)) = self.guest_named(&asked.guest, reply) else {
+            return;
+        };
+        if self.switch.guarantee(guest).is_none() {
+            return reply.done(Outcome::refused(format!(
+                "nothing is guaranteed to {}: there is nothing to try",
+                asked.guest
+            )));
+        }
+        let own = self.inventory.guest(&asked.guest);
+        let own = own.and_then(|item| Some((item.mac, item.ipv4()?)));
+        let Some((mac, address)) = own else {
+            return reply.done(Outcome::refused(format!(
+                "{} has no IPv4 address in its configuration that frames could be sent from",
+                asked.guest
+            )));
+        };
+        tracing::info!(guest = asked.guest, to = %asked.to, "sends in a guest's name");
+        self.requests.trials.push(Trial {
+            guest,
+            frame: datagram([asked.mac, mac], [asked.to, address]),
+            until: now + patience,
+            sent: 0,
+            reply,
+        });
+    }
+
+    /// Sends what the guests' guarantees let leave, and answers once the time is over.
+    pub(super) fn poll_trials(&mut self, now: Nanos) {
+        for mut trial in std::mem::take(&mut self.requests.trials) {
+            if now < trial.until {
+                let taken = self.switch.send_as(trial.guest, &trial.frame, &self.ports);
+                trial.sent += taken as u64;
+                self.requests.trials.push(trial);
+            } else {
+                trial.reply.done(Outcome::Sent {
+                    packets: trial.sent,
+                });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_datagram_is_one_that_others_read() {
+        let [to, from] = [Ipv4Addr::new(10, 0, 0, 2), Ipv4Addr::new(10, 0, 0, 1)];
+        let frame = datagram([[2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 1]], [to, from]);
+        assert_eq!(frame.len(), LENGTH);
+        assert_eq!(frame[..14], [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0]);
+        assert_eq!(frame[26..34], [10, 0, 0, 1, 10, 0, 0, 2]);
+        // The sum over a right header is all ones (RFC 1071).
+        let words = frame[14..34].chunks(2);
+        let sum: u32 = words
+            .map(|word| u32::from(word[0]) << 8 | u32::from(word[1]))
+            .sum();
+        assert_eq!((sum & 0xffff) + (sum >> 16), 0xffff);
+        assert_eq!(frame[16..18], 1_500_u16.to_be_bytes());
+        assert_eq!(frame[36..40], [0, 9, 0x05, 0xc8]);
+    }
+}

@@ -350,11 +350,16 @@ impl Server {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         };
-        tokio::select! {
+        let ended = tokio::select! {
             done = serving => Ok(done?),
             () = stopping => Ok(()),
             () = heard::watch(Arc::clone(&self.app)) => Ok(()),
+        };
+        if let Some(exporter) = self.app.exporter.get().cloned() {
+            // All that was answered is to be told; nothing else is to be done any more.
+            let _ = tokio::task::spawn_blocking(move || exporter.flush()).await;
         }
+        ended
     }
 
     /// Reads tokens, certificate and secret again. All are replaced or all stay. A stream whose

@@ -43,9 +43,16 @@ pub struct Settings {
 #[derive(Debug, Clone)]
 pub struct Exporter(Arc<Inner>);
 
+/// What the thread is given.
+enum Item {
+    Span(Span),
+    /// All is to be told now, and then this answered.
+    Flush(SyncSender<()>),
+}
+
 struct Inner {
     /// None at the end.
-    spans: Option<SyncSender<Span>>,
+    queue: Option<SyncSender<Item>>,
     dropped: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
 }
@@ -62,7 +69,7 @@ impl Exporter {
     /// # Errors
     /// The system has no thread for it.
     pub fn start(settings: Settings, metrics: AskMetrics) -> std::io::Result<Self> {
-        let (spans, queue) = sync_channel(ROOM);
+        let (to_thread, queue) = sync_channel(ROOM);
         let dropped = Arc::default();
         let telling = Telling {
             agent: ureq::Agent::config_builder()
@@ -81,7 +88,7 @@ impl Exporter {
             .name("otlp".to_owned())
             .spawn(move || telling.run(&queue))?;
         Ok(Self(Arc::new(Inner {
-            spans: Some(spans),
+            queue: Some(to_thread),
             dropped,
             thread: Some(thread),
         })))
@@ -89,16 +96,26 @@ impl Exporter {
 
     /// Has a span told. It never waits: where there is no room it is dropped, and counted.
     pub fn tell(&self, span: Span) {
-        let spans = self.0.spans.as_ref();
-        if spans.is_none_or(|spans| spans.try_send(span).is_err()) {
+        let queue = self.0.queue.as_ref();
+        if queue.is_none_or(|queue| queue.try_send(Item::Span(span)).is_err()) {
             self.0.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Tells all that there is to tell, metrics too, and waits for that as long as it may take.
+    pub fn flush(&self) {
+        let (told, wait) = sync_channel(1);
+        let queue = self.0.queue.as_ref();
+        if queue.is_some_and(|queue| queue.send(Item::Flush(told)).is_ok()) {
+            // One for spans and one for metrics.
+            let _ = wait.recv_timeout(2 * PATIENCE);
         }
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        drop(self.spans.take());
+        drop(self.queue.take());
         // Whoever asks for metrics may be the last who has this, on the thread itself.
         let is_itself =
             |thread: &JoinHandle<()>| thread.thread().id() == std::thread::current().id();
@@ -132,7 +149,7 @@ enum Told {
 }
 
 impl Telling {
-    fn run(mut self, queue: &Receiver<Span>) {
+    fn run(mut self, queue: &Receiver<Item>) {
         let mut spans_at = Instant::now() + SPANS_EVERY;
         let mut metrics_at = Instant::now() + METRICS_EVERY;
         loop {
@@ -140,7 +157,13 @@ impl Telling {
                 .min(metrics_at)
                 .saturating_duration_since(Instant::now());
             let ended = match queue.recv_timeout(wait) {
-                Ok(span) => {
+                Ok(Item::Flush(told)) => {
+                    self.tell_spans();
+                    self.tell_metrics();
+                    let _ = told.try_send(());
+                    continue;
+                }
+                Ok(Item::Span(span)) => {
                     self.waiting.push(span);
                     // While the collector is away it is tried every five seconds alone.
                     let is_full = self.waiting.len() >= AT_ONCE && !self.is_away;

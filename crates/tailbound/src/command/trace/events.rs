@@ -174,7 +174,7 @@ mod tests {
         events.take(vec![(id, wait)]);
         assert_eq!(
             events.summary(),
-            "1 waits of 1 threads, the longest 299.5us"
+            "1 waits of 1 threads, the longest 299.500 us"
         );
         let file: Value = serde_json::from_str(&events.json(Nanos(50_000), 3)).unwrap();
         let slices: Vec<_> = file["traceEvents"]

@@ -80,9 +80,17 @@ fn verify(keys: [&str; 2], receiver: u8, sends: Sends) -> (Option<i32>, String) 
         scope.spawn(|| {
             let mut nic = Nic::open("v1", None);
             let frame = datagram_of(MAC[1], MAC[0], [10, 77, 0, 1], 7);
-            while sends == Sends::Guest && !stop.load(Ordering::Relaxed) {
+            // Whoever is sent to has spoken, as any machine does.
+            let mut other = Nic::open("v2", None);
+            let answer = datagram_of(MAC[0], MAC[1], [10, 77, 0, 2], 7);
+            while !stop.load(Ordering::Relaxed) {
+                if receiver == 2 {
+                    other.send(&answer);
+                }
                 for _ in 0..10 {
-                    nic.send(&frame);
+                    if sends == Sends::Guest {
+                        nic.send(&frame);
+                    }
                 }
                 std::thread::sleep(Duration::from_millis(5));
             }

@@ -136,7 +136,7 @@ pub fn read(text: &str) -> Result<Snapshot, BackupError> {
         if !line.ends_with('\n') {
             return Err(BackupError::CutOff);
         }
-        let read = crate::store::read(line.as_bytes()).map_err(|why| BackupError::Line {
+        let read = crate::kept::read(line.as_bytes()).map_err(|why| BackupError::Line {
             line: index + 1,
             why,
         })?;

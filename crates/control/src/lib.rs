@@ -7,6 +7,7 @@
 
 pub mod audit;
 pub mod backup;
+mod kept;
 pub mod ledger;
 pub mod replica;
 pub mod server;

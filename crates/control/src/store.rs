@@ -6,7 +6,6 @@ mod sqlite;
 pub use sqlite::Sqlite;
 
 use crate::ledger::{Change, Snapshot};
-use serde::de::DeserializeOwned;
 use tailbound_api::Code;
 
 /// Keeps what a ledger decided.
@@ -21,25 +20,6 @@ pub trait Store: Send {
     /// Of several changes about one thing the last counts. An empty commit asks whether commits
     /// are still possible.
     fn commit(&mut self, changes: &[Change]) -> Result<u64, StoreError>;
-}
-
-/// Reads a value as it is kept. A field that is not known here is one of a later version, which
-/// would be lost with the next change: it is refused.
-pub(crate) fn read<T: DeserializeOwned>(text: &[u8]) -> Result<T, String> {
-    let mut unknown = None;
-    let mut document = serde_json::Deserializer::from_slice(text);
-    let value = serde_ignored::deserialize(&mut document, |path| {
-        unknown.get_or_insert_with(|| path.to_string());
-    });
-    let value = value.and_then(|value| document.end().map(|()| value));
-    let value = value.map_err(|error| error.to_string())?;
-    match unknown {
-        None => Ok(value),
-        Some(field) => Err(format!(
-            "the field {field} is not known to tailbound {}; use the version that wrote it",
-            env!("CARGO_PKG_VERSION")
-        )),
-    }
 }
 
 /// Why a store failed.

@@ -3,11 +3,10 @@
 //! restarts.
 //!
 //! `watch` follows the stream of guarantees on a thread of its own, `staleness` decides what becomes
-//! of older revisions; `report` says what this host keeps on another, and what it `measured`; `keys`
+//! of older revisions; `report` says what this host keeps on another, and what it measured; `keys`
 //! asks for keys on a thread of its own; `state` keeps what was said last in a file. The packet loop receives what is new through channels.
 
 mod keys;
-mod measured;
 mod report;
 mod said;
 mod staleness;
@@ -15,7 +14,7 @@ mod state;
 mod watch;
 
 pub(crate) use keys::{KeyClient, KeyStatus, Keys};
-pub(crate) use report::{AskCpu, ReportClient, limits};
+pub(crate) use report::{AskCpu, AskMeasured, ReportClient, limits};
 pub(crate) use said::Said;
 pub use state::StateError;
 pub(crate) use watch::{WatchClient, WatchStatus};

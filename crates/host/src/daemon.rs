@@ -12,6 +12,7 @@ mod ending;
 mod handover;
 mod inherit;
 mod level;
+mod measured;
 mod notify;
 mod open;
 mod plan;
@@ -41,6 +42,7 @@ use ending::listener;
 use handover::Legacy;
 use inherit::Inherited;
 use level::Restoring;
+use measured::ask_measured;
 use notify::notify;
 pub use open::OpenError;
 use plan::{PortPlan, plan};
@@ -568,8 +570,8 @@ fn follow(
 ) -> Result<(Option<WatchClient>, Option<ReportClient>, Scrapes), ControlError> {
     let (counts, reports) = Asker::new(signals.waker());
     let watch = control.map(|control| WatchClient::start(control, signals.waker()));
-    let reporter =
-        control.map(|control| ReportClient::start(control, ask_cpu(vcpus.clone()), counts));
+    let reporter = control
+        .map(|control| ReportClient::start(control, ask_cpu(vcpus.clone()), ask_measured(counts)));
     let scrapes = Scrapes::new(reports);
     Ok((watch.transpose()?, reporter.transpose()?, scrapes))
 }

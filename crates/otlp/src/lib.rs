@@ -1,11 +1,11 @@
 //! Traces and metrics to a collector, by OTLP 1: JSON over HTTP.
 //!
-//! [`Span`] and [`metrics`] are what is told, as OTLP's JSON has it; [`Exporter`] is the thread that
-//! tells it. Whoever makes spans never waits for a collector.
+//! A [`Span`] is told as OTLP's JSON has it, metrics are read from the text that Prometheus reads;
+//! [`Exporter`] is the thread that tells them. Whoever makes spans never waits for a collector.
 
 mod endpoint;
 mod exporter;
-pub mod metrics;
+mod metrics;
 mod span;
 
 pub use endpoint::{Endpoint, EndpointError};

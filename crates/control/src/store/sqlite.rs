@@ -337,7 +337,7 @@ fn parse<T: DeserializeOwned>(
         return Err(corrupt("its checksum is wrong"));
     }
     // What it is not, is told; that it is damaged is not: its checksum is right.
-    super::read(value.as_bytes())
+    crate::kept::read(value.as_bytes())
         .map_err(|why| StoreError::Failed(format!("{kind} {name:?}: {why}")))
 }
 

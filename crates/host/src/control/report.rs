@@ -4,12 +4,10 @@
 //! It is said on a thread of its own with each change, and every ten seconds without one: a
 //! service that hears nothing for half a minute takes the host for a silent one.
 
-use super::measured::Window;
 use super::{ControlConfig, ControlError};
-use crate::metrics::Asker;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
-use tailbound_api::{HostCpu, HostLimits, HostReport};
+use tailbound_api::{HostCpu, HostLimits, HostMeasured, HostReport};
 use tailbound_client::{Backoff, Client, ClientError, Settings};
 use tailbound_dataplane::{Guarantee, PacerConfig};
 use tailbound_units::Rate;
@@ -39,17 +37,20 @@ pub(crate) fn limits(wire: &PacerConfig, reserved: Rate) -> Option<HostLimits> {
 /// Returns the CPU that this host keeps for reservations now, if any.
 pub(crate) type AskCpu = Box<dyn Fn() -> Option<HostCpu> + Send>;
 
+/// Returns what was measured of waits lately, if that is known.
+pub(crate) type AskMeasured = Box<dyn FnMut() -> Option<HostMeasured> + Send>;
+
 /// Says what this host is. The thread behind it ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct ReportClient(Sender<HostReport>);
 
 impl ReportClient {
     /// Starts to speak to the service; nothing is said before the first report. What `cpu` answers
-    /// is said with each, and what `counts` tells of waits.
+    /// is said with each, and what `measured` does.
     pub(crate) fn start(
         config: &ControlConfig,
         cpu: AskCpu,
-        counts: Asker,
+        measured: AskMeasured,
     ) -> Result<Self, ControlError> {
         // So that a mistake in the settings shows now.
         Client::new(&config.service)?;
@@ -58,8 +59,7 @@ impl ReportClient {
             config: config.clone(),
             reports,
             cpu,
-            counts,
-            window: Window::default(),
+            measured,
             told: None,
             latest: None,
             is_away: false,
@@ -83,10 +83,7 @@ struct Speaking {
     config: ControlConfig,
     reports: Receiver<HostReport>,
     cpu: AskCpu,
-    /// What the packet loop counted.
-    counts: Asker,
-    /// The same of the last minute.
-    window: Window,
+    measured: AskMeasured,
     /// What was said last of the CPU.
     told: Option<HostCpu>,
     latest: Option<HostReport>,
@@ -124,11 +121,9 @@ impl Speaking {
                 continue;
             };
             self.told = (self.cpu)();
-            let counts = self.counts.ask().and_then(|counts| counts.host);
-            let measured = counts.and_then(|counts| self.window.note(Instant::now(), &counts));
             let report = HostReport {
                 cpu: self.told,
-                measured,
+                measured: (self.measured)(),
                 ..latest
             };
             let said = self.say(&report);

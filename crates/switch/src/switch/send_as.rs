@@ -3,11 +3,18 @@
 use super::{Ports, Switch};
 use crate::port::{BURST, Received};
 use tailbound_dataplane::{GuestId, Packet};
+use tailbound_units::Nanos;
+
+/// For how long frames wait in the pacer: less than any destination's limit drops them after.
+const AHEAD: Nanos = Nanos::from_micros(500);
+/// What a frame takes of the memory beside its bytes, about.
+const ASIDE: u64 = 600;
 
 impl Switch {
-    /// Takes a burst of copies of a frame as if a guest had sent them: they pass all that its own
-    /// frames pass, and are charged to its limit and its guarantee. Where something of the guest's
-    /// waits to be forwarded, or its port is left unread, none is taken. Returns how many were.
+    /// Takes copies of a frame as if a guest had sent them, as many as keep its guarantee busy: they
+    /// pass all that its own frames pass, and are charged to its limit and its guarantee. Where
+    /// nothing is guaranteed to it, something of it waits to be forwarded, or its port is left unread,
+    /// none is taken. Returns how many were.
     pub fn send_as(&mut self, guest: GuestId, frame: &[u8], ports: &Ports) -> usize {
         let Some(port) = self.slots.port_of(guest) else {
             return 0;
@@ -15,8 +22,18 @@ impl Switch {
         if !self.is_open(port) || self.is_drained(port) || self.states[port.0].has_received() {
             return 0;
         }
+        let uplink = self.uplink.as_ref();
+        let pacer = uplink.and_then(|uplink| uplink.egress.pacer());
+        let Some((pacer, guarantee)) = pacer.and_then(|it| Some((it, it.guarantee(guest)?))) else {
+            return 0;
+        };
+        let length = frame.len() as u64;
+        let ahead = guarantee.bandwidth.0 / 8 * AHEAD.0 / 1_000_000_000 / length;
+        let each = length + ASIDE;
+        let missing = (ahead.max(2) * each).saturating_sub(pacer.memory_of(guest).0);
+        let missing = (missing.div_ceil(each) as usize).min(BURST);
         let end = Packet::HEADROOM + frame.len();
-        for _ in 0..BURST {
+        for _ in 0..missing {
             let mut buffer = self.pool.buffer(end);
             buffer[Packet::HEADROOM..end].copy_from_slice(frame);
             self.states[port.0].received.push_back(Received {
@@ -27,6 +44,6 @@ impl Switch {
             });
         }
         self.note(port, ports);
-        BURST
+        missing
     }
 }

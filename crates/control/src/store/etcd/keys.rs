@@ -149,7 +149,7 @@ pub fn change(name: &str, document: Option<&[u8]>) -> Result<Change, String> {
 }
 
 fn parse<T: DeserializeOwned>(document: &[u8]) -> Result<T, String> {
-    crate::store::read(document)
+    crate::kept::read(document)
 }
 
 #[cfg(test)]

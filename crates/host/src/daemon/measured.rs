@@ -1,7 +1,8 @@
 //! How long packets that something is promised for waited here, of the last minute: from counts
 //! that only rise to what the placement service shows beside its promises.
 
-use crate::metrics::HostCounts;
+use crate::control::AskMeasured;
+use crate::metrics::{Asker, HostCounts};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 use tailbound_api::{HostMeasured, Tail, TenantId, TenantTail};
@@ -26,7 +27,16 @@ struct Counted {
 
 /// What was counted, some time ago and since.
 #[derive(Default)]
-pub(super) struct Window(VecDeque<Counted>);
+struct Window(VecDeque<Counted>);
+
+/// How to ask for what was measured of the last minute.
+pub(super) fn ask_measured(counts: Asker) -> AskMeasured {
+    let mut window = Window::default();
+    Box::new(move || {
+        let counts = counts.ask()?.host?;
+        window.push(Counted::of(Instant::now(), &counts))
+    })
+}
 
 impl Counted {
     fn of(at: Instant, counts: &HostCounts) -> Self {
@@ -58,12 +68,8 @@ impl Counted {
 }
 
 impl Window {
-    /// Takes what was counted up to `now`. Returns what was measured since a minute ago, or since
-    /// the first time; None the first time.
-    pub(super) fn note(&mut self, now: Instant, counts: &HostCounts) -> Option<HostMeasured> {
-        self.push(Counted::of(now, counts))
-    }
-
+    /// Takes what was counted up to a moment. Returns what was measured since a minute before, or
+    /// since the first time; None the first time.
     fn push(&mut self, newest: Counted) -> Option<HostMeasured> {
         // The one that is a minute old or older is compared with, those before it are not.
         let is_past = |counted: &Counted| newest.at.duration_since(counted.at) >= WINDOW;

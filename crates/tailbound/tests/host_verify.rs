@@ -174,9 +174,8 @@ fn the_side_that_breaks_a_guarantee_is_named() {
             let (found, said) = verify(keys, receiver, Sends::Host(arguments));
             assert_eq!(found, Some(code), "{keys:?} {arguments:?}: {said}");
             assert!(said.contains(verdict), "{keys:?} {arguments:?}: {said}");
-            // What was sent is the guest's own guarantee, whole.
-            let used = said.contains("always has something to send gets its guarantee");
-            assert_eq!(used, code < 2, "{said}");
+            // How much of it was used is not judged: others need the machine, too.
+            assert!(!said.contains("too few to tell"), "{said}");
         }
     });
 }

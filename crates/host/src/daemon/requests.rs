@@ -77,7 +77,7 @@ impl Requests {
     pub(super) fn poll_at(&self) -> Option<Nanos> {
         let drains = self.drains.iter().map(|draining| draining.until);
         let migrations = self.migrations.iter().map(|migration| migration.next);
-        let trials = self.trials.iter().map(Trial::until);
+        let trials = self.trials.iter().map(Trial::poll_at);
         drains.chain(migrations).chain(trials).min()
     }
 }

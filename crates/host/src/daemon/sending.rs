@@ -17,13 +17,20 @@ pub(super) struct Trial {
     guest: GuestId,
     frame: Vec<u8>,
     until: Nanos,
+    /// When it was sent last, and is to be next.
+    last: Nanos,
+    next: Nanos,
     sent: u64,
     reply: Reply,
 }
 
+/// How often frames are sent: a part of how long they wait.
+const EVERY: Nanos = Nanos::from_micros(200);
+
 impl Trial {
-    pub(super) const fn until(&self) -> Nanos {
-        self.until
+    /// When there is something to do.
+    pub(super) fn poll_at(&self) -> Nanos {
+        self.next.min(self.until)
     }
 }
 
@@ -91,6 +98,8 @@ impl Daemon {
             guest,
             frame: datagram([asked.mac, mac], [asked.to, address]),
             until: now + patience,
+            last: now,
+            next: now,
             sent: 0,
             reply,
         });
@@ -100,7 +109,14 @@ impl Daemon {
     pub(super) fn poll_trials(&mut self, now: Nanos) {
         for mut trial in std::mem::take(&mut self.requests.trials) {
             if now < trial.until {
-                let taken = self.switch.send_as(trial.guest, &trial.frame, &self.ports);
+                let ago = now.since(trial.last);
+                let taken = self
+                    .switch
+                    .send_as(trial.guest, &trial.frame, ago, &self.ports);
+                if taken > 0 {
+                    trial.last = now;
+                }
+                trial.next = now + EVERY;
                 trial.sent += taken as u64;
                 self.requests.trials.push(trial);
             } else {

@@ -11,11 +11,11 @@ const AHEAD: Nanos = Nanos::from_micros(500);
 const ASIDE: u64 = 600;
 
 impl Switch {
-    /// Takes copies of a frame as if a guest had sent them, as many as keep its guarantee busy: they
-    /// pass all that its own frames pass, and are charged to its limit and its guarantee. Where
+    /// Takes copies of a frame as if a guest had sent them, as many as keep its guarantee busy where
+    /// this was called so long ago: they pass all that its own frames pass, and are charged to its limit and its guarantee. Where
     /// nothing is guaranteed to it, something of it waits to be forwarded, or its port is left unread,
     /// none is taken. Returns how many were.
-    pub fn send_as(&mut self, guest: GuestId, frame: &[u8], ports: &Ports) -> usize {
+    pub fn send_as(&mut self, guest: GuestId, frame: &[u8], ago: Nanos, ports: &Ports) -> usize {
         let Some(port) = self.slots.port_of(guest) else {
             return 0;
         };
@@ -28,9 +28,11 @@ impl Switch {
             return 0;
         };
         let length = frame.len() as u64;
-        let ahead = guarantee.bandwidth.0 / 8 * AHEAD.0 / 1_000_000_000 / length;
+        let in_time = |time: Nanos| guarantee.bandwidth.bytes_in(time).0 / length;
+        // What its bucket has saved meanwhile leaves at once.
+        let saved = in_time(ago).min(guarantee.burst.0 / length);
         let each = length + ASIDE;
-        let missing = (ahead.max(2) * each).saturating_sub(pacer.memory_of(guest).0);
+        let missing = ((in_time(AHEAD).max(2) + saved) * each).saturating_sub(pacer.memory_of(guest).0);
         let missing = (missing.div_ceil(each) as usize).min(BURST);
         let end = Packet::HEADROOM + frame.len();
         for _ in 0..missing {

@@ -175,7 +175,7 @@ fn the_side_that_breaks_a_guarantee_is_named() {
             assert_eq!(found, Some(code), "{keys:?} {arguments:?}: {said}");
             assert!(said.contains(verdict), "{keys:?} {arguments:?}: {said}");
             // How much of it was used is not judged: others need the machine, too.
-            assert!(!said.contains("too few to tell"), "{said}");
+            assert!(code != 0 || !said.contains("too few to tell"), "{said}");
         }
     });
 }

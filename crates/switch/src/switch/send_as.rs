@@ -32,7 +32,8 @@ impl Switch {
         // What its bucket has saved meanwhile leaves at once.
         let saved = in_time(ago).min(guarantee.burst.0 / length);
         let each = length + ASIDE;
-        let missing = ((in_time(AHEAD).max(2) + saved) * each).saturating_sub(pacer.memory_of(guest).0);
+        let missing =
+            ((in_time(AHEAD).max(2) + saved) * each).saturating_sub(pacer.memory_of(guest).0);
         let missing = (missing.div_ceil(each) as usize).min(BURST);
         let end = Packet::HEADROOM + frame.len();
         for _ in 0..missing {

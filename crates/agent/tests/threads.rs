@@ -243,6 +243,60 @@ fn a_number_that_is_used_again_is_not_touched() {
     assert_eq!(sleeper.scheduling(), before);
 }
 
+/// A program that computes until it is dropped.
+struct Computing(Child);
+
+impl Computing {
+    fn start() -> Self {
+        let mut command = Command::new("sh");
+        command.args(["-c", "while :; do :; done"]);
+        Self(command.spawn().unwrap())
+    }
+
+    /// Whether it runs within ten seconds, as one does that has a share of the CPU.
+    fn goes_on(&self) -> bool {
+        let tasks = Tasks::open(&Root::default(), self.0.id()).unwrap();
+        let run = || tasks.schedstat(self.0.id()).unwrap().unwrap().run;
+        let (begun, before) = (Instant::now(), run());
+        while begun.elapsed() < Duration::from_secs(10) {
+            if run() > before {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        false
+    }
+}
+
+impl Drop for Computing {
+    fn drop(&mut self) {
+        // One that the kernel forgot could not be killed.
+        let _ = set_scheduling(self.0.id(), &Scheduling::PLAIN);
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// It had used its reservation up when it was put back, as one that computes nearly always has.
+#[test]
+fn a_thread_that_is_put_back_and_reserved_for_again_goes_on() {
+    let Some(_bandwidth) = deadlines() else {
+        return;
+    };
+    let mut bench = bench();
+    let computing = Computing::start();
+    let thread = tailbound_agent::thread(computing.0.id()).unwrap();
+    let desired = [Desired::new(thread, Class::Periodic(SMALL))];
+    for _ in 0..3 {
+        let plan = bench.agent.plan(&desired).unwrap();
+        assert_eq!(bench.agent.apply(&plan).unwrap().changed, 1);
+        assert!(computing.goes_on(), "it has a reservation");
+        assert_eq!(bench.agent.restore().unwrap().restored, 1);
+        // Its next period has begun meanwhile.
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
 #[test]
 fn more_than_the_machine_has_is_refused_by_us_and_by_the_kernel_alike() {
     let Some(_bandwidth) = deadlines() else {

@@ -6,6 +6,11 @@
 //! another CPU as it hands out the next. Whoever watches it sees that within
 //! [`EVERY`] and brings it back. The servers count where they ran, so the report
 //! says what that did not catch.
+//!
+//! A thread that had used its reservation up and leaves the class keeps that in mind until its debt is
+//! over ([`DEBT`]). If it is given the class again between the moment at which it would have had its
+//! next share and that, the kernel waits for a timer that has passed, and never runs it again, not
+//! even to be killed.
 
 use crate::cpus::Cpus;
 use crate::guest::{now, sleep_until};
@@ -23,6 +28,9 @@ use tailbound_units::Nanos;
 const EVERY: Nanos = Nanos::from_millis(1);
 /// Before every other real-time class on a usual machine.
 const FIRST: u32 = 50;
+/// The periods after which no debt is left: it has its deadline in one, and has exceeded its share
+/// by far less than another.
+const DEBT: u64 = 3;
 /// How long a process may take to stop.
 const PATIENCE: Nanos = Nanos::from_secs(1);
 
@@ -83,8 +91,9 @@ fn is_gone(error: &io::Error) -> bool {
 /// Brings a process to the shared core and gives its threads the reservation
 /// again.
 ///
-/// It is stopped meanwhile: a thread that runs with a wide mask and without a
-/// deadline would be taken over by any idle CPU.
+/// Until its debt is over it is a real-time thread there. Then it is stopped: a
+/// thread that runs with a wide mask and without a deadline would be taken over by
+/// any idle CPU.
 fn bring_back(pid: u32, deadline: Deadline, cpus: &Cpus) -> io::Result<()> {
     let process = Pid::from_raw(pid.cast_signed()).ok_or(io::ErrorKind::InvalidInput)?;
     let threads = procfs::threads(pid)?;
@@ -95,6 +104,7 @@ fn bring_back(pid: u32, deadline: Deadline, cpus: &Cpus) -> io::Result<()> {
         set_policy(*thread, Policy::Fifo(FIRST))?;
         sched_setaffinity(Pid::from_raw(thread.cast_signed()), &cpus.shared())?;
     }
+    sleep_until(now() + Nanos(deadline.period.as_nanos() * DEBT));
     kill_process(process, Signal::STOP)?;
     let reserved = threads
         .iter()

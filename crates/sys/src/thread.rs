@@ -4,6 +4,7 @@
 //! [`crate::sched`] has the policies that the lab gives its own children; this
 //! module is for threads of others, which have a past.
 
+use crate::procfs;
 use crate::root::Root;
 use crate::sched::{self, Attributes, SIZE};
 use rustix::fd::{AsFd, OwnedFd};
@@ -200,11 +201,25 @@ pub const NOTHING: Scheduling = Scheduling {
 /// would run for a microsecond in four seconds. What is left of its present
 /// period's runtime it keeps.
 ///
+/// One that runs, or would if it had not used its reservation up, stays as it is:
+/// the kernel gives its bandwidth back by itself once what it has exceeded its
+/// runtime by is worked off, at the rate that it is reserved. At the rate of this
+/// that takes minutes, in which it must not be given a deadline again: the kernel
+/// would wait for a timer that has passed, and never run it, not even to be killed.
+///
 /// # Errors
 /// As [`set_scheduling`]. Where the administrator has made
 /// `kernel.sched_deadline_period_max_us` smaller than four seconds: EINVAL, and
 /// nothing has changed.
 pub fn release_bandwidth(tid: u32, flags: u64) -> io::Result<()> {
+    let runs = match tid {
+        0 => true,
+        tid => procfs::parse_state(&std::fs::read_to_string(format!("/proc/{tid}/stat"))?)
+            .is_some_and(|state| state == 'R'),
+    };
+    if runs {
+        return Ok(());
+    }
     set_scheduling(tid, &Scheduling { flags, ..NOTHING })
 }
 

@@ -157,9 +157,18 @@ impl ClassGuard {
     /// Takes them back; returns how often a guest had to be brought back to the
     /// shared core.
     pub(crate) fn take_back(mut self) -> Result<u64, LabError> {
-        let brought_back = self.keeper.map_or(Ok(0), Watcher::finish);
+        let brought_back = self.keeper.take().map_or(Ok(0), Watcher::finish);
         self.agent.restore()?;
         brought_back.map_err(LabError::io("keeping reservations"))
+    }
+}
+
+impl Drop for ClassGuard {
+    /// Where something failed: a thread that has used its reservation up may not be killed before it
+    /// gets it again, and the lab waits for those that it kills.
+    fn drop(&mut self) {
+        let _ = self.keeper.take().map(Watcher::finish);
+        let _ = self.agent.restore();
     }
 }
 

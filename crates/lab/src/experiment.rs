@@ -13,7 +13,7 @@ pub use crate::guest::Manner;
 pub(crate) use loads::Named;
 pub use paced::{Etc, Guaranteed, Pacing, Shuffle, Wire};
 pub use probe::{Duty, Probe, Surroundings};
-pub use traffic::{Flood, Message, Meter, Transfer, Watch};
+pub use traffic::{Flood, Iperf, Message, Meter, Rtp, Transfer, Watch};
 
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -77,6 +77,12 @@ pub struct LabExperiment {
     /// Transfers to a guest.
     #[serde(default)]
     pub transfer: Vec<Transfer>,
+    /// Streams of RTP that are computed as they are sent.
+    #[serde(default)]
+    pub rtp: Vec<Rtp>,
+    /// Streams of iperf3.
+    #[serde(default)]
+    pub iperf: Vec<Iperf>,
     /// Frames of a guest's own making.
     #[serde(default)]
     pub flood: Vec<Flood>,
@@ -318,6 +324,9 @@ pub struct Hog {
     pub sleep: Nanos,
     /// The size of the block; otherwise that of the L2 cache.
     pub block: Option<Bytes>,
+    /// How nice they are: 5 leaves another thread three times the share of each.
+    #[serde(default)]
+    pub nice: u8,
     /// The value of all guests' scans a second together.
     pub value: String,
     /// That of the share of a CPU that they got together, in percent.
@@ -369,6 +378,9 @@ pub struct Variant {
     /// What the hosts' daemons get of the CPU.
     #[serde(default)]
     pub path: PathMode,
+    /// By when a guest with a reservation runs, and how often, where that is not what
+    /// `shared_core.periodic` says: it has the same share of the core.
+    pub deadline: Option<Nanos>,
     /// Acknowledge TCP early for all guests that are machines.
     pub snoop: Option<SnoopMode>,
     /// Limit the CPU time of the guests named under `quota`.
@@ -511,13 +523,29 @@ impl LabExperiment {
         let wakeups = self.wakeup.iter().filter(|load| is_there(&load.guest));
         let messages = self.message.iter();
         let messages = messages.filter(|load| there(&load.from) || there(&load.to));
+        let streams = self.rtp.iter().filter(|load| is_there(&load.from));
+        let iperfs = self.iperf.iter().filter(|load| is_there(&load.from));
         done.map(|(_, value)| value)
             .chain(queries.map(|load| &load.series))
             .chain(pings.map(|load| &load.series))
             .chain(wakeups.map(|load| &load.series))
             .chain(messages.map(|load| &load.series))
+            .chain(streams.map(|load| &load.series))
+            .chain(iperfs.map(|load| &load.value))
             .cloned()
             .collect()
+    }
+}
+
+impl SharedCore {
+    /// The same where a reservation has that deadline and period, and the same share of the core.
+    pub(crate) fn with_deadline(&self, deadline: Nanos) -> Self {
+        let mut shared = self.clone();
+        let periodic = &mut shared.periodic;
+        let share = periodic.runtime.as_nanos() as f64 / periodic.period.as_nanos() as f64;
+        periodic.runtime = Nanos((deadline.as_nanos() as f64 * share) as u64);
+        (periodic.deadline, periodic.period) = (deadline, deadline);
+        shared
     }
 }
 

@@ -43,7 +43,8 @@ pub(crate) use packet::{on_wire, read as read_frame};
 pub use pages::Pages;
 pub use probe::{ProbeReport, ProbedCpu};
 pub use query::Queries;
-pub use rtp::Stream;
+pub(crate) use rtp::jitter_of;
+pub use rtp::{Encoder, Stream};
 pub use transfer::Transfers;
 pub use watch::Watch;
 

@@ -50,6 +50,7 @@ impl Experiment for LabExperiment {
     const CATALOGUE: Catalogue = catalogue!(
         "experiments": "traps", "host-queue", "switch-queue", "vcpu", "vcpu-classes", "probe",
         "burst", "noisy", "limits", "memcached", "machines", "snoop-throughput", "path",
+        "rtp-vcpu",
     );
 
     fn read(document: &Document<'_>) -> Result<Self, Vec<Mistake>> {
@@ -280,7 +281,8 @@ fn tools_of<'e>(
         let mut pings = variant.running(&experiment.ping);
         let memcached = queries.any(|it| it.tool == QueryTool::Memcached)
             || variant.running(&experiment.etc).next().is_some();
-        let iperf3 = bulks.any(|it| it.tool == BulkTool::Iperf3);
+        let iperf3 = bulks.any(|it| it.tool == BulkTool::Iperf3)
+            || variant.running(&experiment.iperf).next().is_some();
         let ping = pings.any(|it| it.tool == PingTool::Ping);
         [
             memcached.then_some(("memcached", "memcached")),

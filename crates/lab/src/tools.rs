@@ -1,6 +1,7 @@
 //! Load from programs that are installed anyway: how they are called, and what
 //! they print.
 
+use crate::experiment::Iperf;
 use crate::guest::{CONGESTION_CONTROL, Sample};
 use crate::topology::Guest;
 use tailbound_units::Nanos;
@@ -21,13 +22,40 @@ pub(crate) fn iperf3_server(port: u16) -> Vec<String> {
 
 /// `iperf3` as a sender. It starts at once and counts after the warm-up, in whole seconds.
 pub(crate) fn iperf3_client(to: &Guest, port: u16, warmup: Nanos, duration: Nanos) -> Vec<String> {
-    let seconds = |time: Nanos| time.as_nanos().div_ceil(1_000_000_000);
+    let time = iperf3_time(warmup, duration);
     words(&format!(
-        "-c {} -p {port} -O {} -t {} -C {CONGESTION_CONTROL} -J",
-        to.ip,
-        seconds(warmup),
-        seconds(duration).max(1),
+        "-c {} -p {port} {time} -C {CONGESTION_CONTROL} -J",
+        to.ip
     ))
+}
+
+fn iperf3_time(warmup: Nanos, duration: Nanos) -> String {
+    let seconds = |time: Nanos| time.as_nanos().div_ceil(1_000_000_000);
+    format!("-O {} -t {}", seconds(warmup), seconds(duration).max(1))
+}
+
+/// The same for datagrams at a constant rate.
+pub(crate) fn iperf3_datagrams(
+    to: &Guest,
+    port: u16,
+    iperf: &Iperf,
+    warmup: Nanos,
+    duration: Nanos,
+) -> Vec<String> {
+    let time = iperf3_time(warmup, duration);
+    words(&format!(
+        "-u -b {} -l {} -c {} -p {port} {time} -J",
+        iperf.rate.as_bit_s(),
+        iperf.payload.as_u64(),
+        to.ip
+    ))
+}
+
+/// The jitter, in milliseconds, that the receiver of `iperf3 -u -J` saw.
+pub(crate) fn iperf3_jitter(json: &str) -> Option<f64> {
+    let report: serde_json::Value = serde_json::from_str(json).ok()?;
+    let jitter = report.pointer("/end/sum/jitter_ms")?.as_f64();
+    jitter.filter(|jitter| jitter.is_finite())
 }
 
 /// The rate, in bits a second, that the receiver of `iperf3 -J` saw.
@@ -105,11 +133,18 @@ mod tests {
         assert_eq!(iperf3_rate("{}"), None);
     }
 
+    #[test]
+    fn the_jitter_that_iperf3_saw_is_read() {
+        let json = r#"{"end": {"sum": {"jitter_ms": 0.25, "lost_packets": 0}}}"#;
+        assert_eq!(iperf3_jitter(json), Some(0.25));
+        assert_eq!(iperf3_jitter("{}"), None);
+    }
+
     proptest! {
         #[test]
         fn any_output_is_read_without_panic(text: String, number: u64) {
             let _ = ping_samples(&text, Nanos::ZERO);
-            let _ = iperf3_rate(&text);
+            let _ = (iperf3_rate(&text), iperf3_jitter(&text));
             let line = format!("[{number}.{:06}] icmp_seq={number} time={number} ms", number % 1_000_000);
             let _ = ping_samples(&line, Nanos(number));
         }

@@ -154,11 +154,13 @@ enum Source {
     },
     /// A meter's outcome and what it should have found.
     Metered(PathBuf, Rate),
+    /// What the receiver of a stream of RTP left, and how far its packets are apart.
+    Rtp(PathBuf, Nanos),
     /// A watch's outcome.
     Watched(PathBuf),
     /// A probe's outcome.
     Probed(PathBuf),
-    /// The output of `iperf3 -J`.
+    /// The output of `iperf3 -J`: its rate, or the jitter that its receiver saw.
     Iperf3(usize),
     /// The output of `ping -D`, and how many requests were to count.
     Ping(usize, u64),
@@ -177,7 +179,10 @@ enum Role {
     /// It sends as fast as it can until it is killed, on a core of its own.
     Floods,
     /// It uses CPU, until it is killed.
-    Computes,
+    Computes {
+        /// How little of it beside others.
+        nice: u8,
+    },
     /// It does so before all others on its core.
     Monopolizes,
     /// Another program: it gets no real-time class, for it may spin.
@@ -341,6 +346,8 @@ impl Run<'_> {
         let Some(shared) = &self.context.experiment.shared_core else {
             return Ok(None);
         };
+        let other = self.variant.deadline.map(|time| shared.with_deadline(time));
+        let shared = other.as_ref().unwrap_or(shared);
         let about = |guest: &&Name| {
             let mut guests = shared.periodic.guests.iter();
             guests.any(|other| other.get_ref() == guest.get_ref())

@@ -1,8 +1,8 @@
 //! What the loads of an experiment measure.
 
 use super::{
-    Bulk, Duty, Etc, Flood, Hog, LabExperiment, Message, Meter, Ping, Probe, Query, Shuffle,
-    Transfer, Variant, Wakeup, Watch,
+    Bulk, Duty, Etc, Flood, Hog, Iperf, LabExperiment, Message, Meter, Ping, Probe, Query, Rtp,
+    Shuffle, Transfer, Variant, Wakeup, Watch,
 };
 use tailbound_experiment::Name;
 use tailbound_report::{Series, Value};
@@ -24,8 +24,8 @@ macro_rules! named {
 }
 
 named!(
-    Query, Bulk, Ping, Etc, Shuffle, Message, Transfer, Flood, Meter, Watch, Hog, Duty, Probe,
-    Wakeup
+    Query, Bulk, Ping, Etc, Shuffle, Message, Transfer, Rtp, Iperf, Flood, Meter, Watch, Hog, Duty,
+    Probe, Wakeup
 );
 
 /// A load: what it measures, and what it needs.
@@ -91,6 +91,10 @@ impl LabExperiment {
             load.series.push(&it.received);
             all.push(load);
         }
+        for it in &self.rtp {
+            all.push(Load::series(it, &it.series).and(Rtp::VALUES.iter().copied()));
+        }
+        all.extend(self.iperf.iter().map(|it| Load::value(it, &it.value)));
         all.extend(self.flood.iter().map(|it| Load::value(it, &it.value)));
         for it in &self.meter {
             all.push(Load::series(it, &it.series).and(Meter::VALUES.iter().copied()));

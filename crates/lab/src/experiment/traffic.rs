@@ -64,6 +64,59 @@ pub struct Transfer {
     pub received: String,
 }
 
+/// A stream of RTP that its sender computes as it sends it.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rtp {
+    /// What variants call it.
+    pub name: Name,
+    /// The sender.
+    pub from: Name,
+    /// The receiver.
+    pub to: Name,
+    /// What of the stream is in each packet.
+    pub payload: Bytes,
+    /// The time between two packets.
+    pub every: Nanos,
+    /// The CPU time that a packet takes,
+    pub compute: Nanos,
+    /// in so many pieces over the time between two.
+    pub pieces: u32,
+    /// How long after it has nothing to do the sender runs again, where that is not when it wants.
+    pub reactivated: Option<Nanos>,
+    /// The series of gaps between arrivals ("delta").
+    pub series: String,
+}
+
+impl Rtp {
+    /// What it measures beside its series: the interarrival jitter (RFC 3550), without what this
+    /// machine spoiled and with it.
+    pub(crate) const VALUES: &'static [&'static str] = &[
+        "jitter_mean",
+        "jitter_p99",
+        "jitter_max",
+        "jitter_mean_of_all",
+    ];
+}
+
+/// A stream of UDP by iperf3, whose receiver says its jitter.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Iperf {
+    /// What variants call it.
+    pub name: Name,
+    /// The sender.
+    pub from: Name,
+    /// The receiver.
+    pub to: Name,
+    /// How much is sent.
+    pub rate: Rate,
+    /// The size of each datagram, without headers.
+    pub payload: Bytes,
+    /// The value of the jitter at the end.
+    pub value: String,
+}
+
 /// Frames that a guest makes itself and sends as fast as it can.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]

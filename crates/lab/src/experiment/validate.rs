@@ -17,6 +17,7 @@ const HOG_BLOCKS: RangeInclusive<Bytes> = Bytes(4 << 10)..=Bytes(1 << 30);
 const MAX_UNINTERRUPTED: Nanos = Nanos::from_millis(200);
 const MIN_GAP: Nanos = Nanos::from_micros(50);
 const QUOTA_PERIODS: RangeInclusive<Nanos> = Nanos::from_millis(1)..=Nanos::from_secs(1);
+const DEADLINES: RangeInclusive<Nanos> = Nanos::from_micros(500)..=Nanos::from_secs(1);
 const LINK_RATES: RangeInclusive<Rate> = Rate(1_000_000)..=Rate(10_000_000_000);
 const SWITCH_BUFFERS: RangeInclusive<Bytes> = Bytes(3_000)..=Bytes(1 << 30);
 
@@ -195,6 +196,7 @@ impl LabExperiment {
                 let rule = "needs a guest, one scan or more, and a sleep of at most 1s";
                 mistakes.at(&hog.name, rule);
             }
+            within(&hog.name, "nice", hog.nice, 0..=19, mistakes);
             if hog.block.is_some_and(|block| !HOG_BLOCKS.contains(&block)) {
                 mistakes.at(&hog.name, "its block: choose 4KiB to 1GiB");
             }
@@ -286,6 +288,12 @@ impl LabExperiment {
             let rule = "is a machine, and one with a reservation is not kept on the shared core: \
                         choose vcpu = \"aperiodic\"";
             mistakes.at(guest, rule);
+        }
+        if let Some(deadline) = variant.deadline {
+            within(&variant.name, "deadline", deadline, DEADLINES, mistakes);
+            if variant.vcpu != VcpuMode::Periodic {
+                mistakes.at(&variant.name, "`deadline` needs vcpu = \"periodic\"");
+            }
         }
         if variant.quota && self.quota.is_none() {
             mistakes.at(&variant.name, "`quota` needs [quota]");

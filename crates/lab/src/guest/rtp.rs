@@ -3,7 +3,8 @@
 //! The payload begins with when the packet was given to the kernel, so that the receiver knows
 //! the jitter that the sender itself had: a program is not woken to the microsecond.
 
-use super::{Outcome, Starter, now};
+use super::duty::compute;
+use super::{Outcome, Sample, Starter, now, sleep_until};
 use crate::percentile::percentile;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -31,6 +32,43 @@ pub struct Stream {
     pub moments: Vec<Nanos>,
     /// How long it is.
     pub length: Nanos,
+    /// Who makes the packets; nobody where they are there already.
+    #[serde(default)]
+    pub encoder: Option<Encoder>,
+}
+
+/// A sender that computes the packets of a stream, whose moments are equally far apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Encoder {
+    /// The CPU time that a packet takes, from its moment on,
+    pub compute: Nanos,
+    /// in so many equal pieces, equally far apart. The packet is sent after the last one.
+    pub pieces: u32,
+    /// How long after it has nothing to do it runs again, as under a hypervisor that does not know
+    /// when it wants to; otherwise when there is something to do.
+    pub reactivated: Option<Nanos>,
+}
+
+impl Encoder {
+    /// Computes a packet from its moment on, where so much is between two.
+    fn encode(&self, moment: Nanos, gap: Nanos) {
+        let pieces = u64::from(self.pieces.max(1));
+        for piece in 0..pieces {
+            self.idle_until(moment + Nanos(gap.0 * piece / pieces));
+            compute(Nanos(self.compute.0 / pieces));
+        }
+    }
+
+    fn idle_until(&self, due: Nanos) {
+        match self.reactivated {
+            None => sleep_until(due),
+            Some(time) => {
+                while now() < due {
+                    sleep_until(now() + time);
+                }
+            }
+        }
+    }
 }
 
 /// 90 kHz (RFC 3551).
@@ -47,20 +85,38 @@ pub(super) fn send(starter: &Starter<'_>, stream: &Stream) -> io::Result<()> {
     packet[8..HEADER].copy_from_slice(b"tail");
     let schedule = starter.ready()?;
     let mut outcome = Outcome::default();
+    let gap = Nanos(stream.length.0 / stream.moments.len().max(1) as u64);
+    let start = match stream.encoder {
+        None => schedule.start,
+        // In mid warm-up it gets its class. With work that waits for it, it would use a reservation
+        // up at once.
+        Some(_) => schedule
+            .from
+            .saturating_sub(Nanos(schedule.from.since(schedule.start).0 / 4)),
+    };
     let rounds = (0..).map(|round| Nanos(round * stream.length.as_nanos()));
     let moments = rounds.flat_map(|round| stream.moments.iter().map(move |at| round + *at));
     for (number, at) in (0_u16..=u16::MAX).cycle().zip(moments) {
-        let due = schedule.start + at;
+        let due = start + at;
         if due >= schedule.to {
             break;
         }
-        super::sleep_until(due);
+        match &stream.encoder {
+            None => sleep_until(due),
+            Some(encoder) => {
+                encoder.encode(due, gap);
+                let cpu = u32::try_from(rustix::thread::sched_getcpu()).unwrap_or(u32::MAX);
+                *outcome.served.entry(cpu).or_default() += 1;
+            }
+        }
         packet[2..4].copy_from_slice(&number.to_be_bytes());
         packet[4..8].copy_from_slice(&timestamp(at).to_be_bytes());
         packet[HEADER..LEAST].copy_from_slice(&now().as_nanos().to_be_bytes());
         match socket.send(&packet) {
             Ok(_) => outcome.amount += u64::from(schedule.counts(due)),
             Err(error) if super::events::is_retry(&error) => {}
+            // The receiver is done, and this guest was not run until then.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => break,
             Err(error) => return Err(error),
         }
     }
@@ -111,6 +167,8 @@ pub(super) fn receive(starter: &Starter<'_>, port: u16) -> io::Result<()> {
         }
     }
     starter.finish(&Outcome {
+        samples: gaps(&came),
+        unanswered: lost(&came),
         amount: came.len() as u64,
         figures: figures(&came),
         lines: lines(&came, schedule.from),
@@ -119,15 +177,55 @@ pub(super) fn receive(starter: &Starter<'_>, port: u16) -> io::Result<()> {
     })
 }
 
+/// The gaps between arrivals, each by the number of the packet that ends it.
+fn gaps(came: &[Came]) -> Vec<Sample> {
+    let gaps = came.windows(2).map(|pair| Sample {
+        arrival: u32::from(pair[1].number),
+        start: pair[0].at,
+        end: pair[1].at,
+    });
+    gaps.collect()
+}
+
 /// The interarrival jitter after each packet but the first (RFC 3550, 6.4.1), in
 /// milliseconds, of packets with so long timestamps.
 fn jitters(packets: &[(f64, f64)]) -> impl Iterator<Item = f64> {
-    let mut jitter = 0.0;
-    packets.windows(2).map(move |pair| {
-        let apart = (pair[1].1 - pair[0].1) - (pair[1].0 - pair[0].0);
-        jitter += (apart.abs() - jitter) / 16.0;
-        jitter
+    let apart = packets
+        .windows(2)
+        .map(|pair| (pair[1].1 - pair[0].1) - (pair[1].0 - pair[0].0));
+    smoothed(apart)
+}
+
+/// The jitter of packets whose arrivals are so much farther apart than their timestamps.
+fn smoothed(apart: impl Iterator<Item = f64>) -> impl Iterator<Item = f64> {
+    apart.scan(0.0, |jitter, apart: f64| {
+        *jitter += (apart.abs() - *jitter) / 16.0;
+        Some(*jitter)
     })
+}
+
+/// The interarrival jitter, in milliseconds, of a stream whose packets are sent `apart`, by the
+/// gaps between arrivals. Gaps that are not to count are passed over, and the ones after them,
+/// which are as much too short.
+pub(crate) fn jitter_of(
+    samples: &[Sample],
+    apart: Nanos,
+    counts: impl Fn(usize) -> bool,
+) -> Vec<f64> {
+    let mut before = samples
+        .first()
+        .map_or(0, |first| first.arrival.wrapping_sub(1));
+    let steps = samples.iter().map(|sample| {
+        let packets = sample.arrival.wrapping_sub(before) as u16;
+        before = sample.arrival;
+        sample.latency().as_millis_f64() - f64::from(packets) * apart.as_millis_f64()
+    });
+    let counted = |place: &usize| counts(*place) && place.checked_sub(1).is_none_or(&counts);
+    let counted = steps
+        .enumerate()
+        .filter(|(place, _)| counted(place))
+        .map(|(_, apart)| apart);
+    smoothed(counted).collect()
 }
 
 /// The delay of a packet in milliseconds.
@@ -193,8 +291,12 @@ fn inside(came: &[Came], width: f64) -> f64 {
 const WIDTH: f64 = 3.0;
 
 /// In milliseconds: jitter at the receiver and at the sender, gaps between arrivals ("delta"),
-/// and delays. And the share of delays inside a window in percent, and lost packets.
+/// and delays. And the share of delays inside a window in percent, and lost packets. Nothing of a
+/// stream that did not come.
 fn figures(came: &[Came]) -> BTreeMap<String, f64> {
+    if came.len() < 2 {
+        return BTreeMap::new();
+    }
     let by = |moment: fn(&Came) -> Nanos| -> Vec<_> {
         let packets = came.iter();
         packets
@@ -263,6 +365,51 @@ mod tests {
             [0.0, 3.0 / 16.0, 3.0 / 16.0 + (3.0 - 3.0 / 16.0) / 16.0]
         );
         assert!((figures(&uneven)["delta_max"] - 8.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn jitter_by_gaps_is_that_by_packets_and_passes_over_what_the_machine_spoiled() {
+        let uneven = packets(&[5, 5, 8, 2, 5, 25, 0, 0, 5]);
+        let of = |it: &Came| (it.timestamp, it.at.as_millis_f64());
+        let timed: Vec<_> = uneven.iter().map(of).collect();
+        let by_packets: Vec<_> = jitters(&timed).collect();
+        let samples = gaps(&uneven);
+        let apart = Nanos::from_millis(5);
+        let all = jitter_of(&samples, apart, |_| true);
+        assert_eq!(all.len(), by_packets.len());
+        for (one, other) in all.iter().zip(&by_packets) {
+            assert!((one - other).abs() < 1e-9, "{all:?} {by_packets:?}");
+        }
+        // The gap of 25 ms and the next one do not count.
+        assert_eq!(jitter_of(&samples, apart, |place| place != 4).len(), 6);
+        // A packet that did not come, and the number after the highest.
+        let mut gone = packets(&[5, 5, 5, 5]);
+        gone.remove(2);
+        (gone[0].number, gone[1].number, gone[2].number) = (65_534, 65_535, 1);
+        assert!(jitter_of(&gaps(&gone), apart, |_| true)[1].abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_guest_that_is_run_again_late_finds_its_work_waiting() {
+        let encoder = |reactivated| Encoder {
+            compute: Nanos::ZERO,
+            pieces: 4,
+            reactivated,
+        };
+        let late = Nanos::from_millis(30);
+        let begun = now();
+        encoder(Some(late)).encode(begun + Nanos(1), Nanos::from_millis(1));
+        assert!(now() >= begun + late);
+        // What was due before does not wait.
+        let due = now();
+        encoder(Some(Nanos::from_secs(60))).encode(Nanos::ZERO, Nanos::from_millis(1));
+        assert!(now().since(due) < Nanos::from_secs(60));
+    }
+
+    #[test]
+    fn a_stream_that_did_not_come_has_no_figures() {
+        assert!(figures(&[]).is_empty() && figures(&packets(&[5])).is_empty());
+        assert!(!figures(&packets(&[5, 5])).is_empty());
     }
 
     #[test]

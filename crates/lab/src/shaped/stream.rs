@@ -85,6 +85,7 @@ fn one(
             payload: PAYLOAD,
             moments: moments.clone(),
             length: *length,
+            encoder: None,
         }),
         receiver: Work::RtpReceiver { port: PORT },
     })?;

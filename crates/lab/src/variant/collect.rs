@@ -17,7 +17,10 @@ impl Run<'_> {
         let of_loads = self.loads.iter().flat_map(|load| match &load.source {
             Source::Own(outcomes) => outcomes.iter().collect(),
             Source::Messages { sent, received, .. } => sent.iter().chain(received).collect(),
-            Source::Metered(path, _) | Source::Watched(path) | Source::Probed(path) => vec![path],
+            Source::Metered(path, _)
+            | Source::Rtp(path, _)
+            | Source::Watched(path)
+            | Source::Probed(path) => vec![path],
             Source::Iperf3(_) | Source::Ping(..) => Vec::new(),
         });
         of_loads.chain(self.servers.values().flatten())
@@ -57,6 +60,9 @@ impl Run<'_> {
                         for (name, series) in self.ring_series(rings, &series, record)? {
                             measured.series.insert(name, judged(series));
                         }
+                    }
+                    if let Source::Rtp(_, apart) = &load.source {
+                        traffic::add_jitter(&series, *apart, &mut measured);
                     }
                     measured.series.insert(name.clone(), series);
                 }
@@ -102,6 +108,11 @@ impl Run<'_> {
             Source::Metered(path, rate) => {
                 return traffic::take_metered(path, *rate, measured, lost);
             }
+            Source::Rtp(path, _) => {
+                let outcome = Outcome::read(path)?;
+                series.samples = outcome.samples;
+                series.unanswered = outcome.unanswered;
+            }
             Source::Watched(path) => return traffic::take_watched(path, measured),
             Source::Probed(path) => return probe::take(path, measured),
             Source::Ping(place, counted) => {
@@ -135,9 +146,13 @@ impl Run<'_> {
             }
             Source::Iperf3(place) => {
                 let output = self.output(*place)?;
-                tools::iperf3_rate(&output).ok_or_else(|| LabError::Child {
+                let figure = match unit {
+                    "ms" => tools::iperf3_jitter(&output),
+                    _ => tools::iperf3_rate(&output),
+                };
+                figure.ok_or_else(|| LabError::Child {
                     who: "iperf3".into(),
-                    what: "reports no rate".into(),
+                    what: "does not report what it is asked for".into(),
                     stderr: output,
                 })
             }

@@ -17,13 +17,15 @@ use std::collections::BTreeSet;
 use std::net::SocketAddrV4;
 use std::path::PathBuf;
 use tailbound_experiment::Name;
+use tailbound_sys::sched::Policy;
 use tailbound_units::{Bytes, Nanos};
 
 impl<'a> Run<'a> {
     /// Starts servers, then clients.
     pub(super) fn start_load(&mut self) -> Result<(), LabError> {
         let (experiment, variant) = (self.context.experiment, self.variant);
-        // Clients connect when they start: every server must be ready before.
+        // Clients connect when they start: every server must be ready before. Those of iperf3 start
+        // with the load.
         let first = self.daemons.len();
         let mut queries = Vec::new();
         for query in variant.running(&experiment.query) {
@@ -87,6 +89,8 @@ impl<'a> Run<'a> {
             message.from.iter().chain(&message.to).collect()
         } else if let Some(transfer) = variant.running(&experiment.transfer).next() {
             vec![&transfer.from, &transfer.to]
+        } else if let Some(rtp) = variant.running(&experiment.rtp).next() {
+            vec![&rtp.from, &rtp.to]
         } else {
             Vec::new()
         };
@@ -130,7 +134,7 @@ impl<'a> Run<'a> {
             }
             (false, Role::Measures) => (cpus.others, Rank::Infrastructure),
             (false, Role::Serves) => (cpus.others, Rank::Load),
-            (false, Role::Computes | Role::Monopolizes | Role::Foreign { .. }) => {
+            (false, Role::Computes { .. } | Role::Monopolizes | Role::Foreign { .. }) => {
                 (cpus.others, Rank::Tested)
             }
         };
@@ -142,6 +146,10 @@ impl<'a> Run<'a> {
             cpus,
             policy: match role {
                 Role::Monopolizes if !is_machine => Some(UNINTERRUPTED),
+                Role::Computes { nice: nice @ 1.. } if !is_machine => Some(Policy::Share {
+                    nice: i32::from(nice),
+                    slice: Nanos::ZERO,
+                }),
                 _ => self.context.policy(rank),
             },
             ready: match role {
@@ -371,7 +379,8 @@ impl<'a> Run<'a> {
                 sleep: hog.sleep,
                 block,
             };
-            outcomes.push(self.start_task(guest, "hog", work, Role::Computes)?.1);
+            let role = Role::Computes { nice: hog.nice };
+            outcomes.push(self.start_task(guest, "hog", work, role)?.1);
         }
         if let Some(value) = &hog.cpu_value {
             let share = Output::Value(value.clone(), "%");

@@ -59,7 +59,7 @@ impl<'a> Run<'a> {
             let role = if duty.uninterrupted {
                 Role::Monopolizes
             } else {
-                Role::Computes
+                Role::Computes { nice: 0 }
             };
             outcomes.push(self.start_task(guest, "duty", work, role)?.1);
         }

@@ -1,13 +1,18 @@
 //! Messages, floods, and who measures them: starts them, and reads what they left.
 
-use super::{Measured, MeasuredSeries, Output, Rings, Role, Run, Source};
+use super::{Late, Measured, MeasuredSeries, Output, Rings, Role, Run, Source};
 use crate::LabError;
 use crate::arrivals::seed_for;
-use crate::experiment::{Flood, Message, Meter, Transfer, Watch};
-use crate::guest::{self, Frames, Messages, Moments, Outcome, Transfers, Work};
+use crate::experiment::{Flood, Iperf, Message, Meter, Rtp, Transfer, Watch};
+use crate::guest::{
+    self, Encoder, Frames, Messages, Moments, Outcome, Stream, Transfers, Work, jitter_of,
+};
 use crate::noise::Losses;
+use crate::percentile::percentile;
 use crate::processes::{Rank, Ready, Start};
+use crate::tools;
 use crate::topology::{Guest, SWITCH, UPLINK, namespace_path, switch_port};
+use crate::vm::Asked;
 use hdrhistogram::Histogram;
 use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
@@ -30,9 +35,62 @@ impl<'a> Run<'a> {
         for transfer in variant.running(&experiment.transfer) {
             self.start_transfer(transfer)?;
         }
+        for rtp in variant.running(&experiment.rtp) {
+            self.start_rtp(rtp)?;
+        }
+        for iperf in variant.running(&experiment.iperf) {
+            self.start_iperf(iperf)?;
+        }
         for flood in variant.running(&experiment.flood) {
             self.start_flood(flood)?;
         }
+        Ok(())
+    }
+
+    fn start_rtp(&mut self, rtp: &'a Rtp) -> Result<(), LabError> {
+        let (from, to) = (self.guest(&rtp.from)?, self.guest(&rtp.to)?);
+        let port = self.port();
+        let work = Work::RtpReceiver { port };
+        let (place, outcome) = self.start_task(to, "receiver", work, Role::Measures)?;
+        let mut on_path = self.daemons_of([&rtp.from, &rtp.to].into_iter());
+        on_path.extend(self.unless_tested(to, place));
+        let sender = Work::RtpSender(Stream {
+            to: SocketAddrV4::new(to.ip, port),
+            payload: rtp.payload,
+            moments: vec![Nanos::ZERO],
+            length: rtp.every,
+            encoder: Some(Encoder {
+                compute: rtp.compute,
+                pieces: rtp.pieces,
+                reactivated: rtp.reactivated,
+            }),
+        });
+        let (place, sent) = self.start_task(from, "stream", sender, Role::Measures)?;
+        on_path.extend(self.unless_tested(from, place));
+        self.servers.entry(&from.name).or_default().push(sent);
+        let series = Output::Series(rtp.series.clone());
+        self.load(series, Source::Rtp(outcome, rtp.every), on_path);
+        Ok(())
+    }
+
+    fn start_iperf(&mut self, iperf: &'a Iperf) -> Result<(), LabError> {
+        let (from, to) = (self.guest(&iperf.from)?, self.guest(&iperf.to)?);
+        let port = self.port();
+        let server = Asked::Program(tools::iperf3_server(port));
+        let role = Role::Foreign { ends: true };
+        self.start(to, "iperf3 server", server, role)?;
+        let (warmup, duration) = (
+            self.context.experiment.warmup,
+            self.context.experiment.duration,
+        );
+        self.late.push(Late {
+            load: self.loads.len(),
+            guest: from,
+            program: "iperf3",
+            args: tools::iperf3_datagrams(to, port, iperf, warmup, duration),
+        });
+        let jitter = Output::Value(iperf.value.clone(), "ms");
+        self.load(jitter, Source::Iperf3(usize::MAX), Vec::new());
         Ok(())
     }
 
@@ -188,6 +246,23 @@ pub(super) fn take_messages(
     series.unanswered = all.saturating_sub(series.samples.len() as u64);
     measured.value("messages_lost", "", series.unanswered as f64);
     Ok(series)
+}
+
+/// Adds the jitter of a stream by its gaps: without those that the machine spoiled, and with all.
+pub(super) fn add_jitter(series: &MeasuredSeries, apart: Nanos, measured: &mut Measured) {
+    let is_whole = |place: usize| !series.classes[place].is_hit();
+    let whole = jitter_of(&series.samples, apart, is_whole);
+    let all = jitter_of(&series.samples, apart, |_| true);
+    let mean = |all: &[f64]| all.iter().sum::<f64>() / all.len() as f64;
+    let figures = [
+        mean(&whole),
+        percentile(&whole, 99.0),
+        percentile(&whole, 100.0),
+        mean(&all),
+    ];
+    for (name, figure) in Rtp::VALUES.iter().zip(figures) {
+        measured.value(name, "ms", figure);
+    }
 }
 
 /// A second in which the hosts' daemons had no CPU for so long is set apart: it is the

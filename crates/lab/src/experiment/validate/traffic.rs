@@ -10,6 +10,10 @@ use tailbound_units::{Bytes, Nanos, Rate};
 const PACKETS: RangeInclusive<Bytes> = Bytes(28)..=Bytes(65_521);
 /// A number stands in front.
 const TRANSFERS: RangeInclusive<Bytes> = Bytes(4)..=Bytes(100_000_000);
+/// The sender's clock stands in front, and a packet is one frame.
+const RTP: RangeInclusive<Bytes> = Bytes(8)..=Bytes(1460);
+/// What iperf3 takes, and one frame.
+const IPERF: RangeInclusive<Bytes> = Bytes(16)..=Bytes(1472);
 const MESSAGES: RangeInclusive<Bytes> = Bytes(90)..=Bytes(10_000_000);
 
 impl LabExperiment {
@@ -42,6 +46,28 @@ impl LabExperiment {
             let window = transfer.initial_window;
             within(&transfer.name, "initial_window", window, 1..=1000, mistakes);
             gap(&transfer.name, transfer.mean_gap, mistakes);
+        }
+        for rtp in &self.rtp {
+            self.check_two_guests(&rtp.from, &rtp.to, mistakes);
+            within(&rtp.name, "payload", rtp.payload, RTP, mistakes);
+            within(&rtp.name, "pieces", rtp.pieces, 1..=100, mistakes);
+            gap(&rtp.name, rtp.every, mistakes);
+            if let Some(time) = rtp.reactivated {
+                gap(&rtp.name, time, mistakes);
+            }
+            if rtp.compute >= rtp.every {
+                mistakes.at(
+                    &rtp.name,
+                    "computes longer than it has: choose a compute below every",
+                );
+            }
+        }
+        for iperf in &self.iperf {
+            self.check_two_guests(&iperf.from, &iperf.to, mistakes);
+            within(&iperf.name, "payload", iperf.payload, IPERF, mistakes);
+            if iperf.rate == Rate(0) {
+                mistakes.at(&iperf.name, "rate: choose above 0");
+            }
         }
         for flood in &self.flood {
             self.check_two_guests(&flood.from, &flood.to, mistakes);

@@ -87,7 +87,7 @@ fn time(flows: u32) -> Result<f64, Box<dyn Error>> {
         nanos += cpu_time()? - began;
     }
     let segments = SEGMENTS / FLIGHT * FLIGHT;
-    assert_eq!(snoop.stats().early, segments.into(), "all of them");
+    assert_eq!(snoop.stats().early, u64::from(segments), "all of them");
     Ok(nanos / f64::from(segments))
 }
 

@@ -198,6 +198,48 @@ fn a_limit_caps_what_a_guaranteed_guest_sends_beyond_its_guarantee() {
     assert!(counted.stats.sent.packets > 3900 && counted.backlog.memory.0 > 0);
 }
 
+/// What it sends to a guest here counts as well: with what leaves by the wire it is within the limit,
+/// and each frame is counted once.
+#[test]
+fn what_a_guaranteed_guest_sends_to_guests_here_counts_for_its_limit() {
+    let limit = Rate::from_mbit(16);
+    let sent = |here: u16, elsewhere: u16| {
+        let mut bench = Bench::new(&PipelineConfig::default());
+        bench.become_guaranteed(true, Some(limit));
+        let (mut to_guest, mut to_wire) = (0, 0);
+        for n in 0..2000 {
+            for frame in 0..here {
+                bench.send(A, &long(MAC_B, B4, 4 * n + frame));
+            }
+            for frame in 0..elsewhere {
+                bench.send(A, &outside(4 * n + frame));
+            }
+            bench.run(bench.now + Nanos::from_millis(1));
+            to_guest += bytes(&bench.sent(B));
+            // Not the voids between.
+            let mut wire = bench.sent(UPLINK);
+            wire.retain(|frame| frame[12..14] == [8, 0]);
+            to_wire += bytes(&wire);
+        }
+        let counted = bench.guest(A).limit.expect("it has one").stats.sent;
+        assert_eq!(counted.bytes, (to_guest + to_wire) as u64);
+        (to_guest, to_wire)
+    };
+    let most = 4_000_000 + 40_000;
+    // Alone, what is for here has the guarantee, less what frames take beside themselves.
+    let (here, none) = sent(4, 0);
+    assert!(
+        none == 0 && (1_900_000..=2_016_000).contains(&here),
+        "{here} B"
+    );
+    let (here, wire) = sent(4, 4);
+    assert!(here + wire <= most, "{here} B here, {wire} B on the wire");
+    assert!(
+        here + wire >= 1_900_000 && here > 0 && wire > 0,
+        "{here} B here, {wire} B on the wire"
+    );
+}
+
 /// Whichever comes or goes first, the guarantee or the limit, the limit holds on.
 #[test]
 fn a_limit_goes_on_where_a_guarantee_begins_or_ends() {

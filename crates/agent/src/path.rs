@@ -3,7 +3,7 @@
 //! 3.1.3: the driver domain can preempt any other, and is preempted by none).
 //!
 //! The packet loop has [`Class::RealTime`]: it runs before all that have a proportional share.
-//! Reservations go before it; [`super::worth`] says for how long they may, unless the path has
+//! Reservations go before it; plans say for how long they may, unless the path has
 //! CPUs of its own: [`partition`] plans that, [`live`] reads and changes cpusets and interrupts,
 //! [`Agent`](super::Agent) remembers what was there before.
 

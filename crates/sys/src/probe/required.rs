@@ -215,6 +215,8 @@ mod tests {
             "ordinary-user",
             "netdev-family",
             "sched-fifo",
+            "legacy-cpusets",
+            "rt-groups",
             "kernel-config",
             "guest-kernel",
             "etcd",

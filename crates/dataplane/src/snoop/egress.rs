@@ -97,12 +97,7 @@ impl<F: TcpFrame> Snoop<F> {
         }
         if let Some(place) = known {
             let flow = self.flows.get(place);
-            let is_again = flow.guest_next == segment.end()
-                && matches!(
-                    flow.stage,
-                    Stage::Opening | Stage::Greeted | Stage::Answered
-                );
-            if is_again {
+            if is_again(flow, segment) {
                 return;
             }
             // The guest has forgotten what was kept for it.
@@ -301,6 +296,18 @@ fn opened(segment: &Segment, link: super::Link, peer: Origin, config: &SnoopConf
         flow.start(segment.ack, segment.window.into(), config);
     }
     flow
+}
+
+/// Whether a guest's SYN or SYN-ACK is that of the connection that is known, sent or carried a
+/// second time: its numbers are those of a short while ago. A connection that begins anew has
+/// numbers by chance, or ahead of those of the last one (RFC 6191, RFC 6528).
+fn is_again(flow: &Flow, segment: &Segment) -> bool {
+    const SHORT: u32 = 1 << 20;
+    let is_of = |number: Seq, now: Seq| !number.is_after(now) && now.since(number) <= SHORT;
+    let is_answer = segment.flags.has(Flags::ACK);
+    flow.stage != Stage::Foreign
+        && is_of(segment.end(), flow.guest_next)
+        && (!is_answer || is_of(segment.ack, flow.vm))
 }
 
 /// Whether a segment of the guest only acknowledges: no probe of its own (RFC 9293, 3.8.4),

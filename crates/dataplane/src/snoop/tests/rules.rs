@@ -955,6 +955,24 @@ fn a_connection_is_known_until_both_ends_have_closed() {
     );
 }
 
+/// Rule 15. The answer of a handshake that comes twice begins no other connection: one that does
+/// has other numbers, and the peer of what was known hears of that.
+#[test]
+fn a_handshake_that_comes_twice_ends_nothing() {
+    both(
+        "guest > P. 2:502 ack 1 win 2500
+         peer < P. 2:502
+         peer > . 1:1001 ack 502
+         guest < . 1:1001
+         host < . 502 ack 1001
+         guest > S. 0 ack 1 win 10000 mss 1460 ws 2 sackok
+         peer < S. 0 ack 1 win 10000
+         peer > . 1001:2001 ack 502
+         guest < . 1001:2001
+         host < . 502 ack 2001",
+    );
+}
+
 /// Rule 16. What may have been damaged is not acknowledged; what is to be cut is rewritten once.
 #[test]
 fn checksums_are_checked_and_mended() {

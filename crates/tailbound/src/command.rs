@@ -184,6 +184,7 @@ mod tests {
         ("probe serve", "runs until it is ended"),
         ("report export", "writes a log of histograms"),
         ("report show", "shows a file that is JSON"),
+        ("sim flows show", "a file in TOML"),
         ("sim net network", "a file in TOML"),
         ("sim net show", "a file in TOML"),
         ("sim pacer show", "a file in TOML"),

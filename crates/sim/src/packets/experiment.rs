@@ -27,8 +27,8 @@ impl Experiment for PacketsExperiment {
     type Options = Threads;
     type Error = ExperimentError;
 
-    const CATALOGUE: Catalogue =
-        catalogue!("experiments/packets": "web-search", "queries", "incast");
+    const CATALOGUE: Catalogue = catalogue!("experiments/packets": "web-search", "queries", "incast",
+        "small-is-better-fig6", "small-is-better-fig7");
 
     fn read(document: &Document<'_>) -> Result<Self, Vec<Mistake>> {
         document.whole()

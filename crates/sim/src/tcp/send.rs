@@ -163,7 +163,10 @@ impl Sender {
             return Some(segment);
         }
         if let Some((from, to)) = self.resend_lost(now) {
-            return Some(self.cut(from, to));
+            let (from, len, edge) = self.cut(from, to);
+            // What was sent before the stream was closed goes without its end.
+            let ends = edge != Edge::Fin || to > self.written;
+            return Some((from, len, if ends { edge } else { Edge::None }));
         }
         if self.next == self.una && self.next > 1 {
             self.restart_after_idle(now);

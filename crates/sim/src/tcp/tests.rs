@@ -390,6 +390,23 @@ fn marks_are_told_exactly_and_dctcp_shrinks_by_half_of_their_part() {
     assert_eq!(pair.ends[0].congestion_window(), 6);
 }
 
+/// The last segment is sent and lost before the stream is closed, and goes again before its end.
+#[test]
+fn what_was_sent_before_the_stream_was_closed_goes_again_without_its_end() {
+    let client = TcpConfig {
+        initial_window: 1,
+        ..rack(Congestion::NewReno)
+    };
+    let server = TcpConfig {
+        first_receive_window: MSS,
+        receive_window: 4 * MSS,
+        ..client
+    };
+    let mut pair = Pair::new(client, server);
+    assert_eq!(pair.transfer(SEGMENT, &mut losing(&[0])), SEGMENT);
+    assert!(pair.ends[0].is_acknowledged() && pair.ends[1].is_finished());
+}
+
 proptest! {
     #[test]
     fn with_sack_every_byte_arrives_once_whatever_the_network_does(

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tailbound_agent::division::{Cause, divide};
@@ -36,13 +36,20 @@ fn guest_process() {
         return;
     }
     let go = Arc::new(AtomicBool::new(false));
+    // A thread takes its name itself, when it first runs.
+    let named = Arc::new(Barrier::new(VCPUS + 1));
     let vcpus: Vec<_> = (0..VCPUS as u64)
         .map(|number| {
-            let go = Arc::clone(&go);
+            let (go, named) = (Arc::clone(&go), Arc::clone(&named));
             let vcpu = std::thread::Builder::new().name(format!("CPU {number}/KVM"));
-            vcpu.spawn(move || run_vcpu(number + 1, &go)).unwrap()
+            let run = move || {
+                named.wait();
+                run_vcpu(number + 1, &go);
+            };
+            vcpu.spawn(run).unwrap()
         })
         .collect();
+    named.wait();
     println!("started");
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).unwrap();

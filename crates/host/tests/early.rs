@@ -90,14 +90,19 @@ impl Faults {
 /// One way of a side: frames on their way, with when each of them goes on.
 struct Way {
     faults: Faults,
+    /// Whether the bits that it turns are the even ones of a byte, or the odd ones: one that is
+    /// turned in the column where another was, as a frame of the peer's passes two ways, a sum
+    /// does not see.
+    odd: bool,
     random: Random,
     frames: Vec<(Instant, Vec<u8>)>,
 }
 
 impl Way {
-    fn new(faults: Faults, seed: u64) -> Self {
+    fn new(faults: Faults, odd: bool, seed: u64) -> Self {
         Self {
             faults,
+            odd,
             random: Random(seed),
             frames: Vec::new(),
         }
@@ -108,10 +113,10 @@ impl Way {
         if random.happens(faults.lost) {
             return;
         }
-        // Behind the addresses: one bit, which any checksum sees.
+        // Behind the addresses: one bit.
         if random.happens(faults.broken) && frame.len() > 35 {
             let at = 34 + random.below(frame.len() as u64 - 34) as usize;
-            frame[at] ^= 1 << random.below(8);
+            frame[at] ^= 1 << (2 * random.below(4) + u64::from(self.odd));
         }
         if random.happens(faults.twice) {
             let later = now + Duration::from_micros(random.below(3_000));
@@ -173,8 +178,8 @@ impl Side {
         Some(Self {
             machine: Machine::start(card, build),
             tap,
-            inward: Way::new(Faults::OF_THE_NETWORK, seed),
-            outward: Way::new(outward, seed + 1),
+            inward: Way::new(Faults::OF_THE_NETWORK, true, seed),
+            outward: Way::new(outward, false, seed + 1),
             random: Random(seed + 2),
             asleep: None,
         })

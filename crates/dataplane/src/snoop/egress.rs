@@ -299,15 +299,23 @@ fn opened(segment: &Segment, link: super::Link, peer: Origin, config: &SnoopConf
 }
 
 /// Whether a guest's SYN or SYN-ACK is that of the connection that is known, sent or carried a
-/// second time: its numbers are those of a short while ago. A connection that begins anew has
-/// numbers by chance, or ahead of those of the last one (RFC 6191, RFC 6528).
+/// second time. Once that is open its numbers are those of a short while ago, and its time is no
+/// later than what the guest has said since: numbers alone come again on the same ports, as the
+/// clock behind them goes round in minutes (RFC 6528).
 fn is_again(flow: &Flow, segment: &Segment) -> bool {
-    const SHORT: u32 = 1 << 20;
+    const SHORT: u32 = 1 << 16;
     let is_of = |number: Seq, now: Seq| !number.is_after(now) && now.since(number) <= SHORT;
-    let is_answer = segment.flags.has(Flags::ACK);
-    flow.stage != Stage::Foreign
-        && is_of(segment.end(), flow.guest_next)
-        && (!is_answer || is_of(segment.ack, flow.vm))
+    match flow.stage {
+        Stage::Opening | Stage::Greeted | Stage::Answered => flow.guest_next == segment.end(),
+        Stage::Open => {
+            let is_answer = segment.flags.has(Flags::ACK);
+            let stamps = segment.options.timestamps;
+            is_of(segment.end(), flow.guest_next)
+                && (!is_answer || is_of(segment.ack, flow.vm))
+                && stamps.is_none_or(|it| !Seq(it.value).is_after(Seq(flow.guest_stamp)))
+        }
+        Stage::Closed | Stage::Foreign => false,
+    }
 }
 
 /// Whether a segment of the guest only acknowledges: no probe of its own (RFC 9293, 3.8.4),

@@ -971,6 +971,19 @@ fn a_handshake_that_comes_twice_ends_nothing() {
          guest < . 1001:2001
          host < . 502 ack 2001",
     );
+    // Its numbers come again with the clock that they are made of; its time is another.
+    run(
+        Retaining,
+        &after(
+            STAMPED,
+            "peer > . 1:1001 ack 2 ts 102 501
+             guest < . 1:1001
+             host < . 2 ack 1001
+             guest > S. 0 ack 1 win 10000 mss 1460 ws 2 sackok ts 275000 200000
+             peer < S. 0 ack 1 win 10000
+             host < R. 2 ack 1001",
+        ),
+    );
 }
 
 /// Rule 16. What may have been damaged is not acknowledged; what is to be cut is rewritten once.

@@ -1,22 +1,92 @@
 //! Values as stores and backups keep them.
 
+use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 /// Reads a value as it is kept. A field that is not known here is one of a later version, which
 /// would be lost with the next change: it is refused.
-pub(crate) fn read<T: DeserializeOwned>(text: &[u8]) -> Result<T, String> {
-    let mut unknown = None;
-    let mut document = serde_json::Deserializer::from_slice(text);
-    let value = serde_ignored::deserialize(&mut document, |path| {
-        unknown.get_or_insert_with(|| path.to_string());
-    });
-    let value = value.and_then(|value| document.end().map(|()| value));
-    let value = value.map_err(|error| error.to_string())?;
-    match unknown {
-        None => Ok(value),
-        Some(field) => Err(format!(
+pub(crate) fn read<T: DeserializeOwned + Serialize>(text: &[u8]) -> Result<T, String> {
+    let value: T = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+    match lost(&value, text) {
+        Ok(None) => Ok(value),
+        Ok(Some(field)) => Err(format!(
             "the field {field} is not known to tailbound {}; use the version that wrote it",
             env!("CARGO_PKG_VERSION")
         )),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// The first field that `text` has and the value that was made of it would not be kept with. The
+/// value is written as it always is, so that no other code is made for this.
+fn lost(value: &impl Serialize, text: &[u8]) -> serde_json::Result<Option<String>> {
+    let kept: Value = serde_json::from_slice(text)?;
+    let again: Value = serde_json::from_str(&serde_json::to_string(value)?)?;
+    Ok(missing(&kept, &again))
+}
+
+/// The path of the first field of `kept` that `again` does not have.
+fn missing(kept: &Value, again: &Value) -> Option<String> {
+    let under = |name: &str, path: String| match path.as_str() {
+        "" => name.to_owned(),
+        path => format!("{name}.{path}"),
+    };
+    match (kept, again) {
+        (Value::Object(kept), Value::Object(again)) => {
+            kept.iter().find_map(|(name, kept)| match again.get(name) {
+                // What is absent and what is null are the same.
+                None if kept.is_null() => None,
+                None => Some(name.clone()),
+                Some(again) => missing(kept, again).map(|path| under(name, path)),
+            })
+        }
+        (Value::Array(kept), Value::Array(again)) => {
+            let mut both = kept.iter().zip(again).enumerate();
+            both.find_map(|(index, (kept, again))| {
+                missing(kept, again).map(|path| under(&index.to_string(), path))
+            })
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::Deserialize;
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct Inner {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        name: Option<String>,
+    }
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct Outer {
+        inner: Vec<Inner>,
+    }
+
+    #[test]
+    fn a_field_that_would_be_lost_is_named_and_nothing_else_is_refused() {
+        let read = |text: &str| read::<Outer>(text.as_bytes());
+        let none = |name| Inner { name };
+        let known = Outer {
+            inner: vec![none(None), none(Some("a".to_owned()))],
+        };
+        assert_eq!(read(r#"{"inner":[{"name":null},{"name":"a"}]}"#), Ok(known));
+        for (text, field) in [
+            (r#"{"inner":[],"colour":"red"}"#, "colour"),
+            (r#"{"inner":[],"colour":false}"#, "colour"),
+            (r#"{"inner":[{},{"size":{"x":1}}]}"#, "inner.1.size"),
+        ] {
+            let why = read(text).unwrap_err();
+            let says = format!("the field {field} is not known to tailbound ");
+            assert!(why.starts_with(&says), "{why}");
+        }
+        assert!(
+            read(r#"{"inner":[]} {}"#).is_err(),
+            "nothing comes behind it"
+        );
     }
 }

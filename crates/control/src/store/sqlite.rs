@@ -326,7 +326,7 @@ fn text(kind: &str, name: &str, value: &impl Serialize) -> Result<(String, i64),
     Ok((text, checksum))
 }
 
-fn parse<T: DeserializeOwned>(
+fn parse<T: DeserializeOwned + Serialize>(
     kind: &str,
     name: &str,
     value: &str,

@@ -14,6 +14,7 @@
 
 use super::value::Pointer;
 use crate::ledger::{Change, KeyId, Subject};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
 use tailbound_placement::TenantId;
@@ -148,7 +149,7 @@ pub fn change(name: &str, document: Option<&[u8]>) -> Result<Change, String> {
     }
 }
 
-fn parse<T: DeserializeOwned>(document: &[u8]) -> Result<T, String> {
+fn parse<T: DeserializeOwned + Serialize>(document: &[u8]) -> Result<T, String> {
     crate::kept::read(document)
 }
 

@@ -43,10 +43,16 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// All waits, whatever began them.
-    pub fn waits(&self) -> FineHistogram {
+    /// The waits that were measured, whatever began them.
+    pub fn measured(&self) -> FineHistogram {
         let mut all = self.woken.clone();
         all.merge(&self.preempted);
+        all
+    }
+
+    /// All waits, also those that are approximate.
+    pub fn waits(&self) -> FineHistogram {
+        let mut all = self.measured();
         all.merge(&self.approximate);
         all
     }

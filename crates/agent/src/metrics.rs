@@ -7,7 +7,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 use std::collections::BTreeMap;
 use std::fmt::Error;
-use tailbound_metrics::{Buckets, counter, fine_histogram, gauge, histogram};
+use tailbound_metrics::{Buckets, FineHistogram, counter, fine_histogram, gauge, histogram};
 
 /// Writes a snapshot, its histograms with such buckets.
 ///
@@ -33,12 +33,7 @@ pub fn encode(
             .encode_family(&labels)?
             .encode_counter::<NoLabelSet, _, u64>(&meter.cpu.as_secs_f64(), None)?;
     }
-    gauge(
-        encoder,
-        "tailbound_vcpu_class",
-        "1 while all threads of that name have the class that is wanted, 0 while not",
-        &meters.iter().map(class).collect::<Vec<_>>(),
-    )?;
+    classes(vcpus, encoder)?;
     let mut family = encoder.encode_descriptor(
         "tailbound_vcpu_throttled",
         "How long a CPU quota held up a guest's control group, summed up over CPUs",
@@ -104,23 +99,52 @@ fn waits(
     let unit = Some(&Unit::Seconds);
     let mut family =
         encoder.encode_descriptor("tailbound_vcpu_wait", help, unit, MetricType::Histogram)?;
+    let mut write = |labels: &[_], waits: &FineHistogram| {
+        let family = family.encode_family(&labels)?;
+        if vcpus.detail {
+            fine_histogram(family, waits, buckets)
+        } else {
+            histogram(family, &waits.coarse(), buckets)
+        }
+    };
     for (key, meter) in meters {
-        let kinds: &[_] = match vcpus.source {
-            Source::Measured => &[("woken", &meter.woken), ("preempted", &meter.preempted)],
-            Source::Approximate => &[("approximate", &meter.approximate)],
-        };
-        for (kind, waits) in kinds {
-            let [guest, thread] = labels(key);
-            let labels = [guest, thread, ("wait", (*kind).to_owned())];
-            let family = family.encode_family(&labels)?;
-            if vcpus.detail {
-                fine_histogram(family, waits, buckets)?;
-            } else {
-                histogram(family, &waits.coarse(), buckets)?;
+        let [guest, thread] = labels(key);
+        let kind = |name: &str| [guest.clone(), thread.clone(), ("wait", name.to_owned())];
+        match (vcpus.source, vcpus.detail) {
+            (Source::Measured, true) => {
+                write(&kind("woken"), &meter.woken)?;
+                write(&kind("preempted"), &meter.preempted)?;
             }
+            (Source::Measured, false) => write(&labels(key), &meter.measured())?,
+            (Source::Approximate, _) => write(&kind("approximate"), &meter.approximate)?,
         }
     }
     Ok(())
+}
+
+/// Whether threads have their classes: all of a guest's that are to have the same one together, unless
+/// details are wanted.
+fn classes(vcpus: &AgentSnapshot, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+    let name = "tailbound_vcpu_class";
+    if vcpus.detail {
+        let help = "1 while all threads of that name have the class that is wanted, 0 while not";
+        let all: Vec<_> = vcpus.meters.iter().map(class).collect();
+        return gauge(encoder, name, help, &all);
+    }
+    let mut all = BTreeMap::new();
+    for (key, meter) in &vcpus.meters {
+        *all.entry((&key.guest, meter.class)).or_insert(true) &= meter.in_force;
+    }
+    let sample = |((guest, class), in_force): ((&String, &str), bool)| {
+        let labels = [("guest", guest.clone()), ("class", class.to_owned())];
+        (labels, u64::from(in_force))
+    };
+    gauge(
+        encoder,
+        name,
+        "1 while all threads of that guest for which that class is wanted have it, 0 while not",
+        &all.into_iter().map(sample).collect::<Vec<_>>(),
+    )
 }
 
 fn late(guests: &BTreeMap<String, Late>, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
@@ -207,7 +231,11 @@ mod tests {
                     thread: thread.clone(),
                 };
                 let meter = snapshot.meters.entry(key).or_default();
-                meter.class = "aperiodic";
+                meter.class = match group {
+                    Group::Vcpu => "periodic",
+                    _ => "aperiodic",
+                };
+                meter.in_force = true;
                 meter.cpu = Nanos(123_456_789_012 + number * 987_654_321);
                 for waits in [&mut meter.woken, &mut meter.preempted] {
                     let mut time = 1_000;
@@ -227,28 +255,32 @@ mod tests {
         snapshot
     }
 
-    /// How long the page is, as it is sent to who takes it packed.
-    fn packed(snapshot: AgentSnapshot, buckets: Buckets) -> usize {
+    fn page(snapshot: AgentSnapshot, buckets: Buckets) -> Vec<u8> {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(Page(snapshot, buckets)));
-        let page = match buckets {
+        match buckets {
             Buckets::Native => prometheus_protobuf::encode_to_vec(&registry).unwrap(),
             Buckets::Classic => {
                 let mut page = String::new();
                 text::encode(&mut page, &registry).unwrap();
                 page.into_bytes()
             }
-        };
+        }
+    }
+
+    /// How long it is as it is sent to who takes it packed.
+    fn packed(page: &[u8]) -> usize {
         let mut gzip = GzEncoder::new(Vec::new(), Compression::default());
-        gzip.write_all(&page).unwrap();
-        println!("{buckets:?}: {} bytes before", page.len());
+        gzip.write_all(page).unwrap();
         gzip.finish().unwrap().len()
     }
 
     #[test]
     fn a_page_of_200_guests_of_8_vcpus_is_at_most_200_kb() {
-        let bytes = packed(many(), Buckets::Native);
-        assert!(bytes <= 200_000, "{bytes} bytes");
+        let native = page(many(), Buckets::Native).len();
+        assert!(native <= 200_000, "{native} bytes");
+        let text = packed(&page(many(), Buckets::Classic));
+        assert!(text <= 200_000, "{text} bytes of packed text");
     }
 
     #[test]
@@ -256,11 +288,41 @@ mod tests {
     fn how_long_pages_are() {
         for detail in [false, true] {
             for buckets in [Buckets::Native, Buckets::Classic] {
-                let page = AgentSnapshot { detail, ..many() };
-                let bytes = packed(page, buckets);
-                println!("{buckets:?}, detail {detail}: {bytes} bytes packed");
+                let page = page(AgentSnapshot { detail, ..many() }, buckets);
+                let (plain, packed) = (page.len(), packed(&page));
+                println!("{buckets:?}, detail {detail}: {plain} bytes, {packed} packed");
             }
         }
+    }
+
+    #[test]
+    fn a_class_is_in_force_while_all_threads_that_are_to_have_it_do() {
+        let classes = |snapshot| {
+            let page = String::from_utf8(page(snapshot, Buckets::Classic)).unwrap();
+            let of = |line: &&str| {
+                line.starts_with("tailbound_vcpu_class{") && line.contains("-00000007")
+            };
+            let values = page.lines().filter(of);
+            let value = |line: &str| line.rsplit_once('{').unwrap().1.to_owned();
+            values.map(value).collect::<Vec<_>>()
+        };
+        let mut snapshot = many();
+        for (key, meter) in &mut snapshot.meters {
+            meter.in_force = key.thread != "vcpu 3";
+        }
+        let guest = "guest=\"instance-00000007\"";
+        assert_eq!(
+            classes(snapshot.clone()),
+            [
+                format!("{guest},class=\"aperiodic\"}} 1"),
+                format!("{guest},class=\"periodic\"}} 0"),
+            ]
+        );
+        snapshot.detail = true;
+        let detailed = classes(snapshot);
+        assert_eq!(detailed.len(), 11);
+        let lost = format!("{guest},thread=\"vcpu 3\",class=\"periodic\"}} 0");
+        assert!(detailed.contains(&lost), "{detailed:?}");
     }
 
     #[test]

@@ -7,17 +7,15 @@
 
 mod common;
 
-use common::{GUEST, segment};
+use common::{PAYLOAD, START, segment};
 use gungraun::prelude::*;
 use gungraun::{Callgrind, EventKind};
 use std::hint::black_box;
 use tailbound_dataplane::snoop::{Origin, Placed, TcpFrame};
-use tailbound_dataplane::{HashKeys, Packet, Pool, Snoop, SnoopConfig, TcpMaker};
-use tailbound_units::{Bytes, Nanos};
+use tailbound_dataplane::{Packet, Pool, Snoop};
+use tailbound_units::Nanos;
 
 const PACKETS: u32 = 4_000;
-const PAYLOAD: usize = 1448;
-const START: Nanos = Nanos::from_secs(1);
 
 /// What may be spent on an early-acknowledged segment, beside half an instruction a byte
 /// for its checksum; and on a segment of the guest.
@@ -42,25 +40,10 @@ struct Guest {
 const BUSY: u32 = 100;
 
 fn guest(flows: u32) -> Guest {
-    let pool = Pool::with_keys(HashKeys::FIXED);
-    let maker = TcpMaker {
-        pool: pool.clone(),
-        guest: GUEST,
-    };
-    let config = SnoopConfig {
-        flows: flows as usize,
-        flow: Bytes(1 << 30),
-        guest: Bytes(1 << 31),
-        ..SnoopConfig::default()
-    };
-    let mut snoop = Snoop::new(config, maker);
-    for peer in 0..flows {
-        let answer = segment(&pool, false, peer, 0, 1, 0);
-        snoop.handle_egress(START, answer, Origin::OUTSIDE);
-    }
+    let (snoop, pool) = common::guest(flows);
     let step = flows / BUSY;
     let segments = (0..PACKETS).map(|n| {
-        let seq = 1 + n / BUSY * PAYLOAD as u32;
+        let seq = 1 + n / BUSY * PAYLOAD;
         segment(&pool, true, n % BUSY * step, seq, 1, PAYLOAD)
     });
     let segments = segments.collect();
@@ -106,7 +89,7 @@ fn checksum(guest: Guest) -> Guest {
 fn answering() -> (Guest, Vec<Packet>) {
     let guest = take_in(guest(100));
     let answers = (0..PACKETS).map(|n| {
-        let ack = 1 + (n / BUSY + 1) * PAYLOAD as u32;
+        let ack = 1 + (n / BUSY + 1) * PAYLOAD;
         segment(&guest.pool, false, n % BUSY, 1, ack, 0)
     });
     let answers = answers.collect();

@@ -9,21 +9,19 @@
 #[path = "../benches/common/mod.rs"]
 mod common;
 
-use common::{GUEST, segment};
+use common::{PAYLOAD, START, guest, segment};
 use std::error::Error;
 use std::fs;
 use std::process::ExitCode;
+use tailbound_dataplane::Packet;
 use tailbound_dataplane::snoop::{Origin, Placed};
-use tailbound_dataplane::{HashKeys, Packet, Pool, Snoop, SnoopConfig, TcpMaker};
-use tailbound_units::{Bytes, Nanos};
+use tailbound_units::Nanos;
 
 /// How much more a segment may take with a million connections than with 100.
 const SCALING: f64 = 3.0;
 const SEGMENTS: u32 = 1_000_000;
 /// So many come before the guest acknowledges them.
 const FLIGHT: u32 = 400;
-const PAYLOAD: u32 = 1448;
-const START: Nanos = Nanos::from_secs(1);
 
 /// CPU time of this thread in nanoseconds: what others on the machine do is not measured.
 fn cpu_time() -> Result<f64, Box<dyn Error>> {
@@ -47,22 +45,7 @@ fn next(peer: u32, flows: u32) -> u32 {
 
 /// Nanoseconds that a segment takes with so many connections.
 fn time(flows: u32) -> Result<f64, Box<dyn Error>> {
-    let pool = Pool::with_keys(HashKeys::FIXED);
-    let maker = TcpMaker {
-        pool: pool.clone(),
-        guest: GUEST,
-    };
-    let config = SnoopConfig {
-        flows: flows as usize,
-        flow: Bytes(1 << 20),
-        guest: Bytes(1 << 30),
-        ..SnoopConfig::default()
-    };
-    let mut snoop = Snoop::new(config, maker);
-    for peer in 0..flows {
-        let answer = segment(&pool, false, peer, 0, 1, 0);
-        snoop.handle_egress(START, answer, Origin::OUTSIDE);
-    }
+    let (mut snoop, pool) = guest(flows);
     let mut numbers = vec![1_u32; flows as usize];
     let (mut peer, mut now, mut nanos) = (0, START, 0.0);
     for _ in 0..SEGMENTS / FLIGHT {
@@ -70,7 +53,7 @@ fn time(flows: u32) -> Result<f64, Box<dyn Error>> {
         for _ in 0..FLIGHT {
             peer = next(peer, flows);
             let number = &mut numbers[peer as usize];
-            come.push(segment(&pool, true, peer, *number, 1, PAYLOAD as usize));
+            come.push(segment(&pool, true, peer, *number, 1, PAYLOAD));
             *number = number.wrapping_add(PAYLOAD);
             answers.push(segment(&pool, false, peer, 1, *number, 0));
         }

@@ -1,9 +1,38 @@
-//! Segments for what counts and times early acknowledgement.
+//! Segments, and who is to acknowledge them early, for what counts and times that.
 
-use tailbound_dataplane::{GuestId, Packet, Pool};
+use tailbound_dataplane::snoop::Origin;
+use tailbound_dataplane::{GuestId, HashKeys, Packet, Pool, Snoop, SnoopConfig, TcpMaker};
+use tailbound_units::{Bytes, Nanos};
+
+/// Bytes in a full segment.
+pub(crate) const PAYLOAD: u32 = 1448;
+/// When the connections are open.
+pub(crate) const START: Nanos = Nanos::from_secs(1);
 
 /// Whose the segments are.
-pub(crate) const GUEST: GuestId = GuestId::first(1);
+const GUEST: GuestId = GuestId::first(1);
+
+/// A guest with so many connections, each to a peer of its number, and where segments are made.
+/// All that it acknowledges early may be kept.
+pub(crate) fn guest(flows: u32) -> (Snoop<Packet>, Pool) {
+    let pool = Pool::with_keys(HashKeys::FIXED);
+    let maker = TcpMaker {
+        pool: pool.clone(),
+        guest: GUEST,
+    };
+    let config = SnoopConfig {
+        flows: flows as usize,
+        flow: Bytes(1 << 30),
+        guest: Bytes(1 << 31),
+        ..SnoopConfig::default()
+    };
+    let mut snoop = Snoop::new(config, maker);
+    for peer in 0..flows {
+        let answer = segment(&pool, false, peer, 0, 1, 0);
+        snoop.handle_egress(START, answer, Origin::OUTSIDE);
+    }
+    (snoop, pool)
+}
 
 /// A segment over IPv4 with timestamps, as Linux sends it; its checksum is right.
 pub(crate) fn segment(
@@ -12,7 +41,7 @@ pub(crate) fn segment(
     peer: u32,
     seq: u32,
     ack: u32,
-    payload: usize,
+    payload: u32,
 ) -> Packet {
     let [a, b, c, d] = peer.to_be_bytes();
     let (guest, peer) = ([10, 0, 0, 1], [10 + a, b, c, d]);
@@ -27,7 +56,7 @@ pub(crate) fn segment(
     tcp.extend(ack.to_be_bytes());
     tcp.extend([0x80, flags, 0xff, 0xff, 0, 0, 0, 0]);
     tcp.extend([1, 1, 8, 10, 0, 0, 0, 9, 0, 0, 0, 9]);
-    tcp.resize(32 + payload, 5);
+    tcp.resize(32 + payload as usize, 5);
     let mut sum = 6 + tcp.len() as u32;
     for pair in [&from[..], &to, &tcp].concat().chunks(2) {
         sum += u32::from(pair[0]) << 8 | u32::from(pair.get(1).copied().unwrap_or(0));

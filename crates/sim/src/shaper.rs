@@ -10,9 +10,9 @@ mod http;
 mod kind;
 mod rate;
 mod rtp;
-mod tcp;
 #[cfg(test)]
 mod tests;
+mod transfer;
 
 pub use experiment::ShaperExperiment;
 pub use http::Http;

@@ -2,11 +2,10 @@
 
 use super::guest::Guest;
 use super::kind::{self, Shaped};
-use super::tcp::{Cubic, SEGMENT};
+use super::transfer::{FRAME, Transfer};
 use crate::scenario::Scenario;
 use crate::{Threads, parallel};
 use serde::Deserialize;
-use std::collections::VecDeque;
 use std::convert::Infallible;
 use tailbound_dataplane::PacketRecord;
 use tailbound_experiment::{ExperimentError, Found, Run, Section};
@@ -119,7 +118,7 @@ impl Rates {
 
     /// Twice the limit.
     fn udp(&self, guest: &mut Guest, limit: Rate) -> Vec<(Nanos, u64)> {
-        let gap = SEGMENT as u64 * 4_000_000_000 / limit.0;
+        let gap = FRAME as u64 * 4_000_000_000 / limit.0;
         let mut left = Vec::new();
         let mut next = Nanos::ZERO;
         loop {
@@ -128,7 +127,7 @@ impl Rates {
                 return left;
             }
             if next <= now {
-                guest.send(PacketRecord::new(SEGMENT));
+                guest.send(PacketRecord::new(FRAME));
                 next += Nanos(gap);
             }
             guest.leave(now, |frame| left.push((now, frame.len as u64)));
@@ -136,35 +135,17 @@ impl Rates {
     }
 
     fn tcp(&self, guest: &mut Guest, round_trip: Nanos) -> Vec<(Nanos, u64)> {
-        let mut tcp = Cubic::new();
-        let mut acknowledgements = VecDeque::new();
+        let mut transfer = Transfer::new(round_trip);
         let mut left = Vec::new();
         let mut now = Nanos::ZERO;
         loop {
-            while let Some((at, number)) = acknowledgements.front().copied()
-                && at <= now
-            {
-                acknowledgements.pop_front();
-                tcp.acknowledge(now, number);
-            }
-            if tcp.times_out_at() <= now {
-                tcp.time_out(now);
-            }
-            while guest.has_room()
-                && let Some(id) = tcp.send()
-            {
-                guest.send(PacketRecord {
-                    id,
-                    ..PacketRecord::new(SEGMENT)
-                });
-            }
+            transfer.poll(now, guest);
             guest.leave(now, |frame| {
                 left.push((now, frame.len as u64));
-                acknowledgements.push_back((now + round_trip, frame.id));
+                transfer.leave(now, frame.id);
             });
-            let next = acknowledgements.front().map(|(at, _)| *at);
-            let times = [next, guest.poll_at(), Some(tcp.times_out_at())];
-            let next = times.into_iter().flatten().min().unwrap_or(self.time);
+            let next = transfer.poll_at();
+            let next = guest.poll_at().map_or(next, |at| at.min(next));
             if next >= self.time {
                 return left;
             }

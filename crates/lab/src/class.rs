@@ -23,6 +23,9 @@ const NICEST: Policy = Policy::Share {
     slice: Nanos::ZERO,
 };
 
+/// In a run's directory: what the agent has changed of hosts' own paths.
+pub(crate) const PATHS: &str = "paths.json";
+
 /// What the agent calls that; nothing where it has nothing to do.
 fn class(mode: VcpuMode, shared: &SharedCore) -> Option<Class> {
     let slice = shared.slice;

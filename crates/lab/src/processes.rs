@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tailbound_sys::process::{Child, Spawn, how_it_ended};
-use tailbound_sys::sched::Policy;
+use tailbound_sys::sched::{Policy, probe};
 use tailbound_units::Nanos;
 
 /// How often children are looked after.
@@ -56,7 +56,7 @@ pub(crate) enum Rank {
 
 impl Rank {
     /// Its scheduling class where anything may be set; `None` for the default.
-    pub(crate) const fn real_time(self) -> Option<Policy> {
+    const fn real_time(self) -> Option<Policy> {
         match self {
             Self::Monitor => Some(Policy::Fifo(4)),
             Self::OnPath => Some(Policy::Fifo(3)),
@@ -66,8 +66,23 @@ impl Rank {
         }
     }
 
+    /// Whether such a class may be set here.
+    pub(crate) fn real_time_is_allowed() -> bool {
+        let highest = Self::Monitor.real_time();
+        highest.is_some_and(|policy| probe(policy).is_ok())
+    }
+
+    /// Its scheduling class, by whether one of real time may be set.
+    pub(crate) const fn policy(self, real_time: bool) -> Option<Policy> {
+        if real_time {
+            self.real_time()
+        } else {
+            self.share()
+        }
+    }
+
     /// What comes closest to that without a privilege.
-    pub(crate) const fn share(self) -> Option<Policy> {
+    const fn share(self) -> Option<Policy> {
         const SHORT: Nanos = Nanos::from_micros(100);
         let (nice, slice) = match self {
             Self::Monitor | Self::OnPath => (0, SHORT),

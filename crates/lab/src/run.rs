@@ -23,7 +23,6 @@ use tailbound_experiment::{
     Noise, Progress, catalogue, unknown_word,
 };
 use tailbound_sys::process::find_program;
-use tailbound_sys::sched::probe;
 use tailbound_sys::user_namespace::{self, Privilege};
 
 /// How a run is done.
@@ -92,9 +91,7 @@ impl Experiment for LabExperiment {
         let privilege = user_namespace::enter()?;
         let signal = watch_signals()?;
         let cpus = Cpus::detect().map_err(LabError::io("asking for the CPUs"))?;
-        let real_time = Rank::Monitor
-            .real_time()
-            .is_some_and(|policy| probe(policy).is_ok());
+        let real_time = Rank::real_time_is_allowed();
         let run_dir =
             RunDir::create(options.keep).map_err(LabError::io("making a directory for the run"))?;
         // A deadline is admitted only to threads that may run everywhere.

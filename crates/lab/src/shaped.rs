@@ -89,8 +89,8 @@ struct Bench<'a> {
     run_dir: &'a RunDir,
     program: PathBuf,
     cpus: &'a Cpus,
-    /// Of daemons and guests, where it may be set.
-    policy: Option<Policy>,
+    /// Whether real-time classes may be set.
+    real_time: bool,
     signal: Arc<AtomicUsize>,
 }
 
@@ -132,7 +132,7 @@ impl Experiment for ShapedExperiment {
             run_dir: &place.run_dir,
             program: place.program.clone(),
             cpus: &place.cpus,
-            policy: Place::policy(Rank::OnPath),
+            real_time: place.real_time,
             signal: Arc::clone(&place.signal),
         };
         let mut found = place.found(&options.turns);
@@ -252,6 +252,12 @@ fn charts(load: Load, measured: &BTreeMap<Limiter, Vec<Measured>>) -> Vec<Chart>
 }
 
 impl Bench<'_> {
+    /// The scheduling class of programs in guests. They stand for machines of their own, which
+    /// wait for nobody here.
+    const fn guests(&self) -> Option<Policy> {
+        Rank::OnPath.policy(self.real_time)
+    }
+
     /// Runs a sender and a receiver in two guests, the first of which is limited; returns what
     /// the second one found.
     fn load(
@@ -324,7 +330,7 @@ impl Bench<'_> {
             args: guest::command(&path),
             netns: &namespace_path(&guest_name(number)),
             cpus: self.cpus.all,
-            policy: self.policy,
+            policy: self.guests(),
             ready: Ready::Stdout(guest::READY),
             ends,
         })?;

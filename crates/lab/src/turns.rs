@@ -12,7 +12,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use tailbound_experiment::{Found, Noise, Run};
-use tailbound_sys::sched::{Policy, probe};
 use tailbound_sys::user_namespace::{self, Privilege};
 use tailbound_units::Nanos;
 
@@ -33,6 +32,8 @@ pub(crate) struct Place {
     /// This program.
     pub(crate) program: PathBuf,
     pub(crate) cpus: Cpus,
+    /// Whether real-time classes may be set.
+    pub(crate) real_time: bool,
     /// The signal by which the run is to end.
     pub(crate) signal: Arc<AtomicUsize>,
 }
@@ -50,14 +51,8 @@ impl Place {
                 .map_err(LabError::io("making a directory for the run"))?,
             program,
             cpus: Cpus::detect().map_err(LabError::io("asking for the CPUs"))?,
+            real_time: Rank::real_time_is_allowed(),
         })
-    }
-
-    /// The scheduling class of a rank here.
-    pub(crate) fn policy(rank: Rank) -> Option<Policy> {
-        let real_time = rank.real_time();
-        let may = real_time.is_some_and(|policy| probe(policy).is_ok());
-        if may { real_time } else { rank.share() }
     }
 
     /// What is found here, under which conditions, and nothing yet.

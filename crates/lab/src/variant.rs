@@ -12,7 +12,7 @@ mod traffic;
 use crate::LabError;
 use crate::bounds::Promises;
 use crate::build;
-use crate::class::{ClassGuard, give_paths};
+use crate::class::{ClassGuard, PATHS, give_paths};
 use crate::core_use::CoreUse;
 use crate::cpus::Cpus;
 use crate::experiment::{GuaranteesBy, LabExperiment, PathMode, Quota, Variant};
@@ -49,8 +49,6 @@ const MACHINES_LEAD: Nanos = Nanos::from_secs(1);
 const PATIENCE: Nanos = Nanos::from_secs(10);
 /// In the run's directory: what the vCPU agent has changed.
 pub(crate) const CLASSES: &str = "classes.json";
-/// The same of hosts' own paths.
-const PATHS: &str = "paths.json";
 /// The value of the share of the shared core that others than its guests used.
 pub(crate) const FOREIGN_SHARE: &str = "foreign_share";
 /// Less of the reserved guests' work than this on the shared core means that
@@ -78,11 +76,7 @@ pub(crate) struct Context<'a> {
 impl Context<'_> {
     /// The scheduling class of a rank.
     fn policy(&self, rank: Rank) -> Option<Policy> {
-        if self.real_time {
-            rank.real_time()
-        } else {
-            rank.share()
-        }
+        rank.policy(self.real_time)
     }
 }
 

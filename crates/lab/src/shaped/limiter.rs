@@ -3,6 +3,7 @@
 use super::{Bench, FULL, MIDDLE, address, guest_name, mac};
 use crate::LabError;
 use crate::build::batch;
+use crate::class::{PATHS, give_paths};
 use crate::processes::{Ready, Start, Supervisor};
 use crate::topology::namespace_path;
 use std::fmt::Write as _;
@@ -264,18 +265,20 @@ impl Limiter {
         );
         let path = bench.run_dir.path().join("shaped.toml");
         std::fs::write(&path, config).map_err(LabError::file("writing", &path))?;
-        let first = supervisor.len();
-        supervisor.start(Start {
+        let daemon = supervisor.start(Start {
             name: "the host's daemon".to_owned(),
             program: bench.program.clone(),
             args: vec!["host".into(), "--config".into(), path.display().to_string()],
             netns: &namespace_path(MIDDLE),
             cpus: bench.cpus.all,
-            policy: bench.policy,
+            policy: None,
             ready: Ready::Stderr("ready"),
             ends: false,
         })?;
-        supervisor.wait_ready(first)
+        supervisor.wait_ready(daemon)?;
+        let pid = supervisor.member(daemon).child.id();
+        let state = bench.run_dir.path().join(PATHS);
+        give_paths(&[pid], bench.real_time, &state)
     }
 
     /// Takes everything away again.

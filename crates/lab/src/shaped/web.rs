@@ -78,7 +78,7 @@ fn start(
         args: words(line),
         netns: &namespace_path(&guest_name(guest)),
         cpus: bench.cpus.all,
-        policy: bench.policy,
+        policy: bench.guests(),
         ready: Ready::Silent,
         ends,
     })

@@ -18,6 +18,10 @@ pub struct Shaped {
     pub interval: Option<Nanos>,
     /// How far the ticks of credit's timers are apart; exact where it is left out.
     pub tick: Option<Nanos>,
+    /// How wide a smooth window is; the default of its configuration where it is left out.
+    pub width: Option<Nanos>,
+    /// Its least delay; zero where it is left out.
+    pub dmin: Option<Nanos>,
 }
 
 /// What holds a guest to its limit.
@@ -58,7 +62,14 @@ impl Shaped {
                 ..BucketConfig::new(rate)
             }),
             Kind::FqCodel => ShaperConfig::Bucket(BucketConfig::new(rate)),
-            Kind::SmoothWindow => ShaperConfig::SmoothWindow(WindowConfig::new(rate)),
+            Kind::SmoothWindow => {
+                let window = WindowConfig::new(rate);
+                ShaperConfig::SmoothWindow(WindowConfig {
+                    width: self.width.unwrap_or(window.width),
+                    dmin: self.dmin.unwrap_or(window.dmin),
+                    ..window
+                })
+            }
             Kind::Credit => {
                 let interval = self.interval.unwrap_or(Nanos::from_millis(50));
                 let tick = self.tick.unwrap_or(Nanos(1));
@@ -80,6 +91,12 @@ pub(super) fn check(shaped: &[Shaped], section: &mut Section<'_>) {
         }
         if let Some(tick) = it.tick {
             section.range("tick", tick, Nanos(1)..=millis(100));
+        }
+        if let Some(width) = it.width {
+            section.range("width", width, Nanos(1_000)..=millis(50));
+        }
+        if let Some(dmin) = it.dmin {
+            section.range("dmin", dmin, Nanos::ZERO..=millis(50));
         }
     }
 }

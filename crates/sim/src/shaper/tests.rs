@@ -56,6 +56,12 @@ fn what_cannot_be_simulated_is_named_with_its_place() {
             "interval 0ns: choose",
         ),
         (
+            "rtp",
+            "width = \"100us\"",
+            "width = \"0s\"",
+            "width 0ns: choose",
+        ),
+        (
             "http",
             "clients = 10",
             "clients = 0",

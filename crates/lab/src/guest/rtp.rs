@@ -290,8 +290,8 @@ fn inside(came: &[Came], width: f64) -> f64 {
 /// The width of a smooth window in milliseconds, the paper's.
 const WIDTH: f64 = 3.0;
 
-/// In milliseconds: jitter at the receiver and at the sender, gaps between arrivals ("delta"),
-/// and delays. And the share of delays inside a window in percent, and lost packets. Nothing of a
+/// In milliseconds: jitter at the receiver and at the sender, gaps between arrivals ("delta") and
+/// between sends, by how much the first are longer at most, and delays. And the share of delays inside a window in percent, and lost packets. Nothing of a
 /// stream that did not come.
 fn figures(came: &[Came]) -> BTreeMap<String, f64> {
     if came.len() < 2 {
@@ -305,10 +305,16 @@ fn figures(came: &[Came]) -> BTreeMap<String, f64> {
     };
     let arrived: Vec<_> = jitters(&by(|it| it.at)).collect();
     let sent: Vec<_> = jitters(&by(|it| it.sent)).collect();
-    let gaps = came.windows(2);
-    let gaps: Vec<_> = gaps
-        .map(|pair| pair[1].at.since(pair[0].at).as_millis_f64())
-        .collect();
+    let gaps = |moment: fn(&Came) -> Nanos| -> Vec<_> {
+        let pairs = came.windows(2);
+        pairs
+            .map(|pair| moment(&pair[1]).since(moment(&pair[0])).as_millis_f64())
+            .collect()
+    };
+    let (arrivals, sends) = (gaps(|it| it.at), gaps(|it| it.sent));
+    // By how much what is between the two makes gaps longer.
+    let stretched = arrivals.iter().zip(&sends);
+    let stretched: Vec<_> = stretched.map(|(came, sent)| came - sent).collect();
     let delays: Vec<_> = came.iter().map(delay).collect();
     let mean = |all: &[f64]| all.iter().sum::<f64>() / all.len() as f64;
     let figures = [
@@ -317,8 +323,10 @@ fn figures(came: &[Came]) -> BTreeMap<String, f64> {
         ("jitter_max", percentile(&arrived, 100.0)),
         ("sender_jitter_mean", mean(&sent)),
         ("sender_jitter_p99", percentile(&sent, 99.0)),
-        ("delta_p99", percentile(&gaps, 99.0)),
-        ("delta_max", percentile(&gaps, 100.0)),
+        ("delta_p99", percentile(&arrivals, 99.0)),
+        ("delta_max", percentile(&arrivals, 100.0)),
+        ("sender_delta_max", percentile(&sends, 100.0)),
+        ("stretched_max", percentile(&stretched, 100.0)),
         ("delay_p50", percentile(&delays, 50.0)),
         ("delay_p99", percentile(&delays, 99.0)),
         ("inside_3ms", inside(came, WIDTH)),
@@ -364,7 +372,10 @@ mod tests {
             jitters,
             [0.0, 3.0 / 16.0, 3.0 / 16.0 + (3.0 - 3.0 / 16.0) / 16.0]
         );
-        assert!((figures(&uneven)["delta_max"] - 8.0).abs() < 1e-9);
+        let figures = figures(&uneven);
+        assert!((figures["delta_max"] - 8.0).abs() < 1e-9);
+        assert!((figures["sender_delta_max"] - 5.0).abs() < 1e-9);
+        assert!((figures["stretched_max"] - 3.0).abs() < 1e-9);
     }
 
     #[test]

@@ -17,7 +17,7 @@ const LOADS: [u64; 2] = [98, 100];
 /// The limits of the video, in percent of its mean.
 const MULTIPLES: [u64; 3] = [100, 150, 200];
 
-const FIGURES: [&str; 11] = [
+const FIGURES: [&str; 13] = [
     "jitter_mean",
     "jitter_p99",
     "jitter_max",
@@ -25,6 +25,8 @@ const FIGURES: [&str; 11] = [
     "sender_jitter_p99",
     "delta_p99",
     "delta_max",
+    "sender_delta_max",
+    "stretched_max",
     "delay_p50",
     "delay_p99",
     "inside_3ms",

@@ -87,6 +87,7 @@ static: ## Build the program of the package tailbound as one static file for any
 PREFIX ?= /usr/local
 DESTDIR ?=
 RELEASE := $(or $(CARGO_TARGET_DIR),target)/release/tailbound
+DIST := $(or $(CARGO_TARGET_DIR),target)/dist/tailbound
 PACKAGES := target/packages
 CARGO_DEB := 3.8.0
 MDBOOK := 0.5.4
@@ -104,10 +105,10 @@ install: ## Install what `make build` built, its pages, completions and units be
 .PHONY: stage
 stage:
 	@scripts/need build package
-	$(CARGO) build --release --locked -p tailbound --bin tailbound --no-default-features --features operator
-	cp $(RELEASE) $(RELEASE)-operator
-	$(CARGO) build --release --locked -p tailbound --bin tailbound
-	@scripts/stage $(RELEASE)-operator $(RELEASE)
+	$(CARGO) build --profile dist --locked -p tailbound --bin tailbound --no-default-features --features operator
+	cp $(DIST) $(DIST)-operator
+	$(CARGO) build --profile dist --locked -p tailbound --bin tailbound
+	@scripts/stage $(DIST)-operator $(DIST)
 
 .PHONY: deb
 deb: stage ## Make the Debian packages tailbound and tailbound-lab, and look at them with lintian

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use toml::Value;
@@ -49,15 +50,14 @@ fn packages_are_made_of_files_that_are_there() {
     for package in both("deb") {
         for (source, to, mode) in of_debian(&package) {
             assert!(to.ends_with('/'), "{to} is a directory");
-            assert_eq!(
-                mode == "755",
-                source.starts_with("target/package/tailbound"),
-                "{source}"
-            );
             // What `scripts/stage` makes is looked at by `make deb`.
-            if !source.starts_with("target/package/") {
-                assert!(root().join(&source).is_file(), "{source}");
-            }
+            let is_program = if source.starts_with("target/package/") {
+                source.starts_with("target/package/tailbound")
+            } else {
+                let file = fs::metadata(root().join(&source)).expect(&source);
+                file.permissions().mode() & 0o111 != 0
+            };
+            assert_eq!(mode == "755", is_program, "{source}");
         }
     }
     for key in ["license-file", "changelog", "maintainer-scripts"] {
@@ -78,6 +78,22 @@ fn no_two_packages_share_a_file() {
         files.map(|(source, to, _)| to + &source).collect()
     };
     assert!(places(&main).is_disjoint(&places(&lab)));
+}
+
+#[test]
+fn each_launcher_is_packaged_beside_what_it_imports() {
+    let files = of_debian(&metadata("deb"));
+    let to = "/usr/share/tailbound/launchers/";
+    let packaged: BTreeSet<_> = files
+        .iter()
+        .filter(|file| file.1 == to)
+        .map(|file| file.0.rsplit_once('/').unwrap().1.to_owned())
+        .collect();
+    let there = fs::read_dir(root().join("contrib/launchers")).unwrap();
+    let names = there.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    // What is left is tests of them, and what Python compiled.
+    let launchers = names.filter(|name| !name.starts_with("try-") && !name.starts_with("__"));
+    assert_eq!(packaged, launchers.collect());
 }
 
 #[test]

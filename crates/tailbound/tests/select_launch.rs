@@ -1,6 +1,7 @@
 //! `tailbound select --launch`, with launchers that do as they should and ones that do not.
 
 use serde_json::{Value, json};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -211,8 +212,38 @@ fn a_launcher_that_talks_nonsense_is_refused() {
         assert!(stderr.contains(why), "{answer}: {stderr}");
         assert!(!stderr.contains('\u{1b}'));
     }
-    let output = select(&["--launch", "/nowhere/launcher", "--want", "1"]);
-    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn a_program_that_does_not_start_is_named_with_what_to_do() {
+    let cloud = Cloud::new(&[("a", "GOOD", 0)]);
+    let plain = cloud.path("hosts");
+    let nobodys = cloud.path("nobodys");
+    std::fs::write(&nobodys, "#!/nowhere/python\n").unwrap();
+    let executable = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(&nobodys, executable).unwrap();
+    for (launcher, why) in [
+        ("./nope", "there is no such file"),
+        (&*nobodys, "what its first line names is not installed"),
+        ("nope-nope", "PATH has no such program; say its path"),
+        (&plain, "make it executable (chmod +x)"),
+    ] {
+        let output = select(&["--launch", launcher, "--want", "1"]);
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        assert!(
+            stderr.contains(&format!("--launch {launcher}: ")),
+            "{stderr}"
+        );
+        assert!(stderr.contains(why), "{stderr}");
+        assert!(stderr.contains("/usr/share/tailbound/launchers"));
+    }
+    let launcher = cloud.launcher();
+    let more = ["--want", "1", "--overshoot", "1", "--probe", "nope-nope"];
+    let output = select(&[&["--launch", &launcher], &more[..]].concat());
+    let said = text(&[output.stdout, output.stderr].concat());
+    let why = "--probe nope-nope: No such file or directory";
+    assert!(said.contains(why), "{said}");
 }
 
 #[test]

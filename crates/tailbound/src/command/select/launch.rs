@@ -3,7 +3,7 @@
 //! Read [`Options::run`] first. Only nodes with this run's tag are ended: those that the launcher
 //! said it started, and those with the tag that it did not tell of.
 
-use super::launcher::{Launched, Launcher, Request, end};
+use super::launcher::{Launched, Launcher, Request, end, not_started};
 use super::{Selection, results};
 use crate::exit::{Failure, print_error};
 use std::collections::VecDeque;
@@ -190,7 +190,7 @@ impl Options {
             .stderr(Stdio::null())
             .process_group(0)
             .spawn()
-            .map_err(|error| format!("{program}: {error}"))?;
+            .map_err(|error| not_started("--probe", &program, &error))?;
         let output = child.stdout.take().expect("it is piped");
         let reading = std::thread::spawn(move || {
             let mut text = Vec::new();

@@ -5,7 +5,7 @@
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde::{Deserialize, Serialize};
-use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{self, BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -91,7 +91,7 @@ impl Launcher {
             .stdout(Stdio::piped())
             .process_group(0)
             .spawn()
-            .map_err(|error| format!("{program}: {error}"))?;
+            .map_err(|error| not_started("--launch", program, &error))?;
         let output = child.stdout.take().ok_or("the launcher has no output")?;
         let (sender, lines) = mpsc::channel();
         std::thread::spawn(move || {
@@ -171,6 +171,25 @@ impl Drop for Launcher {
         }
         end(&mut self.child);
     }
+}
+
+/// Why a program did not start that an option names, and what to do.
+pub(super) fn not_started(option: &str, program: &str, error: &io::Error) -> String {
+    let advice = match error.kind() {
+        ErrorKind::NotFound if program.contains('/') => {
+            "there is no such file, or what its first line names is not installed"
+        }
+        ErrorKind::NotFound => "PATH has no such program; say its path",
+        ErrorKind::PermissionDenied => "make it executable (chmod +x)",
+        _ => "it has to be a program, or a script that names its interpreter",
+    };
+    let known = match option {
+        "--launch" => {
+            "; the package has ssh-list, ec2 and openstack in /usr/share/tailbound/launchers"
+        }
+        _ => "",
+    };
+    format!("{option} {program}: {error}: {advice}{known}")
 }
 
 /// Ends a program that leads a process group, and what it started.

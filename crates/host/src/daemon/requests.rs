@@ -53,6 +53,10 @@ struct Draining {
     reply: Reply,
 }
 
+/// Requests that wait for something at once, beside changes. Whoever asked may have gone, and they
+/// wait for up to an hour all the same.
+const MOST_WAITING: usize = 64;
+
 impl Requests {
     /// Begins to serve the control socket, where there is one.
     pub(super) fn serve(
@@ -71,6 +75,19 @@ impl Requests {
     /// Somebody may have asked.
     pub(super) fn handle_woken(&mut self) {
         self.asked = true;
+    }
+
+    /// Who asked, where another request may wait beside those that do; the others are told.
+    fn room(&self, reply: Reply) -> Option<Reply> {
+        let waiting = self.drains.len() + self.migrations.len() + self.trials.len();
+        if waiting < MOST_WAITING {
+            return Some(reply);
+        }
+        reply.done(Outcome::refused(format!(
+            "{waiting} requests wait already for guests to be drained; ask again once one has \
+             its answer"
+        )));
+        None
     }
 
     /// When there is something to do, whatever happens.
@@ -111,7 +128,11 @@ impl Daemon {
                         sending,
                         patience,
                         reply,
-                    } => self.begin_trial(now, &sending, patience, reply),
+                    } => {
+                        if let Some(reply) = self.requests.room(reply) {
+                            self.begin_trial(now, &sending, patience, reply);
+                        }
+                    }
                 }
             }
         }
@@ -154,6 +175,9 @@ impl Daemon {
         if undo {
             return reply.done(Outcome::Drained { waiting: false });
         }
+        let Some(reply) = self.requests.room(reply) else {
+            return;
+        };
         self.requests.drains.push(Draining {
             guests,
             all: guest.is_none(),
@@ -191,6 +215,9 @@ impl Daemon {
         if undo || owed.is_done() {
             return reply.done(Outcome::Prepared { flows: 0, bytes: 0 });
         }
+        let Some(reply) = self.requests.room(reply) else {
+            return;
+        };
         self.requests.migrations.push(Migration {
             guest: id,
             until,
@@ -305,5 +332,28 @@ fn refused(error: &HostError) -> Outcome {
             }
             _ => Vec::new(),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_that_wait_are_few_though_nobody_hears_their_answers() {
+        let mut requests = Requests::default();
+        for number in 0..1_000 {
+            let Some(reply) = requests.room(Reply::to_nobody()) else {
+                assert_eq!(number, MOST_WAITING);
+                return;
+            };
+            requests.drains.push(Draining {
+                guests: Vec::new(),
+                all: true,
+                until: Nanos::from_secs(3_600),
+                reply,
+            });
+        }
+        panic!("a thousand wait");
     }
 }

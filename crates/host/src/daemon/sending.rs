@@ -24,6 +24,22 @@ pub(super) struct Trial {
     reply: Reply,
 }
 
+/// Trials at once: each has the packet loop do something five thousand times a second.
+const MOST: usize = 4;
+
+/// Whether another trial may begin, of `guest`, beside those of `running`.
+fn check_room(guest: GuestId, running: &[GuestId]) -> Result<(), String> {
+    let why = if running.contains(&guest) {
+        // Two would share its guarantee, and neither be the whole of it.
+        "frames are sent in its name already"
+    } else if running.len() >= MOST {
+        "frames are sent in the names of four guests already"
+    } else {
+        return Ok(());
+    };
+    Err(format!("{why}; a trial ends within 70 s: ask again then"))
+}
+
 /// How often frames are sent: a part of how long they wait.
 const EVERY: Nanos = Nanos::from_micros(200);
 
@@ -85,6 +101,10 @@ impl Daemon {
                 asked.guest
             )));
         }
+        let running: Vec<_> = self.requests.trials.iter().map(|it| it.guest).collect();
+        if let Err(why) = check_room(guest, &running) {
+            return reply.done(Outcome::refused(format!("{}: {why}", asked.guest)));
+        }
         let own = self.inventory.guest(&asked.guest);
         let own = own.and_then(|item| Some((item.mac, item.ipv4()?)));
         let Some((mac, address)) = own else {
@@ -131,6 +151,17 @@ impl Daemon {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn few_trials_run_at_once_and_one_of_a_guest() {
+        let guest = GuestId::first;
+        let four = [1, 2, 3, 4].map(guest);
+        assert_eq!(check_room(guest(5), &four[..3]), Ok(()));
+        let same = check_room(guest(2), &four[..3]).unwrap_err();
+        assert!(same.starts_with("frames are sent in its name"), "{same}");
+        let fifth = check_room(guest(5), &four).unwrap_err();
+        assert!(fifth.contains("four guests already"), "{fifth}");
+    }
 
     #[test]
     fn a_datagram_is_one_that_others_read() {

@@ -102,6 +102,19 @@ impl Reply {
     }
 }
 
+#[cfg(test)]
+impl Reply {
+    /// To somebody who has gone.
+    pub(crate) fn to_nobody() -> Self {
+        let (_, waker) = Waker::pair().expect("a pair of sockets");
+        Self {
+            connection: 0,
+            told: channel().0,
+            waker,
+        }
+    }
+}
+
 /// Serves the control socket until it is dropped.
 pub(crate) struct Server {
     asked: Receiver<Asked>,

@@ -8,6 +8,8 @@ use crate::exit::{Exit, Failure};
 use events::Events;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{self, BufWriter};
 use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -69,7 +71,13 @@ impl Args {
         let rules: Vec<_> = self.pid.iter().map(|pid| rule(*pid)).collect();
         let mut scanner = Scanner::new().map_err(Failure::new)?;
         let mut tail = Tail::open(self.least).map_err(Failure::new)?;
-        let mut events = Events::default();
+        let cannot = |error: io::Error| {
+            let out = self.out.display();
+            Failure::new(format!("{out}: cannot be written: {error}"))
+        };
+        // Before anything is waited for.
+        let file = File::create(&self.out).map_err(cannot)?;
+        let mut events = Events::begin(BufWriter::new(file)).map_err(cannot)?;
         let begin = Instant::now();
         let end = begin + Duration::from(self.duration);
         let mut look = begin;
@@ -77,24 +85,19 @@ impl Args {
         while Instant::now() < end {
             if Instant::now() >= look {
                 let guests = self.guests(&mut scanner, &rules)?;
-                events.name(&guests);
+                events.name(&guests).map_err(cannot)?;
                 let threads = guests.iter().flat_map(|guest| &guest.threads);
                 let threads: BTreeSet<_> = threads.map(|thread| thread.id).collect();
                 beyond = tail.follow(&threads).map_err(Failure::new)?;
                 look += LOOK;
             }
-            events.take(tail.late_waits());
+            events.take(tail.late_waits()).map_err(cannot)?;
             thread::sleep(SAMPLE.min(end.saturating_duration_since(Instant::now())));
         }
-        events.take(tail.late_waits());
+        events.take(tail.late_waits()).map_err(cannot)?;
         let lost: u64 = tail.read().iter().map(|(_, new)| new.lost).sum();
-        std::fs::write(&self.out, events.json(self.least, lost)).map_err(|error| {
-            Failure::new(format!(
-                "{}: cannot be written: {error}",
-                self.out.display()
-            ))
-        })?;
-        let mut said = format!("{}\n{}\n", self.out.display(), events.summary());
+        let (_, summary) = events.end(self.least, lost).map_err(cannot)?;
+        let mut said = format!("{}\n{summary}\n", self.out.display());
         // Writing to a String does not fail.
         if lost > 0 {
             let _ = writeln!(

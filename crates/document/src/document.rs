@@ -78,7 +78,7 @@ impl<'t> Document<'t> {
             }
             let span = error.span().unwrap_or_else(|| rest.span());
             let span = narrow(&rest, &span, message);
-            mistakes.push(self.mistake(span.clone(), self.explain(&rest, message)));
+            mistakes.push(self.mistake(span.clone(), self.explain(&rest, &span, message)));
             match leave_out(&mut rest, &span) {
                 Some(key) => left_out.push(key),
                 None => break,
@@ -123,14 +123,30 @@ impl<'t> Document<'t> {
 
     /// A message of serde's in the words of a file. An unknown key at the top may be
     /// meant as one that is read elsewhere.
-    fn explain(&self, root: &Spanned<DeValue<'_>>, message: &str) -> String {
+    fn explain(&self, root: &Spanned<DeValue<'_>>, place: &Range<usize>, message: &str) -> String {
         let (word, known) = quoted(message);
         let is_top = root.get_ref().get(word).is_some();
         if is_top && message.starts_with("unknown field") {
             unknown_word("key", word, &[self.elsewhere, &known].concat())
         } else {
-            explain(message)
+            self.explain_at(place, message)
         }
+    }
+
+    /// The same of what stands at `place`.
+    fn explain_at(&self, place: &Range<usize>, message: &str) -> String {
+        let (what, example) = match message.trim_end() {
+            "invalid socket address syntax" => ("address and port", "127.0.0.1:9464"),
+            "invalid IP address syntax" => ("IP address", "10.0.0.1"),
+            "invalid IPv4 address syntax" => ("IPv4 address", "10.0.0.1"),
+            "invalid IPv6 address syntax" => ("IPv6 address", "fd00::1"),
+            _ => return explain(message),
+        };
+        let written = self.text.get(place.clone());
+        // Inside of tagged enums the place is the table around it.
+        let written = written.filter(|text| text.starts_with(['"', '\'']));
+        let written = written.unwrap_or("a text here");
+        format!("{written} is no {what}; write for example \"{example}\"")
     }
 
     fn section<T: DeserializeOwned>(
@@ -143,7 +159,8 @@ impl<'t> Document<'t> {
             Err(error) => {
                 let place = error.span().unwrap_or_else(|| value.span());
                 let place = narrow(value, &place, error.message());
-                mistakes.push(self.mistake(place, explain(error.message())));
+                let message = self.explain_at(&place, error.message());
+                mistakes.push(self.mistake(place, message));
                 None
             }
         }
@@ -315,13 +332,36 @@ fn explain(message: &str) -> String {
     } else if message.starts_with("missing field") {
         format!("the key `{first}` is missing; add `{first} = ...` here")
     } else {
-        semicolon(message)
+        let message = message.trim_end();
+        match message.split_once(", expected ") {
+            Some((what, expected)) => format!("{what}; expected {}", in_words_of_toml(expected)),
+            None => message.to_owned(),
+        }
     }
 }
 
 /// `what, expected this` becomes `what; expected this`.
 fn semicolon(message: &str) -> String {
     message.trim_end().replacen(", expected", "; expected", 1)
+}
+
+/// What serde expects, in the words that TOML has for it; its own where it says more.
+fn in_words_of_toml(expected: &str) -> &str {
+    match expected {
+        "a string" | "string" => "a text in quotes",
+        "a sequence" => "a list, such as [\"a\", \"b\"]",
+        "a map" => "a table, such as { key = 1 }",
+        "a boolean" => "true or false",
+        "u8" => "a whole number from 0 to 255",
+        "u16" => "a whole number from 0 to 65535",
+        "u32" | "u64" | "usize" => "a whole number, 0 or more",
+        "i32" | "i64" => "a whole number",
+        "f32" | "f64" => "a number",
+        "socket address" => "an address and port in quotes, such as \"127.0.0.1:9464\"",
+        "IP address" | "IPv4 address" | "IPv6 address" => "an IP address in quotes",
+        _ if expected.starts_with("struct ") => "a table, such as { key = 1 }",
+        _ => expected,
+    }
 }
 
 /// Says that `word` is not among the `known` ones, and which of them is nearest;
@@ -374,13 +414,32 @@ mod tests {
         assert_eq!(
             mistakes(&document),
             [
-                "1:8: invalid type: integer `1`; expected a string",
-                "2:8: invalid value: integer `300`; expected u8",
+                "1:8: invalid type: integer `1`; expected a text in quotes",
+                "2:8: invalid value: integer `300`; expected a whole number from 0 to 255",
                 "3:1: unknown key `colour`; known here: name, size, item",
-                "5:10: invalid value: integer `-1`; expected u8",
+                "5:10: invalid value: integer `-1`; expected a whole number from 0 to 255",
                 "9:1: unknown key `weigth`; did you mean `weight`?",
             ]
         );
+    }
+
+    #[test]
+    fn an_address_that_is_none_is_quoted_beside_one_that_would_be() {
+        #[derive(Debug, Deserialize)]
+        #[expect(dead_code, reason = "only read")]
+        struct Addresses {
+            metrics: std::net::SocketAddr,
+            ip: Vec<std::net::IpAddr>,
+        }
+        let text = "metrics = \"127.0.0.1\"\nip = [\"10.0.0\"]\n";
+        let document = Document::parse(text).unwrap();
+        let told = document.whole::<Addresses>().unwrap_err();
+        let told: Vec<_> = told.iter().map(ToString::to_string).collect();
+        let expected = [
+            "1:11: \"127.0.0.1\" is no address and port; write for example \"127.0.0.1:9464\"",
+            "2:7: \"10.0.0\" is no IP address; write for example \"10.0.0.1\"",
+        ];
+        assert_eq!(told, expected);
     }
 
     #[test]

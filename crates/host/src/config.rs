@@ -37,6 +37,7 @@ use tailbound_dataplane::{
     Classes, FqCodelConfig, Guarantee, PacerConfig, PipelineConfig, QueueConfig, SnoopConfig,
 };
 use tailbound_document::{Document, DocumentError, Mistake};
+use tailbound_otlp::Endpoint;
 use tailbound_switch::{BudgetConfig, Mac, Prefix, SpoofFilter};
 use tailbound_vhost::Mode;
 
@@ -45,6 +46,8 @@ use tailbound_vhost::Mode;
 pub struct Config {
     /// Where metrics are served; not at all by default.
     pub metrics: Option<SocketAddr>,
+    /// The collector that is told them by OTLP; none by default.
+    pub otlp: Option<Endpoint>,
     /// The classes of the fabric behind the uplink; `None` for a host that gives frames
     /// no class.
     pub classes: Option<Classes>,

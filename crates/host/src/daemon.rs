@@ -32,7 +32,7 @@ use crate::guarantees::{ClassesDiffer, Guarantees};
 use crate::hose::{Former, Hose, HoseError, HoseSetup, Placement};
 use crate::inventory::Inventory;
 use crate::metrics::MetricsError;
-use crate::metrics::{AskWatch, Asker, Exposition, HostCounts, Server, Vcpus};
+use crate::metrics::{AskWatch, Asker, Collector, Exposition, HostCounts, Server, Vcpus};
 use crate::retire::retire;
 use crate::socket::View;
 use crate::wake::Signals;
@@ -57,6 +57,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use store::Store;
+use tailbound_otlp::Endpoint;
 use tailbound_switch::port::Port;
 use tailbound_switch::{Interest, PortIndex, Switch};
 use tailbound_units::Nanos;
@@ -197,6 +198,10 @@ struct Daemon {
     ports: Vec<Option<Box<dyn Port>>>,
     missing: Vec<Missing>,
     metrics: Option<Server>,
+    /// Is told metrics, where there is one.
+    collector: Option<Collector>,
+    /// For whoever wants to know what was counted.
+    asker: Asker,
     scrapes: Scrapes,
     aside: Aside,
     core: Core,
@@ -247,19 +252,16 @@ impl Daemon {
         let mut levels = Restoring::from(legacy.levels.take().unwrap_or_default());
         let (ports, store) = ending::go_on(legacy, &plans, &clock, &mut switch)?;
         let vcpus = Vcpus::default();
-        let (watch, reporter, scrapes) = follow(control, &signals, &vcpus)?;
+        let (asker, reports) = Asker::new(signals.waker());
+        let (watch, reporter) = follow(control, &signals, &vcpus, &asker)?;
         let serve = |at| Server::start(at, signals.waker(), vcpus.clone(), ask(watch.as_ref()));
         let metrics = config.metrics.map(serve).transpose()?;
+        let collector = tell(config.otlp, control, (&asker, &vcpus, ask(watch.as_ref())))?;
         let vcpu_thread = config.vcpu.map(VcpuThread::start).transpose()?;
         vcpus.set(vcpu_thread.as_ref().map(VcpuThread::shared));
-        let placement = Placement {
-            service: control.cloned(),
-            waker: signals.waker(),
-        };
-        let setup = config
-            .hose
-            .map(|hose| HoseSetup::open(hose, config.classes, None, placement))
-            .transpose()?;
+        let placement = placement(control, &signals);
+        let open = |hose| HoseSetup::open(hose, config.classes, None, placement);
+        let setup = config.hose.map(open).transpose()?;
         let hose = begin_exchange(setup, &guarantees, &mut levels, &mut switch, clock.now());
         let others_ready = [
             hose.as_ref().map(|hose| (HOSE, hose.descriptor())),
@@ -282,7 +284,9 @@ impl Daemon {
             ports,
             missing: Vec::new(),
             metrics,
-            scrapes,
+            collector,
+            asker,
+            scrapes: Scrapes::new(reports),
             aside: Aside::default(),
             core,
             cpu: config.cpu,
@@ -567,18 +571,50 @@ fn follow(
     control: Option<&ControlConfig>,
     signals: &Signals,
     vcpus: &Vcpus,
-) -> Result<(Option<WatchClient>, Option<ReportClient>, Scrapes), ControlError> {
-    let (counts, reports) = Asker::new(signals.waker());
+    asker: &Asker,
+) -> Result<(Option<WatchClient>, Option<ReportClient>), ControlError> {
     let watch = control.map(|control| WatchClient::start(control, signals.waker()));
-    let reporter = control
-        .map(|control| ReportClient::start(control, ask_cpu(vcpus.clone()), ask_measured(counts)));
-    let scrapes = Scrapes::new(reports);
-    Ok((watch.transpose()?, reporter.transpose()?, scrapes))
+    let reporter = control.map(|control| {
+        let measured = ask_measured(asker.clone());
+        ReportClient::start(control, ask_cpu(vcpus.clone()), measured)
+    });
+    Ok((watch.transpose()?, reporter.transpose()?))
+}
+
+/// What this host is called by whoever has several: as the placement service calls it.
+fn name_of(control: Option<&ControlConfig>) -> String {
+    let by_service = control.map(|control| control.host.clone());
+    by_service.unwrap_or_else(|| {
+        let system = rustix::system::uname();
+        system.nodename().to_string_lossy().into_owned()
+    })
+}
+
+/// Where the exchange of rates has its keys from.
+fn placement(control: Option<&ControlConfig>, signals: &Signals) -> Placement {
+    Placement {
+        service: control.cloned(),
+        waker: signals.waker(),
+    }
+}
+
+/// Tells a collector, where there is to be one, what these know.
+fn tell(
+    endpoint: Option<Endpoint>,
+    control: Option<&ControlConfig>,
+    (asker, vcpus, watch): (&Asker, &Vcpus, Option<AskWatch>),
+) -> Result<Option<Collector>, HostError> {
+    let Some(endpoint) = endpoint else {
+        return Ok(None);
+    };
+    let (name, asker, vcpus) = (name_of(control), asker.clone(), vcpus.clone());
+    let collector = Collector::start(endpoint, name, asker, vcpus, watch);
+    collector.map(Some).map_err(system("start a thread"))
 }
 
 /// How to ask for the state of the watch.
 fn ask(watch: Option<&WatchClient>) -> Option<AskWatch> {
-    watch.map(|watch| Box::new(watch.status()) as AskWatch)
+    watch.map(|watch| Arc::new(watch.status()) as AskWatch)
 }
 
 /// The clock of the packet loop: `CLOCK_MONOTONIC`, zero at the start.

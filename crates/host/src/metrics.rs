@@ -5,6 +5,7 @@
 //! atomics nor locks. The loop only copies, a few guests a turn; what is shown is
 //! written here.
 
+mod collector;
 mod control;
 mod inward;
 mod limits;
@@ -12,6 +13,7 @@ mod pacing;
 mod snoop;
 mod text;
 
+pub(crate) use collector::Collector;
 use text::Form;
 pub(crate) use text::{AsideTimes, Exposition, HostCounts};
 
@@ -70,9 +72,10 @@ impl Vcpus {
 }
 
 /// How the connection to the placement service is, where there is to be one.
-pub(crate) type AskWatch = Box<dyn Fn() -> WatchStatus + Send>;
+pub(crate) type AskWatch = Arc<dyn Fn() -> WatchStatus + Send + Sync>;
 
 /// Asks the packet loop for what it counted.
+#[derive(Clone)]
 pub(crate) struct Asker {
     ask: Sender<Scrape>,
     waker: Waker,

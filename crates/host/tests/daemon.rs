@@ -1,5 +1,7 @@
 //! The daemon as a process, on real interfaces.
 
+#[path = "../../otlp/tests/support/mod.rs"]
+mod collector;
 mod support;
 
 use rustix::process::Signal;
@@ -138,6 +140,49 @@ fn a_reload_is_applied_whole_or_not_at_all() {
             assert_eq!(daemon.metric("tailbound_port_up{port=\"g2\"}"), None);
         }
     });
+}
+
+#[test]
+fn a_collector_is_told_what_a_scraper_would_be_until_a_reload_ends_that() {
+    sandboxed(
+        "a_collector_is_told_what_a_scraper_would_be_until_a_reload_ends_that",
+        || {
+            let (endpoint, requests) = collector::collector(&[]);
+            let (a, b) = (Guest::new(Kind::Veth, 1), Guest::new(Kind::Veth, 2));
+            let told = format!("otlp = {endpoint:?}");
+            let daemon = Daemon::start(&config(&[&a, &b], &told));
+            a.nic().send(&datagram(&b, &a, 1));
+            // Some fifteen seconds apart.
+            let patience = std::time::Duration::from_mins(2);
+            let (path, body) = requests.recv_timeout(patience).expect("it is told");
+            assert_eq!(path, "/v1/metrics");
+            let all = &body["resourceMetrics"][0];
+            let name = &all["resource"]["attributes"][0]["value"]["stringValue"];
+            assert_eq!(name, "tailbound-host");
+            let metrics = all["scopeMetrics"][0]["metrics"].as_array();
+            let metrics = metrics.expect("a list");
+            let guests = metrics.iter().find(|it| it["name"] == "tailbound_packets");
+            let points = guests.expect("it is there")["sum"]["dataPoints"].as_array();
+            assert!(points.expect("a list").iter().any(|point| {
+                let label = |index: usize| &point["attributes"][index]["value"]["stringValue"];
+                (label(0), label(1)) == (&"g1".into(), &"received".into())
+                    && point["asDouble"].as_f64() >= Some(1.0)
+            }));
+
+            daemon.configure(&config(&[&a, &b], ""));
+            until("the reload", || {
+                daemon.metric("tailbound_reloads_total{result=\"applied\"}") == Some(1.0)
+            });
+            // What it has still to tell comes before it goes, and then nobody has the address.
+            until("nobody tells any more", || {
+                !daemon.threads().contains(&"otlp".to_owned())
+            });
+            daemon.configure(&config(&[&a, &b], "otlp = \"localhost:4318\""));
+            until("the refusal", || {
+                daemon.metric("tailbound_reloads_total{result=\"refused\"}") == Some(1.0)
+            });
+        },
+    );
 }
 
 #[test]

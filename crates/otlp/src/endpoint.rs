@@ -5,7 +5,8 @@ use std::str::FromStr;
 
 /// Where a collector takes OTLP by HTTP: an address without the path of a signal, such as
 /// `http://127.0.0.1:4318`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
+#[serde(try_from = "String")]
 pub struct Endpoint(String);
 
 /// A text that is no address of a collector.
@@ -46,6 +47,14 @@ impl FromStr for Endpoint {
             return Err(wrong());
         }
         Ok(Self(trimmed.to_owned()))
+    }
+}
+
+impl TryFrom<String> for Endpoint {
+    type Error = EndpointError;
+
+    fn try_from(text: String) -> Result<Self, EndpointError> {
+        text.parse()
     }
 }
 

@@ -7,15 +7,17 @@ use std::path::PathBuf;
 use tailbound_agent::AgentConfig;
 use tailbound_dataplane::{Classes, Fabric};
 use tailbound_document::{Document, Mistake, unknown_word};
+use tailbound_otlp::Endpoint;
 
 const KEYS: &[&str] = &[
-    "metrics", "cpu", "classes", "uplink", "guest", "vcpu", "hose", "added",
+    "metrics", "otlp", "cpu", "classes", "uplink", "guest", "vcpu", "hose", "added",
 ];
 
 /// The sections of a configuration that could be read.
 #[derive(Debug, Default)]
 pub(super) struct Draft {
     pub(super) metrics: Option<SocketAddr>,
+    pub(super) otlp: Option<Endpoint>,
     pub(super) classes: Option<Classes>,
     /// There are classes that could not be read.
     pub(super) unread_classes: bool,
@@ -39,6 +41,7 @@ impl From<Draft> for Config {
         Self {
             metrics: draft.metrics,
             classes: draft.classes(),
+            otlp: draft.otlp,
             uplink: draft.uplink,
             cpu: draft.cpu,
             vcpu: draft.vcpu,
@@ -78,6 +81,7 @@ impl Draft {
         for entry in document.entries() {
             match entry.key() {
                 "metrics" => draft.metrics = entry.read(&mut mistakes),
+                "otlp" => draft.otlp = entry.read(&mut mistakes),
                 "classes" => {
                     draft.classes = entry.read(&mut mistakes);
                     draft.unread_classes = draft.classes.is_none();
@@ -94,6 +98,11 @@ impl Draft {
                     draft.guests = entry.read_list(&mut mistakes);
                     draft.sections = entry.items();
                 }
+                "host" => mistakes.push(entry.wrong_key(format!(
+                    "there is no section `host`: the whole file is the host's, and what is known at \
+                     its top is {}",
+                    KEYS.join(", ")
+                ))),
                 unknown => mistakes.push(entry.wrong_key(unknown_word("key", unknown, KEYS))),
             }
         }

@@ -103,7 +103,7 @@ fn values_of_the_wrong_type_or_form_are_shown_at_their_place() {
     let found = mistakes_with("segment = true", "segment = 1");
     assert_eq!(
         found,
-        ["6:71: invalid type: integer `1`; expected a boolean"]
+        ["6:71: invalid type: integer `1`; expected true or false"]
     );
     let found = mistakes_with("02:00:00:00:00:01", "02:00");
     assert!(
@@ -124,6 +124,19 @@ fn what_is_not_toml_is_shown_at_its_place() {
     let found = mistakes("metrics = \n[uplink\n");
     assert!(found.len() >= 2, "{found:?}");
     assert!(found[0].starts_with("1:11: not TOML: "), "{found:?}");
+}
+
+#[test]
+fn a_collector_wants_an_address_and_a_section_that_is_the_file_is_said_to_be_it() {
+    let [otlp] = &mistakes("otlp = \"localhost:4318\"")[..] else {
+        panic!("one mistake");
+    };
+    assert!(otlp.starts_with("1:8: \"localhost:4318\" is no address of a collector"));
+    let [host] = &mistakes("[host]\n")[..] else {
+        panic!("one mistake");
+    };
+    assert!(host.contains("the whole file is the host's"), "{host}");
+    assert!(host.contains("metrics, otlp, cpu"), "{host}");
 }
 
 #[test]

@@ -14,12 +14,12 @@ use super::notify::{self, notify};
 use super::plan::{PortPlan, plan};
 use super::poller::{HOSE, Mark};
 use super::vcpu::{AgentEnd, VcpuThread};
-use super::{Clock, Daemon, HostError, Inherited, ask, system};
+use super::{Clock, Daemon, HostError, Inherited, ask, placement, system, tell};
 use crate::config::{Change, ChangeError, Files};
 use crate::guarantees::Guarantees;
 use crate::hose::{Hose, HoseSetup, Placement, Renewed};
 use crate::inventory::Inventory;
-use crate::metrics::{AskWatch, Server, Vcpus};
+use crate::metrics::{AskWatch, Asker, Collector, Server, Vcpus};
 use crate::retire::retire;
 use crate::wake::Waker;
 use std::collections::{HashMap, VecDeque};
@@ -28,6 +28,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use tailbound_agent::AgentConfig;
+use tailbound_otlp::Endpoint;
 use tailbound_switch::port::Port;
 use tailbound_switch::{PortIndex, Reload, Switch, SwitchPlan};
 use tailbound_units::Nanos;
@@ -82,16 +83,27 @@ pub(super) struct Prepared {
     switch: Option<SwitchPlan>,
     ports: NextPorts,
     hose: Option<HoseSetup>,
-    metrics: Metrics,
+    metrics: Becomes<Server>,
+    collector: Becomes<Collector>,
     vcpu: Option<AgentConfig>,
     /// The agent, where none runs yet.
     vcpu_thread: Option<VcpuThread>,
 }
 
-/// What becomes of what serves metrics.
-enum Metrics {
-    Stays,
-    Becomes(Option<Server>),
+/// What becomes of something that there may be.
+enum Becomes<T> {
+    AsItWas,
+    This(Option<T>),
+}
+
+impl<T> Becomes<T> {
+    /// Puts it in the place of `old`, and returns what is of no use any more.
+    fn put(self, old: &mut Option<T>) -> Option<T> {
+        match self {
+            Self::AsItWas => None,
+            Self::This(new) => std::mem::replace(old, new),
+        }
+    }
 }
 
 /// A port that is not there any more, and what it is known by to systemd and the kernel.
@@ -142,11 +154,13 @@ struct InForce {
     vcpu_end: AgentEnd,
     vcpus: Vcpus,
     watch: Option<AskWatch>,
+    collector: Option<Endpoint>,
+    asker: Asker,
     waker: Waker,
 }
 
 impl InForce {
-    fn prepare(mut self, wanted: &Wanted) -> Opened {
+    fn prepare(self, wanted: &Wanted) -> Opened {
         let (files, config) = match wanted {
             Wanted::Files => {
                 let files = Files::read(self.files.path())?;
@@ -164,8 +178,15 @@ impl InForce {
         let switch = SwitchPlan::new(switch, guests.map(|plan| plan.name.as_str()));
         let ports = self.open(plans)?;
         let metrics = match config.metrics {
-            at if at == self.metrics => Metrics::Stays,
-            at => Metrics::Becomes(at.map(|at| self.serve(at)).transpose()?),
+            at if at == self.metrics => Becomes::AsItWas,
+            at => Becomes::This(at.map(|at| self.serve(at)).transpose()?),
+        };
+        let collector = match config.otlp.clone() {
+            at if at == self.collector => Becomes::AsItWas,
+            at => {
+                let told = (&self.asker, &self.vcpus, self.watch.clone());
+                Becomes::This(tell(at, self.placement.service.as_ref(), told)?)
+            }
         };
         let hose = config.hose.clone();
         let placement = self.placement.clone();
@@ -189,14 +210,15 @@ impl InForce {
             ports,
             hose,
             metrics,
+            collector,
             vcpu: config.vcpu,
             vcpu_thread,
         })))
     }
 
-    fn serve(&mut self, at: SocketAddr) -> Result<Server, HostError> {
+    fn serve(&self, at: SocketAddr) -> Result<Server, HostError> {
         let (waker, vcpus) = (self.waker.clone(), self.vcpus.clone());
-        Ok(Server::start(at, waker, vcpus, self.watch.take())?)
+        Ok(Server::start(at, waker, vcpus, self.watch.clone())?)
     }
 
     /// Opens the ports that are not there yet.
@@ -242,14 +264,13 @@ impl Daemon {
             guarantees: Arc::clone(&self.guarantees),
             metrics: self.metrics_address(),
             hose: self.hose.as_ref().map(Hose::address),
-            placement: Placement {
-                service: self.control.clone(),
-                waker: self.signals.waker(),
-            },
+            placement: placement(self.control.as_ref(), &self.signals),
             has_vcpu_thread: self.vcpu_thread.is_some(),
             vcpu_end: self.vcpu_end.clone(),
             vcpus: self.vcpus.clone(),
             watch: ask(self.watch.as_ref()),
+            collector: self.collector.as_ref().map(|it| it.endpoint().clone()),
+            asker: self.asker.clone(),
             waker: self.signals.waker(),
         };
         let (done, prepared) = channel();
@@ -436,6 +457,7 @@ impl Daemon {
             ports,
             hose,
             metrics,
+            collector,
             vcpu,
             vcpu_thread,
             ..
@@ -452,10 +474,8 @@ impl Daemon {
             self.cpu = cpu;
             self.core.take(cpu);
         }
-        let server = match metrics {
-            Metrics::Stays => None,
-            Metrics::Becomes(server) => std::mem::replace(&mut self.metrics, server),
-        };
+        let server = metrics.put(&mut self.metrics);
+        let collector = collector.put(&mut self.collector);
         let spent = (
             std::mem::replace(&mut self.files, files),
             std::mem::replace(&mut self.inventory, Arc::new(inventory)),
@@ -463,6 +483,7 @@ impl Daemon {
             self.scrapes.handle_reload(),
             plans,
             server,
+            collector,
         );
         Rest {
             closing,

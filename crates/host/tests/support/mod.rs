@@ -467,6 +467,14 @@ impl Daemon {
         named.min_by_key(number).expect("it has a packet loop")
     }
 
+    /// What its threads are called.
+    pub(crate) fn threads(&self) -> Vec<String> {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id()));
+        let tasks = tasks.expect("it runs").filter_map(Result::ok);
+        let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+        names.map(|name| name.trim_end().to_owned()).collect()
+    }
+
     /// How much memory it has, in KiB.
     pub(crate) fn resident(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()));

@@ -1,0 +1,58 @@
+//! A collector that is told all metrics by OTLP, with nobody asking for them.
+
+use super::text::Form;
+use super::{AskWatch, Asker, Client, Vcpus};
+use crate::retire::retire;
+use std::io;
+use tailbound_otlp::{Endpoint, Exporter, Settings};
+
+/// Tells a collector until it is dropped. The packet loop waits for it as little as for a scraper.
+pub(crate) struct Collector {
+    endpoint: Endpoint,
+    /// None at the end.
+    exporter: Option<Exporter>,
+}
+
+impl Collector {
+    /// Begins to tell; `instance` is this host's name.
+    ///
+    /// # Errors
+    /// The system has no thread for it.
+    pub(crate) fn start(
+        endpoint: Endpoint,
+        instance: String,
+        asker: Asker,
+        vcpus: Vcpus,
+        watch: Option<AskWatch>,
+    ) -> io::Result<Self> {
+        let client = Client {
+            asker,
+            vcpus,
+            watch,
+        };
+        let ask = move || {
+            let page = client.ask()?.encode(Form::Text).ok()?;
+            String::from_utf8(page).ok()
+        };
+        let settings = Settings {
+            endpoint: endpoint.clone(),
+            service: "tailbound-host",
+            instance,
+        };
+        Ok(Self {
+            endpoint,
+            exporter: Some(Exporter::start(settings, Box::new(ask))?),
+        })
+    }
+
+    pub(crate) fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+}
+
+impl Drop for Collector {
+    fn drop(&mut self) {
+        // Its thread may ask the packet loop once more, which must not wait for it.
+        retire(self.exporter.take());
+    }
+}

@@ -10,12 +10,15 @@ pub struct Made {
     pub at: String,
     /// tailbound's version.
     pub version: String,
+    /// The commit that it was built of, where the build knew it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
 }
 
 impl Made {
     /// Now, or when `SOURCE_DATE_EPOCH` says, in seconds since 1970: then what is made twice is the
-    /// same.
-    pub fn now() -> Self {
+    /// same. By a program of this commit, where that is known.
+    pub fn now(commit: Option<&str>) -> Self {
         let said = std::env::var("SOURCE_DATE_EPOCH").ok();
         let said = said.and_then(|seconds| seconds.parse().ok());
         let now = || {
@@ -26,17 +29,20 @@ impl Made {
         Self {
             at: utc(said.unwrap_or_else(|| now().as_secs())),
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            commit: commit.map(str::to_owned),
         }
     }
 
-    /// It in words: `2026-01-31 09:05 UTC, tailbound 0.1.0`.
+    /// It in words: `2026-01-31 09:05 UTC, tailbound 0.1.0 (1f2e3d4c5b6a)`.
     pub(crate) fn words(&self) -> String {
         let (date, time) = self.at.split_once('T').unwrap_or((&self.at, ""));
         let time = time
             .get(..5)
             .map(|time| format!(" {time} UTC"))
             .unwrap_or_default();
-        format!("{date}{time}, tailbound {}", self.version)
+        let commit = self.commit.as_ref();
+        let commit = commit.map(|it| format!(" ({it})")).unwrap_or_default();
+        format!("{date}{time}, tailbound {}{commit}", self.version)
     }
 }
 
@@ -79,10 +85,13 @@ mod tests {
         ] {
             assert_eq!(utc(second), date);
         }
-        let made = Made {
+        let mut made = Made {
             at: "2026-01-31T09:05:01Z".to_owned(),
             version: "1.2.3".to_owned(),
+            commit: None,
         };
         assert_eq!(made.words(), "2026-01-31 09:05 UTC, tailbound 1.2.3");
+        made.commit = Some("1f2e3d+".to_owned());
+        assert!(made.words().ends_with("tailbound 1.2.3 (1f2e3d+)"));
     }
 }

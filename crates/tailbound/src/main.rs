@@ -13,7 +13,7 @@ use std::process::ExitCode;
 #[derive(Debug, Parser)]
 #[command(
     name = "tailbound",
-    version,
+    version = command::version(),
     max_term_width = 100,
     after_help = "Exit code of all commands: 0 what was asked holds, or is done; 1 it does not \
     hold, or is refused; 2 there is no answer: it could not run, or what it measured cannot be \

@@ -167,6 +167,7 @@ fn a_result_says_when_and_by_what_it_was_made() {
     let made = Made {
         at: "2026-01-31T09:05:01Z".to_owned(),
         version: "1.2.3".to_owned(),
+        commit: Some("1f2e3d4c5b6a".to_owned()),
     };
     let dated = Results {
         made: Some(made),
@@ -178,10 +179,12 @@ fn a_result_says_when_and_by_what_it_was_made() {
     let shown = text(&shown.stdout);
     assert_eq!(
         shown.lines().nth(1),
-        Some("made  2026-01-31 09:05 UTC, tailbound 1.2.3")
+        Some("made  2026-01-31 09:05 UTC, tailbound 1.2.3 (1f2e3d4c5b6a)")
     );
     let page = std::fs::read_to_string(&file.html).unwrap();
-    assert!(page.contains("<th>made</th><td>2026-01-31 09:05 UTC, tailbound 1.2.3</td>"));
+    assert!(
+        page.contains("<th>made</th><td>2026-01-31 09:05 UTC, tailbound 1.2.3 (1f2e3d4c5b6a)</td>")
+    );
 }
 
 #[test]

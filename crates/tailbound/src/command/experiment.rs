@@ -23,7 +23,7 @@ impl Report {
     /// Writes a report and prints the verdict. Returns how the command ends.
     pub(super) fn finish(&self, results: &Results) -> Result<Exit, Failure> {
         let dated = Results {
-            made: Some(Made::now()),
+            made: Some(Made::now(super::commit())),
             ..results.clone()
         };
         let written = dated.write(&self.out)?;

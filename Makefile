@@ -21,6 +21,9 @@ ifneq ($(TOOLCHAIN),)
 export RUSTUP_TOOLCHAIN ?= $(TOOLCHAIN)
 endif
 
+# The commit, for `--version` and results: of no use to tests, which would be built again for it.
+build stage demo static probe-static: export TAILBOUND_COMMIT ?= $(shell scripts/commit)
+
 .PHONY: help
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 28
@@ -83,6 +86,11 @@ static: ## Build the program of the package tailbound as one static file for any
 	@scripts/need build
 	@scripts/build-static operator $(OPERATOR_BYTES) $(CARGO)
 
+.PHONY: static-musl
+static-musl: ## Build the probe with musl where rustc has none, in a bare root of Debian's sid (root; half an hour the first time)
+	@scripts/need roots
+	@scripts/musl-root probe $(PROBE_BYTES)
+
 # Where `make install` puts things, and below what: PREFIX=$$HOME/.local for one user alone.
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -130,6 +138,14 @@ image: stage ## Make an OCI image of the service and the daemon, from nothing bu
 	@scripts/need image
 	@scripts/package image $(PACKAGES)
 
+# Debian's suites whose systemd runs as PID 1.
+SUITES ?= bookworm trixie
+
+.PHONY: pid1
+pid1: ## Have the systemd of Debian 12 and 13 run the units as PID 1 of emulated machines, after make deb (root; ten minutes)
+	@scripts/need roots pid1
+	@for suite in $(SUITES); do scripts/pid1-root $$suite $(PACKAGES) || exit 1; done
+
 # The tool for who imports whom is not of the workspace: see its Cargo.toml.
 ARROWS := --locked --manifest-path tools/arrows/Cargo.toml --target-dir target/tools/arrows
 
@@ -151,7 +167,7 @@ nightly: build ## Run all tests with a fresh seed, ignored ones, storms, golden 
 	@CARGO="$(CARGO)" scripts/nightly $(TAILBOUND) $(NIGHTLY_FUZZ_SECONDS)
 
 .PHONY: release-check
-release-check: ## Try on a clean clone what a release promises; what cannot be tried fails (an hour)
+release-check: ## Try on a clean clone what a release promises; what cannot be tried fails (two hours)
 	@scripts/need build lab
 	@scripts/release-check
 

@@ -56,6 +56,11 @@ sim: build ## Run all simulations: the papers' figures, bounds against packets (
 reproduce: build ## Hold every table and figure of the papers against what comes out here: docs/reproduction.md (a minute)
 	$(TAILBOUND) reproduce all --quick --page docs/reproduction.md
 
+.PHONY: grid-clusters
+grid-clusters: build ## Run a grid on two nodes of Slurm and with GNU parallel: the same byte by byte (root)
+	@scripts/need clusters
+	scripts/grid-clusters $(TAILBOUND)
+
 # Where `make place` listens.
 LISTEN ?= 127.0.0.1:7070
 
@@ -161,7 +166,7 @@ NIGHTLY_FUZZ_SECONDS ?= 300
 
 .PHONY: nightly
 nightly: build ## Run all tests with a fresh seed, ignored ones, storms, golden records, fuzzing (two hours)
-	@scripts/need lab memcached iperf3 qemu libvirt etcd page api golden linux-codel dpdk alerts hlog
+	@scripts/need lab memcached iperf3 qemu libvirt etcd page api golden linux-codel dpdk alerts hlog clusters
 	@scripts/guest-image >/dev/null
 	@scripts/linux-codel >/dev/null
 	@CARGO="$(CARGO)" scripts/nightly $(TAILBOUND) $(NIGHTLY_FUZZ_SECONDS)

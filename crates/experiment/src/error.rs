@@ -1,6 +1,6 @@
 //! Why an experiment has no result.
 
-use tailbound_document::DocumentError;
+use tailbound_document::{DocumentError, Mistake};
 use tailbound_report::ReportError;
 
 /// Why an experiment has no result.
@@ -31,6 +31,22 @@ pub enum ExperimentError {
 }
 
 impl ExperimentError {
+    /// The mistakes of a file.
+    pub fn mistakes(file: &str, mistakes: Vec<Mistake>) -> Self {
+        let path = file.into();
+        DocumentError::Mistakes { path, mistakes }.into()
+    }
+
+    /// What is wrong, without where: the mistakes of a text that no file has.
+    pub fn messages(&self) -> Vec<String> {
+        match self {
+            Self::Document(DocumentError::Mistakes { mistakes, .. }) => {
+                mistakes.iter().map(|it| it.message.clone()).collect()
+            }
+            other => vec![other.to_string()],
+        }
+    }
+
     /// A run of `variant` that could not be made.
     #[expect(clippy::needless_pass_by_value, reason = "errors end here")]
     pub fn run(variant: &str, message: impl ToString) -> Self {

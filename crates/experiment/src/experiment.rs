@@ -37,6 +37,12 @@ pub trait Experiment: Sized {
     /// on what [`Experiment::check`] refuses.
     fn outline(&self) -> Vec<Variant>;
 
+    /// What it read from files that its own names, as text: with the same seed, and the same text
+    /// of its own, it finds the same.
+    fn inputs(&self) -> String {
+        String::new()
+    }
+
     /// The charts that are asked for.
     fn charts(&self) -> &[ChartSpec] {
         &[]

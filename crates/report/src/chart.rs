@@ -101,6 +101,9 @@ pub enum LineStyle {
     /// What the paper says: dashed with hollow marks. The first such line has the
     /// colour of the first that was measured, and so on.
     Paper,
+    /// An edge of the band in which the measured line before it truly is: thin, in its colour,
+    /// without marks, and not in the legend.
+    Band,
     /// What was promised: dotted, without colour or marks.
     Bound,
 }

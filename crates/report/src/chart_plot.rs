@@ -66,16 +66,24 @@ impl Chart {
             used[style] += 1;
             PALETTE[(used[style] - 1) % PALETTE.len()]
         };
-        let curve = |line| Curve {
-            line,
-            colour: match line.style {
+        let mut last = INK;
+        let curve = |line: &'_ Line| {
+            let colour = match line.style {
                 LineStyle::Measured => next(0),
                 LineStyle::Paper => next(1),
+                LineStyle::Band => last,
                 LineStyle::Bound => INK,
-            },
+            };
+            last = colour;
+            colour
+        };
+        let colours: Vec<RGBColor> = self.lines.iter().map(curve).collect();
+        let curve = |(line, colour)| Curve {
+            line,
+            colour,
             pieces: self.pieces(&line.points),
         };
-        self.lines.iter().map(curve).collect()
+        self.lines.iter().zip(colours).map(curve).collect()
     }
 
     /// Where the points stand on the axes, cut wherever one cannot be drawn.
@@ -185,6 +193,10 @@ impl Curve<'_> {
             let points = piece.iter().copied();
             match self.line.style {
                 LineStyle::Measured => plot.draw_series(LineSeries::new(points, style))?,
+                LineStyle::Band => {
+                    let thin = self.colour.stroke_width(1);
+                    plot.draw_series(LineSeries::new(points, thin))?
+                }
                 LineStyle::Paper => plot.draw_series(DashedLineSeries::new(points, 8, 5, style))?,
                 LineStyle::Bound => plot.draw_series(DashedLineSeries::new(points, 2, 4, style))?,
             };
@@ -197,7 +209,7 @@ impl Curve<'_> {
                     let hollow = self.colour.stroke_width(2);
                     plot.draw_series(points.map(|at| Circle::new(at, 6, hollow)))?;
                 }
-                LineStyle::Bound => {}
+                LineStyle::Bound | LineStyle::Band => {}
             }
         }
         Ok(())
@@ -205,10 +217,11 @@ impl Curve<'_> {
 }
 
 fn draw_legend(area: &Area<'_>, curves: &[Curve<'_>]) -> Result<(), Failed> {
-    for (y, curve) in (20..).step_by(24).zip(curves) {
+    let named = |curve: &&Curve<'_>| curve.line.style != LineStyle::Band;
+    for (y, curve) in (20..).step_by(24).zip(curves.iter().filter(named)) {
         let style = curve.colour.stroke_width(3);
         let swatch: &[(i32, i32)] = match curve.line.style {
-            LineStyle::Measured => &[(4, 24)],
+            LineStyle::Measured | LineStyle::Band => &[(4, 24)],
             LineStyle::Paper => &[(4, 12), (16, 24)],
             LineStyle::Bound => &[(4, 7), (10, 13), (16, 19), (22, 25)],
         };

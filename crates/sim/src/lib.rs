@@ -10,6 +10,7 @@
 
 mod distribution;
 pub mod flows;
+pub mod grid;
 pub mod net;
 pub mod pacer;
 pub mod packets;

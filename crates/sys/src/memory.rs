@@ -1,5 +1,6 @@
-//! How much memory this process has used.
+//! How much memory this process has used, and how much there is.
 
+use std::path::Path;
 use std::{fs, io};
 use tailbound_units::Bytes;
 
@@ -28,11 +29,35 @@ pub fn give_back() {
     }
 }
 
+/// What processes may still take: what the machine has free or can free, or what is left of what a
+/// control group (version 2) of this process may have, if that is less. `None` where `/proc` is not
+/// there.
+pub fn available() -> Option<Bytes> {
+    let machine = field(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:")?;
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let group = groups.lines().find_map(|line| line.strip_prefix("0::/"));
+    let number = |path: &Path, file: &str| -> Option<u64> {
+        let text = fs::read_to_string(path.join(file)).ok()?;
+        text.trim().parse().ok()
+    };
+    let root = Path::new("/sys/fs/cgroup");
+    let group = root.join(group.unwrap_or_default());
+    let groups = group.ancestors().take_while(|path| path.starts_with(root));
+    let left = groups.filter_map(|path| {
+        let (most, used) = (number(path, "memory.max")?, number(path, "memory.current")?);
+        Some(Bytes(most.saturating_sub(used)))
+    });
+    Some(left.fold(machine, Bytes::min))
+}
+
 /// The peak in the text of `/proc/PID/status`.
 fn parse_peak(status: &str) -> Option<Bytes> {
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmHWM:"))?;
+    field(status, "VmHWM:")
+}
+
+/// What a line in KiB says that begins so.
+fn field(text: &str, name: &str) -> Option<Bytes> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
     Some(Bytes(kib.checked_mul(1_024)?))
 }
@@ -57,6 +82,11 @@ mod tests {
         ] {
             assert_eq!(parse_peak(status), None, "{status}");
         }
+    }
+
+    #[test]
+    fn there_is_memory() {
+        assert!(available().unwrap() > Bytes(1_024));
     }
 
     #[test]

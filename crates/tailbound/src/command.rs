@@ -148,15 +148,15 @@ impl Command {
             #[cfg(feature = "lab")]
             Self::Lab(args) => args.run(),
             #[cfg(all(feature = "operator", not(feature = "lab")))]
-            Self::Lab(args) => args.run("lab"),
+            Self::Lab(args) => args.run(&["lab"]),
             #[cfg(feature = "sim")]
             Self::Sim(args) => args.run(),
             #[cfg(feature = "sim")]
             Self::Reproduce(args) => args.run(),
             #[cfg(all(feature = "operator", not(feature = "sim")))]
-            Self::Sim(args) => args.run("sim"),
+            Self::Sim(args) => args.run(&["sim"]),
             #[cfg(all(feature = "operator", not(feature = "sim")))]
-            Self::Reproduce(args) => args.run("reproduce"),
+            Self::Reproduce(args) => args.run(&["reproduce"]),
             #[cfg(feature = "calc")]
             Self::Calc(args) => args.run(),
             #[cfg(feature = "place")]

@@ -19,7 +19,7 @@ pub(crate) enum Exit {
     /// The arguments are wrong; nothing was tried (`EX_USAGE`).
     WrongArguments,
     /// This signal ended it before there was an answer.
-    #[cfg(feature = "lab")]
+    #[cfg(any(feature = "lab", feature = "sim"))]
     Signal(u8),
 }
 
@@ -40,7 +40,7 @@ impl Exit {
             Self::CouldNotRun => 2,
             Self::WrongArguments => 64,
             // What shells say of a process that a signal killed.
-            #[cfg(feature = "lab")]
+            #[cfg(any(feature = "lab", feature = "sim"))]
             Self::Signal(number) => 128 + (number & 0x7f),
         }
     }

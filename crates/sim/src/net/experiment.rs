@@ -66,6 +66,11 @@ impl Experiment for NetExperiment {
         scenario::check(&self.scenarios(), mistakes);
     }
 
+    fn inputs(&self) -> String {
+        let networks = self.network.iter().flatten();
+        networks.map(GivenNetwork::input).collect()
+    }
+
     fn outline(&self) -> Vec<Variant> {
         scenario::outline(&self.scenarios())
     }

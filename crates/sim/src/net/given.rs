@@ -74,6 +74,11 @@ impl GivenNetwork {
         }
     }
 
+    /// What was read, as text.
+    pub(super) fn input(&self) -> String {
+        format!("{:?}", self.loaded)
+    }
+
     /// Computes and simulates it.
     fn measure(&self, seed: u64) -> Result<Variant, ExperimentError> {
         let name = self.name.get_ref();

@@ -97,7 +97,8 @@ impl FatTree {
     }
 
     fn all_hosts(&self) -> usize {
-        self.pods * self.edges * self.hosts
+        let edges = self.pods.saturating_mul(self.edges);
+        edges.saturating_mul(self.hosts)
     }
 }
 

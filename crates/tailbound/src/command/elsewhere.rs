@@ -16,12 +16,15 @@ pub(crate) struct Args {
 
 impl Args {
     /// Becomes the program that has `command`; returns only why it could not.
-    pub(crate) fn run(self, command: &str) -> Result<Exit, Failure> {
+    pub(crate) fn run(self, command: &[&str]) -> Result<Exit, Failure> {
         // /usr/bin/tailbound and /usr/lib/tailbound/tailbound-lab, or both in another tree.
         let program = std::env::current_exe()?.with_file_name("../lib/tailbound/tailbound-lab");
-        let error = Command::new(&program).arg(command).args(self.rest).exec();
+        let error = Command::new(&program).args(command).args(self.rest).exec();
         Err(Failure::new(if error.kind() == ErrorKind::NotFound {
-            format!("`{command}` is in the package tailbound-lab, which is not installed")
+            format!(
+                "`{}` is in the package tailbound-lab, which is not installed",
+                command.join(" ")
+            )
         } else {
             format!("{}: {error}", program.display())
         }))

@@ -21,6 +21,13 @@ enum Action {
     Compare(Compare),
     /// Write the histograms of one experiment for other tools
     Export(Export),
+    /// Put the rows of a grid's shards together, and write its report
+    #[cfg(feature = "sim")]
+    Merge(super::sim::Merge),
+    /// Put the rows of a grid's shards together (package tailbound-lab)
+    #[cfg(all(feature = "operator", not(feature = "sim")))]
+    #[command(disable_help_flag = true)]
+    Merge(super::elsewhere::Args),
 }
 
 /// Arguments of `tailbound report show`.
@@ -104,6 +111,10 @@ impl Args {
             Action::Show(show) => show.text()?,
             Action::Compare(compare) => compare.text()?,
             Action::Export(export) => export.text()?,
+            #[cfg(feature = "sim")]
+            Action::Merge(merge) => return merge.run(),
+            #[cfg(all(feature = "operator", not(feature = "sim")))]
+            Action::Merge(args) => return args.run(&["report", "merge"]),
         });
         Ok(Exit::Holds)
     }

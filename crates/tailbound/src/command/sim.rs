@@ -1,13 +1,16 @@
 //! `tailbound sim`.
 
+mod grid;
 mod net;
 mod placement;
+mod point;
 mod replay;
 mod runner;
 
 use crate::exit::{Exit, Failure};
+pub(super) use grid::Merge;
 pub(super) use runner::AnyNamed;
-use runner::{Args as Of, Named, Parallel};
+use runner::{AnyKind, Args as Of, Parallel, Share};
 use tailbound_experiment::ExperimentError;
 use tailbound_sim::flows::FlowsExperiment;
 use tailbound_sim::net::NetExperiment;
@@ -35,8 +38,15 @@ enum Subject {
     Packets(Of<Parallel<PacketsExperiment>>),
     /// Tenants into data centres: who is admitted, and what a decision costs
     Placement(Of<placement::Timed>),
+    /// Price a grid: how long it takes, and in how much memory
+    Plan(grid::Plan),
+    /// One point of a grid, as a process of its own
+    #[command(hide = true)]
+    Point,
     /// Send what was recorded at a host again: what its tail would have been
     Replay(replay::Args),
+    /// Run a grid: one experiment with some of its values varied, each several times
+    Run(grid::Run),
     /// Guests through limits of the data path: media, pages, bulk
     Shaper(Of<Parallel<ShaperExperiment>>),
     /// Guests under models of hypervisors' schedulers
@@ -51,11 +61,30 @@ impl Args {
             Subject::Pacer(args) => args.run(),
             Subject::Packets(args) => args.run(),
             Subject::Placement(args) => args.run(),
+            Subject::Plan(args) => args.run(),
+            Subject::Point => point::run(),
             Subject::Replay(args) => args.run(),
+            Subject::Run(args) => args.run(),
             Subject::Shaper(args) => args.run(),
             Subject::Vcpu(args) => args.run(),
         }
     }
+}
+
+/// The kinds whose results follow from an experiment and a seed alone.
+const KINDS: [&str; 6] = ["flows", "net", "pacer", "packets", "shaper", "vcpu"];
+
+/// One of [`KINDS`], whose work shares as many threads as `threads` says.
+fn kind(name: &str, threads: Share) -> Option<Box<dyn AnyKind>> {
+    Some(match name {
+        "flows" => Box::new(Parallel::<FlowsExperiment>::of(threads)),
+        "net" => Box::new(Parallel::<NetExperiment>::of(threads)),
+        "pacer" => Box::new(Parallel::<PacerExperiment>::of(threads)),
+        "packets" => Box::new(Parallel::<PacketsExperiment>::of(threads)),
+        "shaper" => Box::new(Parallel::<ShaperExperiment>::of(threads)),
+        "vcpu" => Box::new(Parallel::<VcpuExperiment>::of(threads)),
+        _ => return None,
+    })
 }
 
 /// Reads the experiment `KIND/NAME`, one of those that come with the program.
@@ -64,22 +93,13 @@ impl Args {
 /// There is none, or it has mistakes.
 pub(super) fn named(kind_and_name: &str) -> Result<Box<dyn AnyNamed>, ExperimentError> {
     let (kind, name) = kind_and_name.split_once('/').unwrap_or(("", kind_and_name));
-    Ok(match kind {
-        "flows" => Box::new(Named::new(name, Parallel::<FlowsExperiment>::all())?),
-        "net" => Box::new(Named::new(name, Parallel::<NetExperiment>::all())?),
-        "pacer" => Box::new(Named::new(name, Parallel::<PacerExperiment>::all())?),
-        "packets" => Box::new(Named::new(name, Parallel::<PacketsExperiment>::all())?),
-        "placement" => Box::new(Named::new(name, placement::Timed {})?),
-        "shaper" => Box::new(Named::new(name, Parallel::<ShaperExperiment>::all())?),
-        "vcpu" => Box::new(Named::new(name, Parallel::<VcpuExperiment>::all())?),
-        _ => {
-            return Err(ExperimentError::Unknown {
-                name: kind_and_name.to_owned(),
-                known:
-                    "flows/NAME, net/NAME, pacer/NAME, packets/NAME, placement/NAME, shaper/NAME, \
-                        vcpu/NAME"
-                        .to_owned(),
-            });
-        }
-    })
+    let kind = match kind {
+        "placement" => Box::new(placement::Timed {}),
+        kind => self::kind(kind, Share::AllCpus).ok_or_else(|| ExperimentError::Unknown {
+            name: kind_and_name.to_owned(),
+            known: format!("{}/NAME, placement/NAME", KINDS.join("/NAME, ")),
+        })?,
+    };
+    let source = kind.catalogue().source(name)?;
+    kind.read(&source)
 }

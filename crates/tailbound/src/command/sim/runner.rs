@@ -4,7 +4,7 @@ use crate::command::experiment::{Line, List, Report, show};
 use crate::exit::{Exit, Failure};
 use std::marker::PhantomData;
 use std::thread::available_parallelism;
-use tailbound_experiment::{Experiment, ExperimentError, Loaded, Progress};
+use tailbound_experiment::{Catalogue, Experiment, ExperimentError, Loaded, Progress, Source};
 use tailbound_report::Results;
 use tailbound_sim::Threads;
 
@@ -30,13 +30,26 @@ pub(super) struct Parallel<E: Send + Sync + 'static> {
 }
 
 impl<E: Send + Sync> Parallel<E> {
-    /// As many threads as there are CPUs.
-    pub(super) const fn all() -> Self {
+    /// These.
+    pub(super) const fn of(threads: Share) -> Self {
+        let threads = match threads {
+            Share::AllCpus => None,
+            Share::One => Some(1),
+        };
         Self {
-            threads: None,
+            threads,
             experiments: PhantomData,
         }
     }
+}
+
+/// How many threads share the work of an experiment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Share {
+    /// As many as there are CPUs.
+    AllCpus,
+    /// One.
+    One,
 }
 
 impl<E> Kind for Parallel<E>
@@ -54,24 +67,46 @@ where
     }
 }
 
-/// An experiment of those that come with the program, read.
-pub(super) struct Named<K: Kind> {
+/// Any kind.
+pub(super) trait AnyKind {
+    /// The experiments of it that come with the program.
+    fn catalogue(&self) -> Catalogue;
+
+    /// Reads an experiment.
+    ///
+    /// # Errors
+    /// All its mistakes.
+    fn read(self: Box<Self>, source: &Source) -> Result<Box<dyn AnyNamed>, ExperimentError>;
+}
+
+impl<K: Kind + 'static> AnyKind for K {
+    fn catalogue(&self) -> Catalogue {
+        K::Experiment::CATALOGUE
+    }
+
+    fn read(self: Box<Self>, source: &Source) -> Result<Box<dyn AnyNamed>, ExperimentError> {
+        let loaded = Loaded::parse(source)?;
+        Ok(Box::new(Named {
+            loaded,
+            kind: *self,
+        }))
+    }
+}
+
+/// An experiment, read.
+struct Named<K: Kind> {
     loaded: Loaded<K::Experiment>,
     kind: K,
 }
 
-impl<K: Kind> Named<K> {
-    pub(super) fn new(name: &str, kind: K) -> Result<Self, ExperimentError> {
-        let loaded = Loaded::parse(&K::Experiment::CATALOGUE.source(name)?)?;
-        Ok(Self { loaded, kind })
-    }
-}
-
-/// Any such experiment.
+/// An experiment of any kind, read.
 pub(in crate::command) trait AnyNamed {
     /// The names of what it expects.
     #[cfg(test)]
     fn checks(&self) -> Vec<&str>;
+
+    /// What it read from files that its own names.
+    fn inputs(&self) -> String;
 
     /// Runs it.
     fn run(&self, seed: u64, progress: &mut Progress<'_>) -> Result<Results, ExperimentError>;
@@ -81,6 +116,10 @@ impl<K: Kind> AnyNamed for Named<K> {
     #[cfg(test)]
     fn checks(&self) -> Vec<&str> {
         self.loaded.checks().collect()
+    }
+
+    fn inputs(&self) -> String {
+        self.loaded.experiment.inputs()
     }
 
     fn run(&self, seed: u64, progress: &mut Progress<'_>) -> Result<Results, ExperimentError> {

@@ -1,0 +1,29 @@
+//! Grids: one experiment with some of its values varied, each several times.
+//!
+//! Read [`Scenario`] first: from its TOML file to the points of its grid. A point is an
+//! experiment's text and a seed, so it is one deterministic call, on whatever machine. A
+//! [`Store`] is a directory with a row a point, each a file of its own that is there whole or not
+//! at all, and says by a checksum whether it is still what was written. So a run that was killed
+//! goes on where it was, several machines may share a grid, and [`summary`] of their rows together
+//! is that of one run.
+
+mod error;
+mod price;
+mod row;
+mod run;
+mod scenario;
+mod store;
+mod summary;
+mod table;
+#[cfg(test)]
+mod tests;
+mod vary;
+
+pub use error::GridError;
+pub use price::{Measured, Price, corners, shortened};
+pub use row::{Cost, Row};
+pub use run::{Left, Shard, run};
+pub use scenario::{GridPoint, Scenario};
+pub use store::{Manifest, Store};
+pub use summary::summary;
+pub use table::csv;

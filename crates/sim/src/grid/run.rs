@@ -1,0 +1,114 @@
+//! The points of a grid, run on several threads.
+
+use super::{Cost, GridError, GridPoint, Row, Scenario, Store};
+use crate::Threads;
+use rayon::ThreadPoolBuilder;
+use rayon::prelude::*;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tailbound_report::Results;
+
+/// A part of a grid: each N-th point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shard {
+    /// Which, from 1.
+    number: usize,
+    of: usize,
+}
+
+impl Shard {
+    /// All of it.
+    pub const WHOLE: Self = Self { number: 1, of: 1 };
+
+    /// Whether a point is in it.
+    pub const fn has(self, point: usize) -> bool {
+        point % self.of == self.number - 1
+    }
+}
+
+impl FromStr for Shard {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts = text.split_once('/');
+        let parts = parts.and_then(|(one, other)| Some((one.parse().ok()?, other.parse().ok()?)));
+        match parts {
+            Some((number, of)) if (1..=of).contains(&number) => Ok(Self { number, of }),
+            _ => Err(format!(
+                "{text:?} is no part: write 2/8 for the second of eight"
+            )),
+        }
+    }
+}
+
+/// What is left of a shard.
+#[derive(Debug, Default)]
+pub struct Left {
+    /// Points without a row.
+    pub points: Vec<usize>,
+    /// How many have one.
+    pub done: usize,
+    /// Rows that are not what was written; they are among the points without one.
+    pub corrupt: Vec<GridError>,
+}
+
+impl Left {
+    /// Looks at all rows of a shard.
+    ///
+    /// # Errors
+    /// A row cannot be read.
+    pub fn of(store: &Store, shard: Shard) -> Result<Self, GridError> {
+        let mut left = Self::default();
+        let points = 0..store.manifest().points.len();
+        for point in points.filter(|point| shard.has(*point)) {
+            match store.read(point) {
+                Ok(Some(_)) => left.done += 1,
+                Ok(None) => left.points.push(point),
+                Err(error @ GridError::Corrupt { .. }) => {
+                    left.points.push(point);
+                    left.corrupt.push(error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(left)
+    }
+}
+
+/// Runs points and keeps a row of each, until `is_over` says to begin no more. `progress` hears
+/// how many were run. Returns how many were.
+///
+/// # Errors
+/// Those of a point; rows of others are kept.
+///
+/// # Panics
+/// The system has no threads to give.
+pub fn run(
+    (scenario, store): (&Scenario, &Store),
+    points: &[usize],
+    threads: Threads,
+    is_over: impl Fn() -> bool + Sync,
+    progress: impl Fn(usize) + Sync,
+    measure: impl Fn(&GridPoint) -> Result<(Results, Cost), String> + Sync,
+) -> Result<usize, GridError> {
+    let done = AtomicUsize::new(0);
+    let job = |&number: &usize| {
+        if is_over() {
+            return Ok(());
+        }
+        let point = &scenario.points[number];
+        let (results, cost) = measure(point).map_err(|why| GridError::Point {
+            point: number,
+            with: scenario.told(number),
+            why,
+        })?;
+        store.write_cost(number, &cost)?;
+        store.write(&Row::new(number, &point.key, results))?;
+        progress(done.fetch_add(1, Ordering::Relaxed) + 1);
+        Ok(())
+    };
+    let pool = ThreadPoolBuilder::new().num_threads(threads.0.max(1));
+    let pool = pool.build().expect("the system has threads to give");
+    let jobs = || points.par_iter().with_max_len(1).try_for_each(job);
+    pool.install(jobs).map(|()| done.into_inner())
+}

@@ -1,0 +1,350 @@
+//! `tailbound sim run`, `tailbound sim plan` and `tailbound report merge`: grids.
+
+mod plan;
+
+use super::point::{PointError, measure};
+use super::{KINDS, Share, kind};
+use crate::command::experiment::Line;
+use crate::command::output::{self, Output};
+use crate::exit::{Exit, Failure, print_error};
+pub(super) use plan::Plan;
+use serde::Serialize;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::thread;
+use std::time::Instant;
+use tailbound_experiment::{ExperimentError, Source};
+use tailbound_report::{Made, ReportError, Results, human};
+use tailbound_sim::Threads;
+use tailbound_sim::grid::{self, Left, Manifest, Scenario, Shard, Store};
+use tailbound_units::Bytes;
+
+/// What grids go by.
+#[derive(Debug, clap::Args)]
+pub(super) struct Common {
+    /// The scenario: a TOML file
+    #[arg(value_name = "SCENARIO")]
+    scenario: PathBuf,
+    /// Where rows and report are [default: out/NAME]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Each N-th point alone, from the I-th on
+    #[arg(
+        long,
+        value_name = "I/N",
+        default_value = "1/1",
+        hide_default_value = true
+    )]
+    shard: Shard,
+    /// How many points run at once [default: one a CPU]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
+    threads: Option<u16>,
+    /// How much memory points may take together [default: what is free]
+    #[arg(long, value_name = "BYTES")]
+    memory: Option<Bytes>,
+    /// What to print
+    #[arg(long, value_enum, default_value_t)]
+    output: Output,
+}
+
+/// Arguments of `tailbound sim run`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Each point is a process of its own, and its row is there whole or not at all: \
+    after Ctrl-C, SIGTERM (once: points that run are ended first; twice: at once) or a crash, the \
+    same command goes on. A row that is not what was written is computed again. Results depend on \
+    the scenario alone. With all rows there, DIR has the report: NAME.html, .json and .csv. \
+    Exit code: 0 all rows of the shard are there; 2 a point could not run, or the grid would not \
+    fit into memory; 130 and 143 interrupted."
+)]
+pub(super) struct Run {
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Arguments of `tailbound report merge`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Every row is held against its checksum, and rows of the same point against each \
+    other. Exit code: 0 the report is written; 2 rows are missing, corrupt, of another grid, or \
+    differ."
+)]
+pub(in crate::command) struct Merge {
+    /// Where `tailbound sim run` left rows
+    #[arg(required = true, value_name = "DIR")]
+    directories: Vec<PathBuf>,
+    /// Where all rows and the report go [default: out/NAME]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// What to print
+    #[arg(long, value_enum, default_value_t)]
+    output: Output,
+}
+
+/// What is there of a grid.
+#[derive(Debug, Serialize)]
+struct Told {
+    schema: u32,
+    kind: &'static str,
+    version: &'static str,
+    name: String,
+    /// Where its rows are.
+    directory: PathBuf,
+    /// How many points it has,
+    points: usize,
+    /// how many of them are asked for,
+    asked: usize,
+    /// how many of these have rows,
+    rows: usize,
+    /// and how many rows were computed now.
+    computed: usize,
+    /// Rows that were not what was written.
+    corrupt: Vec<String>,
+    report: Option<Written>,
+}
+
+/// The files of a report.
+#[derive(Debug, Serialize)]
+struct Written {
+    html: PathBuf,
+    json: PathBuf,
+    csv: PathBuf,
+}
+
+impl Common {
+    fn scenario(&self) -> Result<Scenario, ExperimentError> {
+        let path = &self.scenario;
+        let text = fs::read_to_string(path).map_err(|source| ReportError::Read {
+            path: path.clone(),
+            source,
+        })?;
+        let source = Source {
+            text,
+            file: path.display().to_string(),
+        };
+        Scenario::parse(&source, |name| find(name, path), check)
+    }
+
+    fn directory(&self, scenario: &Scenario) -> PathBuf {
+        let default = || Path::new("out").join(&scenario.name);
+        self.out.clone().unwrap_or_else(default)
+    }
+
+    fn threads(&self) -> usize {
+        let all = || thread::available_parallelism().map_or(1, usize::from);
+        self.threads.map_or_else(all, usize::from)
+    }
+}
+
+/// The text of KIND/NAME, or of KIND/FILE with a file beside the scenario.
+fn find(name: &str, scenario: &Path) -> Result<Source, ExperimentError> {
+    let unknown = || ExperimentError::Unknown {
+        name: name.to_owned(),
+        known: format!("{}/NAME", KINDS.join("/NAME, ")),
+    };
+    let (of, name) = name.split_once('/').ok_or_else(unknown)?;
+    let catalogue = kind(of, Share::One).ok_or_else(unknown)?.catalogue();
+    if catalogue.names().any(|it| it == name) || !name.contains('.') {
+        return catalogue.source(name);
+    }
+    let folder = scenario.parent().unwrap_or(Path::new(""));
+    catalogue.source(&folder.join(name).to_string_lossy())
+}
+
+fn check(experiment: &str, source: &Source) -> Result<String, ExperimentError> {
+    let of = experiment.split('/').next().unwrap_or_default();
+    let kind = kind(of, Share::One).expect("it was found");
+    Ok(kind.read(source)?.inputs())
+}
+
+impl Run {
+    pub(super) fn run(self) -> Result<Exit, Failure> {
+        let scenario = self.common.scenario()?;
+        let directory = self.common.directory(&scenario);
+        let store = Store::create(&directory, Manifest::new(&scenario))?;
+        let left = Left::of(&store, self.common.shard)?;
+        let corrupt: Vec<String> = left.corrupt.iter().map(ToString::to_string).collect();
+        for row in &corrupt {
+            print_error(row);
+        }
+        let stop = Stop::watch()?;
+        if !left.points.is_empty() {
+            plan::refuse(&self.common, &scenario, &store, &left.points)?;
+        }
+        let computed = self.points(&scenario, &store, &left, &stop)?;
+        let mut told = Told::new(&store, left.points.len() + left.done);
+        told.rows = left.done + computed;
+        told.computed = computed;
+        told.corrupt = corrupt;
+        let ended = stop.signal().filter(|_| told.rows < told.asked);
+        if let Some(signal) = ended {
+            let (rows, all) = (told.rows, told.asked);
+            let message =
+                format!("interrupted: {rows} of {all} rows are there; run it again to go on");
+            return Err(Failure::with(Exit::Signal(signal), message));
+        }
+        told.finish(&store, self.common.output)
+    }
+
+    /// Runs what is left. Returns how many points were run.
+    fn points(
+        &self,
+        scenario: &Scenario,
+        store: &Store,
+        left: &Left,
+        stop: &Stop,
+    ) -> Result<usize, Failure> {
+        let line = Line::new();
+        let began = Instant::now();
+        let (all, there) = (left.points.len() + left.done, left.done);
+        let progress = |done: usize| {
+            let each = began.elapsed().as_secs_f64() / done as f64;
+            let rest = each * (left.points.len() - done) as f64;
+            let rest = human(rest * 1e9, "ns");
+            line.show(&format!(
+                "{}: {} of {all}, {rest} left",
+                scenario.name,
+                there + done
+            ));
+        };
+        line.show(&format!("{}: {there} of {all}", scenario.name));
+        let computed = grid::run(
+            (scenario, store),
+            &left.points,
+            Threads(self.common.threads()),
+            || stop.signal().is_some(),
+            progress,
+            |point| {
+                measure(scenario.kind(), &point.source, point.seed, None)
+                    .map_err(|error: PointError| error.to_string())
+            },
+        );
+        Ok(computed?)
+    }
+}
+
+impl Merge {
+    pub(in crate::command) fn run(self) -> Result<Exit, Failure> {
+        let stores: Result<Vec<Store>, _> =
+            self.directories.iter().map(|it| Store::open(it)).collect();
+        let stores = stores?;
+        let manifest = stores[0].manifest();
+        let default = || Path::new("out").join(&manifest.name);
+        let out = self.out.unwrap_or_else(default);
+        let all = Store::create(&out, manifest.clone())?;
+        for store in &stores {
+            all.take(store)?;
+        }
+        let mut told = Told::new(&all, manifest.points.len());
+        told.rows = all.all()?.len();
+        told.finish(&all, self.output)
+    }
+}
+
+impl Told {
+    fn new(store: &Store, asked: usize) -> Self {
+        let manifest = store.manifest();
+        Self {
+            schema: 1,
+            kind: "grid",
+            version: env!("CARGO_PKG_VERSION"),
+            name: manifest.name.clone(),
+            directory: store.directory().to_owned(),
+            points: manifest.points.len(),
+            asked,
+            rows: 0,
+            computed: 0,
+            corrupt: Vec::new(),
+            report: None,
+        }
+    }
+
+    /// Writes the report where all rows are there, and says what is.
+    fn finish(mut self, store: &Store, output: Output) -> Result<Exit, Failure> {
+        let mut text = String::new();
+        let elsewhere = self.points - self.asked;
+        let is_whole = elsewhere == 0 || Left::of(store, Shard::WHOLE)?.points.is_empty();
+        if is_whole {
+            let (results, written) = write(store)?;
+            text = results.summary(output::paint().0) + "\n";
+            let Written { html, json, csv } = &written;
+            for (name, path) in [("report", html), ("data", json), ("table", csv)] {
+                // Writing to a String does not fail.
+                let _ = writeln!(text, "{name:<7} {}", path.display());
+            }
+            self.report = Some(written);
+        }
+        let (rows, directory) = (self.rows, self.directory.display());
+        let (asked, computed) = (self.asked, self.computed);
+        let _ = writeln!(
+            text,
+            "rows    {rows} of {asked} are in {directory}, {computed} of them new"
+        );
+        if !is_whole {
+            let _ = writeln!(
+                text,
+                "{elsewhere} of {} points are of other shards: `tailbound report merge DIR...` puts \
+                 all together",
+                self.points
+            );
+        }
+        output::print(&match output {
+            Output::Text => text,
+            Output::Json => output::json(&self),
+        });
+        Ok(Exit::Holds)
+    }
+}
+
+/// Writes the report of all rows.
+fn write(store: &Store) -> Result<(Results, Written), Failure> {
+    let rows = store.all()?;
+    let results = Results {
+        made: Some(Made::now()),
+        ..grid::summary(store.manifest(), &rows)
+    };
+    let files = results.write(store.directory())?;
+    let csv = files.json.with_extension("csv");
+    fs::write(&csv, grid::csv(store.manifest(), &rows)).map_err(|source| ReportError::Write {
+        path: csv.clone(),
+        source,
+    })?;
+    let written = Written {
+        html: files.html,
+        json: files.json,
+        csv,
+    };
+    Ok((results, written))
+}
+
+/// Whether a signal asked for the end.
+struct Stop(Arc<AtomicU8>);
+
+impl Stop {
+    /// The first signal is noted, and the second ends this process, and its points with it.
+    fn watch() -> io::Result<Self> {
+        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+        let noted = Arc::new(AtomicU8::new(0));
+        let note = Arc::clone(&noted);
+        thread::spawn(move || {
+            for signal in signals.forever() {
+                let signal = signal as u8;
+                if note.swap(signal, Ordering::Relaxed) != 0 {
+                    std::process::exit(128 + i32::from(signal));
+                }
+                print_error("points that run are ended first; once more ends at once");
+            }
+        });
+        Ok(Self(noted))
+    }
+
+    fn signal(&self) -> Option<u8> {
+        Some(self.0.load(Ordering::Relaxed)).filter(|signal| *signal != 0)
+    }
+}

@@ -5,23 +5,37 @@
 //! one node of all hosts, which are nodes of the engine of [`crate::net`]; the transports are
 //! those of [`crate::tcp`], the meter is the data path's own.
 
+mod attribution;
 mod experiment;
+mod figures;
+mod hose;
 mod hosts;
+mod judged;
+mod line;
 mod messages;
+mod paced;
 mod packet;
+mod placed;
 mod port;
+mod promises;
+mod racks;
+mod rounds;
 mod run;
 mod sizes;
 mod tally;
+mod tenants;
 #[cfg(test)]
 mod tests;
 mod topology;
 mod workload;
 
 pub use experiment::PacketsExperiment;
-pub use messages::{Messages, MeterSpec, Setting, Switches, Transport};
+pub use line::Line;
+pub use messages::{Messages, MeterSpec, PacerSpec, Setting, Switches, Transport};
 pub use packet::Packet;
+pub use racks::Racks;
 pub use sizes::{Empirical, Pareto, Sizes};
 pub use tally::{Outcome, Totals};
-pub use topology::{FatTree, Line, Star, Topology};
+pub use tenants::{Length, Pattern, TenantClass, Tenants};
+pub use topology::{FatTree, Star};
 pub use workload::{Bursts, Flows, Peers, Queries};

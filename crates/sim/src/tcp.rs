@@ -56,6 +56,9 @@ pub struct TcpConfig {
     /// Whether a sender that was silent for a timeout begins with the initial window again
     /// (RFC 2861, `tcp_slow_start_after_idle`).
     pub restarts: bool,
+    /// Whether the last of what was sent is probed for before a timeout (TLP), with
+    /// [`Recovery::Rack`].
+    pub probes: bool,
     /// Whether segments with data are received in the time of the application that waits for
     /// them, and not in that of the interrupt (`tcp_prequeue`, Linux until 4.14). Whoever
     /// runs a connection sees to it.
@@ -86,6 +89,7 @@ impl TcpConfig {
         recovery: Recovery::Duplicates,
         congestion: Congestion::NewReno,
         restarts: true,
+        probes: true,
         prequeue: true,
     };
     /// The same with a receiver that offers 64 KiB from the first.

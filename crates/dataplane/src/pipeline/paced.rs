@@ -69,13 +69,18 @@ impl<F: Frame> PacedPipeline<F> {
     /// # Errors
     /// The rule that the pacer's configuration breaks.
     pub fn new(config: PacedPipelineConfig) -> Result<Self, PacerError> {
+        Self::with_keys(config, HashKeys::random())
+    }
+
+    /// The same with given keys for the meter's table and that of destinations.
+    ///
+    /// # Errors
+    /// The rule that the pacer's configuration breaks.
+    pub fn with_keys(config: PacedPipelineConfig, keys: HashKeys) -> Result<Self, PacerError> {
+        let pacer = Pacer::with_keys(&config.pacer, keys)?;
         Ok(Self {
-            classifier: Classifier::new(
-                Some(config.classes),
-                config.meter.as_ref(),
-                HashKeys::random(),
-            ),
-            pacer: Pacer::new(&config.pacer)?,
+            classifier: Classifier::new(Some(config.classes), config.meter.as_ref(), keys),
+            pacer,
             config,
             segmented: 0,
         })

@@ -132,6 +132,14 @@ impl<N: Node<F>, F: Travels> Simulation<N, F> {
         self.out.clear();
     }
 
+    /// Changes a node from outside, at the time of the last event or later.
+    pub fn change<R>(&mut self, id: NodeId, change: impl FnOnce(&mut N) -> R) -> R {
+        let node = &mut self.nodes[id.index()];
+        let result = change(node);
+        self.queue.set(id, node.poll_at());
+        result
+    }
+
     /// The time of the last event.
     pub fn now(&self) -> Time {
         self.now

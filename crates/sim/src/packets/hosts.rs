@@ -1,6 +1,8 @@
 //! All hosts: their connections, the timers of those, and the messages on them.
 
-use super::packet::Packet;
+use super::attribution::{Parts, Record, Way};
+use super::packet::{LAST, Packet};
+use super::promises::Promises;
 use super::tally::Tally;
 use super::workload::{Kind, Workload};
 use crate::net::{Node, Time};
@@ -18,6 +20,24 @@ struct Message {
     begun: Nanos,
     size: u64,
     kind: Kind,
+    /// Where the time of its question went, if it is an answer.
+    before: Parts,
+    written: Nanos,
+    /// When its last byte was sent first,
+    sent: Nanos,
+    /// and for how long the connection had stood still: when it was written, then since.
+    stalled: Nanos,
+    /// Timeouts of the connection before it.
+    timeouts: u64,
+}
+
+/// A message that is to be written.
+#[derive(Debug, Clone, Copy)]
+struct Fresh {
+    begun: Nanos,
+    kind: Kind,
+    size: u64,
+    before: Parts,
 }
 
 /// One end of a connection; the other one's number differs in the last bit.
@@ -29,9 +49,33 @@ struct End {
     host: u32,
     /// The earliest entry among the timers.
     armed: Nanos,
+    /// Who owns the connection.
+    owner: u32,
     written: u64,
     read: u64,
     messages: VecDeque<Message>,
+    /// How many of them wait to be sent to their ends.
+    unsent: u32,
+    /// When something was sent or came last,
+    active: Nanos,
+    /// and how long there was nothing before timeouts.
+    stalled: Nanos,
+}
+
+impl End {
+    /// Data goes, behind its end of the stream.
+    fn send(&mut self, now: Nanos, end: u64) {
+        self.active = now;
+        while self.unsent > 0
+            && let place = self.messages.len() - self.unsent as usize
+            && let Some(message) = self.messages.get_mut(place)
+            && message.end <= end
+        {
+            message.sent = now;
+            message.stalled = self.stalled.since(message.stalled);
+            self.unsent -= 1;
+        }
+    }
 }
 
 /// The node of all hosts.
@@ -42,6 +86,8 @@ pub(super) struct Hosts {
     /// Each host's, where its frames are metered.
     meters: Vec<Meter>,
     workload: Workload,
+    /// What is promised to frames, where something is.
+    pub(super) promises: Promises,
     pub(super) tally: Tally,
     segments: Vec<Segment>,
     begun: Vec<(u32, Kind, u64)>,
@@ -54,11 +100,9 @@ pub(super) struct Place {
     pub(super) host: u32,
     pub(super) route: u32,
     pub(super) round_trip: Nanos,
+    /// Who owns the connection.
+    pub(super) owner: u32,
 }
-
-/// The classes of frames of small flows, and of all others.
-const SMALL: u8 = 0;
-const BULK: u8 = 1;
 
 impl Hosts {
     pub(super) fn new(
@@ -66,6 +110,7 @@ impl Hosts {
         places: impl Iterator<Item = Place>,
         meters: Vec<Meter>,
         workload: Workload,
+        promises: Promises,
         tally: Tally,
     ) -> Self {
         let end = |place: Place| End {
@@ -73,15 +118,20 @@ impl Hosts {
             route: place.route,
             host: place.host,
             armed: Nanos::MAX,
+            owner: place.owner,
             written: 0,
             read: 0,
             messages: VecDeque::new(),
+            unsent: 0,
+            active: Nanos::ZERO,
+            stalled: Nanos::ZERO,
         };
         Self {
             ends: places.map(end).collect(),
             timers: BinaryHeap::new(),
             meters,
             workload,
+            promises,
             tally,
             segments: Vec::new(),
             begun: Vec::new(),
@@ -95,20 +145,26 @@ impl Hosts {
     }
 
     /// A message of so many bytes begins on a connection.
-    fn write(
-        &mut self,
-        now: Nanos,
-        number: u32,
-        (begun, kind, size): (Nanos, Kind, u64),
-        out: &mut Vec<Packet>,
-    ) {
+    fn write(&mut self, now: Nanos, number: u32, fresh: Fresh, out: &mut Vec<Packet>) {
+        let Fresh {
+            begun,
+            kind,
+            size,
+            before,
+        } = fresh;
         let end = &mut self.ends[number as usize];
         end.written += size;
+        end.unsent += 1;
         end.messages.push_back(Message {
             end: end.written,
             begun,
             size,
             kind,
+            before,
+            written: now,
+            sent: Nanos::MAX,
+            stalled: end.stalled,
+            timeouts: end.tcp.resent().1,
         });
         end.tcp.write(now, size, &mut self.segments);
         self.flush(now, number, out);
@@ -119,20 +175,18 @@ impl Hosts {
         let to = self.ends[number as usize ^ 1].host;
         let end = &mut self.ends[number as usize];
         for segment in self.segments.drain(..) {
-            let mut packet = Packet {
-                to: number ^ 1,
-                next: end.route,
-                size: Packet::size_of(&segment),
-                class: SMALL,
-                segment,
-            };
+            let mut packet = Packet::new(now, segment, number ^ 1, end.route);
+            if segment.len > 0 {
+                // The stream's first byte has place 1.
+                end.send(now, segment.end() - 1);
+            }
             if let Some(meter) = self.meters.get_mut(end.host as usize) {
                 let flow = FlowKey {
                     source: GuestId::first(end.host),
                     destination: to.into(),
                 };
                 if !meter.is_of_small_flow(now, flow, packet.len()) {
-                    packet.class = BULK;
+                    packet.class = LAST;
                 }
             }
             out.push(packet);
@@ -145,7 +199,8 @@ impl Hosts {
     }
 
     /// An end has read bytes: messages may be whole.
-    fn read(&mut self, now: Nanos, number: u32, bytes: u64, out: &mut Vec<Packet>) {
+    fn read(&mut self, now: Nanos, packet: &Packet, bytes: u64, out: &mut Vec<Packet>) {
+        let number = packet.to;
         let end = &mut self.ends[number as usize];
         end.read += bytes;
         let read = end.read;
@@ -154,11 +209,35 @@ impl Hosts {
             && message.end <= read
         {
             let message = *message;
-            self.ends[from].messages.pop_front();
+            let end = &mut self.ends[from];
+            end.messages.pop_front();
+            let mut parts = message.before;
+            let way = Way {
+                written: message.written,
+                first_sent: message.sent,
+                came: now,
+                stalled: message.stalled,
+            };
+            parts.add(&way, packet);
             match message.kind {
-                Kind::Flow | Kind::Answer => self.tally.end(now, message.begun, message.size),
+                Kind::Flow | Kind::Answer => {
+                    let record = Record {
+                        owner: end.owner,
+                        timed_out: end.tcp.resent().1 > message.timeouts,
+                        took: now.since(message.begun).0,
+                        parts,
+                    };
+                    self.workload.end(now, end.owner);
+                    self.tally.end(message.begun, message.size, record);
+                }
                 Kind::Question(size) => {
-                    self.write(now, number, (message.begun, Kind::Answer, size), out);
+                    let answer = Fresh {
+                        begun: message.begun,
+                        kind: Kind::Answer,
+                        size,
+                        before: parts,
+                    };
+                    self.write(now, number, answer, out);
                 }
             }
         }
@@ -169,7 +248,13 @@ impl Hosts {
         self.workload.begin(&mut begun);
         for (number, kind, size) in begun.drain(..) {
             self.tally.begin(now);
-            self.write(now, number, (now, kind, size), out);
+            let fresh = Fresh {
+                begun: now,
+                kind,
+                size,
+                before: Parts::default(),
+            };
+            self.write(now, number, fresh, out);
         }
         self.begun = begun;
     }
@@ -195,7 +280,11 @@ impl Node<Packet> for Hosts {
                 end.armed = Nanos::MAX;
             }
             if end.tcp.poll_at() <= now {
+                let timeouts = end.tcp.resent().1;
                 end.tcp.poll(now, &mut self.segments);
+                if end.tcp.resent().1 > timeouts {
+                    end.stalled += now.since(end.active);
+                }
             }
             self.flush(now, number, out);
         }
@@ -203,12 +292,14 @@ impl Node<Packet> for Hosts {
 
     fn receive(&mut self, now: Time, packet: Packet, out: &mut Vec<Packet>) {
         let now = now.floor();
+        self.promises.hold(now, &packet);
         let end = &mut self.ends[packet.to as usize];
+        end.active = now;
         end.tcp.receive(now, &packet.segment, &mut self.segments);
         let bytes = end.tcp.read(now, &mut self.segments);
         self.flush(now, packet.to, out);
         if bytes > 0 {
-            self.read(now, packet.to, bytes, out);
+            self.read(now, &packet, bytes, out);
         }
     }
 }

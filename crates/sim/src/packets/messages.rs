@@ -1,15 +1,20 @@
 //! What an experiment of messages says, and how it is told what came of it.
 
-use super::tally::{CLASSES, Outcome, Totals};
+use super::figures::variant;
+use super::port::Phantom;
+use super::racks::Racks;
+use super::tally::Outcome;
+use super::tenants::Tenants;
 use super::topology::{FatTree, Star, Topology};
 use super::workload::{Bursts, Flows, Load, Queries};
 use crate::scenario::Scenario;
 use crate::tcp::{Congestion, Recovery, TcpConfig};
 use crate::{Threads, parallel};
 use serde::Deserialize;
-use std::convert::Infallible;
+use std::sync::Arc;
 use tailbound_experiment::{ExperimentError, Found, Name, Run, Section};
-use tailbound_report::{Series, Value, Variant, empty_histogram};
+use tailbound_placement::Policy;
+use tailbound_report::Variant;
 use tailbound_units::{Bytes, Nanos, Rate};
 
 /// Messages between hosts: one topology, one workload, and settings to compare.
@@ -23,14 +28,18 @@ pub struct Messages {
     pub warm_up: Nanos,
     /// Hosts at a switch,
     pub star: Option<Star>,
-    /// or in a tree.
+    /// or in a tree,
     pub fat_tree: Option<FatTree>,
+    /// or in racks, with slots for tenants' machines.
+    pub racks: Option<Racks>,
     /// Messages one way,
     pub flows: Option<Flows>,
     /// or questions and answers,
     pub queries: Option<Queries>,
-    /// or all to one.
+    /// or all to one,
     pub bursts: Option<Bursts>,
+    /// or, in racks, tenants' rounds.
+    pub tenants: Option<Tenants>,
     /// Each is a variant.
     pub setting: Vec<Setting>,
 }
@@ -50,6 +59,19 @@ pub struct Setting {
     /// The hosts' meter, which tells small flows' frames from others; without it all are of the
     /// first class.
     pub meter: Option<MeterSpec>,
+    /// By which rules tenants are placed.
+    pub policy: Option<Policy>,
+    /// The hosts' pacer, which holds tenants' machines to their guarantees; without it all send as
+    /// they like.
+    pub pacer: Option<PacerSpec>,
+}
+
+/// The pacer of hosts with tenants.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PacerSpec {
+    /// Whether machines may send more than they are guaranteed while their host's link is idle.
+    pub work_conserving: bool,
 }
 
 /// TCP of the hosts; what is left out is as in Linux.
@@ -71,6 +93,9 @@ pub struct Transport {
     pub receive_window: Bytes,
     /// Whether a window begins anew after a silence of a timeout.
     pub restarts: bool,
+    /// Whether the last of what was sent is probed for before a timeout (TLP, RFC 8985), where
+    /// there is SACK.
+    pub probes: bool,
 }
 
 impl Default for Transport {
@@ -84,6 +109,7 @@ impl Default for Transport {
             delayed_ack: linux.delayed_ack,
             receive_window: Bytes(linux.receive_window.into()),
             restarts: linux.restarts,
+            probes: linux.probes,
         }
     }
 }
@@ -104,6 +130,7 @@ impl Transport {
             },
             congestion: self.congestion,
             restarts: self.restarts,
+            probes: self.probes,
             ..TcpConfig::RACK
         }
     }
@@ -120,19 +147,24 @@ impl Transport {
 }
 
 /// Ports of switches.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Switches {
     /// Classes of strict priority; 1 is a FIFO.
     pub classes: usize,
-    /// What may wait at a port; without an end if it is left out. What does not fit is lost.
+    /// What may wait at a port; without an end if it is left out. What does not fit is lost. Racks
+    /// say that themselves.
     pub buffer: Option<Bytes>,
     /// Whether each class of a port has a buffer of its own.
     pub apart: bool,
     /// A frame that finds so much of its class waiting is marked, where its sender takes marks.
     pub mark_at: Option<Bytes>,
-    /// What may wait in a host for its link; without an end if it is left out.
+    /// A queue that is not there, and marks.
+    pub phantom: Option<Phantom>,
+    /// What may wait in a host for its link; without an end if it is left out. Not where it paces.
     pub host_buffer: Option<Bytes>,
+    /// The same as `mark_at` there.
+    pub host_mark_at: Option<Bytes>,
 }
 
 impl Default for Switches {
@@ -142,7 +174,9 @@ impl Default for Switches {
             buffer: Some(Bytes(150_000)),
             apart: false,
             mark_at: None,
+            phantom: None,
             host_buffer: None,
+            host_mark_at: None,
         }
     }
 }
@@ -156,8 +190,19 @@ impl Switches {
                 section.range(key, buffer, buffers.clone());
             }
         }
-        if let Some(mark_at) = self.mark_at {
-            section.range("mark_at", mark_at, Bytes(1)..=Bytes(1 << 30));
+        let marks = Bytes(1)..=Bytes(1 << 30);
+        for (key, mark_at) in [
+            ("mark_at", self.mark_at),
+            ("host_mark_at", self.host_mark_at),
+        ] {
+            if let Some(mark_at) = mark_at {
+                section.range(key, mark_at, marks.clone());
+            }
+        }
+        if let Some(phantom) = &self.phantom {
+            let mut section = section.table("phantom");
+            section.range("drain", phantom.drain, 0.01..=1.0);
+            section.range("mark_at", phantom.mark_at, marks);
         }
     }
 }
@@ -181,11 +226,13 @@ impl Messages {
         Nanos(self.duration.0.saturating_mul(LONGEST))
     }
 
-    fn topologies(&self) -> [Option<Topology>; 2] {
-        [
-            self.star.map(Topology::Star),
-            self.fat_tree.map(Topology::FatTree),
-        ]
+    /// The hosts of each topology that is there.
+    fn hosts(&self) -> impl Iterator<Item = usize> {
+        let racks = self.racks.as_ref();
+        let racks = racks.map(|it| it.racks as usize * it.hosts as usize);
+        let star = self.star.map(|it| Topology::Star(it).hosts());
+        let tree = self.fat_tree.map(|it| Topology::FatTree(it).hosts());
+        [star, tree, racks].into_iter().flatten()
     }
 
     fn loads(&self) -> [Option<Load>; 3] {
@@ -196,12 +243,52 @@ impl Messages {
         ]
     }
 
-    /// Topology and load of a checked experiment.
-    pub(super) fn checked(&self) -> (Topology, Load) {
-        let topology = self.topologies().into_iter().flatten().next();
-        let load = self.loads().into_iter().flatten().next();
-        let there = topology.zip(load);
-        there.expect("a checked experiment has a topology and a load")
+    /// The load of hosts, unless it is tenants'.
+    pub(super) fn load(&self) -> Option<Load> {
+        self.loads().into_iter().flatten().next()
+    }
+
+    /// How many data centres there are.
+    pub(super) fn centres(&self) -> u32 {
+        self.tenants.as_ref().map_or(1, |it| it.centres)
+    }
+
+    /// The network of a checked experiment.
+    pub(super) fn topology(&self) -> Topology {
+        let racks = self.racks.as_ref();
+        let racks = racks.and_then(|it| Some(Topology::Racks(Arc::new(it.build().ok()?))));
+        let star = self.star.map(Topology::Star);
+        let there = star.or(self.fat_tree.map(Topology::FatTree)).or(racks);
+        there.expect("a checked experiment has a topology")
+    }
+
+    fn check_setting(&self, setting: &Setting, section: &mut Section<'_>) {
+        setting.transport.check(&mut section.table("transport"));
+        setting.switches.check(&mut section.table("switches"));
+        if let Some(meter) = &setting.meter {
+            let mut section = section.table("meter");
+            let rates = Rate(100_000)..=Rate::from_mbit(100_000);
+            section.range("rate", meter.rate, rates);
+            let bursts = Bytes(1_538)..=Bytes(250_000_000);
+            section.range("burst", meter.burst, bursts);
+        }
+        if self.tenants.is_some() {
+            if setting.meter.is_some() {
+                section.at("meter", "tenants are not metered: leave it out");
+            }
+            return;
+        }
+        for (key, is_there) in [
+            ("policy", setting.policy.is_some()),
+            ("pacer", setting.pacer.is_some()),
+        ] {
+            if is_there {
+                section.at(
+                    key,
+                    "there are no tenants: write `tenants`, or leave it out",
+                );
+            }
+        }
     }
 }
 
@@ -210,14 +297,17 @@ impl Scenario for Messages {
         let longest = Nanos::from_secs(3_600);
         section.range("duration", self.duration, Nanos::from_micros(100)..=longest);
         section.range("warm_up", self.warm_up, Nanos::ZERO..=self.duration);
-        let topologies = self.topologies().into_iter().flatten().count();
+        let topologies = self.hosts().count();
         let loads = self.loads().into_iter().flatten().count();
+        let loads = loads + usize::from(self.tenants.is_some());
         if topologies != 1 {
-            let message = format!("{topologies} topologies: write one of `star`, `fat_tree`");
+            let message =
+                format!("{topologies} topologies: write one of `star`, `fat_tree`, `racks`");
             section.at("star", message);
         }
         if loads != 1 {
-            let message = format!("{loads} loads: write one of `flows`, `queries`, `bursts`");
+            let message =
+                format!("{loads} loads: write one of `flows`, `queries`, `bursts`, `tenants`");
             section.at("flows", message);
         }
         if let Some(star) = &self.star {
@@ -226,84 +316,55 @@ impl Scenario for Messages {
         if let Some(tree) = &self.fat_tree {
             tree.check(&mut section.table("fat_tree"));
         }
-        let hosts = self.topologies().into_iter().flatten().next();
-        let hosts = hosts.map_or(2, |it| it.hosts()).max(2);
+        if let Some(racks) = &self.racks {
+            racks.check(&mut section.table("racks"));
+        }
+        let hosts = self.hosts().next().unwrap_or(2).max(2);
         for load in self.loads().into_iter().flatten() {
             load.check(hosts, &mut section.table(load.key()));
         }
+        if let Some(tenants) = &self.tenants {
+            if self.racks.is_none() {
+                section.at("tenants", "tenants are placed in `racks`: write these");
+            }
+            tenants.check(&mut section.table("tenants"));
+        }
         section.count("setting", self.setting.len(), 1..=100);
         for (place, setting) in self.setting.iter().enumerate() {
-            let mut section = section.item("setting", place);
-            setting.transport.check(&mut section.table("transport"));
-            setting.switches.check(&mut section.table("switches"));
-            if let Some(meter) = &setting.meter {
-                let mut section = section.table("meter");
-                let rates = Rate(100_000)..=Rate::from_mbit(100_000);
-                section.range("rate", meter.rate, rates);
-                let bursts = Bytes(1_538)..=Bytes(250_000_000);
-                section.range("burst", meter.burst, bursts);
-            }
+            self.check_setting(setting, &mut section.item("setting", place));
         }
     }
 
     fn outline(&self) -> Vec<Variant> {
-        let nothing = Outcome {
-            took: std::array::from_fn(|_| empty_histogram()),
-            begun: 0,
-            ended: 0,
-            totals: Totals::default(),
-        };
+        let nothing = Outcome::nothing(self.tenants.as_ref());
         let settings = self.setting.iter();
-        settings.map(|it| variant(it, &nothing, 1)).collect()
+        settings
+            .map(|it| variant(it.name.get_ref(), &nothing, 1))
+            .collect()
     }
 
     fn run(&self, run: &mut Run<'_, Threads>) -> Result<Found, ExperimentError> {
         let seed = run.seed;
-        let name = |setting: &Setting| setting.name.get_ref().clone();
-        let outcomes = parallel::map(run, &self.setting, name, |setting| {
-            Ok::<_, Infallible>(self.simulate(setting, seed))
+        let centres = |setting| (0..self.centres()).map(move |centre| (setting, centre));
+        let jobs: Vec<(&Setting, u32)> = self.setting.iter().flat_map(centres).collect();
+        let name = |(setting, _): &(&Setting, u32)| setting.name.get_ref().clone();
+        let each = parallel::map(run, &jobs, name, |(setting, centre)| {
+            self.simulate_one(setting, seed, *centre)
         })?;
-        let (topology, load) = self.checked();
-        let hosts = topology.hosts();
+        let nothing = Outcome::nothing(self.tenants.as_ref());
+        let mut outcomes = vec![nothing; self.setting.len()];
+        for (place, outcome) in each.into_iter().enumerate() {
+            outcomes[place / self.centres() as usize].add(outcome);
+        }
+        let hosts = self.hosts().next().unwrap_or(1);
         let each = self.setting.iter().zip(&outcomes);
-        let each = each.map(|(setting, outcome)| variant(setting, outcome, hosts));
+        let each = each.map(|(setting, outcome)| variant(setting.name.get_ref(), outcome, hosts));
         let mut found = Found::of(each.collect());
         found.condition("hosts", hosts);
         found.condition("duration", self.duration.to_string());
-        found.condition("offered", Rate(load.rate(hosts) as u64).to_string());
+        if let Some(load) = self.load() {
+            found.condition("offered", Rate(load.rate(hosts) as u64).to_string());
+        }
         Ok(found)
     }
-}
-
-fn variant(setting: &Setting, outcome: &Outcome, hosts: usize) -> Variant {
-    let totals = &outcome.totals;
-    let seconds = totals.end.as_secs_f64().max(1e-9);
-    let sent = 8.0 * totals.sent as f64 / seconds / hosts.max(1) as f64;
-    let mut variant = Variant::of_values(
-        setting.name.get_ref(),
-        [
-            ("messages", outcome.begun as f64, ""),
-            ("unfinished", (outcome.begun - outcome.ended) as f64, ""),
-            ("dropped", totals.dropped as f64, ""),
-            ("marked", totals.marked as f64, ""),
-            ("resent", totals.resent as f64, ""),
-            ("timeouts", totals.timeouts as f64, ""),
-            ("longest_queue", totals.peak as f64, "B"),
-            ("sent_by_a_host", sent, "bit/s"),
-            ("packet_events", totals.packets as f64, ""),
-        ],
-    );
-    let mut all = empty_histogram();
-    for (name, took) in CLASSES.iter().zip(&outcome.took) {
-        let _ = all.add(took);
-        let series = Series::of("ns", took);
-        // Tables of means that have no percentiles are compared with values.
-        let mean = Value::new("ns", took.mean());
-        variant.values.insert(format!("mean_{name}"), mean);
-        variant.series.insert((*name).to_owned(), series);
-    }
-    variant
-        .series
-        .insert("all".to_owned(), Series::of("ns", &all));
-    variant
 }

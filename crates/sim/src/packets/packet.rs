@@ -1,8 +1,9 @@
 //! A frame with a TCP segment.
 
-use crate::net::Travels;
+use super::line::{TIERS, Tier};
+use crate::net::{Time, Travels};
 use crate::tcp::{Ecn, Segment};
-use tailbound_units::Bytes;
+use tailbound_units::{Bytes, Nanos};
 
 /// What a frame takes of a wire beside the segment's data: preamble, gap, Ethernet with FCS,
 /// IPv4, TCP with time stamps.
@@ -11,6 +12,11 @@ pub(super) const OVERHEAD: u64 = 20 + 18 + 20 + 32;
 const UNCOUNTED: usize = 24;
 /// The shortest frame.
 const SHORTEST: u64 = 84;
+
+/// The class that switches serve first: small flows, guaranteed traffic,
+pub(super) const FIRST: u8 = 0;
+/// and that of all else.
+pub(super) const LAST: u8 = 1;
 
 /// A frame on its way.
 #[derive(Debug, Clone, Copy)]
@@ -24,13 +30,50 @@ pub struct Packet {
     /// 0 is served first.
     pub(super) class: u8,
     pub(super) segment: Segment,
+    /// When TCP sent it, as [`stamp`] counts,
+    pub(super) sent: u32,
+    /// and how long it waited at each [`Tier`], in nanoseconds; while it waits, since when.
+    pub(super) waited: [u32; TIERS],
+}
+
+/// A moment in nanoseconds, modulo 4.29 s: what is told apart is shorter.
+pub(super) const fn stamp(now: Time) -> u32 {
+    (now.0 / 1_000) as u32
 }
 
 impl Packet {
+    /// One that an end sends.
+    pub(super) fn new(now: Nanos, segment: Segment, to: u32, next: u32) -> Self {
+        Self {
+            to,
+            next,
+            size: Self::size_of(&segment),
+            class: FIRST,
+            segment,
+            sent: now.0 as u32,
+            waited: [0; TIERS],
+        }
+    }
+
+    /// It begins to wait.
+    pub(super) fn wait(&mut self, now: Time, tier: Tier) {
+        self.waited[tier as usize] = stamp(now);
+    }
+
+    /// It has waited.
+    pub(super) fn go_on(&mut self, now: Time, tier: Tier) {
+        let waited = &mut self.waited[tier as usize];
+        *waited = stamp(now).wrapping_sub(*waited);
+    }
+
     /// What a segment takes of a wire.
-    pub(super) fn size_of(segment: &Segment) -> u16 {
-        let size = u64::from(segment.len) + OVERHEAD + u64::from(segment.sack.options());
-        size.max(SHORTEST) as u16
+    fn size_of(segment: &Segment) -> u16 {
+        Self::length(u64::from(segment.len) + u64::from(segment.sack.options())) as u16
+    }
+
+    /// The same for so much data and options.
+    pub(super) fn length(data: u64) -> u64 {
+        (data + OVERHEAD).max(SHORTEST)
     }
 
     /// Its length as the data path counts it: with Ethernet's header, without FCS.

@@ -3,14 +3,58 @@
 //! [`crate::net::Port`] keeps backlogs exactly, to compare them with bounds. This one is for
 //! many packets: a frame that finds the link free costs one event.
 
+use super::line::Tier;
 use super::packet::Packet;
 use crate::net::{Node, Time, Wire};
+use serde::Deserialize;
 use std::collections::VecDeque;
 use tailbound_units::{Bytes, Nanos, Rate};
+
+/// A queue that is not there, which a slower link would have (HULL: Alizadeh et al., NSDI 2012):
+/// a frame that would find so much in it is marked before there is a real queue.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Phantom {
+    /// Its link's rate, as a part of the real one.
+    pub drain: f64,
+    /// From what on it marks.
+    pub mark_at: Bytes,
+}
+
+/// A phantom queue as it is.
+#[derive(Debug, Clone, Copy)]
+struct PhantomQueue {
+    bytes: f64,
+    /// Bytes that leave in a picosecond.
+    drain: f64,
+    mark_at: f64,
+    at: Time,
+}
+
+impl PhantomQueue {
+    fn new(phantom: &Phantom, rate: Rate) -> Self {
+        Self {
+            bytes: 0.0,
+            drain: phantom.drain * rate.0 as f64 / 8e12,
+            mark_at: phantom.mark_at.0 as f64,
+            at: Time::ZERO,
+        }
+    }
+
+    /// A frame comes. Returns whether it is marked.
+    fn take(&mut self, now: Time, size: u16) -> bool {
+        let left = now.since(self.at).0 as f64 * self.drain;
+        self.at = now;
+        self.bytes = (self.bytes - left).max(0.0) + f64::from(size);
+        self.bytes > self.mark_at
+    }
+}
 
 /// What a port is like.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PortConfig {
+    /// Where it stands on a frame's way.
+    pub(super) tier: Tier,
     pub(super) rate: Rate,
     /// From the last bit on one end of the link until the frame is at the next queue.
     pub(super) delay: Nanos,
@@ -22,6 +66,7 @@ pub(super) struct PortConfig {
     pub(super) apart: bool,
     /// A frame that finds so much in its class waiting, or more, is marked.
     pub(super) mark_at: Option<Bytes>,
+    pub(super) phantom: Option<Phantom>,
 }
 
 /// What happened at a port.
@@ -44,6 +89,7 @@ struct Queue {
 
 #[derive(Debug, Clone)]
 pub(super) struct Port {
+    tier: Tier,
     wire: Wire,
     /// When the frame on the wire ends.
     free_at: Time,
@@ -54,6 +100,7 @@ pub(super) struct Port {
     buffer: u64,
     apart: bool,
     mark_at: u64,
+    phantom: Option<PhantomQueue>,
     /// On the wire and on the link, and when each arrives.
     flying: VecDeque<(Time, Packet)>,
     pub(super) tally: PortTally,
@@ -63,6 +110,7 @@ impl Port {
     pub(super) fn new(config: &PortConfig) -> Self {
         let limit = |bytes: Option<Bytes>| bytes.map_or(u64::MAX, |it| it.0);
         Self {
+            tier: config.tier,
             wire: Wire::new(config.rate),
             free_at: Time::ZERO,
             delay: config.delay.into(),
@@ -71,6 +119,7 @@ impl Port {
             buffer: limit(config.buffer),
             apart: config.apart,
             mark_at: limit(config.mark_at),
+            phantom: config.phantom.map(|it| PhantomQueue::new(&it, config.rate)),
             flying: VecDeque::new(),
             tally: PortTally::default(),
         }
@@ -111,10 +160,11 @@ impl Node<Packet> for Port {
         if self.waiting > 0 && self.free_at <= now {
             let first = self.queues.iter_mut().find(|it| !it.packets.is_empty());
             if let Some(queue) = first
-                && let Some(packet) = queue.packets.pop_front()
+                && let Some(mut packet) = queue.packets.pop_front()
             {
                 queue.bytes -= u64::from(packet.size);
                 self.waiting -= u64::from(packet.size);
+                packet.go_on(now, self.tier);
                 self.send(now, packet);
             }
         }
@@ -127,6 +177,11 @@ impl Node<Packet> for Port {
     }
 
     fn receive(&mut self, now: Time, mut packet: Packet, _: &mut Vec<Packet>) {
+        if let Some(phantom) = &mut self.phantom
+            && phantom.take(now, packet.size)
+        {
+            self.tally.marked += u64::from(packet.mark());
+        }
         if self.waiting == 0 && self.free_at <= now {
             return self.send(now, packet);
         }
@@ -146,6 +201,7 @@ impl Node<Packet> for Port {
             self.tally.marked += u64::from(packet.mark());
         }
         queue.bytes += size;
+        packet.wait(now, self.tier);
         queue.packets.push_back(packet);
         self.waiting += size;
         self.tally.peak = self.tally.peak.max(self.waiting);
@@ -164,21 +220,21 @@ mod tests {
         let mut segment = out[0];
         segment.ecn = Ecn::Able;
         Packet {
-            to: number,
-            next: 0,
             size: 1_500,
             class,
-            segment,
+            ..Packet::new(Nanos::ZERO, segment, number, 0)
         }
     }
 
     const CONFIG: PortConfig = PortConfig {
+        tier: Tier::ToHost,
         rate: Rate::from_mbit(1_000),
         delay: Nanos::from_micros(5),
         classes: 2,
         buffer: Some(Bytes(4_500)),
         apart: true,
         mark_at: Some(Bytes(1_500)),
+        phantom: None,
     };
 
     /// What arrives behind the link, when: each poll at its time.

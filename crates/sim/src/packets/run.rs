@@ -1,15 +1,25 @@
 //! One run: a network of a setting, its load, and what comes of it.
 
+use super::hose::{Hoses, STEP};
 use super::hosts::{Hosts, Place};
+use super::judged::TenantsOutcome;
+use super::line::{Sends, Tier};
 use super::messages::{Messages, Setting};
+use super::paced::PacedHost;
 use super::packet::{OVERHEAD, Packet};
+use super::placed::Joined;
 use super::port::{Port, PortConfig, PortTally};
+use super::promises::Promises;
+use super::racks::BuiltRacks;
 use super::tally::{Outcome, Tally, Totals};
-use super::topology::{Sends, Topology};
-use super::workload::{Load, Workload};
+use super::tenants::Tenants;
+use super::topology::Topology;
+use super::workload::{HostsLoad, Load, Workload};
 use crate::net::{Node, NodeId, Simulation, Time};
-use rand::SeedableRng as _;
+use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
+use std::sync::Arc;
+use tailbound_dataplane::pacer::PacerError;
 use tailbound_dataplane::{HashKeys, Meter, MeterConfig};
 use tailbound_units::{Bytes, Nanos};
 
@@ -18,8 +28,10 @@ const LOOK: Nanos = Nanos::from_millis(1);
 
 /// The kinds of nodes.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "nearly all are ports")]
 enum Element {
     Port(Port),
+    Paced(Box<PacedHost>),
     Hosts(Box<Hosts>),
 }
 
@@ -27,6 +39,7 @@ impl Node<Packet> for Element {
     fn poll_at(&self) -> Time {
         match self {
             Self::Port(port) => port.poll_at(),
+            Self::Paced(host) => host.poll_at(),
             Self::Hosts(hosts) => hosts.poll_at(),
         }
     }
@@ -34,6 +47,7 @@ impl Node<Packet> for Element {
     fn poll(&mut self, now: Time, out: &mut Vec<Packet>) {
         match self {
             Self::Port(port) => port.poll(now, out),
+            Self::Paced(host) => host.poll(now, out),
             Self::Hosts(hosts) => hosts.poll(now, out),
         }
     }
@@ -41,42 +55,84 @@ impl Node<Packet> for Element {
     fn receive(&mut self, now: Time, packet: Packet, out: &mut Vec<Packet>) {
         match self {
             Self::Port(port) => port.receive(now, packet, out),
+            Self::Paced(host) => host.receive(now, packet, out),
             Self::Hosts(hosts) => hosts.receive(now, packet, out),
         }
     }
 }
 
+/// A network as it goes on.
+struct Network {
+    simulation: Simulation<Element, Packet>,
+    /// How many hosts there are: the first ports are their own.
+    hosts: usize,
+    /// Its tenants,
+    joined: Option<(Arc<BuiltRacks>, Joined)>,
+    /// and how their hosts agree on rates, where these pace.
+    hoses: Option<Hoses>,
+}
+
+/// What is on a network, and where.
+struct Ends {
+    places: Vec<Place>,
+    routes: Vec<NodeId>,
+    workload: Workload,
+}
+
 impl Messages {
     /// Runs one setting until all messages that count have come, or for
-    /// [`Messages::longest`].
+    /// [`Messages::longest`]; of several data centres each.
+    ///
+    /// # Errors
+    /// The rule of a pacer that a tenant's guarantee breaks.
     ///
     /// # Panics
     /// The experiment was not checked.
-    pub fn simulate(&self, setting: &Setting, seed: u64) -> Outcome {
-        let (topology, load) = self.checked();
-        let (mut simulation, hosts) = self.build(&topology, load, setting, seed);
+    pub fn simulate(&self, setting: &Setting, seed: u64) -> Result<Outcome, PacerError> {
+        let mut all = Outcome::nothing(self.tenants.as_ref());
+        for centre in 0..self.centres() {
+            all.add(self.simulate_one(setting, seed, centre)?);
+        }
+        Ok(all)
+    }
+
+    /// Runs one setting in one data centre.
+    ///
+    /// # Errors
+    /// As [`Self::simulate`].
+    pub(super) fn simulate_one(
+        &self,
+        setting: &Setting,
+        seed: u64,
+        centre: u32,
+    ) -> Result<Outcome, PacerError> {
+        // The first has the seed itself.
+        let seed = seed.wrapping_add(u64::from(centre).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut network = match (self.topology(), self.load(), &self.tenants) {
+            (Topology::Racks(racks), None, Some(tenants)) => {
+                self.with_tenants(racks, tenants, setting, seed)?
+            }
+            (topology, load, _) => {
+                let load = load.expect("a checked experiment has a load");
+                self.with_load(&topology, load, setting, seed)
+            }
+        };
         let (mut now, mut flying) = (Nanos::ZERO, 0);
         loop {
             now += LOOK;
-            simulation.run(now.into(), &mut ());
-            flying = flying.max(ports(&simulation).map(Port::held).sum());
-            let tally = tally(&simulation);
+            network.run(now);
+            flying = flying.max(network.held());
+            let tally = &network.all_hosts().tally;
             let is_whole = now >= self.duration && tally.begun == tally.ended;
             if is_whole || now >= self.longest() {
-                let mut outcome = outcome(&simulation, hosts, now);
+                let mut outcome = network.outcome(now, self.tenants.as_ref());
                 outcome.totals.flying = flying;
-                return outcome;
+                return Ok(outcome);
             }
         }
     }
 
-    fn build(
-        &self,
-        topology: &Topology,
-        load: Load,
-        setting: &Setting,
-        seed: u64,
-    ) -> (Simulation<Element, Packet>, usize) {
+    fn with_load(&self, topology: &Topology, load: Load, setting: &Setting, seed: u64) -> Network {
         let hosts = topology.hosts();
         let mut random = Pcg64Mcg::seed_from_u64(seed);
         let connections = load.connections(hosts, &mut random);
@@ -96,6 +152,7 @@ impl Messages {
                     host: from as u32,
                     route: routes.len() as u32,
                     round_trip: Nanos(2 * one_way),
+                    owner: 0,
                 });
                 routes.extend(way.iter().map(|port| NodeId(*port as u32)));
                 routes.push(all_hosts);
@@ -111,18 +168,77 @@ impl Messages {
             let meter = |_| Meter::with_keys(it, HashKeys::FIXED);
             (0..hosts).map(meter)
         });
-        let workload = Workload::new(load, opened, random);
-        let hosts_node = Hosts::new(
+        let ends = Ends {
+            places,
+            routes,
+            workload: Workload::Hosts(HostsLoad::new(load, opened, random)),
+        };
+        let port = |it: &Sends| Element::Port(Port::new(&port_config(it, setting)));
+        Network {
+            simulation: self.network(
+                ports.iter().map(port).collect(),
+                ends,
+                (setting, meters.collect(), Promises::default()),
+            ),
+            hosts,
+            joined: None,
+            hoses: None,
+        }
+    }
+
+    fn with_tenants(
+        &self,
+        racks: Arc<BuiltRacks>,
+        tenants: &Tenants,
+        setting: &Setting,
+        seed: u64,
+    ) -> Result<Network, PacerError> {
+        let hosts = racks.hosts();
+        let policy = setting.policy.unwrap_or_default();
+        let joined = Joined::new(tenants.place(&racks, policy, seed), hosts);
+        let mut routes = Vec::new();
+        let is_paced = setting.pacer.is_some();
+        let places = joined.places(&racks, is_paced, &mut routes);
+        let ends = Ends {
+            places,
+            routes,
+            workload: Workload::Tenants(joined.rounds()),
+        };
+        let port = |it: &Sends| Element::Port(Port::new(&port_config(it, setting)));
+        let mut nodes: Vec<Element> = racks.ports().iter().map(port).collect();
+        let paced = joined.paced(&racks, setting)?;
+        for (node, host) in nodes.iter_mut().zip(paced) {
+            *node = Element::Paced(Box::new(host));
+        }
+        let promises = if is_paced {
+            joined.promises(&racks)
+        } else {
+            Promises::default()
+        };
+        Ok(Network {
+            simulation: self.network(nodes, ends, (setting, Vec::new(), promises)),
+            hosts,
+            hoses: is_paced.then(|| Hoses::new(hosts, &joined.members(policy, racks.host_rate()))),
+            joined: Some((racks, joined)),
+        })
+    }
+
+    fn network(
+        &self,
+        mut nodes: Vec<Element>,
+        ends: Ends,
+        (setting, meters, promises): (&Setting, Vec<Meter>, Promises),
+    ) -> Simulation<Element, Packet> {
+        let hosts = Hosts::new(
             setting.transport.tcp(),
-            places.into_iter(),
-            meters.collect(),
-            workload,
+            ends.places.into_iter(),
+            meters,
+            ends.workload,
+            promises,
             Tally::new(self.warm_up, self.duration),
         );
-        let port = |it: &Sends| Element::Port(Port::new(&port_config(it, setting)));
-        let mut nodes: Vec<Element> = ports.iter().map(port).collect();
-        nodes.push(Element::Hosts(Box::new(hosts_node)));
-        (Simulation::new(nodes, routes), hosts)
+        nodes.push(Element::Hosts(Box::new(hosts)));
+        Simulation::new(nodes, ends.routes)
     }
 }
 
@@ -133,12 +249,15 @@ fn opening(it: &Sends) -> Nanos {
 
 fn port_config(it: &Sends, setting: &Setting) -> PortConfig {
     let switches = &setting.switches;
-    let (classes, buffer, mark_at) = if it.is_host {
-        (1, switches.host_buffer, None)
+    let (classes, buffer, mark_at) = if it.tier == Tier::Host {
+        (1, switches.host_buffer, switches.host_mark_at)
     } else {
-        (switches.classes, switches.buffer, switches.mark_at)
+        let buffer = it.buffer.or(switches.buffer);
+        (switches.classes, buffer, switches.mark_at)
     };
     PortConfig {
+        tier: it.tier,
+        phantom: switches.phantom,
         rate: it.line.rate,
         delay: it.line.delay,
         classes,
@@ -156,55 +275,113 @@ const fn hash(flow: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-fn hosts(simulation: &Simulation<Element, Packet>) -> &Hosts {
-    match simulation.nodes().last() {
-        Some(Element::Hosts(hosts)) => hosts,
-        _ => unreachable!("the last node is that of the hosts"),
-    }
-}
-
-fn ports(simulation: &Simulation<Element, Packet>) -> impl Iterator<Item = &Port> {
-    simulation.nodes().iter().filter_map(|node| match node {
-        Element::Port(port) => Some(port),
-        Element::Hosts(_) => None,
-    })
-}
-
-fn tally(simulation: &Simulation<Element, Packet>) -> &Tally {
-    &hosts(simulation).tally
-}
-
-fn outcome(simulation: &Simulation<Element, Packet>, own: usize, end: Nanos) -> Outcome {
-    let tally = tally(simulation);
-    let (resent, timeouts) = hosts(simulation).resent();
-    let mut totals = Totals {
-        resent,
-        timeouts,
-        end,
-        ..Totals::default()
-    };
-    for (place, port) in ports(simulation).enumerate() {
-        let PortTally {
-            sent,
-            bytes,
-            dropped,
-            marked,
-            peak,
-        } = port.tally;
-        totals.packets += sent;
-        totals.dropped += dropped;
-        totals.marked += marked;
-        totals.memory += port.memory() as u64;
-        if place < own {
-            totals.sent += bytes;
-        } else {
-            totals.peak = totals.peak.max(peak);
+impl Network {
+    fn all_hosts(&self) -> &Hosts {
+        match self.simulation.nodes().last() {
+            Some(Element::Hosts(hosts)) => hosts,
+            _ => unreachable!("the last node is that of the hosts"),
         }
     }
-    Outcome {
-        took: tally.took.clone(),
-        begun: tally.begun,
-        ended: tally.ended,
-        totals,
+
+    /// Goes on until `end`.
+    fn run(&mut self, end: Nanos) {
+        let Some(hoses) = &mut self.hoses else {
+            return self.simulation.run(end.into(), &mut ());
+        };
+        let mut now = end.since(LOOK);
+        while now < end {
+            let simulation = &mut self.simulation;
+            hoses.step(now, |host, change| {
+                simulation.change(NodeId(host as u32), |node| {
+                    if let Element::Paced(host) = node {
+                        change(host);
+                    }
+                });
+            });
+            now += STEP;
+            simulation.run(now.into(), &mut ());
+        }
+    }
+
+    /// Frames that wait or are on links.
+    fn held(&self) -> u64 {
+        let nodes = self.simulation.nodes().iter();
+        let held = nodes.map(|node| match node {
+            Element::Port(port) => port.held(),
+            Element::Paced(host) => host.held(),
+            Element::Hosts(_) => 0,
+        });
+        held.sum()
+    }
+
+    fn totals(&self, end: Nanos) -> Totals {
+        let (resent, timeouts) = self.all_hosts().resent();
+        let mut totals = Totals {
+            resent,
+            timeouts,
+            end,
+            ..Totals::default()
+        };
+        for (place, node) in self.simulation.nodes().iter().enumerate() {
+            let (tally, memory) = match node {
+                Element::Port(port) => (port.tally, port.memory()),
+                Element::Paced(host) => (host.tally, host.memory()),
+                Element::Hosts(_) => continue,
+            };
+            let PortTally {
+                sent,
+                bytes,
+                dropped,
+                marked,
+                peak,
+            } = tally;
+            totals.packets += sent;
+            totals.dropped += dropped;
+            totals.marked += marked;
+            totals.memory += memory as u64;
+            if place < self.hosts {
+                totals.sent += bytes;
+            } else {
+                totals.peak = totals.peak.max(peak);
+            }
+        }
+        totals
+    }
+
+    fn outcome(&self, end: Nanos, tenants: Option<&Tenants>) -> Outcome {
+        let tally = &self.all_hosts().tally;
+        let judged = tenants.zip(self.joined.as_ref());
+        let judged = judged.map(|(tenants, (racks, joined))| {
+            let outcome = TenantsOutcome::new(tenants, &joined.centre, &tally.records);
+            self.judge(outcome, racks, joined)
+        });
+        Outcome {
+            took: tally.took.clone(),
+            begun: tally.begun,
+            ended: tally.ended,
+            totals: self.totals(end),
+            records: tally.records.clone(),
+            tenants: judged,
+        }
+    }
+
+    /// Holds hosts and frames against what is promised.
+    fn judge(
+        &self,
+        mut outcome: TenantsOutcome,
+        racks: &BuiltRacks,
+        joined: &Joined,
+    ) -> TenantsOutcome {
+        outcome.kept = self.all_hosts().promises.kept;
+        outcome.refused_rates = self.hoses.as_ref().map_or(0, |hoses| hoses.refused);
+        let bounds = racks.bounds(&joined.centre.datacentre);
+        for (node, bound) in self.simulation.nodes().iter().zip(bounds) {
+            if let Element::Paced(host) = node {
+                outcome.lost_in_hosts += host.drops();
+                let is_late = bound.is_some_and(|bound| host.latest() > bound);
+                outcome.late_hosts += u64::from(is_late);
+            }
+        }
+        outcome
     }
 }

@@ -1,5 +1,8 @@
 //! What came of messages, and what happened beside.
 
+use super::attribution::Record;
+use super::judged::TenantsOutcome;
+use super::tenants::Tenants;
 use hdrhistogram::Histogram;
 use tailbound_report::empty_histogram;
 use tailbound_units::Nanos;
@@ -18,6 +21,8 @@ pub(super) struct Tally {
     pub(super) ended: u64,
     /// How long they took, by [`CLASSES`].
     pub(super) took: [Histogram<u64>; 4],
+    /// Each of them.
+    pub(super) records: Vec<Record>,
 }
 
 impl Tally {
@@ -28,6 +33,7 @@ impl Tally {
             begun: 0,
             ended: 0,
             took: std::array::from_fn(|_| empty_histogram()),
+            records: Vec::new(),
         }
     }
 
@@ -41,11 +47,12 @@ impl Tally {
     }
 
     /// One that began then is whole.
-    pub(super) fn end(&mut self, now: Nanos, begun: Nanos, size: u64) {
+    pub(super) fn end(&mut self, begun: Nanos, size: u64, record: Record) {
         if self.counts(begun) {
             self.ended += 1;
             let class = UP_TO.partition_point(|most| *most < size);
-            self.took[class].saturating_record(now.since(begun).0.max(1));
+            self.took[class].saturating_record(record.took.max(1));
+            self.records.push(record);
         }
     }
 }
@@ -61,6 +68,39 @@ pub struct Outcome {
     pub ended: u64,
     /// What happened beside.
     pub totals: Totals,
+    /// Those messages, with where their time went.
+    pub(super) records: Vec<Record>,
+    /// What came of tenants, if there were any.
+    pub(super) tenants: Option<TenantsOutcome>,
+}
+
+impl Outcome {
+    /// That of no messages.
+    pub(super) fn nothing(tenants: Option<&Tenants>) -> Self {
+        Self {
+            took: std::array::from_fn(|_| empty_histogram()),
+            begun: 0,
+            ended: 0,
+            totals: Totals::default(),
+            records: Vec::new(),
+            tenants: tenants.map(TenantsOutcome::nothing),
+        }
+    }
+
+    /// Adds what came of another run.
+    pub(super) fn add(&mut self, other: Self) {
+        for (took, other) in self.took.iter_mut().zip(&other.took) {
+            // Both have the same bounds.
+            let _ = took.add(other);
+        }
+        self.begun += other.begun;
+        self.ended += other.ended;
+        self.totals.add(&other.totals);
+        self.records.extend(other.records);
+        if let (Some(tenants), Some(other)) = (&mut self.tenants, &other.tenants) {
+            tenants.add(other);
+        }
+    }
 }
 
 /// Counts of a whole run, its beginning and its end included.
@@ -80,11 +120,27 @@ pub struct Totals {
     pub peak: u64,
     /// Bytes that hosts have put on their links,
     pub sent: u64,
-    /// until this moment.
+    /// in this time.
     pub end: Nanos,
     /// The most frames that waited or were on links, of all moments that were looked at (every
     /// millisecond).
     pub flying: u64,
     /// Memory of queues and links, as it is allocated at the end, in bytes.
     pub memory: u64,
+}
+
+impl Totals {
+    /// Adds those of another run.
+    fn add(&mut self, other: &Self) {
+        self.packets += other.packets;
+        self.dropped += other.dropped;
+        self.marked += other.marked;
+        self.resent += other.resent;
+        self.timeouts += other.timeouts;
+        self.peak = self.peak.max(other.peak);
+        self.sent += other.sent;
+        self.end += other.end;
+        self.flying = self.flying.max(other.flying);
+        self.memory += other.memory;
+    }
 }

@@ -1,5 +1,7 @@
 //! Runs of whole networks.
 
+mod tenants;
+
 use super::*;
 use tailbound_experiment::{Experiment as _, Loaded, Source};
 use tailbound_units::Nanos;
@@ -29,7 +31,7 @@ flows = {{ every = "40ms", sizes = {{ fixed = "10000B" }} }}
 name = "one"
 "#
     ));
-    let outcome = alone.simulate(&alone.setting[0], 3);
+    let outcome = alone.simulate(&alone.setting[0], 3).unwrap();
     assert!(outcome.begun > 3 && outcome.begun == outcome.ended);
     // Seven segments at once: six of 1538 B and one of 1402 B; the last goes over both links, each
     // of 20 us, without waiting at the second.
@@ -53,7 +55,7 @@ queries = {{ every = "40ms", question = "100B", answer = {{ fixed = "1448B" }} }
 name = "one"
 "#
     ));
-    let outcome = alone.simulate(&alone.setting[0], 3);
+    let outcome = alone.simulate(&alone.setting[0], 3).unwrap();
     // 190 B there, 1538 B back, over two links each way; the question is acknowledged before.
     let expected = 8 * (2 * (190 + 1_538) + 90) + 80_000;
     let least = outcome.took[0].min();
@@ -73,7 +75,7 @@ transport = {{ congestion = "{congestion}", least_timeout = "1ms" }}
 switches = {{ buffer = "100KB", mark_at = "30KB" }}
 "#
         ));
-        let outcome = burst.simulate(&burst.setting[0], 1);
+        let outcome = burst.simulate(&burst.setting[0], 1).unwrap();
         assert_eq!((outcome.begun, outcome.ended), (3, 3));
         assert!(outcome.totals.peak <= 100_000);
         assert!(outcome.totals.dropped > 0 || congestion == "dctcp");
@@ -103,7 +105,7 @@ transport = {{ congestion = "{congestion}" }}
 switches = {{ buffer = "1MB", mark_at = "30KB" }}
 "#
         ));
-        let outcome = long.simulate(&long.setting[0], 1);
+        let outcome = long.simulate(&long.setting[0], 1).unwrap();
         let took = outcome.took[3].max();
         peaks.push((outcome.totals.peak, took, outcome.ended));
     }
@@ -133,7 +135,7 @@ name = "one"
         "switches = { classes = 2, apart = true }\nmeter = { rate = \"10Mbit/s\", burst = \"30KB\" }",
     );
     let p99 = |messages: &Messages| {
-        let outcome = messages.simulate(&messages.setting[0], 1);
+        let outcome = messages.simulate(&messages.setting[0], 1).unwrap();
         assert_eq!(outcome.begun, outcome.ended);
         outcome.took[0].value_at_quantile(0.9)
     };
@@ -151,7 +153,7 @@ name = "one"
 "#
     ));
     let short = |seed| {
-        let outcome = any.simulate(&any.setting[0], seed);
+        let outcome = any.simulate(&any.setting[0], seed).unwrap();
         (outcome.totals, outcome.begun)
     };
     assert_eq!(short(1), short(1));

@@ -1,18 +1,10 @@
 //! Hosts, switches and the links between them, and the ways through them.
 
+use super::line::{Line, MOST, Sends, Tier, check_line};
+use super::racks::BuiltRacks;
 use serde::Deserialize;
+use std::sync::Arc;
 use tailbound_experiment::Section;
-use tailbound_units::{Nanos, Rate};
-
-/// A link, in both directions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Line {
-    /// How fast it is.
-    pub rate: Rate,
-    /// How long a frame's last bit takes from its sender to the next queue.
-    pub delay: Nanos,
-}
 
 /// Hosts at one switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -49,23 +41,15 @@ pub struct FatTree {
 }
 
 /// Where hosts are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Topology {
+#[derive(Debug, Clone)]
+pub(super) enum Topology {
     /// At one switch.
     Star(Star),
     /// In a tree.
     FatTree(FatTree),
+    /// In racks, as placement knows them.
+    Racks(Arc<BuiltRacks>),
 }
-
-/// The side of a link that sends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Sends {
-    pub(super) line: Line,
-    pub(super) is_host: bool,
-}
-
-/// The most hosts: a way takes memory, and a seldom bad one.
-const MOST: usize = 16_384;
 
 impl Star {
     pub(super) fn check(&self, section: &mut Section<'_>) {
@@ -102,46 +86,48 @@ impl FatTree {
     }
 }
 
-fn check_line(key: &'static str, line: Line, section: &mut Section<'_>) {
-    let mut section = section.table(key);
-    let rates = Rate::from_mbit(1)..=Rate::from_mbit(400_000);
-    section.range("rate", line.rate, rates);
-    section.range("delay", line.delay, Nanos::ZERO..=Nanos::from_millis(100));
-}
-
 impl Topology {
     /// How many hosts there are.
-    pub fn hosts(&self) -> usize {
+    pub(super) fn hosts(&self) -> usize {
         match self {
             Self::Star(star) => star.hosts,
             Self::FatTree(tree) => tree.all_hosts(),
+            Self::Racks(racks) => racks.hosts(),
         }
     }
 
     /// All sides of links that send: first each host's own.
     pub(super) fn ports(&self) -> Vec<Sends> {
         let hosts = self.hosts();
-        let some = |line, is_host, number| vec![Sends { line, is_host }; number];
+        let some = |line, tier, number| vec![Sends::new(line, tier); number];
         match self {
-            Self::Star(star) => {
-                [some(star.link, true, hosts), some(star.link, false, hosts)].concat()
-            }
+            Self::Star(star) => [
+                some(star.link, Tier::Host, hosts),
+                some(star.link, Tier::ToHost, hosts),
+            ]
+            .concat(),
             Self::FatTree(tree) => {
                 let between = tree.pods * tree.edges * tree.aggregations;
                 let above = tree.pods * tree.aggregations * tree.cores;
                 [
-                    some(tree.host, true, hosts),
-                    some(tree.host, false, hosts),
-                    some(tree.edge, false, 2 * between),
-                    some(tree.core, false, 2 * above),
+                    some(tree.host, Tier::Host, hosts),
+                    some(tree.host, Tier::ToHost, hosts),
+                    some(tree.edge, Tier::EdgeUp, between),
+                    some(tree.edge, Tier::ToEdge, between),
+                    some(tree.core, Tier::AggregationUp, above),
+                    some(tree.core, Tier::CoreDown, above),
                 ]
                 .concat()
             }
+            Self::Racks(racks) => racks.ports(),
         }
     }
 
     /// The ports that frames of one flow pass; `hash` chooses among ways of the same length.
     pub(super) fn way(&self, from: usize, to: usize, hash: u64, way: &mut Vec<usize>) {
+        if let Self::Racks(racks) = self {
+            return racks.way(from, to, way);
+        }
         way.push(from);
         if let Self::FatTree(tree) = self {
             tree.between(from, to, hash, way);
@@ -178,6 +164,7 @@ impl FatTree {
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
+    use tailbound_units::{Nanos, Rate};
 
     const LINE: Line = Line {
         rate: Rate::from_mbit(1_000),

@@ -1,5 +1,6 @@
 //! Who sends what to whom, and when.
 
+use super::rounds::Rounds;
 use super::sizes::{self, Sizes};
 use rand::RngExt as _;
 use rand_pcg::Pcg64Mcg;
@@ -76,8 +77,17 @@ pub(super) enum Load {
 }
 
 /// A workload as it goes on.
+#[derive(Debug)]
+pub(super) enum Workload {
+    /// Hosts' messages.
+    Hosts(HostsLoad),
+    /// Tenants' rounds.
+    Tenants(Rounds),
+}
+
+/// What hosts send.
 #[derive(Debug, Clone)]
-pub(super) struct Workload {
+pub(super) struct HostsLoad {
     load: Load,
     /// The connections that each host opens, by their first end.
     opened: Vec<Vec<u32>>,
@@ -176,6 +186,33 @@ impl Load {
 }
 
 impl Workload {
+    /// When the next message begins.
+    pub(super) fn next_at(&self) -> Nanos {
+        match self {
+            Self::Hosts(load) => load.next,
+            Self::Tenants(rounds) => rounds.next_at(),
+        }
+    }
+
+    /// The messages that begin now: on which connections, what, and how long.
+    pub(super) fn begin(&mut self, begun: &mut Vec<(u32, Kind, u64)>) {
+        match self {
+            Self::Hosts(load) => load.begin(begun),
+            Self::Tenants(rounds) => {
+                rounds.begin(|end, size| begun.push((end, Kind::Flow, size)));
+            }
+        }
+    }
+
+    /// One of somebody's has come.
+    pub(super) fn end(&mut self, now: Nanos, owner: u32) {
+        if let Self::Tenants(rounds) = self {
+            rounds.end(now, owner);
+        }
+    }
+}
+
+impl HostsLoad {
     /// One that begins at time 0; `opened` are the connections of each host.
     pub(super) fn new(load: Load, opened: Vec<Vec<u32>>, random: Pcg64Mcg) -> Self {
         let mut workload = Self {
@@ -186,11 +223,6 @@ impl Workload {
         };
         workload.plan();
         workload
-    }
-
-    /// When the next message begins.
-    pub(super) const fn next_at(&self) -> Nanos {
-        self.next
     }
 
     fn plan(&mut self) {
@@ -205,8 +237,7 @@ impl Workload {
         self.next = self.next.saturating_add(Nanos(pause));
     }
 
-    /// The messages that begin now: on which connections, what, and how long.
-    pub(super) fn begin(&mut self, begun: &mut Vec<(u32, Kind, u64)>) {
+    fn begin(&mut self, begun: &mut Vec<(u32, Kind, u64)>) {
         match self.load {
             Load::Flows(flows) => {
                 let size = flows.sizes.draw(&mut self.random);

@@ -182,6 +182,7 @@ impl Sender {
         if self.phase != Phase::Open
             || board.has_sacked()
             || self.rack.probe.is_some()
+            || !self.config.probes
             || outstanding == 0
         {
             self.rack.probe_at = Nanos::MAX;

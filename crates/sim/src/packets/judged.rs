@@ -1,0 +1,196 @@
+//! What came of tenants, against what they were promised.
+
+use super::attribution::Record;
+use super::promises::Kept;
+use super::tenants::{Centre, Placed, Tenants};
+use hdrhistogram::Histogram;
+use tailbound_report::{Series, Value, Variant, empty_histogram};
+
+/// How many times the estimate is exceeded by tenants that are outliers (Silo, table 4).
+const TIMES: [u64; 3] = [1, 2, 8];
+/// A tenant has timeouts if more than one in so many of its messages has (Silo, figure 13).
+const TIMEOUTS: usize = 100;
+
+/// What came of the tenants of a class.
+#[derive(Debug, Clone)]
+struct ClassOutcome {
+    name: String,
+    /// Those that sent,
+    tenants: u64,
+    /// in percent of them, those whose 99th percentile is above the estimate so many times,
+    outliers: [f64; 3],
+    /// those with timeouts,
+    timeouts: f64,
+    /// and those whose messages take less than the estimate on average.
+    faster: f64,
+    /// All messages,
+    took: Histogram<u64>,
+    /// and each tenant's mean, in thousandths of its estimate.
+    of_estimate: Histogram<u64>,
+}
+
+/// What came of tenants.
+#[derive(Debug, Clone)]
+pub(super) struct TenantsOutcome {
+    classes: Vec<ClassOutcome>,
+    asked: u64,
+    refused: u64,
+    slots: u64,
+    taken: u64,
+    /// Frames that were promised something.
+    pub(super) kept: Kept,
+    /// Hosts that put one on their link later than the bound of it.
+    pub(super) late_hosts: u64,
+    /// Frames that were lost before hosts' links.
+    pub(super) lost_in_hosts: u64,
+    /// Rates that a pacer did not take.
+    pub(super) refused_rates: u64,
+}
+
+impl ClassOutcome {
+    fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            tenants: 0,
+            outliers: [0.0; 3],
+            timeouts: 0.0,
+            faster: 0.0,
+            took: empty_histogram(),
+            of_estimate: empty_histogram(),
+        }
+    }
+
+    fn add(&mut self, tenant: &Placed, messages: &mut [&Record]) {
+        if messages.is_empty() {
+            return;
+        }
+        self.tenants += 1;
+        messages.sort_unstable_by_key(|it| it.took);
+        let estimate = tenant.estimate.0.max(1);
+        // The least that 99 in 100 do not exceed.
+        let p99 = messages[(messages.len() * 99).div_ceil(100) - 1].took;
+        for (outliers, times) in self.outliers.iter_mut().zip(TIMES) {
+            *outliers += f64::from(p99 > times * estimate);
+        }
+        let timed_out = messages.iter().filter(|it| it.timed_out).count();
+        self.timeouts += f64::from(timed_out * TIMEOUTS > messages.len());
+        let sum: f64 = messages.iter().map(|it| it.took as f64).sum();
+        let of_estimate = sum / messages.len() as f64 / estimate as f64;
+        self.faster += f64::from(of_estimate < 1.0);
+        self.of_estimate
+            .saturating_record((1_000.0 * of_estimate) as u64);
+        for message in messages {
+            self.took.saturating_record(message.took.max(1));
+        }
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.tenants += other.tenants;
+        for (outliers, other) in self.outliers.iter_mut().zip(other.outliers) {
+            *outliers += other;
+        }
+        self.timeouts += other.timeouts;
+        self.faster += other.faster;
+        // All have the same bounds.
+        let _ = self.took.add(&other.took);
+        let _ = self.of_estimate.add(&other.of_estimate);
+    }
+
+    fn put(&self, variant: &mut Variant) {
+        let name = &self.name;
+        let percent = |count: f64| 100.0 * count / self.tenants.max(1) as f64;
+        let mut put = |what: &str, unit: &str, figure: f64| {
+            let value = Value::new(unit, figure);
+            variant.values.insert(format!("{name}_{what}"), value);
+        };
+        put("tenants", "", self.tenants as f64);
+        for (times, outliers) in TIMES.iter().zip(self.outliers) {
+            put(&format!("outliers_{times}x"), "%", percent(outliers));
+        }
+        put("with_timeouts", "%", percent(self.timeouts));
+        put("faster", "%", percent(self.faster));
+        let mut put = |what: &str, unit: &str, histogram| {
+            let series = Series::of(unit, histogram);
+            variant.series.insert(format!("{name}{what}"), series);
+        };
+        put("", "ns", &self.took);
+        put("_of_estimate", "/1000", &self.of_estimate);
+    }
+}
+
+impl TenantsOutcome {
+    pub(super) fn nothing(tenants: &Tenants) -> Self {
+        let classes = tenants.class.iter();
+        Self {
+            classes: classes
+                .map(|class| ClassOutcome::new(class.name.get_ref()))
+                .collect(),
+            asked: 0,
+            refused: 0,
+            slots: 0,
+            taken: 0,
+            kept: Kept::default(),
+            late_hosts: 0,
+            lost_in_hosts: 0,
+            refused_rates: 0,
+        }
+    }
+
+    /// What came of tenants that were placed, by all messages that count.
+    pub(super) fn new(tenants: &Tenants, centre: &Centre, records: &[Record]) -> Self {
+        let mut outcome = Self {
+            asked: centre.asked,
+            refused: centre.refused,
+            slots: centre.slots,
+            taken: centre.taken,
+            ..Self::nothing(tenants)
+        };
+        let mut own: Vec<Vec<&Record>> = vec![Vec::new(); centre.tenants.len()];
+        for record in records {
+            own[record.owner as usize].push(record);
+        }
+        for (tenant, messages) in centre.tenants.iter().zip(&mut own) {
+            outcome.classes[tenant.class].add(tenant, messages);
+        }
+        outcome
+    }
+
+    /// Adds what came of the tenants of another data centre.
+    pub(super) fn add(&mut self, other: &Self) {
+        for (class, other) in self.classes.iter_mut().zip(&other.classes) {
+            class.merge(other);
+        }
+        self.asked += other.asked;
+        self.refused += other.refused;
+        self.slots += other.slots;
+        self.taken += other.taken;
+        self.kept.add(&other.kept);
+        self.late_hosts += other.late_hosts;
+        self.lost_in_hosts += other.lost_in_hosts;
+        self.refused_rates += other.refused_rates;
+    }
+
+    /// Adds its figures to those of a setting.
+    pub(super) fn put(&self, variant: &mut Variant) {
+        for class in &self.classes {
+            class.put(variant);
+        }
+        let refused = 100.0 * self.refused as f64 / self.asked.max(1) as f64;
+        let taken = 100.0 * self.taken as f64 / self.slots.max(1) as f64;
+        let figures = [
+            ("refused", refused, "%"),
+            ("slots_taken", taken, "%"),
+            ("guaranteed_frames", self.kept.frames as f64, ""),
+            ("frames_over_bound", self.kept.over_bound as f64, ""),
+            ("frames_over_delay", self.kept.over_delay as f64, ""),
+            ("nearest_to_bound", 100.0 * self.kept.nearest, "%"),
+            ("late_hosts", self.late_hosts as f64, ""),
+            ("lost_in_hosts", self.lost_in_hosts as f64, ""),
+            ("refused_rates", self.refused_rates as f64, ""),
+        ];
+        for (name, figure, unit) in figures {
+            let value = Value::new(unit, figure);
+            variant.values.insert(name.to_owned(), value);
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! A host that paces: what its machines send goes the data path's own way to the wire
+//! ([`PacedPipeline`]), and what the pacer does not take yet waits in the machine's ring.
+
+use super::line::{Line, Tier};
+use super::packet::{FIRST, LAST, Packet};
+use super::port::PortTally;
+use crate::net::{Node, Time, Wire};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use tailbound_dataplane::pacer::{MAX_RATIO, PacerError};
+use tailbound_dataplane::{
+    Class, Coverage, FlowKey, Frame, Guarantee, GuestId, HashKeys, Mark, Outgoing, PacedPipeline,
+    PacedPipelineConfig, PacerConfig,
+};
+use tailbound_units::{Bytes, Nanos, Rate};
+
+/// Who sends what goes to an end of a connection.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sender {
+    /// The slot of its machine on its host.
+    pub(super) slot: u32,
+    /// The address of the machine that it goes to.
+    pub(super) destination: u128,
+    /// Whether that is on the same host.
+    pub(super) is_local: bool,
+}
+
+/// A packet as the data path sees it.
+#[derive(Debug, Clone, Copy)]
+struct Sent {
+    packet: Packet,
+    sender: Sender,
+}
+
+impl Frame for Sent {
+    fn len(&self) -> usize {
+        self.packet.len()
+    }
+    fn source(&self) -> Option<GuestId> {
+        Some(GuestId::first(self.sender.slot))
+    }
+    fn flow(&self) -> Option<FlowKey> {
+        Some(FlowKey {
+            source: GuestId::first(self.sender.slot),
+            destination: self.sender.destination,
+        })
+    }
+    fn class(&self) -> Class {
+        if self.packet.class == FIRST {
+            Class::Guaranteed
+        } else {
+            Class::Lowest
+        }
+    }
+    fn set_class(&mut self, class: Class, _: Mark) {
+        self.packet.class = if class == Class::Guaranteed {
+            FIRST
+        } else {
+            LAST
+        };
+    }
+    fn mark_congestion(&mut self) -> bool {
+        self.packet.mark()
+    }
+    fn is_local(&self) -> bool {
+        self.sender.is_local
+    }
+    fn segments(&self) -> usize {
+        1
+    }
+    fn segment(self, mut sink: impl FnMut(Self)) {
+        sink(self);
+    }
+}
+
+/// A host with guests, its pacer, and its link.
+#[derive(Debug)]
+pub(super) struct PacedHost {
+    pipeline: PacedPipeline<Sent>,
+    /// By the ends of connections that packets go to.
+    senders: Arc<[Sender]>,
+    /// What each guest has sent and the pacer has not taken.
+    rings: Vec<VecDeque<Sent>>,
+    read_again: Vec<GuestId>,
+    wire: Wire,
+    /// When the last frame on the wire ends.
+    free_at: Time,
+    delay: Time,
+    /// On the wire and on the link, and when each arrives.
+    flying: VecDeque<(Time, Packet)>,
+    now: Time,
+    pub(super) tally: PortTally,
+}
+
+impl PacedHost {
+    /// One whose guests have these guarantees, if any, by slots. Nothing is sent before `now`.
+    ///
+    /// # Errors
+    /// The rule that the link or a guarantee breaks.
+    pub(super) fn new(
+        line: Line,
+        is_work_conserving: bool,
+        guests: &[Option<Guarantee>],
+        senders: Arc<[Sender]>,
+    ) -> Result<Self, PacerError> {
+        let pacer = PacerConfig {
+            // Frames keep the times that the pacer gives them.
+            voids: false,
+            work_conserving: is_work_conserving,
+            ..PacerConfig::new(line.rate)
+        };
+        let config = PacedPipelineConfig::new(pacer);
+        let mut pipeline = PacedPipeline::with_keys(config, HashKeys::FIXED)?;
+        for (slot, guarantee) in (0..).zip(guests) {
+            let id = GuestId::first(slot);
+            let pacer = pipeline.pacer_mut();
+            pacer.set_guest(Nanos::ZERO, id, guarantee.as_ref())?;
+        }
+        Ok(Self {
+            pipeline,
+            senders,
+            rings: vec![VecDeque::new(); guests.len()],
+            read_again: Vec::new(),
+            wire: Wire::new(line.rate),
+            free_at: Time::ZERO,
+            delay: line.delay.into(),
+            flying: VecDeque::new(),
+            now: Time::ZERO,
+            tally: PortTally::default(),
+        })
+    }
+
+    /// Frames that were lost here.
+    pub(super) fn drops(&self) -> u64 {
+        let drops = self.pipeline.pacer().stats().drops.by_reason();
+        drops.iter().map(|drops| drops.1).sum::<u64>() + self.pipeline.drops()
+    }
+
+    /// The most that a frame was put on the wire after its departure time.
+    pub(super) fn latest(&self) -> Nanos {
+        let stats = self.pipeline.pacer().stats();
+        let link = self.pipeline.wire().link;
+        link.time_for(stats.max_lateness.into())
+    }
+
+    /// Limits what one of its guests sends to an address, as near as its pacer can count.
+    ///
+    /// # Errors
+    /// The rule that the limit breaks.
+    pub(super) fn set_destination(
+        &mut self,
+        now: Nanos,
+        guest: GuestId,
+        destination: u128,
+        rate: Option<Rate>,
+    ) -> Result<(), PacerError> {
+        let pacer = self.pipeline.pacer_mut();
+        let nearest = match pacer.set_destination(now, guest, destination, rate) {
+            Err(PacerError::TooSlow { link, .. }) => Rate(link.0.div_ceil(MAX_RATIO)),
+            Err(PacerError::AboveLink { link, .. }) => link,
+            other => return other,
+        };
+        pacer.set_destination(now, guest, destination, Some(nearest))
+    }
+
+    /// What its guests sent since the last call to addresses with a limit: bytes on the wire, and
+    /// whether frames wait for that.
+    pub(super) fn destinations_used(
+        &mut self,
+        now: Nanos,
+        mut sink: impl FnMut(GuestId, u128, Bytes, bool),
+    ) {
+        let pacer = self.pipeline.pacer_mut();
+        pacer.destinations_used(now, |used| {
+            let FlowKey {
+                source,
+                destination,
+            } = used.flow;
+            sink(source, destination, used.taken.into(), used.backlogged);
+        });
+    }
+
+    /// Frames that wait or are on the link.
+    pub(super) fn held(&self) -> u64 {
+        let rings = self.rings.iter().map(VecDeque::len).sum::<usize>();
+        (rings + self.pipeline.waiting() + self.flying.len()) as u64
+    }
+
+    /// Memory of rings and link, in bytes.
+    pub(super) fn memory(&self) -> usize {
+        let rings = self.rings.iter().map(VecDeque::capacity).sum::<usize>();
+        rings * size_of::<Sent>() + self.flying.capacity() * size_of::<(Time, Packet)>()
+    }
+
+    /// Lets the pacer read a guest's ring, as far as it does.
+    fn read(&mut self, id: GuestId) {
+        let now = self.now.floor();
+        while self.pipeline.pacer().is_read(id)
+            && let Some(sent) = self.rings[id.slot()].pop_front()
+        {
+            self.pipeline.push(now, [sent], Coverage::AllDestinations);
+        }
+    }
+
+    /// Puts on the wire what the pacer hands over, at the times that it says.
+    fn pull(&mut self, out: &mut Vec<Packet>) {
+        let Self {
+            pipeline,
+            wire,
+            free_at,
+            delay,
+            flying,
+            now,
+            tally,
+            ..
+        } = self;
+        let on_the_wire = |outgoing: Outgoing<Sent>, _| {
+            let Outgoing::Frame { frame, launch_at } = outgoing else {
+                return;
+            };
+            let mut packet = frame.packet;
+            let begins = launch_at.map_or(*now, Time::from).max(*free_at);
+            packet.go_on(begins, Tier::Host);
+            *free_at = wire.send(begins, packet.bytes());
+            flying.push_back((*free_at + *delay, packet));
+            tally.sent += 1;
+            tally.bytes += u64::from(packet.size);
+        };
+        pipeline.pull(now.floor(), on_the_wire, |mut sent, _| {
+            sent.packet.go_on(*now, Tier::Host);
+            out.push(sent.packet);
+        });
+    }
+}
+
+impl Node<Packet> for PacedHost {
+    fn poll_at(&self) -> Time {
+        let arrives = self.flying.front().map_or(Time::NEVER, |first| first.0);
+        let paced = self.pipeline.poll_at();
+        // The pacer's clock is in nanoseconds.
+        let paced = paced.map_or(Time::NEVER, |at| Time::from(at).max(self.now));
+        arrives.min(paced)
+    }
+
+    fn poll(&mut self, now: Time, out: &mut Vec<Packet>) {
+        self.now = now;
+        self.pull(out);
+        let mut again = std::mem::take(&mut self.read_again);
+        let pacer = self.pipeline.pacer_mut();
+        pacer.drain_read_again(|id| again.push(id));
+        for id in again.drain(..) {
+            self.read(id);
+        }
+        self.read_again = again;
+        while let Some((at, packet)) = self.flying.front()
+            && *at <= now
+        {
+            out.push(*packet);
+            self.flying.pop_front();
+        }
+    }
+
+    fn receive(&mut self, now: Time, mut packet: Packet, _: &mut Vec<Packet>) {
+        self.now = now;
+        packet.wait(now, Tier::Host);
+        let sender = self.senders[packet.to as usize];
+        let id = GuestId::first(sender.slot);
+        self.rings[id.slot()].push_back(Sent { packet, sender });
+        self.read(id);
+    }
+}

@@ -1,0 +1,242 @@
+//! The network of tenants: their connections, their hosts' pacers, and what is promised on the way.
+
+use super::hose::{self, Member};
+use super::hosts::Place;
+use super::line::Line;
+use super::messages::Setting;
+use super::paced::{PacedHost, Sender};
+use super::packet::OVERHEAD;
+use super::promises::{Promise, Promises};
+use super::racks::{BuiltRacks, FRAME};
+use super::rounds::{Rounds, Sends};
+use super::tenants::{Centre, Placed};
+use crate::net::NodeId;
+use std::sync::Arc;
+use tailbound_dataplane::Guarantee;
+use tailbound_dataplane::pacer::PacerError;
+use tailbound_placement::{Direction, Policy, PortId};
+use tailbound_units::{Bytes, Nanos, Rate};
+
+/// A machine of a tenant.
+#[derive(Debug, Clone, Copy)]
+struct Machine {
+    host: usize,
+    /// Its slot there.
+    slot: u32,
+}
+
+/// A connection between two machines.
+#[derive(Debug, Clone, Copy)]
+struct Pair {
+    tenant: u32,
+    /// Machines, of all that there are.
+    from: u32,
+    to: u32,
+}
+
+/// Tenants with their machines and connections.
+#[derive(Debug)]
+pub(super) struct Joined {
+    pub(super) centre: Centre,
+    machines: Vec<Machine>,
+    pairs: Vec<Pair>,
+    /// How many guests each host has.
+    guests: Vec<u32>,
+}
+
+impl Joined {
+    pub(super) fn new(centre: Centre, hosts: usize) -> Self {
+        let mut joined = Self {
+            machines: Vec::new(),
+            pairs: Vec::new(),
+            guests: vec![0; hosts],
+            centre,
+        };
+        for (tenant, placed) in (0..).zip(&joined.centre.tenants) {
+            let first = joined.machines.len() as u32;
+            for &host in &placed.machines {
+                let slot = joined.guests[host];
+                joined.guests[host] += 1;
+                joined.machines.push(Machine { host, slot });
+            }
+            let pairs = placed.pairs.iter().map(|&(from, to)| Pair {
+                tenant,
+                from: first + from as u32,
+                to: first + to as u32,
+            });
+            joined.pairs.extend(pairs);
+        }
+        joined
+    }
+
+    /// What each tenant sends: of a connection its first end does.
+    pub(super) fn rounds(&self) -> Rounds {
+        let sends = self.centre.tenants.iter().map(|tenant| Sends {
+            ends: Vec::new(),
+            size: tenant.size,
+            every: tenant.every,
+            due: hose::SETTLED + tenant.first,
+            flying: 0,
+        });
+        let mut sends: Vec<Sends> = sends.collect();
+        for (number, pair) in (0..).zip(&self.pairs) {
+            sends[pair.tenant as usize].ends.push(2 * number);
+        }
+        Rounds::new(sends)
+    }
+
+    /// The hosts of both ends of each connection, and whose it is.
+    fn ends(&self) -> impl Iterator<Item = (usize, usize, u32)> {
+        self.pairs.iter().flat_map(|pair| {
+            let host = |machine: u32| self.machines[machine as usize].host;
+            let (from, to) = (host(pair.from), host(pair.to));
+            [(from, to, pair.tenant), (to, from, pair.tenant)]
+        })
+    }
+
+    /// Ways between all ends, into `routes`; what is of one host goes through its own switch, and
+    /// where hosts pace through its pacer before.
+    pub(super) fn places(
+        &self,
+        racks: &BuiltRacks,
+        is_paced: bool,
+        routes: &mut Vec<NodeId>,
+    ) -> Vec<Place> {
+        let ports = racks.ports();
+        let all_hosts = NodeId(ports.len() as u32);
+        let mut way = Vec::new();
+        let place = |(from, to, owner)| {
+            way.clear();
+            if is_paced && from == to {
+                way.push(from);
+            }
+            racks.way(from, to, &mut way);
+            let opening = |port: &usize| {
+                let Line { rate, delay } = ports[*port].line;
+                (rate.time_for(Bytes(OVERHEAD)) + delay).0
+            };
+            let place = Place {
+                host: from as u32,
+                route: routes.len() as u32,
+                round_trip: Nanos(2 * way.iter().map(opening).sum::<u64>()),
+                owner,
+            };
+            routes.extend(way.iter().map(|port| NodeId(*port as u32)));
+            routes.push(all_hosts);
+            place
+        };
+        self.ends().map(place).collect()
+    }
+
+    /// Hosts that pace, with what their guests are guaranteed under a policy.
+    ///
+    /// # Errors
+    /// The rule of a pacer that a guarantee breaks.
+    pub(super) fn paced(
+        &self,
+        racks: &BuiltRacks,
+        setting: &Setting,
+    ) -> Result<Vec<PacedHost>, PacerError> {
+        let Some(pacer) = setting.pacer else {
+            return Ok(Vec::new());
+        };
+        let policy = setting.policy.unwrap_or_default();
+        let senders = self.senders();
+        let mut guests: Vec<Vec<Option<Guarantee>>> = vec![Vec::new(); racks.hosts()];
+        for tenant in &self.centre.tenants {
+            let guarantee = tenant
+                .is_promised
+                .then(|| paced(tenant, policy, racks.host_rate()));
+            for host in &tenant.machines {
+                guests[*host].push(guarantee);
+            }
+        }
+        let lines = racks.ports();
+        let host = |(number, guests): (usize, Vec<_>)| {
+            let line = lines[number].line;
+            PacedHost::new(line, pacer.work_conserving, &guests, Arc::clone(&senders))
+        };
+        let hosts = guests.into_iter().enumerate().map(host);
+        hosts.collect()
+    }
+
+    /// The machines that divide what each is guaranteed among those that send to it.
+    pub(super) fn members(&self, policy: Policy, link: Rate) -> Vec<Member> {
+        let tenants = (0..).zip(&self.centre.tenants);
+        let owners = tenants.flat_map(|(number, tenant)| {
+            std::iter::repeat_n((number, tenant), tenant.machines.len())
+        });
+        let machines = (0..).zip(&self.machines).zip(owners);
+        let machines = machines.filter(|(_, (_, tenant))| tenant.is_promised);
+        let member = |((number, machine), (tenant, of)): ((u32, &Machine), (u32, &Placed))| {
+            let guarantee = paced(of, policy, link);
+            Member {
+                host: machine.host,
+                slot: machine.slot,
+                number,
+                tenant,
+                bandwidth: guarantee.bandwidth,
+                burst: guarantee.burst,
+                machines: of.machines.len() as u32,
+            }
+        };
+        machines.map(member).collect()
+    }
+
+    /// Who sends to each end.
+    fn senders(&self) -> Arc<[Sender]> {
+        let senders = self.pairs.iter().flat_map(|pair| {
+            let machine = |number: u32| self.machines[number as usize];
+            [(pair.to, pair.from), (pair.from, pair.to)].map(|(from, to)| Sender {
+                slot: machine(from).slot,
+                destination: hose::address(to),
+                is_local: machine(from).host == machine(to).host,
+            })
+        });
+        senders.collect()
+    }
+
+    /// What is promised on the way to each end.
+    pub(super) fn promises(&self, racks: &BuiltRacks) -> Promises {
+        let bounds = racks.bounds(&self.centre.datacentre);
+        let (ports, mut way) = (racks.ports(), Vec::new());
+        let tree = racks.tree();
+        // An end's sender is at the other one.
+        let ends = self.ends().map(|(to, from, tenant)| {
+            let tenant = &self.centre.tenants[tenant as usize];
+            if !tenant.is_promised || from == to {
+                return None;
+            }
+            way.clear();
+            racks.way(from, to, &mut way);
+            let flying: u64 = way.iter().map(|port| ports[*port].line.delay.0).sum();
+            let mut queues = way[1..].iter().map(|port| bounds[*port]);
+            let queues = queues.try_fold(0, |sum, bound| Some(sum + bound?.0));
+            let own = tree.port(PortId {
+                node: tree.hosts()[from],
+                direction: Direction::Up,
+            });
+            let delay = tenant.guarantee.delay;
+            let delay = delay.map(|it| it.since(own.capacity) + Nanos(flying));
+            Some(Promise {
+                bound: queues.map_or(Nanos::MAX, |queues| Nanos(queues + flying)),
+                delay: delay.unwrap_or(Nanos::MAX),
+            })
+        });
+        Promises::new(ends.collect(), racks.host_rate())
+    }
+}
+
+/// What a tenant's machine is held to under a policy.
+fn paced(tenant: &Placed, policy: Policy, link: Rate) -> Guarantee {
+    let of = &tenant.guarantee;
+    let bandwidth = of.bandwidth;
+    match policy {
+        // Nobody may burst.
+        Policy::Oktopus => Guarantee::new(bandwidth, FRAME, bandwidth),
+        Policy::Silo | Policy::OktopusBursts | Policy::Locality => {
+            let burst_rate = of.burst_rate.unwrap_or(link).min(link);
+            Guarantee::new(bandwidth, of.burst, burst_rate.max(bandwidth))
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! Racks of equal hosts as placement knows them: its rules put machines there, and its bounds hold
+//! for their ports.
+
+use super::line::{Line, MOST, Sends, Tier, check_line};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use tailbound_experiment::Section;
+use tailbound_placement::{
+    Datacentre, Direction, NodeId, PortId, SpecError, Topology, Uniform, UplinkSpec,
+};
+use tailbound_units::{Bytes, Nanos, Rate};
+
+/// Equal hosts in equal racks below one switch, with slots for machines.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Racks {
+    /// How many racks.
+    pub racks: u32,
+    /// Hosts in each.
+    pub hosts: u32,
+    /// Machines that a host takes.
+    pub slots: u32,
+    /// Between a host and its rack: rate and buffers. `up_buffer` is what the host's own queue may
+    /// hold in placement's rules.
+    pub host_link: UplinkSpec,
+    /// Between a rack and the switch above.
+    pub rack_link: UplinkSpec,
+    /// How long a frame's last bit takes over any of these links.
+    pub delay: Nanos,
+    /// What carries frames from one machine of a host to another.
+    pub inside: Line,
+}
+
+/// The longest frame on a wire.
+pub(super) const FRAME: Bytes = Bytes(1_538);
+
+/// Racks that can be placed in.
+#[derive(Debug)]
+pub(super) struct BuiltRacks {
+    spec: Racks,
+    tree: Topology,
+    /// Hosts by their nodes, and each one's rack.
+    places: BTreeMap<NodeId, usize>,
+    rack_of: Vec<usize>,
+}
+
+impl Racks {
+    pub(super) fn check(&self, section: &mut Section<'_>) {
+        section.range("racks", self.racks, 1..=1_000);
+        section.range("hosts", self.hosts, 1..=1_000);
+        section.range("slots", self.slots, 1..=1_000);
+        section.range("delay", self.delay, Nanos::ZERO..=Nanos::from_millis(100));
+        check_line("inside", self.inside, section);
+        let hosts = self.racks as usize * self.hosts as usize;
+        if !(2..=MOST).contains(&hosts) {
+            let message = format!("{hosts} hosts in all: choose 2 to {MOST}");
+            return section.at("hosts", message);
+        }
+        for (key, link) in [
+            ("host_link", &self.host_link),
+            ("rack_link", &self.rack_link),
+        ] {
+            if link.links != 1 {
+                let message = "parallel links are not simulated: write one with all of their rate";
+                section.table(key).at("links", message);
+            }
+        }
+        section.hold("racks", self.tree().map(drop));
+    }
+
+    fn tree(&self) -> Result<Topology, SpecError> {
+        let uniform = Uniform {
+            pods: 1,
+            racks: self.racks,
+            hosts: self.hosts,
+            slots: self.slots,
+            host_link: self.host_link.clone(),
+            rack_link: self.rack_link.clone(),
+            // Nothing is beyond the one pod.
+            pod_link: self.rack_link.clone(),
+            frame: FRAME,
+        };
+        uniform.spec().build()
+    }
+
+    pub(super) fn build(&self) -> Result<BuiltRacks, SpecError> {
+        let tree = self.tree()?;
+        let racks = tree.at_height(1);
+        let rack = |host: &NodeId| {
+            let parent = tree.parent(*host);
+            racks.iter().position(|rack| Some(*rack) == parent)
+        };
+        let rack_of = tree.hosts().iter().filter_map(rack).collect();
+        let places = tree.hosts().iter().copied().zip(0..).collect();
+        Ok(BuiltRacks {
+            spec: self.clone(),
+            places,
+            rack_of,
+            tree,
+        })
+    }
+}
+
+impl BuiltRacks {
+    pub(super) fn hosts(&self) -> usize {
+        self.rack_of.len()
+    }
+
+    fn racks(&self) -> usize {
+        self.spec.racks as usize
+    }
+
+    /// As placement knows it.
+    pub(super) fn tree(&self) -> &Topology {
+        &self.tree
+    }
+
+    /// The place of a host.
+    pub(super) fn host(&self, node: NodeId) -> Option<usize> {
+        self.places.get(&node).copied()
+    }
+
+    /// The rate of a host's link.
+    pub(super) fn host_rate(&self) -> Rate {
+        self.spec.host_link.rate
+    }
+
+    /// Placement's ports, in the order of [`Self::ports`]: hosts' up and down, racks' up and down.
+    fn placed(&self) -> impl Iterator<Item = (PortId, Tier)> {
+        let (hosts, racks) = (self.tree.hosts(), self.tree.at_height(1));
+        let ends = [
+            (hosts, Direction::Up, Tier::Host),
+            (hosts, Direction::Down, Tier::ToHost),
+            (racks, Direction::Up, Tier::EdgeUp),
+            (racks, Direction::Down, Tier::ToEdge),
+        ];
+        ends.into_iter().flat_map(|(nodes, direction, tier)| {
+            let nodes = nodes.iter().copied();
+            nodes.map(move |node| (PortId { node, direction }, tier))
+        })
+    }
+
+    /// All sides of links that send; behind those of placement, each host's own switch.
+    pub(super) fn ports(&self) -> Vec<Sends> {
+        let placed = self.placed().map(|(port, tier)| {
+            let of = self.tree.port(port);
+            let line = Line {
+                rate: Rate(of.rate),
+                delay: self.spec.delay,
+            };
+            let buffer = Rate(of.rate).bytes_in(of.capacity);
+            Sends {
+                // A host's own queue is that of its setting.
+                buffer: (tier != Tier::Host).then_some(buffer),
+                ..Sends::new(line, tier)
+            }
+        });
+        // In a host's memory.
+        let inside = Sends {
+            buffer: Some(Bytes(u64::MAX >> 1)),
+            ..Sends::new(self.spec.inside, Tier::ToHost)
+        };
+        let inside = std::iter::repeat_n(inside, self.hosts());
+        placed.chain(inside).collect()
+    }
+
+    pub(super) fn way(&self, from: usize, to: usize, way: &mut Vec<usize>) {
+        let (hosts, racks) = (self.hosts(), self.racks());
+        if from == to {
+            return way.push(2 * hosts + 2 * racks + from);
+        }
+        way.push(from);
+        let (up, down) = (self.rack_of[from], self.rack_of[to]);
+        if up != down {
+            way.extend([2 * hosts + up, 2 * hosts + racks + down]);
+        }
+        way.push(hosts + to);
+    }
+
+    /// The longest that a frame with a guarantee may take at each of placement's ports, with the
+    /// tenants there are; none where nothing bounds it.
+    pub(super) fn bounds(&self, centre: &Datacentre) -> Vec<Option<Nanos>> {
+        let bound = |(port, _)| centre.bound(port).map(|bound| bound.delay);
+        self.placed().map(bound).collect()
+    }
+}

@@ -1,0 +1,304 @@
+//! Tenants: what they ask for, where placement's rules put them, and what they send.
+
+use super::packet::{OVERHEAD, Packet};
+use super::racks::{BuiltRacks, FRAME};
+use crate::placement::{Class, Workload, WorkloadConfig};
+use crate::tcp::MSS;
+use rand::{RngExt as _, SeedableRng as _};
+use rand_pcg::Pcg64Mcg;
+use serde::Deserialize;
+use tailbound_experiment::{Name, Section};
+use tailbound_placement::{Datacentre, Guarantee, NodeId, Policy, TenantId};
+use tailbound_units::{Bytes, Nanos, Rate};
+
+/// Tenants that come one after the other, until the hosts are full.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tenants {
+    /// How many data centres, each with tenants of its own.
+    #[serde(default = "one")]
+    pub centres: u32,
+    /// How many machines one has on average; exponential, rounded up, two at least.
+    pub mean_vms: f64,
+    /// Nobody has more.
+    pub most_vms: u32,
+    /// No more come when so many percent of the slots are taken,
+    pub occupancy: u32,
+    /// or when so many in a row were refused.
+    pub refusals: u32,
+    /// What they are like.
+    pub class: Vec<TenantClass>,
+}
+
+/// A kind of tenants.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TenantClass {
+    /// Names its figures.
+    pub name: Name,
+    /// Its part of all requests, against the other classes' weights.
+    #[serde(default = "one")]
+    pub weight: u32,
+    /// What each machine is promised.
+    pub guarantee: Guarantee,
+    /// Bandwidth and burst are exponential with these means, a tenth of that bandwidth and a frame
+    /// at least, instead of always the same; the burst rate is never below the bandwidth.
+    #[serde(default)]
+    pub varied: bool,
+    /// Whether it is promised nothing, and sends as if it were.
+    #[serde(default)]
+    pub best_effort: bool,
+    /// Who sends to whom in a round.
+    pub pattern: Pattern,
+    /// How long messages are.
+    pub message: Length,
+    /// What part of the bandwidth rounds take. A round does not begin before the one before is
+    /// over.
+    pub load: f64,
+}
+
+/// Who sends to whom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pattern {
+    /// All machines to one of them, at one moment.
+    AllToOne,
+    /// Each to each, at one moment.
+    AllToAll,
+}
+
+/// How long messages are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Length {
+    /// As much as the burst holds on the wire.
+    Burst,
+    /// What the bandwidth takes so long for, all messages of a machine in a round together.
+    Time(Nanos),
+    /// So long.
+    Fixed(Bytes),
+}
+
+const fn one() -> u32 {
+    1
+}
+
+/// A tenant that was admitted.
+#[derive(Debug, Clone)]
+pub(super) struct Placed {
+    pub(super) class: usize,
+    pub(super) guarantee: Guarantee,
+    /// Whether it is promised that.
+    pub(super) is_promised: bool,
+    /// The host of each machine.
+    pub(super) machines: Vec<usize>,
+    /// From which of its machines to which it sends.
+    pub(super) pairs: Vec<(usize, usize)>,
+    /// Bytes of each message,
+    pub(super) size: u64,
+    /// how long one takes by what is promised,
+    pub(super) estimate: Nanos,
+    /// and how far rounds are apart, and when the first begins.
+    pub(super) every: Nanos,
+    pub(super) first: Nanos,
+}
+
+/// Hosts with tenants.
+#[derive(Debug)]
+pub(super) struct Centre {
+    pub(super) datacentre: Datacentre,
+    pub(super) tenants: Vec<Placed>,
+    /// How many asked, and how many of those were refused.
+    pub(super) asked: u64,
+    pub(super) refused: u64,
+    /// How many slots there are, and how many are taken.
+    pub(super) slots: u64,
+    pub(super) taken: u64,
+}
+
+impl Tenants {
+    pub(super) fn check(&self, section: &mut Section<'_>) {
+        section.range("centres", self.centres, 1..=1_000);
+        section.range("mean_vms", self.mean_vms, 1.0..=10_000.0);
+        section.range("most_vms", self.most_vms, 2..=10_000);
+        section.range("occupancy", self.occupancy, 1..=100);
+        section.range("refusals", self.refusals, 1..=1_000_000);
+        section.count("class", self.class.len(), 1..=100);
+        if self.class.iter().all(|class| class.weight == 0) {
+            section.at("class", "all classes have weight 0: nobody would come");
+        }
+        for (place, class) in self.class.iter().enumerate() {
+            let mut section = section.item("class", place);
+            section.range("load", class.load, 0.001..=1.0);
+            let bandwidths = Rate::from_mbit(1)..=Rate::from_mbit(400_000);
+            let bandwidth = class.guarantee.bandwidth;
+            section.range("bandwidth", bandwidth, bandwidths);
+            match class.message {
+                Length::Burst => {}
+                Length::Time(time) => {
+                    let times = Nanos::from_micros(1)..=Nanos::from_secs(60);
+                    section.range("message", time, times);
+                }
+                Length::Fixed(size) => {
+                    section.range("message", size, Bytes(1)..=Bytes(100_000_000));
+                }
+            }
+        }
+    }
+
+    /// Lets tenants come. Who comes follows from the seed alone, who stays from the policy, too.
+    pub(super) fn place(&self, racks: &BuiltRacks, policy: Policy, seed: u64) -> Centre {
+        let mut datacentre = Datacentre::new(racks.tree().clone(), policy);
+        datacentre.assume_paced();
+        let classes: Vec<Class> = self.class.iter().map(TenantClass::requests).collect();
+        let config = WorkloadConfig {
+            classes: &classes,
+            mean_vms: self.mean_vms,
+            most_vms: self.most_vms,
+        };
+        let mut requests = Workload::new(config, seed);
+        let slots = datacentre.topology().resources(NodeId::TOP).slots;
+        let taken = |centre: &Datacentre| slots - centre.free(NodeId::TOP).slots;
+        let (mut tenants, mut asked, mut in_a_row) = (Vec::new(), 0, 0);
+        while in_a_row < self.refusals && taken(&datacentre) * 100 < slots * self.occupancy {
+            let (class, mut request) = requests.next();
+            let kind = &self.class[class];
+            request.vms = request.vms.max(2);
+            let guarantee = request.guarantee.map(|it| kind.at_least(it));
+            request.guarantee = guarantee.filter(|_| !kind.best_effort);
+            let id = TenantId(asked);
+            asked += 1;
+            let mut random = Pcg64Mcg::seed_from_u64(seed ^ asked.rotate_left(32));
+            let admitted = datacentre.admit(id, &request);
+            let (Ok(placement), Some(guarantee)) = (admitted, guarantee) else {
+                in_a_row += 1;
+                continue;
+            };
+            in_a_row = 0;
+            let hosts = placement.hosts().iter();
+            let machines = hosts.flat_map(|(node, count)| {
+                std::iter::repeat_n(racks.host(*node).unwrap_or_default(), *count as usize)
+            });
+            let machines = machines.collect();
+            tenants.push(kind.placed(class, guarantee, machines, &mut random));
+        }
+        Centre {
+            slots: slots.into(),
+            taken: taken(&datacentre).into(),
+            refused: asked - tenants.len() as u64,
+            datacentre,
+            tenants,
+            asked,
+        }
+    }
+}
+
+impl TenantClass {
+    /// As placement's own simulator knows it.
+    fn requests(&self) -> Class {
+        Class {
+            name: self.name.clone(),
+            weight: self.weight,
+            guarantee: self.guarantee,
+            varied: self.varied,
+        }
+    }
+
+    /// What was drawn, within what a pacer keeps and what comes to an end.
+    fn at_least(&self, drawn: Guarantee) -> Guarantee {
+        let least = Rate(self.guarantee.bandwidth.0 / 10);
+        let bandwidth = drawn.bandwidth.max(least);
+        Guarantee {
+            bandwidth,
+            burst: drawn.burst.max(FRAME),
+            burst_rate: drawn.burst_rate.map(|rate| rate.max(bandwidth)),
+            ..drawn
+        }
+    }
+
+    fn placed(
+        &self,
+        class: usize,
+        guarantee: Guarantee,
+        machines: Vec<usize>,
+        random: &mut Pcg64Mcg,
+    ) -> Placed {
+        let number = machines.len();
+        let others = (number - 1) as u64;
+        let to = random.random_range(0..number);
+        let all = 0..number;
+        let pairs: Vec<(usize, usize)> = match self.pattern {
+            Pattern::AllToOne => all.filter(|it| *it != to).map(|it| (it, to)).collect(),
+            Pattern::AllToAll => {
+                let to = |from| (0..number).filter(move |to| *to != from);
+                all.flat_map(|from| to(from).map(move |to| (from, to)))
+                    .collect()
+            }
+        };
+        let bandwidth = guarantee.bandwidth;
+        let size = match self.message {
+            Length::Burst => payload(guarantee.burst),
+            Length::Time(time) => payload(Bytes(bandwidth.bytes_in(time).0 / others)),
+            Length::Fixed(size) => size.0,
+        };
+        let wire = on_the_wire(size);
+        // Whoever sends or receives most has so much of it in a round, at its whole bandwidth.
+        let round = bandwidth.time_for(Bytes(wire.0 * others));
+        let every = Nanos((round.0 as f64 / self.load) as u64).max(Nanos(1_000));
+        let fits = guarantee.burst.min(wire);
+        let fast = guarantee.burst_rate.unwrap_or(bandwidth);
+        let estimate = match self.pattern {
+            // Silo 4.1: M / Bmax + d, and at its bandwidth what is beyond the burst.
+            Pattern::AllToOne => {
+                fast.time_for(fits)
+                    + bandwidth.time_for(Bytes(wire.0 - fits.0))
+                    + guarantee.delay.unwrap_or_default()
+            }
+            Pattern::AllToAll => round,
+        };
+        Placed {
+            class,
+            guarantee,
+            is_promised: !self.best_effort,
+            machines,
+            pairs,
+            size,
+            estimate,
+            every,
+            first: Nanos(random.random_range(0..every.0)),
+        }
+    }
+}
+
+/// The longest message whose frames take so much of a wire; a frame's at least.
+fn payload(wire: Bytes) -> u64 {
+    let (full, rest) = (wire.0 / FRAME.0, wire.0 % FRAME.0);
+    let mss = u64::from(MSS);
+    (full * mss + rest.saturating_sub(OVERHEAD)).max(1)
+}
+
+/// What a message's frames take of a wire.
+fn on_the_wire(size: u64) -> Bytes {
+    let mss = u64::from(MSS);
+    let rest = size % mss;
+    let last = if rest > 0 { Packet::length(rest) } else { 0 };
+    Bytes(size / mss * FRAME.0 + last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_as_long_as_its_burst_holds() {
+        for (wire, size) in [
+            (1_538, 1_448),
+            (15_000, 9 * 1_448 + 1_158 - 90),
+            (3_100, 2 * 1_448),
+        ] {
+            assert_eq!(payload(Bytes(wire)), size);
+            assert!(on_the_wire(size).0 <= wire);
+        }
+        assert_eq!(on_the_wire(9 * 1_448 + 1_068), Bytes(15_000));
+    }
+}

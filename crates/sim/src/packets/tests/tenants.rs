@@ -1,0 +1,191 @@
+//! Tenants with guarantees, and where the time of messages goes.
+
+use super::*;
+use crate::packets::attribution::{NAMES, PARTS, of_slowest};
+use proptest::prelude::*;
+
+/// Ten hosts in two racks, with tenants of two classes and some that are promised nothing. No
+/// machine that is promised something sends to several at once: see docs/sim-packets.md.
+fn centre(mean_vms: f64, burst: u64, load: f64, settings: &str) -> Messages {
+    messages(&format!(
+        r#"
+[messages]
+duration = "40ms"
+warm_up = "12ms"
+[messages.racks]
+racks = 2
+hosts = 5
+slots = 2
+host_link = {{ rate = "10Gbit/s", buffer = "312500B", up_buffer = "62500B" }}
+rack_link = {{ rate = "10Gbit/s", buffer = "312500B" }}
+delay = "1us"
+inside = {{ rate = "40Gbit/s", delay = "2us" }}
+[messages.tenants]
+mean_vms = {mean_vms:?}
+most_vms = 12
+occupancy = 90
+refusals = 50
+[[messages.tenants.class]]
+name = "a"
+weight = 2
+guarantee = {{ bandwidth = "250Mbit/s", burst = "{burst}B", delay = "1ms", burst_rate = "1Gbit/s" }}
+varied = true
+pattern = "all-to-one"
+message = "burst"
+load = {load:?}
+[[messages.tenants.class]]
+name = "b"
+guarantee = {{ bandwidth = "1Gbit/s", burst = "1538B" }}
+varied = true
+pattern = "all-to-one"
+message = {{ time = "1ms" }}
+load = 0.8
+[[messages.tenants.class]]
+name = "rest"
+guarantee = {{ bandwidth = "1Gbit/s", burst = "1538B" }}
+best_effort = true
+pattern = "all-to-all"
+message = {{ fixed = "30KB" }}
+load = 1.0
+{settings}
+"#
+    ))
+}
+
+const TRANSPORT: &str =
+    r#"transport = { least_timeout = "10ms", delayed_ack = "1ms", restarts = false }"#;
+
+fn silo() -> String {
+    format!(
+        "[[messages.setting]]\nname = \"silo\"\npolicy = \"silo\"\npacer = {{}}\n{TRANSPORT}\n\
+         switches = {{ classes = 2, apart = true }}\n"
+    )
+}
+
+fn outcome(messages: &Messages, seed: u64) -> Outcome {
+    messages.simulate(&messages.setting[0], seed).unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn no_guaranteed_frame_passes_its_bound(
+        seed in any::<u64>(),
+        mean_vms in 3.0..8.0_f64,
+        burst in 1_538..40_000_u64,
+        load in 0.2..1.0_f64,
+    ) {
+        let messages = centre(mean_vms, burst, load, &silo());
+        let outcome = outcome(&messages, seed);
+        let tenants = outcome.tenants.unwrap();
+        let kept = tenants.kept;
+        prop_assert_eq!((kept.over_bound, kept.over_delay), (0, 0), "{:?}", kept);
+        prop_assert_eq!((tenants.late_hosts, tenants.refused_rates), (0, 0));
+    }
+}
+
+#[test]
+fn guaranteed_frames_come_and_are_near_enough_to_their_bounds_to_tell() {
+    let outcome = outcome(&centre(5.0, 15_000, 0.5, &silo()), 8);
+    let kept = outcome.tenants.unwrap().kept;
+    assert!(kept.frames > 300, "{kept:?}");
+    assert!(kept.nearest > 0.2 && kept.nearest <= 1.0, "{kept:?}");
+}
+
+/// Whatever becomes of a message, its parts are what it took.
+#[test]
+fn parts_are_the_whole() {
+    let lossy = messages(&format!(
+        r#"{STAR}
+queries = {{ every = "300us", question = "20KB", answer = {{ empirical = "web-search" }} }}
+[[messages.setting]]
+name = "one"
+transport = {{ least_timeout = "1ms" }}
+switches = {{ buffer = "20KB" }}
+"#
+    ));
+    let mut outcome = outcome(&lossy, 1);
+    assert!(outcome.totals.timeouts > 0 && outcome.totals.dropped > 100);
+    for record in &outcome.records {
+        let parts = record.parts.0.iter().map(|part| u64::from(*part));
+        assert_eq!(parts.sum::<u64>(), record.took);
+    }
+    // The slowest wait for what was lost, or for others, and not in a queue of 20 KB: 160 us.
+    let parts = of_slowest(&mut outcome.records, 100);
+    let part = |name: &str| parts[NAMES.iter().position(|it| *it == name).unwrap()];
+    let sum: f64 = parts.iter().sum();
+    assert!(part("resending") + part("window") > 0.9 * sum, "{parts:?}");
+    assert!(part("to_host") < 330_000.0, "{parts:?}");
+    assert_eq!(parts.len(), PARTS);
+}
+
+/// A message alone: all its time is its host's queue, where its own frames wait, and the wire's.
+#[test]
+fn of_a_message_alone_the_wire_and_its_own_frames_take_all() {
+    let alone = messages(&format!(
+        r#"{STAR}
+flows = {{ every = "40ms", sizes = {{ fixed = "10000B" }} }}
+[[messages.setting]]
+name = "one"
+"#
+    ));
+    let outcome = outcome(&alone, 3);
+    for record in &outcome.records {
+        let [host, .., wire, window, resending] = record.parts.0;
+        // Six of 1538 B before the last of 1402 B; two wires of it and two links.
+        assert_eq!(host, 6 * 12_304);
+        assert!(wire.abs_diff(2 * 11_216 + 40_000) < 4, "{wire}");
+        assert_eq!((window, resending), (0, 0));
+    }
+}
+
+/// All messages come, with figures that follow from the seed.
+#[test]
+fn a_seed_is_one_result_of_tenants() {
+    let settings = format!(
+        "{}[[messages.setting]]\nname = \"tcp\"\npolicy = \"locality\"\n{TRANSPORT}\n",
+        silo()
+    );
+    let messages = centre(5.0, 15_000, 0.5, &settings);
+    let figures = |setting: usize| {
+        let outcome = messages.simulate(&messages.setting[setting], 7).unwrap();
+        assert_eq!(outcome.begun, outcome.ended);
+        (
+            outcome.begun,
+            outcome.totals.packets,
+            outcome.totals.dropped,
+        )
+    };
+    assert_eq!((figures(0), figures(1)), (figures(0), figures(1)));
+    assert_eq!(figures(0), GOLDEN[0]);
+    assert_eq!(figures(1), GOLDEN[1]);
+}
+
+/// Messages, packet events and losses of seed 7.
+const GOLDEN: [(u64, u64, u64); 2] = [(1_049, 71_812, 6), (1_049, 67_887, 0)];
+
+#[test]
+fn mistakes_of_tenants_are_told_where_they_are() {
+    let refused = |text: &str| {
+        let source = Source {
+            file: "bad.toml".to_owned(),
+            text: format!("name = \"bad\"\ntitle = \"t\"\nsource = \"s\"\n{text}"),
+        };
+        let error = Loaded::<PacketsExperiment>::parse(&source).err();
+        error.expect("it has mistakes").to_string()
+    };
+    let setting = "[[messages.setting]]\nname = \"one\"\npacer = {}\n";
+    let load = "flows = { every = \"1ms\", sizes = { fixed = \"1KB\" } }\n";
+    let told = refused(&format!("{STAR}{load}{setting}"));
+    assert!(told.contains("there are no tenants"), "{told}");
+    let tenants = "[messages.tenants]\nmean_vms = 0.5\nmost_vms = 9\noccupancy = 101\n\
+                   refusals = 9\nclass = []\n";
+    let told = refused(&format!("{STAR}{tenants}{setting}"));
+    for part in [
+        "tenants are placed in `racks`",
+        "mean_vms 0.5",
+        "occupancy 101",
+    ] {
+        assert!(told.contains(part), "{told}");
+    }
+}

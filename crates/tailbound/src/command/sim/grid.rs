@@ -4,6 +4,7 @@ mod plan;
 
 use super::point::{PointError, measure};
 use super::{KINDS, Share, kind};
+use crate::command;
 use crate::command::experiment::Line;
 use crate::command::output::{self, Output};
 use crate::exit::{Exit, Failure, print_error};
@@ -306,7 +307,7 @@ impl Told {
 fn write(store: &Store) -> Result<(Results, Written), Failure> {
     let rows = store.all()?;
     let results = Results {
-        made: Some(Made::now()),
+        made: Some(Made::now(command::commit())),
         ..grid::summary(store.manifest(), &rows)
     };
     let files = results.write(store.directory())?;

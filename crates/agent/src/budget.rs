@@ -156,38 +156,8 @@ fn spend(budget: Budget, asked: Vec<Asked<'_>>, wanted: &mut Wanted) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::guest::{Origin, Role, Vmm};
+    use crate::testing::guest;
     use proptest::prelude::*;
-
-    fn guest(name: &str, pid: u32, start: u64, threads: u32) -> Guest {
-        let thread = |tid| GuestThread {
-            id: ThreadId {
-                pid,
-                tid: pid + tid,
-                start: start + u64::from(tid),
-            },
-            name: format!("CPU {tid}/KVM"),
-            role: Role::Vcpu(tid),
-        };
-        Guest {
-            name: name.to_owned(),
-            vmm: Vmm::Qemu,
-            pid,
-            origin: Origin {
-                uid: Some(1000),
-                own: false,
-                nested: false,
-                place: None,
-            },
-            weighed: crate::guest::Weighed::Threads,
-            threads: (0..threads).map(thread).collect(),
-            qmp: None,
-            rules: Vec::new(),
-            other_executable: Vec::new(),
-            rule: Some(0),
-            notes: Vec::new(),
-        }
-    }
 
     fn rule(text: &str) -> Vec<GuestRule> {
         let text = format!("[[guest]]\nname = \"*\"\nuid = 1000\n{text}\n");

@@ -28,6 +28,7 @@ mod config;
 pub mod desired;
 pub mod division;
 pub mod gauge;
+mod granted;
 pub mod guest;
 pub mod journal;
 pub mod kernel;

@@ -1,5 +1,6 @@
 //! What was measured of guests' threads, as it stands.
 
+use super::class::Periodic;
 use super::division::{Cause, Culprits, Division};
 use super::guest::{Guest, GuestThread, Role};
 use super::offer::Pool;
@@ -175,6 +176,9 @@ pub struct AgentSnapshot {
     /// By guest: how often its class could not be applied; errors of the agent as a
     /// whole have the empty name.
     pub errors: BTreeMap<String, u64>,
+    /// By guest, of those that have a rule or a manager vouches for: of each vCPU the reservation
+    /// that is in force.
+    pub reservations: BTreeMap<String, Vec<Option<Periodic>>>,
     /// What the placement service may reserve of this host's CPU.
     pub offer: Option<Pool>,
 }

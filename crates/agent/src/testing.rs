@@ -3,6 +3,7 @@
 
 use super::class::CPU;
 use super::desired::Desired;
+use super::guest::{Guest, GuestThread, Origin, Role, Vmm, Weighed};
 use super::kernel::Kernel;
 use super::observed::{
     Domain, Limits, Observed, ObservedGroup, ObservedMachine, ObservedThread, ThreadState,
@@ -53,6 +54,37 @@ pub(super) fn desired(tid: u32, class: Class) -> Desired {
     Desired {
         name: format!("vm vcpu {tid}"),
         ..Desired::new(id(tid), class)
+    }
+}
+
+/// A guest of an ordinary user, with so many vCPUs.
+pub(super) fn guest(name: &str, pid: u32, start: u64, threads: u32) -> Guest {
+    let thread = |tid| GuestThread {
+        id: ThreadId {
+            pid,
+            tid: pid + tid,
+            start: start + u64::from(tid),
+        },
+        name: format!("CPU {tid}/KVM"),
+        role: Role::Vcpu(tid),
+    };
+    Guest {
+        name: name.to_owned(),
+        vmm: Vmm::Qemu,
+        pid,
+        origin: Origin {
+            uid: Some(1000),
+            own: false,
+            nested: false,
+            place: None,
+        },
+        weighed: Weighed::Threads,
+        threads: (0..threads).map(thread).collect(),
+        qmp: None,
+        rules: Vec::new(),
+        other_executable: Vec::new(),
+        rule: Some(0),
+        notes: Vec::new(),
     }
 }
 

@@ -7,6 +7,7 @@ use super::budget::{Wanted, desired};
 use super::config::{AgentConfig, OnDrift};
 use super::desired::Desired;
 use super::gauge::Gauge;
+use super::granted::granted;
 use super::guest::Guest;
 use super::meters::{AgentSnapshot, Meter, MeterKey, Shared};
 use super::offer::Offering;
@@ -449,6 +450,7 @@ impl Watcher {
         let guests: BTreeSet<_> = ruled.map(|guest| &guest.name).collect();
         shared.meters.retain(|key, _| guests.contains(&key.guest));
         shared.late.retain(|guest, _| guests.contains(guest));
+        shared.reservations = granted(&self.config.rules, &self.guests, in_force);
     }
 
     /// Takes what was measured of the threads of the guests with a rule since the last time.

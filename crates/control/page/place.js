@@ -43,6 +43,20 @@ export function following({ following: word, revision, silent_since: silent, lim
   ];
 }
 
+/** What is reserved of a host's CPU, and what it keeps; nothing where there is neither. */
+function cpu({ reserved_cpu: reserved, said: { cpu: keeps } }) {
+  if (!keeps && !reserved.threads) return null;
+  const cpus = (thousandths) => (thousandths / 1000).toFixed(3);
+  const short = !keeps || reserved.cpu > keeps.reservable || reserved.threads > keeps.threads;
+  const text = keeps
+    ? `${cpus(reserved.cpu)} of ${cpus(keeps.reservable)} CPUs, for ${reserved.threads} of ${count(keeps.threads, "vCPU")}`
+    : `${cpus(reserved.cpu)} CPUs, and it keeps none`;
+  return [
+    h("dt", null, "CPU reserved"), h("dd", { id: "place-cpu", class: short ? "problem" : "" }, text,
+      keeps && keeps.reservable > 0 && bar(Math.min(1, reserved.cpu / keeps.reservable))),
+  ];
+}
+
 /** Where machines are, in a few words. */
 export const places = (list) => list.map(({ host, vms }) => `${host} (${vms})`).join(", ");
 
@@ -84,6 +98,7 @@ export class Place {
         node.height > 0 && [h("dt", null, "Hosts"), h("dd", null, node.hosts)],
         h("dt", null, "Headroom"), h("dd", null, node.height > 0 ? `${percent(node.least)} at the scarcest port here or below` : `${percent(node.headroom)} at its scarcer port`),
         node.height > 0 && node.troubled > 0 && [h("dt", null, "Guarantees"), h("dd", { id: "place-following" }, `${count(node.troubled, "host")} refusing or silent`)],
+        host && cpu(host),
         host && following(host.said)),
       node.ports && ports("The two queues of its link. Bound: how long a frame waits at worst, now.", node.ports),
       actions.length > 0 && h("p", { class: "actions" }, actions),

@@ -5,6 +5,7 @@
 //! checks each port against the exact sum of all curves, which the placement only bounds from
 //! above.
 
+mod cpu;
 mod keys;
 mod tenants;
 mod traffic;
@@ -14,6 +15,7 @@ mod tests;
 
 use crate::ledger::Snapshot;
 use std::fmt;
+use tailbound_api::HostCpu;
 use tenants::Tenants;
 use traffic::Traffic;
 
@@ -28,8 +30,59 @@ pub struct Report {
     pub ports: usize,
     /// The number of idempotency keys.
     pub keys: usize,
+    /// The hosts of whose CPU something is reserved, in the order of the tree.
+    pub cpu: Vec<CpuOnHost>,
     /// Everything that is wrong; empty if all promises hold.
     pub findings: Vec<Finding>,
+}
+
+/// What is reserved of a host's CPU, and what its agent said last that it keeps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CpuOnHost {
+    /// The host.
+    pub host: String,
+    /// What is reserved, in thousandths of a CPU.
+    pub reserved: u128,
+    /// For how many vCPUs.
+    pub vcpus: u128,
+    /// What it keeps; none where it said nothing of that, or is silent.
+    pub keeps: Option<HostCpu>,
+}
+
+impl CpuOnHost {
+    /// Returns whether it keeps what is reserved in all. What is decided later may be right where
+    /// this is not: a host may say less than it said then.
+    pub fn holds(&self) -> bool {
+        self.keeps.is_some_and(|keeps| {
+            self.reserved <= keeps.reservable.into() && self.vcpus <= keeps.threads.into()
+        })
+    }
+}
+
+impl fmt::Display for CpuOnHost {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            host,
+            reserved,
+            vcpus,
+            keeps,
+        } = self;
+        let cpus = |thousandths: u128| format!("{}.{:03}", thousandths / 1000, thousandths % 1000);
+        write!(
+            formatter,
+            "host {host:?}: {} of a CPU reserved for {vcpus} vCPUs, ",
+            cpus(*reserved)
+        )?;
+        match keeps {
+            Some(keeps) => write!(
+                formatter,
+                "and it keeps {} for {}",
+                cpus(keeps.reservable.into()),
+                keeps.threads
+            ),
+            None => formatter.write_str("and it keeps none"),
+        }
+    }
 }
 
 /// Something that is wrong.
@@ -102,6 +155,7 @@ pub fn audit(snapshot: &Snapshot) -> Report {
         }
     }
     tenants.resources(&mut report.findings);
+    report.cpu = cpu::reserved(&topology, snapshot);
     report.ports = traffic.ports(&mut report.findings);
     report
 }

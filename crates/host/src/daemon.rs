@@ -19,6 +19,7 @@ mod plan;
 mod poller;
 mod reload;
 mod requests;
+mod reserved;
 mod scrape;
 mod sending;
 mod store;
@@ -575,7 +576,7 @@ fn follow(
 ) -> Result<(Option<WatchClient>, Option<ReportClient>), ControlError> {
     let watch = control.map(|control| WatchClient::start(control, signals.waker()));
     let reporter = control.map(|control| {
-        let measured = ask_measured(asker.clone());
+        let measured = ask_measured(asker.clone(), vcpus.clone());
         ReportClient::start(control, ask_cpu(vcpus.clone()), measured)
     });
     Ok((watch.transpose()?, reporter.transpose()?))

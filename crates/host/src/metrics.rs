@@ -21,14 +21,15 @@ use crate::control::WatchStatus;
 use crate::wake::Waker;
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tailbound_agent::Pool;
 use tailbound_agent::meters::{AgentSnapshot, Shared};
+use tailbound_agent::{Periodic, Pool};
 use tiny_http::{Header, Method, Request, Response};
 
 /// Metrics cannot be served.
@@ -61,6 +62,12 @@ impl Vcpus {
     /// What may be reserved of this host's CPU.
     pub(crate) fn offer(&self) -> Option<Pool> {
         self.read(|snapshot| snapshot.offer)?
+    }
+
+    /// By guest: of each vCPU the reservation that is in force.
+    pub(crate) fn reservations(&self) -> BTreeMap<String, Vec<Option<Periodic>>> {
+        let reservations = self.read(|snapshot| snapshot.reservations.clone());
+        reservations.unwrap_or_default()
     }
 
     fn read<T>(&self, read: impl FnOnce(&AgentSnapshot) -> T) -> Option<T> {

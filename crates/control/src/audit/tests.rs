@@ -1,12 +1,13 @@
 use super::traffic::{Crossing, follow};
 use super::*;
 use crate::ledger::testing::{TREE, create};
-use crate::ledger::{Call, Hosts, KeyId, KeyRecord, Ledger, Reply};
+use crate::ledger::{Call, Hosts, KeyId, KeyRecord, Ledger, Reply, Said};
 use proptest::prelude::*;
+use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tailbound_api::{HostState, Tenant, TopologyState};
-use tailbound_placement::{NodeId, Policy, PortId, Spec, TenantId, Topology};
+use tailbound_placement::{CpuReservation, NodeId, Policy, PortId, Spec, TenantId, Topology};
 use tailbound_units::Nanos;
 
 /// Hosts in a rack, in another one of a pod, and directly below the core; all
@@ -175,6 +176,48 @@ fn a_port_over_its_capacity_is_found() {
     // The rates alone are within the links.
     under(&mut snapshot, Policy::Oktopus);
     assert_eq!(findings(&snapshot), [""; 0]);
+}
+
+#[test]
+fn what_is_reserved_of_cpus_is_held_against_what_hosts_said_last() {
+    let mut snapshot = filled(TREE, Policy::Silo, &[3]).snapshot();
+    assert_eq!(audit(&snapshot).cpu, []);
+    let (id, tenant) = snapshot.tenants.pop_first().unwrap();
+    let mut tenant = Tenant::clone(&tenant);
+    tenant.request.cpu_reservation = Some(CpuReservation {
+        runtime: Nanos::from_millis(1),
+        deadline: Nanos::from_millis(3),
+        period: Nanos::from_millis(4),
+        vcpus: 2,
+    });
+    let host = tenant.runs[0].host.clone();
+    tenant.runs.truncate(1);
+    tenant.runs[0].count = 3;
+    snapshot.tenants.insert(id, Arc::new(tenant));
+    let found = |snapshot: &Snapshot| {
+        let [cpu] = audit(snapshot).cpu.try_into().unwrap();
+        (cpu.to_string(), cpu.holds())
+    };
+    let reserved = format!("host {host:?}: 2.004 of a CPU reserved for 6 vCPUs, and it keeps");
+    assert_eq!(found(&snapshot), (format!("{reserved} none"), false));
+    for (reservable, threads, silent_since, keeps, holds) in [
+        (2_004, 6, None, "2.004 for 6", true),
+        (2_003, 6, None, "2.003 for 6", false),
+        (2_004, 5, None, "2.004 for 5", false),
+        (2_004, 6, Some(1), "none", false),
+    ] {
+        let cpu = json!({
+            "cpus": 4, "threads": threads, "largest": 500, "reservable": reservable,
+            "overrun": "0ns", "interrupts": "0ns", "steal": "0ns", "share": 0,
+        });
+        let report = json!({"revision": 1, "change": 1, "cpu": cpu});
+        let said = Said {
+            report: serde_json::from_value(report).unwrap(),
+            silent_since,
+        };
+        snapshot.said.insert(host.clone(), Arc::new(said));
+        assert_eq!(found(&snapshot), (format!("{reserved} {keeps}"), holds));
+    }
 }
 
 #[test]

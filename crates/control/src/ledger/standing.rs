@@ -15,7 +15,7 @@ use tailbound_api::{
     Classes, Following, HostReport, HostStanding, HostWord, Refused, RefusedVm, Standing, Tenant,
     TenantEvent, TenantState,
 };
-use tailbound_placement::{HostOffer, HostRule, NodeId, Placement, Request, TenantId};
+use tailbound_placement::{CpuUse, HostOffer, HostRule, NodeId, Placement, Request, TenantId};
 
 /// How many hosts of a tenant a list and an event name.
 const NAMED: usize = 16;
@@ -525,6 +525,14 @@ impl Ledger {
                 Following::Silent => &mut counts.silent,
                 Following::Unheard => &mut counts.unheard,
             } += 1;
+            let reserved = self.datacentre.reserved(*host);
+            let keeps = self.datacentre.host_cpu(*host);
+            counts.reserved_cpu += reserved.cpu;
+            counts.reservable_cpu += keeps.map_or(0, |cpu| cpu.reservable);
+            let short = keeps.map_or(reserved != CpuUse::default(), |cpu| {
+                cpu.check_sum(reserved).is_err()
+            });
+            counts.short_of_cpu += u64::from(short);
             let classes = self.said(*host).and_then(|said| said.report.classes());
             counts.other_classes += u64::from(classes.is_some_and(|classes| classes != fabric));
         }
@@ -545,6 +553,12 @@ pub struct HostCounts {
     pub unheard: u64,
     /// They give frames other classes than the topology has.
     pub other_classes: u64,
+    /// More of their CPU is reserved than they keep.
+    pub short_of_cpu: u64,
+    /// What is reserved of their CPU together, in thousandths of a CPU.
+    pub reserved_cpu: u64,
+    /// What those that speak keep for reservations together, likewise.
+    pub reservable_cpu: u64,
 }
 
 /// A host's own words without control characters, and not too many of them.

@@ -16,6 +16,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 use tailbound_api::{Code, Role};
 
@@ -89,6 +90,9 @@ struct Levels {
     refusing: Gauge,
     silent: Gauge,
     unheard: Gauge,
+    short_of_cpu: Gauge,
+    reserved_cpu: Gauge<f64, AtomicU64>,
+    reservable_cpu: Gauge<f64, AtomicU64>,
 }
 
 impl Levels {
@@ -137,6 +141,25 @@ impl Levels {
                 "hosts_unheard",
                 "Hosts that never said anything",
                 &self.unheard,
+            ),
+            (
+                "hosts_short_of_cpu",
+                "Hosts of whose CPU more is reserved than they keep for reservations",
+                &self.short_of_cpu,
+            ),
+        ] {
+            registry.register(name, help, gauge.clone());
+        }
+        for (name, help, gauge) in [
+            (
+                "cpu_reserved",
+                "CPUs that are reserved for machines: the sum of runtime / deadline",
+                &self.reserved_cpu,
+            ),
+            (
+                "cpu_reservable",
+                "CPUs that hosts keep for reservations, as their agents say",
+                &self.reservable_cpu,
             ),
         ] {
             registry.register(name, help, gauge.clone());
@@ -371,9 +394,13 @@ pub(super) fn page(app: &App) -> Result<String, std::fmt::Error> {
         (&levels.refusing, hosts.refusing),
         (&levels.silent, hosts.silent),
         (&levels.unheard, hosts.unheard),
+        (&levels.short_of_cpu, hosts.short_of_cpu),
     ] {
         gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
     }
+    levels.reserved_cpu.set(hosts.reserved_cpu as f64 / 1_000.0);
+    let reservable = hosts.reservable_cpu as f64 / 1_000.0;
+    levels.reservable_cpu.set(reservable);
     let mut out = String::new();
     text::encode(&mut out, &app.metrics.0.registry)?;
     Ok(out)

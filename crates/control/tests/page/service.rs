@@ -87,7 +87,9 @@ impl Running {
     /// A host says that its wire carries so much.
     pub(crate) fn say(&self, host: &str, link: &str) {
         let report = format!(
-            r#"{{"revision":7,"change":100,"limits":{{"link":"{link}","frame":"1538B","slowest":"1kbit/s"}}}}"#
+            r#"{{"revision":7,"change":100,"limits":{{"link":"{link}","frame":"1538B","slowest":"1kbit/s"}},
+                "cpu":{{"cpus":2,"threads":8,"largest":500,"reservable":1500,"overrun":"0ns",
+                "interrupts":"0ns","steal":"0ns","share":0}}}}"#
         );
         let call = Call {
             owner: None,

@@ -7,7 +7,7 @@
 use super::{ControlConfig, ControlError};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
-use tailbound_api::{HostCpu, HostLimits, HostMeasured, HostReport};
+use tailbound_api::{HostCpu, HostLimits, HostMeasured, HostReport, RefusedVm};
 use tailbound_client::{Backoff, Client, ClientError, Settings};
 use tailbound_dataplane::{Guarantee, PacerConfig};
 use tailbound_units::Rate;
@@ -37,8 +37,16 @@ pub(crate) fn limits(wire: &PacerConfig, reserved: Rate) -> Option<HostLimits> {
 /// Returns the CPU that this host keeps for reservations now, if any.
 pub(crate) type AskCpu = Box<dyn Fn() -> Option<HostCpu> + Send>;
 
-/// Returns what was measured of waits lately, if that is known.
-pub(crate) type AskMeasured = Box<dyn FnMut() -> Option<HostMeasured> + Send>;
+/// What is asked of this host before each report.
+pub(crate) struct Asked {
+    /// What was measured of waits lately, if that is known.
+    pub(crate) measured: Option<HostMeasured>,
+    /// The machines whose vCPUs have not what is promised.
+    pub(crate) lacking: Vec<RefusedVm>,
+}
+
+/// Returns that; None where it is not known now.
+pub(crate) type AskMeasured = Box<dyn FnMut() -> Option<Asked> + Send>;
 
 /// Says what this host is. The thread behind it ends when this is dropped.
 #[derive(Debug)]
@@ -61,6 +69,7 @@ impl ReportClient {
             cpu,
             measured,
             told: None,
+            lacking: Vec::new(),
             latest: None,
             is_away: false,
         };
@@ -86,6 +95,8 @@ struct Speaking {
     measured: AskMeasured,
     /// What was said last of the CPU.
     told: Option<HostCpu>,
+    /// The machines that were known last to lack CPU.
+    lacking: Vec<RefusedVm>,
     latest: Option<HostReport>,
     /// The service did not answer the last report.
     is_away: bool,
@@ -121,9 +132,19 @@ impl Speaking {
                 continue;
             };
             self.told = (self.cpu)();
+            let measured = match (self.measured)() {
+                Some(Asked { measured, lacking }) => {
+                    self.lacking = lacking;
+                    measured
+                }
+                None => None,
+            };
+            let mut refused = latest.refused;
+            refused.extend(self.lacking.iter().cloned());
             let report = HostReport {
                 cpu: self.told,
-                measured: (self.measured)(),
+                measured,
+                refused,
                 ..latest
             };
             let said = self.say(&report);

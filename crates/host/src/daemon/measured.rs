@@ -1,8 +1,10 @@
 //! How long packets that something is promised for waited here, of the last minute: from counts
 //! that only rise to what the placement service shows beside its promises.
 
-use crate::control::AskMeasured;
-use crate::metrics::{Asker, HostCounts};
+use super::reserved::lacking;
+use crate::control::{AskMeasured, Asked};
+use crate::guarantees::MachineSnapshot;
+use crate::metrics::{Asker, HostCounts, Vcpus};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 use tailbound_api::{HostMeasured, Tail, TenantId, TenantTail};
@@ -29,19 +31,23 @@ struct Counted {
 #[derive(Default)]
 struct Window(VecDeque<Counted>);
 
-/// How to ask for what was measured of the last minute.
-pub(super) fn ask_measured(counts: Asker) -> AskMeasured {
+/// How to ask for what was measured of the last minute, and which machines have less CPU than is
+/// promised; None where the packet loop does not answer.
+pub(super) fn ask_measured(counts: Asker, vcpus: Vcpus) -> AskMeasured {
     let mut window = Window::default();
     Box::new(move || {
         let counts = counts.ask()?.host?;
-        window.push(Counted::of(Instant::now(), &counts))
+        let machines = counts.guarantees.snapshot().machines;
+        Some(Asked {
+            lacking: lacking(&machines, &vcpus.reservations()),
+            measured: window.push(Counted::of(Instant::now(), &counts, machines)),
+        })
     })
 }
 
 impl Counted {
-    fn of(at: Instant, counts: &HostCounts) -> Self {
+    fn of(at: Instant, counts: &HostCounts, machines: Vec<MachineSnapshot>) -> Self {
         let snapshot = &counts.snapshot;
-        let machines = counts.guarantees.snapshot().machines;
         let promised = machines.into_iter().filter_map(|machine| {
             let known = machine.known.filter(|known| known.guarantee.is_some())?;
             Some((machine.guest, known.tenant))

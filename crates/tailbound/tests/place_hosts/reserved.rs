@@ -1,9 +1,10 @@
 //! CPU that the agents of hosts offer, and the service reserves.
 
-use super::Place;
 use super::support::{sandboxed, until};
+use super::{Place, Process};
 use serde_json::Value;
 use std::fs;
+use std::process::Command;
 
 /// A tenth of a CPU a machine, with periods that even a machine of tests keeps that is stolen from.
 const WEB: &str = "create web --owner acme --vms 2 --domains host:2 --bandwidth 100Mbit/s \
@@ -11,8 +12,8 @@ const WEB: &str = "create web --owner acme --vms 2 --domains host:2 --bandwidth 
     --message 30KB:1ms:2ms";
 
 impl Place {
-    /// Lets the agent of a host offer a part of a CPU.
-    fn offer(&self, host: u8, cpus: &str) {
+    /// Lets the agent of a host offer a part of a CPU, and have the process `pid` for the guest `g`.
+    fn offer(&self, host: u8, cpus: &str, pid: u32) {
         let name = format!("host-{host}.toml");
         let config = fs::read_to_string(self.path(&name)).expect("it is there");
         let config = config.split("[vcpu]").next().unwrap_or_default();
@@ -21,7 +22,8 @@ impl Place {
             &name,
             &format!(
                 "{config}[vcpu]\nstate = \"{}\"\nevery = \"100ms\"\n\
-                 [vcpu.offer]\ncpus = {cpus}\nlargest = 0.2\nthreads = 8\n",
+                 [vcpu.offer]\ncpus = {cpus}\nlargest = 0.2\nthreads = 8\n\
+                 [[vcpu.guest]]\npid = {pid}\nlabel = \"g\"\nlevel = \"normal\"\n",
                 state.display()
             ),
         );
@@ -41,7 +43,9 @@ fn reserved_cpu_is_admitted_by_what_agents_offer_and_outlasts_the_service() {
     let name = "reserved::reserved_cpu_is_admitted_by_what_agents_offer_and_outlasts_the_service";
     sandboxed(name, || {
         let place = Place::new();
-        place.offer(1, "0.15");
+        let sleep = || Command::new("sleep").arg("600").spawn();
+        let guest = Process(sleep().expect("it is there"));
+        place.offer(1, "0.15", guest.0.id());
         let service = place.serve();
         let (_first, second) = (place.host(1), place.host(2));
         until("what the hosts say", || {
@@ -53,13 +57,21 @@ fn reserved_cpu_is_admitted_by_what_agents_offer_and_outlasts_the_service() {
         assert!(told.contains(why), "{told}");
 
         drop(second);
-        place.offer(2, "0.15");
+        place.offer(2, "0.15", 1 << 30);
         let _second = place.host(2);
         until("the other offer", || place.offered("a-2") == 150);
         let (code, told) = place.ask(WEB);
         assert_eq!(code, Some(0), "{told}");
-        assert!(told.starts_with("ADMITTED"), "{told}");
+        // The guest there has no reservation, and the machine is promised one.
+        assert!(told.starts_with("DEGRADED"), "{told}");
+        let why = "acme/web/0: 0 of the 1 vCPUs of g have 400ms/4s/4s, which is promised for 1";
+        assert!(told.contains(why), "{told}");
         assert_eq!(place.reserved_cpu(), [100, 100].map(Value::from));
+        let (_, told) = place.ask("host a-1");
+        let reserved = "0.100 of 0.150 of a CPU reserved, for 1 vCPU of 8";
+        assert!(told.contains(reserved), "{told}");
+        drop(guest);
+        until("that it is off", || place.state("web") == "admitted");
         let (_, told) = place.ask("bound web 0 1");
         assert!(told.contains("a message of 30KB takes at most"), "{told}");
         for part in [

@@ -151,6 +151,11 @@ fn reserved_cpu_is_counted_given_back_and_kept() {
             threads: 1
         }
     );
+    let in_all = |ledger: &Ledger| {
+        let hosts = ledger.hosts_by_word();
+        (hosts.reserved_cpu, hosts.reservable_cpu, hosts.short_of_cpu)
+    };
+    assert_eq!(in_all(&ledger), (500, 750, 0));
     let told = ledger.guarantees("host-1").unwrap();
     assert_eq!(told.vms[0].cpu_reservation, web.request.cpu_reservation);
     let refused = ledger.decide(&call(Command::Create(new("more"))), Nanos(1));
@@ -178,6 +183,11 @@ fn reserved_cpu_is_counted_given_back_and_kept() {
             .decide(&call(Command::Create(new("more"))), Nanos(1))
             .is_err()
     );
+    // Hosts may say less later.
+    report(&mut again, "host-1", Some(cpu(249)));
+    assert_eq!(in_all(&again), (500, 624, 1));
+    report(&mut again, "host-2", None);
+    assert_eq!(in_all(&again), (500, 249, 2));
     let delete = call(Command::Delete { id: web.id });
     let _ = ledger.decide(&delete, Nanos(1)).unwrap();
     assert_eq!(reserved(&ledger), CpuUse::default());

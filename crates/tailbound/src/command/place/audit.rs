@@ -7,7 +7,7 @@ use crate::command::output::{self, paint};
 use crate::exit::{Exit, Failure};
 use serde::Serialize;
 use std::fmt::Write as _;
-use tailbound_control::audit::{Report, audit};
+use tailbound_control::audit::{CpuOnHost, Report, audit};
 use tailbound_control::store::{Sqlite, Store as _, etcd};
 use tailbound_report::Paint;
 
@@ -38,7 +38,19 @@ struct Document<'r> {
     vms: u64,
     ports: usize,
     keys: usize,
+    cpu: Vec<Cpu<'r>>,
     findings: Vec<Finding<'r>>,
+}
+
+/// What is reserved of a host's CPU, in thousandths of a CPU.
+#[derive(Debug, Serialize)]
+struct Cpu<'r> {
+    host: &'r str,
+    reserved: u128,
+    vcpus: u128,
+    /// What it keeps; none where its agent keeps nothing, or is silent.
+    reservable: Option<u64>,
+    holds: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -59,7 +71,7 @@ impl Audit {
             Output::Json => output::json(&Document::new(&report)),
             Output::Text => text(&report, paint()),
         });
-        Ok(Exit::holds(report.findings.is_empty()))
+        Ok(Exit::holds(holds(&report)))
     }
 }
 
@@ -69,22 +81,35 @@ impl<'r> Document<'r> {
             subject: &finding.subject,
             what: &finding.what,
         });
+        let cpu = report.cpu.iter().map(|cpu| Cpu {
+            host: &cpu.host,
+            reserved: cpu.reserved,
+            vcpus: cpu.vcpus,
+            reservable: cpu.keeps.map(|keeps| keeps.reservable),
+            holds: cpu.holds(),
+        });
         Self {
             schema: 1,
             kind: "place-audit",
             version: env!("CARGO_PKG_VERSION"),
-            holds: report.findings.is_empty(),
+            holds: holds(report),
             tenants: report.tenants,
             vms: report.vms,
             ports: report.ports,
             keys: report.keys,
+            cpu: cpu.collect(),
             findings: findings.collect(),
         }
     }
 }
 
+/// Whether every promise holds, those of CPU by what hosts said last included.
+fn holds(report: &Report) -> bool {
+    report.findings.is_empty() && report.cpu.iter().all(CpuOnHost::holds)
+}
+
 fn text(report: &Report, paint: Paint) -> String {
-    let word = if report.findings.is_empty() {
+    let word = if holds(report) {
         paint.good("HOLDS")
     } else {
         paint.bad("DOES NOT HOLD")
@@ -99,6 +124,11 @@ fn text(report: &Report, paint: Paint) -> String {
     for finding in &report.findings {
         // Writing to a String does not fail.
         let _ = writeln!(out, "{finding}");
+    }
+    for cpu in &report.cpu {
+        let said = cpu.to_string();
+        let said = if cpu.holds() { said } else { paint.bad(&said) };
+        let _ = writeln!(out, "{said}");
     }
     out
 }

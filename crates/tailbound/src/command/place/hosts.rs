@@ -120,10 +120,7 @@ fn show(host: &Host, paint: Paint) -> String {
     );
     out += &sentences(&host.said, paint);
     if host.reserved_cpu != CpuUse::default() {
-        let CpuUse { cpu, threads } = host.reserved_cpu;
-        let vcpus = count(threads, "vCPU");
-        // Writing to a String does not fail.
-        let _ = writeln!(out, "{} of a CPU reserved for {vcpus}", Thousandths(cpu));
+        out += &cpu(host, paint);
     }
     if let Some(classes) = host.other_classes {
         let said = format!(
@@ -150,6 +147,23 @@ fn show(host: &Host, paint: Paint) -> String {
         let _ = write!(out, "\n{}", ports(&host.ports, paint));
     }
     out
+}
+
+/// What is reserved of a host's CPU, and what it keeps.
+fn cpu(host: &Host, paint: Paint) -> String {
+    let CpuUse { cpu, threads } = host.reserved_cpu;
+    let (cpu, vcpus) = (Thousandths(cpu), count(threads, "vCPU"));
+    let Some(keeps) = host.said.cpu else {
+        let said = format!("{cpu} of a CPU reserved for {vcpus}, and the host keeps none");
+        return format!("{}\n", paint.bad(&said));
+    };
+    let most = Thousandths(keeps.reservable);
+    let said = format!(
+        "{cpu} of {most} of a CPU reserved, for {vcpus} of {}",
+        keeps.threads
+    );
+    let holds = keeps.check_sum(host.reserved_cpu).is_ok();
+    format!("{}\n", if holds { said } else { paint.bad(&said) })
 }
 
 fn state(state: HostState, paint: Paint) -> String {

@@ -44,6 +44,9 @@ pub enum Happening<J> {
     },
 }
 
+/// What a load by the clock needs to look at it.
+const LOOK: Nanos = Nanos(1);
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Doing {
     Nothing,
@@ -62,6 +65,8 @@ struct Guest<J> {
     load_left: Option<Nanos>,
     /// When the load's period began.
     load_from: Nanos,
+    /// Whether the load is one by the clock that has looked at it.
+    is_spinning: bool,
 }
 
 /// Guests on a [`Machine`], each with jobs of type `J` and a [`Load`].
@@ -95,6 +100,7 @@ impl<S: Scheduler, J> Guests<S, J> {
             jobs: VecDeque::new(),
             load_left: None,
             load_from: Nanos::ZERO,
+            is_spinning: false,
         };
         Self {
             machine,
@@ -116,7 +122,9 @@ impl<S: Scheduler, J> Guests<S, J> {
         let first = match load {
             Load::None => Nanos::MAX,
             Load::Endless => Nanos::ZERO,
-            Load::DutyCycle { period, .. } => self.random.up_to(period),
+            Load::DutyCycle { period, .. } | Load::WallClock { period, .. } => {
+                self.random.up_to(period)
+            }
             Load::Bursts { sleep, .. } => self.random.up_to(sleep),
         };
         self.timers.set(2 * vcpu.index() + 1, first);
@@ -259,10 +267,19 @@ impl<S: Scheduler, J> Guests<S, J> {
         }
     }
 
-    /// Handles the end of the load's sleep.
+    /// Handles the end of the load's sleep, or of the time for which it is busy by the clock.
     fn load_timer(&mut self, vcpu: VcpuId) {
         let now = self.machine.now();
         let guest = &mut self.rows[vcpu.index()];
+        if guest.is_spinning {
+            // It sees that as soon as it runs.
+            if guest.doing == Doing::Load {
+                self.machine.set_work(vcpu, LOOK);
+            } else {
+                guest.load_left = Some(LOOK);
+            }
+            return;
+        }
         guest.load_from = now;
         let work = guest.load_burst();
         if guest.doing == Doing::Nothing {
@@ -289,6 +306,22 @@ impl<S: Scheduler, J> Guests<S, J> {
                     self.set_slot(slot, end.saturating_add(late));
                 }
             }
+            Load::WallClock { busy, .. } if !guest.is_spinning => {
+                guest.is_spinning = true;
+                guest.load_from = now;
+                guest.load_left = Some(Nanos::MAX);
+                self.timers.set(slot, now.saturating_add(busy));
+            }
+            Load::WallClock { period, jitter, .. } => {
+                guest.is_spinning = false;
+                let end = guest.load_from.saturating_add(period);
+                if now >= end {
+                    guest.load_left = Some(LOOK);
+                } else {
+                    let late = self.random.up_to(jitter);
+                    self.set_slot(slot, end.saturating_add(late));
+                }
+            }
             Load::Bursts { sleep, jitter, .. } => {
                 let late = self.random.up_to(jitter);
                 self.set_slot(slot, now.saturating_add(sleep).saturating_add(late));
@@ -304,6 +337,7 @@ impl<J> Guest<J> {
             Load::None => Nanos::ZERO,
             Load::Endless => Nanos::MAX,
             Load::DutyCycle { busy, .. } => busy,
+            Load::WallClock { .. } => LOOK,
             Load::Bursts { work, .. } => work,
         }
     }

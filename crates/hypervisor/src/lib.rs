@@ -13,6 +13,9 @@
 pub mod credit;
 pub mod credit2;
 pub mod edf;
+pub mod eevdf;
+#[cfg(test)]
+mod exact;
 mod guests;
 mod host;
 mod ids;
@@ -32,6 +35,7 @@ mod workload;
 pub use credit::{Credit, CreditConfig, XenVersion};
 pub use credit2::{Credit2, Credit2Config};
 pub use edf::{DomainClass, EdfConfig, EdfCredit, EdfError};
+pub use eevdf::{Eevdf, EevdfConfig, EevdfError};
 pub use guests::{Guests, Happening, SimulationConfig};
 pub use host::{DEFAULT_WEIGHT, Domain, Host, HostError, Vcpu};
 pub use ids::{DomainId, PcpuId, PcpuSet, VcpuId};

@@ -45,6 +45,17 @@ pub enum Load {
         /// hypervisor's ticks drifts; with 0 the phase is frozen.
         jitter: Nanos,
     },
+    /// Busy until `busy` has passed by the clock, then sleeps until the period is over, as real
+    /// programs do that look at a clock: what others take of that time is not made up for. The
+    /// period begins when it first runs.
+    WallClock {
+        /// How long it is busy in a period, by the clock.
+        busy: Nanos,
+        /// From when it first runs to the timer that ends its sleep.
+        period: Nanos,
+        /// Each period is longer by a uniform 0 to this.
+        jitter: Nanos,
+    },
     /// `work` of CPU time, then a sleep, over and over (Small is Better,
     /// section 5.2: CPU-bound with brief sleeps).
     Bursts {
@@ -210,7 +221,7 @@ impl Workload {
         };
         match self.load {
             Load::None | Load::Endless => {}
-            Load::DutyCycle { busy, period, .. } => {
+            Load::DutyCycle { busy, period, .. } | Load::WallClock { busy, period, .. } => {
                 positive(busy, "busy")?;
                 if busy > period {
                     return Err(WorkloadError::Busy(of));

@@ -1,7 +1,10 @@
 //! Workloads on hosts where what must come out is plain.
 
 use crate::testing::{host, ms};
-use crate::{Arrivals, Costs, Credit, CreditConfig, Host, Load, Machine, Sample, Simulation};
+use crate::{
+    Arrivals, Costs, Credit, CreditConfig, Eevdf, EevdfConfig, Host, Load, Machine, Sample,
+    Simulation,
+};
 use crate::{SimulationConfig, Task, VcpuId, Via, Workload, WorkloadError, XenVersion};
 use tailbound_units::Nanos;
 
@@ -266,4 +269,51 @@ fn what_cannot_be_run_is_refused() {
         refused(&[every(0.0, 0.1, None), hog]),
         WorkloadError::Zero(0, "interval")
     );
+}
+
+#[test]
+fn a_load_by_the_clock_does_not_make_up_for_what_others_took() {
+    let (busy, period) = (ms(40.0), ms(100.0));
+    let jitter = Nanos::ZERO;
+    let wall = Load::WallClock {
+        busy,
+        period,
+        jitter,
+    };
+    let cpu = Load::DutyCycle {
+        busy,
+        period,
+        jitter,
+    };
+    // Beside a hog it has half of the time for which it is busy.
+    for (load, hogs, share) in [(wall, 0, 0.4), (cpu, 0, 0.4), (wall, 1, 0.2), (cpu, 1, 0.4)] {
+        let mut workloads = vec![Workload::load(load)];
+        workloads.resize(1 + hogs, Workload::hog());
+        let host = host(1, workloads.len() as u32);
+        let slices = vec![None; workloads.len()];
+        let linux = Eevdf::new(EevdfConfig::default(), &host, &slices).unwrap();
+        let machine = Machine::new(&host, linux, Costs::default());
+        let mut simulation = Simulation::new(machine, &workloads, <_>::default()).unwrap();
+        simulation.run(ms(60_000.0), &mut |_| {});
+        let found = simulation.machine().stats(VcpuId(0)).run.as_secs_f64() / 60.0;
+        assert!(
+            (found - share).abs() < 0.02,
+            "{load:?} beside {hogs}: {found}"
+        );
+    }
+}
+
+#[test]
+fn a_load_by_the_clock_has_the_period_that_it_is_given() {
+    let wall = Workload::load(Load::WallClock {
+        busy: ms(10.0),
+        period: ms(10.5),
+        jitter: Nanos::ZERO,
+    });
+    let host = host(1, 1);
+    let mut simulation = simulation(&host, &[wall], <_>::default()).unwrap();
+    simulation.run(ms(1_000.0), &mut |_| {});
+    let stats = simulation.machine().stats(VcpuId(0));
+    // Each period is what it says, not longer by the work of looking at the clock.
+    assert!((95..=96).contains(&stats.wakes), "{stats:?}");
 }

@@ -84,19 +84,42 @@ impl Shaped {
 
 /// Finds what cannot be simulated of the kinds.
 pub(super) fn check(shaped: &[Shaped], section: &mut Section<'_>) {
-    let millis = Nanos::from_millis;
-    for it in shaped {
-        if let Some(interval) = it.interval {
-            section.range("interval", interval, millis(1)..=Nanos::from_secs(1));
-        }
-        if let Some(tick) = it.tick {
-            section.range("tick", tick, Nanos(1)..=millis(100));
-        }
-        if let Some(width) = it.width {
-            section.range("width", width, Nanos(1_000)..=millis(50));
-        }
-        if let Some(dmin) = it.dmin {
-            section.range("dmin", dmin, Nanos::ZERO..=millis(50));
+    let (millis, second) = (Nanos::from_millis, Nanos::from_secs(1));
+    for (index, it) in shaped.iter().enumerate() {
+        let section = &mut section.item("shaper", index);
+        let credit = it.kind == Kind::Credit;
+        let smooth = it.kind == Kind::SmoothWindow;
+        for (key, value, range, taken, whose) in [
+            (
+                "interval",
+                it.interval,
+                millis(1)..=second,
+                credit,
+                "credit",
+            ),
+            ("tick", it.tick, Nanos(1)..=millis(100), credit, "credit"),
+            (
+                "width",
+                it.width,
+                Nanos(1_000)..=millis(50),
+                smooth,
+                "smooth-window",
+            ),
+            (
+                "dmin",
+                it.dmin,
+                Nanos::ZERO..=millis(50),
+                smooth,
+                "smooth-window",
+            ),
+        ] {
+            match value {
+                Some(_) if !taken => {
+                    section.at(key, format!("{key} is a key of kind = \"{whose}\" alone"));
+                }
+                Some(value) => section.range(key, value, range),
+                None => {}
+            }
         }
     }
 }

@@ -62,6 +62,12 @@ fn what_cannot_be_simulated_is_named_with_its_place() {
             "width 0ns: choose",
         ),
         (
+            "rtp",
+            "kind = \"fifo\"",
+            "kind = \"fifo\"\nwidth = \"1ms\"",
+            "width is a key of kind = \"smooth-window\" alone",
+        ),
+        (
             "http",
             "clients = 10",
             "clients = 0",

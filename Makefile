@@ -151,6 +151,12 @@ pid1: ## Have the systemd of Debian 12 and 13 run the units as PID 1 of emulated
 	@scripts/need roots pid1
 	@for suite in $(SUITES); do scripts/pid1-root $$suite $(PACKAGES) || exit 1; done
 
+.PHONY: bpf-guest
+bpf-guest: ## Have the kernel of this machine's Debian (12: Linux 6.1), emulated, take the BPF program and measure by it
+	@scripts/need build bpf-guest
+	@scripts/bpf-guest "$$($(CARGO) test --locked -p tailbound-sys --features waits --lib --no-run \
+	    --message-format json | sed -n 's/.*"executable":"\([^"]*\)".*/\1/p')"
+
 # The tool for who imports whom is not of the workspace: see its Cargo.toml.
 ARROWS := --locked --manifest-path tools/arrows/Cargo.toml --target-dir target/tools/arrows
 

@@ -283,7 +283,7 @@ table! {
     Schedstat, "schedstat", [Vcpu] [], Anywhere, trials::schedstat,
         "how long vCPU threads wait for a CPU", "CONFIG_SCHED_INFO";
     BpfWaits, "bpf-waits", [] [Vcpu], Anywhere, trials::bpf_waits,
-        "each wait of vCPU threads, and who ran instead", "Linux >= 5.18 with BTF, CAP_BPF and CAP_PERFMON";
+        "each wait of vCPU threads, and who ran instead", "Linux >= 6.1 with BTF, CAP_BPF and CAP_PERFMON";
     CpuWeight, "cpu-weight", [] [Vcpu], Anywhere, trials::cpu_weight,
         "the weight of a guest that has a control group of its own", "the cpu controller of cgroup v2 or v1";
     Autogroup, "no-autogroup", [] [Vcpu], Anywhere, trials::autogroup,

@@ -6,7 +6,7 @@
 
 use crate::bpf::{remove, update};
 use aya::maps::{Array, HashMap, Map, MapData, RingBuf};
-use aya::programs::BtfTracePoint;
+use aya::programs::{BtfTracePoint, ProgramError};
 use aya::{Btf, Ebpf, EbpfLoader, Pod};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::io;
@@ -57,7 +57,7 @@ pub enum WaitsError {
     )]
     NotPermitted,
     /// The kernel is too old or too different.
-    #[error("the kernel refuses the program (requires Linux 5.18): {0}")]
+    #[error("the kernel refuses the program (it was tried from Linux 6.1 on): {0}")]
     Refused(String),
     /// A thread cannot be followed, or a place cannot be read.
     #[error("{0}")]
@@ -440,7 +440,7 @@ fn open_thread(tid: Pid) -> io::Result<OwnedFd> {
     Ok(pidfd_open(tid, THREAD)?)
 }
 
-/// An error and what led to it; what a verifier says is too long for one line.
+/// An error and what led to it, in one line.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -470,7 +470,32 @@ fn refused(error: &(dyn std::error::Error + 'static)) -> WaitsError {
     if is_permission(error) {
         return WaitsError::NotPermitted;
     }
+    if let Some(ProgramError::LoadError {
+        io_error,
+        verifier_log,
+    }) = error.downcast_ref()
+    {
+        let why = verdict(&verifier_log.to_string());
+        return WaitsError::Refused(format!("{io_error}; its verifier ends with: {why}"));
+    }
     WaitsError::Refused(chain(error))
+}
+
+/// Returns what decided in the verifier's log, in one line: the last lines, which come after the
+/// instructions that it had followed until then, and before what it says of its own work.
+fn verdict(log: &str) -> String {
+    /// The last instruction, and what is wrong with it.
+    const LINES: usize = 3;
+    const OWN_WORK: [&str; 3] = ["verification time ", "stack depth ", "processed "];
+    let said = log.lines().map(str::trim).filter(|line| {
+        let is_own_work = OWN_WORK.iter().any(|start| line.starts_with(start));
+        !line.is_empty() && !is_own_work
+    });
+    let said: Vec<String> = said.map(|line| line.chars().take(200).collect()).collect();
+    if said.is_empty() {
+        return "nothing".to_owned();
+    }
+    said[said.len().saturating_sub(LINES)..].join(" | ")
 }
 
 #[cfg(test)]
@@ -567,6 +592,26 @@ mod tests {
         // A place starts empty.
         tracer.follow(tid, 2).unwrap();
         assert!(count(&tracer.read(2).unwrap().woken) < 2);
+    }
+
+    #[test]
+    fn a_refusal_says_the_verifiers_last_words_and_not_its_first() {
+        // Of Linux 6.1, on what it cannot see to be within bounds.
+        let log = "reg type unsupported for arg#0 function on_switch#44\n\
+                   0: R1=ctx(off=0,imm=0) R10=fp0\n\
+                   ; meter->counts[kind][at]++;\n\
+                   288: (0f) r5 += r2                    ; R2_w=scalar(umin=8,umax=1864)\n\
+                   289: (61) r2 = *(u32 *)(r5 +48)\n\
+                   invalid access to map value, value_size=3776 off=3776 size=4\n\
+                   R5 max value is outside of the allowed memory range\n\
+                   verification time 122873 usec\nstack depth 56\n\
+                   processed 6299 insns (limit 1000000) max_states_per_insn 11\n\n";
+        assert_eq!(
+            verdict(log),
+            "289: (61) r2 = *(u32 *)(r5 +48) | invalid access to map value, value_size=3776 \
+             off=3776 size=4 | R5 max value is outside of the allowed memory range"
+        );
+        assert_eq!(verdict("\n"), "nothing");
     }
 
     #[test]

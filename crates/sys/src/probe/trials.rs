@@ -344,7 +344,9 @@ pub(super) fn bpf_waits() -> Outcome {
              user namespace"
         }
         WaitsError::NoBtf(_) => "use a kernel with CONFIG_DEBUG_INFO_BTF",
-        WaitsError::Refused(_) | WaitsError::Io(_) => "use Linux 5.18 or later",
+        WaitsError::Refused(_) | WaitsError::Io(_) => {
+            "use Linux 6.1 or later; if this is one, report its `uname -r` and these words"
+        }
     };
     Outcome::lacks(error.to_string(), advice(mend))
 }

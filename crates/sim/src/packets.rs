@@ -1,6 +1,6 @@
 //! Messages over TCP through switches, and how long they take.
 //!
-//! [`Messages`] is what an experiment says: a [`Topology`], a workload, and variants of
+//! [`Messages`] is what an experiment says: a topology, a workload, and variants of
 //! transport, switches and meter. A run builds `port`s (links with the queue before them) and
 //! one node of all hosts, which are nodes of the engine of [`crate::net`]; the transports are
 //! those of [`crate::tcp`], the meter is the data path's own.

@@ -7,6 +7,7 @@
 use super::place::Manager;
 use super::text::printable;
 use serde::Serialize;
+use std::ffi::CStr;
 use std::fmt;
 use std::path::PathBuf;
 use tailbound_sys::cgroup::Groups;
@@ -26,6 +27,10 @@ pub enum Vmm {
     Other,
 }
 
+/// What the daemon calls the thread of its packet loop, at most 15 bytes: no other program in its
+/// unit's control group calls itself so.
+pub const LOOP_THREAD: &CStr = c"tailbound-loop";
+
 /// What a thread of a guest does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -34,7 +39,7 @@ pub enum Role {
     Vcpu(u32),
     /// Any thread of a process that a rule names and that is no hypervisor.
     Task,
-    /// Moves the packets of all guests: the first thread of the host's daemon.
+    /// Moves the packets of all guests: the first thread of the host's daemon, by its name.
     PacketLoop,
     /// QEMU's iothreads, Cloud Hypervisor's and Firecracker's device threads.
     Io,
@@ -198,10 +203,12 @@ impl Guest {
         self.threads.iter().any(|thread| thread.role.is_vcpu())
     }
 
-    /// Sets the role of the daemon's first thread: this is the host's own path.
+    /// Sets the role of the daemon's packet loop: this is the host's own path. Others run in its
+    /// unit's control group, too, such as who checks a configuration before a reload.
     pub(crate) fn name_packet_loop(&mut self) {
         for thread in &mut self.threads {
-            if thread.id.tid == thread.id.pid {
+            // Threads of the daemon without a name inherit that of its first.
+            if thread.id.tid == thread.id.pid && thread.name.as_bytes() == LOOP_THREAD.to_bytes() {
                 thread.role = Role::PacketLoop;
             }
         }

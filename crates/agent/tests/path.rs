@@ -1,8 +1,10 @@
 //! The host's own path on real threads and control groups.
 
 use std::fs;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
+use tailbound_agent::guest::LOOP_THREAD;
 use tailbound_agent::watch::Watcher;
 use tailbound_agent::{Agent, AgentConfig, PathConfig};
 use tailbound_sys::cgroup::{Mounts, parse_groups};
@@ -17,8 +19,19 @@ use tailbound_units::Nanos;
 struct Daemon(Child);
 
 impl Daemon {
+    /// It waits, with the name of a packet loop.
     fn start() -> Self {
-        Self(Command::new("sleep").arg("600").spawn().unwrap())
+        let script = "printf %s \"$0\" >/proc/$$/comm; echo named; read -r _";
+        let mut child = Command::new("sh")
+            .args(["-c", script, LOOP_THREAD.to_str().unwrap()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = [0; 6];
+        child.stdout.take().unwrap().read_exact(&mut said).unwrap();
+        assert_eq!(&said, b"named\n");
+        Self(child)
     }
 
     fn pid(&self) -> u32 {

@@ -58,6 +58,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use store::Store;
+use tailbound_agent::guest::LOOP_THREAD;
 use tailbound_otlp::Endpoint;
 use tailbound_switch::port::Port;
 use tailbound_switch::{Interest, PortIndex, Switch};
@@ -144,6 +145,9 @@ pub fn run(
     instance: Option<Instance>,
 ) -> Result<(), HostError> {
     let signals = Signals::catch().map_err(system("catch signals"))?;
+    if let Err(error) = rustix::thread::set_name(LOOP_THREAD) {
+        tracing::warn!(%error, "the packet loop has no name, by which the vCPU agent knows it");
+    }
     // The default of 50 us would be added to every deadline of a pipeline.
     if let Err(error) = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1)) {
         tracing::warn!(%error, "timers stay coarse: cannot set the timer slack to 1 ns");

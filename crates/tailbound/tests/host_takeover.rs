@@ -374,6 +374,9 @@ fn a_running_daemon_is_asked_to_end_and_one_that_hangs_is_killed() {
         until("the first one's end", || first.has_ended());
         assert!(first.0.wait().expect("it ended").success());
         host.is_run_by(&second);
+        // As the vCPU agent knows it.
+        let name = fs::read_to_string(format!("/proc/{}/comm", second.0.id()));
+        assert_eq!(name.expect("it runs"), "tailbound-loop\n");
         traffic.more(10);
         second.signal(Signal::STOP);
         let started = Instant::now();

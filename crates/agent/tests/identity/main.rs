@@ -8,6 +8,7 @@ mod weighed;
 use machine::{KTHREAD, Machine, Process, file, picked, qemu};
 use std::fs;
 use std::path::PathBuf;
+use tailbound_agent::AgentConfig;
 use tailbound_agent::guest::Role;
 
 const SCOPE: &str = r"/machine.slice/machine-qemu\x2d1\x2dweb1.scope";
@@ -283,6 +284,39 @@ fn only_the_kernels_own_threads_are_a_guests_vhost() {
         .flat_map(|guest| &guest.threads)
         .filter(|t| t.role == Role::Vhost);
     assert_eq!(vhosts.map(|thread| thread.id.pid).collect::<Vec<_>>(), [50]);
+}
+
+#[test]
+fn whoever_checks_a_configuration_in_the_daemons_unit_is_no_packet_loop() {
+    let mut machine = Machine::new();
+    let daemon = Process {
+        comm: "tailbound-loop",
+        arguments: &["/usr/bin/tailbound", "host", "--config", "host.toml"],
+        group: "/tailbound.slice/tailbound-host.service",
+        threads: &["tailbound-loop", "tailbound-loop", "metrics"],
+        ..qemu(40, 0)
+    };
+    machine.start(&daemon);
+    // By ExecReload of the unit: of one control group, and of one executable.
+    machine.start(&Process {
+        pid: 30,
+        comm: "tailbound",
+        arguments: &["/usr/bin/tailbound", "check-config", "host.toml"],
+        threads: &["tailbound"],
+        ..daemon
+    });
+    let rules = AgentConfig::parse("[path]\n").unwrap().rules;
+    let guests = machine.scanner().scan(&rules).unwrap();
+    let [path] = &guests[..] else {
+        panic!("{guests:?}");
+    };
+    let loops: Vec<_> = path
+        .threads
+        .iter()
+        .filter(|thread| thread.role == Role::PacketLoop)
+        .map(|thread| thread.id.tid)
+        .collect();
+    assert_eq!((loops, path.threads.len()), (vec![40], 4));
 }
 
 #[test]

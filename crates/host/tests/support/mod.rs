@@ -459,9 +459,9 @@ impl Daemon {
         let tasks = tasks
             .expect("it runs")
             .map(|task| task.expect("read").path());
-        // The test's thread has its name, as those have that it began later without one.
+        // Those that it began later without a name have its own.
         let named = tasks.filter(|task| {
-            std::fs::read_to_string(task.join("comm")).is_ok_and(|name| name == "daemon_process\n")
+            std::fs::read_to_string(task.join("comm")).is_ok_and(|name| name == "tailbound-loop\n")
         });
         let number = |task: &PathBuf| task.file_name()?.to_str()?.parse::<u32>().ok();
         named.min_by_key(number).expect("it has a packet loop")

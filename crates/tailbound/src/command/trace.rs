@@ -75,7 +75,9 @@ impl Args {
             let out = self.out.display();
             Failure::new(format!("{out}: cannot be written: {error}"))
         };
-        // Before anything is waited for.
+        // A file of that name stays where there is nothing to look at; and none that cannot be
+        // written is waited for.
+        self.guests(&mut scanner, &rules)?;
         let file = File::create(&self.out).map_err(cannot)?;
         let mut events = Events::begin(BufWriter::new(file)).map_err(cannot)?;
         let begin = Instant::now();

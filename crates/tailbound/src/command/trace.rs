@@ -126,9 +126,12 @@ impl Args {
             .find(|name| guests.iter().all(|it| it.name != **name))
         {
             let known: Vec<_> = guests.iter().map(|guest| guest.name.as_str()).collect();
+            let known = match known.as_slice() {
+                [] => "none is recognised; pick a process with --pid".to_owned(),
+                known => format!("there are: {}", known.join(", ")),
+            };
             return Err(Failure::new(format!(
-                "there is no guest {name:?} here; there are: {}",
-                known.join(", ")
+                "there is no guest {name:?} here; {known}"
             )));
         }
         if !self.guest.is_empty() {

@@ -18,5 +18,5 @@ pub use moving::{MoveEnd, MoveStep, MoveVm, Moving};
 pub use names::{NameError, VmName};
 pub use standing::*;
 pub use tailbound_classes::{Classes, Fabric};
-pub use tailbound_placement::{CpuReservation, CpuUse, HostCpu, HostLimits, TenantId};
+pub use tailbound_placement::{CpuReservation, CpuUse, HostCpu, HostLimits, TenantId, Thousandths};
 pub use types::*;

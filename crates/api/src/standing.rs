@@ -29,6 +29,10 @@ pub struct HostReport {
     /// What of these guarantees it does not keep: one machine of each tenant.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<RefusedVm>,
+    /// The guests that have more CPU reserved than they are promised, the largest first; how much
+    /// all of them have is in `cpu`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unpromised: Vec<UnpromisedGuest>,
     /// The machines that are to come to it and are there: `OWNER/NAME/NUMBER`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub arrived: Vec<String>,
@@ -81,6 +85,17 @@ pub struct RefusedVm {
     pub vm: String,
     /// The rule that it breaks, in words.
     pub why: String,
+}
+
+/// A guest whose vCPUs have more CPU reserved than is promised: what nobody counts who admits others.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct UnpromisedGuest {
+    /// What its host calls it.
+    pub guest: String,
+    /// What it has, and what it is promised, in words.
+    pub what: String,
 }
 
 /// Whether a tenant gets what it is promised.
@@ -193,6 +208,9 @@ pub struct HostWord {
     /// so for all of them. In lists the first one alone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<Refused>,
+    /// The guests that have more CPU reserved than they are promised, sixteen at most; not in lists.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unpromised: Vec<UnpromisedGuest>,
 }
 
 /// Something promised that a host does not keep.

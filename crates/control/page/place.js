@@ -33,13 +33,14 @@ function ago(second) {
 }
 
 /** What a host said of its guarantees. */
-export function following({ following: word, revision, silent_since: silent, limits, refused }) {
+export function following({ following: word, revision, silent_since: silent, limits, refused, unpromised }) {
   const kind = { follows: "pass", refuses: "fail", silent: "fail" }[word] ?? "";
   const whole = word === "unheard" ? "it never said what it keeps"
     : [silent !== undefined && `for ${ago(silent)}`, `revision ${revision}`, limits ? `keeps ${limits.link} in all` : "nothing paces its uplink"].filter(Boolean).join(", ");
   return [
     h("dt", null, "Guarantees"), h("dd", { id: "place-following" }, h("span", { class: `tag ${kind}` }, word), ` ${whole}`,
-      (refused ?? []).map(({ tenant, why }) => h("div", { class: "problem" }, tenant === undefined ? why : `tenant ${tenant}: ${why}`))),
+      (refused ?? []).map(({ tenant, why }) => h("div", { class: "problem" }, tenant === undefined ? why : `tenant ${tenant}: ${why}`)),
+      (unpromised ?? []).map(({ guest, what }) => h("div", { class: "problem" }, `beyond what is promised: ${guest}: ${what}`))),
   ];
 }
 
@@ -47,13 +48,15 @@ export function following({ following: word, revision, silent_since: silent, lim
 function cpu({ reserved_cpu: reserved, said: { cpu: keeps } }) {
   if (!keeps && !reserved.threads) return null;
   const cpus = (thousandths) => (thousandths / 1000).toFixed(3);
-  const short = !keeps || reserved.cpu > keeps.reservable || reserved.threads > keeps.threads;
+  // What guests have that nobody promised them is not to be had.
+  const left = (of) => Math.max(0, (of === "cpu" ? keeps.reservable : keeps.threads) - (keeps.unpromised?.[of] ?? 0));
+  const short = !keeps || reserved.cpu > left("cpu") || reserved.threads > left("threads");
   const text = keeps
-    ? `${cpus(reserved.cpu)} of ${cpus(keeps.reservable)} CPUs, for ${reserved.threads} of ${count(keeps.threads, "vCPU")}`
+    ? `${cpus(reserved.cpu)} of ${cpus(left("cpu"))} CPUs, for ${reserved.threads} of ${count(left("threads"), "vCPU")}`
     : `${cpus(reserved.cpu)} CPUs, and it keeps none`;
   return [
     h("dt", null, "CPU reserved"), h("dd", { id: "place-cpu", class: short ? "problem" : "" }, text,
-      keeps && keeps.reservable > 0 && bar(Math.min(1, reserved.cpu / keeps.reservable))),
+      keeps && left("cpu") > 0 && bar(Math.min(1, reserved.cpu / left("cpu")))),
   ];
 }
 

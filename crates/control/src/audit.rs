@@ -15,7 +15,7 @@ mod tests;
 
 use crate::ledger::Snapshot;
 use std::fmt;
-use tailbound_api::HostCpu;
+use tailbound_api::{CpuUse, HostCpu, UnpromisedGuest};
 use tenants::Tenants;
 use traffic::Traffic;
 
@@ -47,15 +47,16 @@ pub struct CpuOnHost {
     pub vcpus: u128,
     /// What it keeps; none where it said nothing of that, or is silent.
     pub keeps: Option<HostCpu>,
+    /// Its guests that have more reserved than they are promised.
+    pub unpromised: Vec<UnpromisedGuest>,
 }
 
 impl CpuOnHost {
     /// Returns whether it keeps what is reserved in all. What is decided later may be right where
     /// this is not: a host may say less than it said then.
     pub fn holds(&self) -> bool {
-        self.keeps.is_some_and(|keeps| {
-            self.reserved <= keeps.reservable.into() && self.vcpus <= keeps.threads.into()
-        })
+        let most = self.keeps.map(|keeps| keeps.left()).unwrap_or_default();
+        self.reserved <= most.cpu.into() && self.vcpus <= most.threads.into()
     }
 }
 
@@ -66,6 +67,7 @@ impl fmt::Display for CpuOnHost {
             reserved,
             vcpus,
             keeps,
+            unpromised,
         } = self;
         let cpus = |thousandths: u128| format!("{}.{:03}", thousandths / 1000, thousandths % 1000);
         write!(
@@ -81,7 +83,20 @@ impl fmt::Display for CpuOnHost {
                 keeps.threads
             ),
             None => formatter.write_str("and it keeps none"),
+        }?;
+        if let Some(CpuUse { cpu, threads }) = keeps.map(|keeps| keeps.unpromised)
+            && !unpromised.is_empty()
+        {
+            let cpu = cpus(cpu.into());
+            write!(
+                formatter,
+                ", of which {threads} vCPUs have {cpu} unpromised:"
+            )?;
         }
+        for UnpromisedGuest { guest, what } in unpromised {
+            write!(formatter, "\n  {guest}: {what}")?;
+        }
+        Ok(())
     }
 }
 

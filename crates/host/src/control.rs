@@ -14,7 +14,7 @@ mod state;
 mod watch;
 
 pub(crate) use keys::{KeyClient, KeyStatus, Keys};
-pub(crate) use report::{AskCpu, AskMeasured, Asked, ReportClient, limits};
+pub(crate) use report::{AskCpu, AskMeasured, Asked, ReportClient, Reserved, limits};
 pub(crate) use said::Said;
 pub use state::StateError;
 pub(crate) use watch::{WatchClient, WatchStatus};

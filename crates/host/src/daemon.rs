@@ -19,7 +19,6 @@ mod plan;
 mod poller;
 mod reload;
 mod requests;
-mod reserved;
 mod scrape;
 mod sending;
 mod store;

@@ -249,6 +249,7 @@ impl Guarantees {
             limits,
             cpu: None,
             refused,
+            unpromised: Vec::new(),
             arrived,
             measured: None,
         }

@@ -19,6 +19,7 @@ pub mod libvirt;
 mod metrics;
 mod places;
 pub mod port;
+mod reserved;
 mod retire;
 pub mod socket;
 pub mod void_test;

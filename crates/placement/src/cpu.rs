@@ -51,8 +51,10 @@ impl CpuReservation {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct CpuUse {
     /// The sum of runtime / deadline, in thousandths of a CPU, each rounded up.
+    #[cfg_attr(feature = "openapi", schema(maximum = 65_536_000))]
     pub cpu: u64,
     /// The number of vCPUs with a reservation.
+    #[cfg_attr(feature = "openapi", schema(maximum = 4_294_967_295_u64))]
     pub threads: u64,
 }
 
@@ -66,8 +68,9 @@ impl CpuUse {
         }
     }
 
+    /// Returns that and another one's.
     #[must_use]
-    pub(crate) fn plus(self, other: Self) -> Self {
+    pub fn plus(self, other: Self) -> Self {
         Self {
             cpu: self.cpu.saturating_add(other.cpu),
             threads: self.threads.saturating_add(other.threads),
@@ -99,7 +102,7 @@ pub struct Message {
 }
 
 /// Thousandths of a CPU, written as a number of CPUs: `0.250`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Thousandths(pub u64);
 
 impl std::fmt::Display for Thousandths {

@@ -3,6 +3,7 @@
 use crate::cpu::Thousandths;
 use crate::request::Guarantee;
 use serde::{Deserialize, Serialize};
+use std::fmt::Display;
 use tailbound_hypervisor::reservation::Unschedulable;
 use tailbound_units::{Bytes, Rate};
 
@@ -108,21 +109,36 @@ pub enum HostRule {
     #[error("interrupts and steal may take all of such a reservation of CPU")]
     CpuTaken,
     /// More CPU would be reserved for its machines than it keeps.
-    #[error("its machines would have {sum} of a CPU reserved in all, and it keeps {most}")]
+    #[error("its machines would have {sum} of a CPU reserved in all, and it keeps {most}{}", beside(.unpromised))]
     CpuSum {
         /// The sum of runtime / deadline.
         sum: Thousandths,
         /// The most that it keeps.
         most: Thousandths,
+        /// What guests there take beyond what they are promised, which it would keep otherwise.
+        unpromised: Thousandths,
     },
     /// More vCPUs would have a reservation than it keeps.
-    #[error("{sum} vCPUs of its machines would have a reservation of CPU, and it keeps {most}")]
+    #[error(
+        "{sum} vCPUs of its machines would have a reservation of CPU, and it keeps {most}{}",
+        beside(.unpromised)
+    )]
     CpuThreads {
         /// How many would have one.
         sum: u64,
         /// The most that may.
-        most: u32,
+        most: u64,
+        /// How many vCPUs there have one that are not promised it.
+        unpromised: u64,
     },
+}
+
+/// Returns what to say of what is taken beside what is promised; nothing where that is nothing.
+fn beside(unpromised: &(impl Display + Default + PartialEq)) -> String {
+    if *unpromised == Default::default() {
+        return String::new();
+    }
+    format!(" beside {unpromised} that guests there have unpromised")
 }
 
 impl HostLimits {

@@ -35,6 +35,14 @@ pub struct HostCpu {
     /// What both take in the long run, in thousandths of each CPU.
     #[cfg_attr(feature = "openapi", schema(maximum = 1_000))]
     pub share: u64,
+    /// What guests there take of it that are promised less, or nothing: it is not to be reserved
+    /// for others. Of threads that the agent has given a reservation.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub unpromised: CpuUse,
+}
+
+fn is_nothing(used: &CpuUse) -> bool {
+    *used == CpuUse::default()
 }
 
 /// The most CPUs of a host.
@@ -47,7 +55,14 @@ impl HostCpu {
         check("cpus", self.cpus, 1, MAX_CPUS)?;
         check("largest", self.largest, 0, most)?;
         check("reservable", self.reservable, 0, most)?;
-        check("share", self.share, 0, 1_000)
+        check("share", self.share, 0, 1_000)?;
+        check("unpromised.cpu", self.unpromised.cpu, 0, most)?;
+        check(
+            "unpromised.threads",
+            self.unpromised.threads,
+            0,
+            u32::MAX.into(),
+        )
     }
 
     fn pool(&self) -> Pool {
@@ -72,18 +87,29 @@ impl HostCpu {
         self.check_sum(reservation.of_machine())
     }
 
+    /// Returns what it keeps of it for what is promised.
+    pub fn left(&self) -> CpuUse {
+        CpuUse {
+            cpu: self.reservable.saturating_sub(self.unpromised.cpu),
+            threads: u64::from(self.threads).saturating_sub(self.unpromised.threads),
+        }
+    }
+
     /// Checks what machines take in all.
     pub fn check_sum(&self, sum: CpuUse) -> Result<(), HostRule> {
-        if sum.cpu > self.reservable {
+        let most = self.left();
+        if sum.cpu > most.cpu {
             return Err(HostRule::CpuSum {
                 sum: Thousandths(sum.cpu),
-                most: Thousandths(self.reservable),
+                most: Thousandths(most.cpu),
+                unpromised: Thousandths(self.unpromised.cpu),
             });
         }
-        if sum.threads > self.threads.into() {
+        if sum.threads > most.threads {
             return Err(HostRule::CpuThreads {
                 sum: sum.threads,
-                most: self.threads,
+                most: most.threads,
+                unpromised: self.unpromised.threads,
             });
         }
         Ok(())

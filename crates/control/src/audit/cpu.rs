@@ -5,7 +5,7 @@ use crate::ledger::Snapshot;
 use std::collections::BTreeMap;
 use tailbound_placement::Topology;
 
-/// Sums up what is reserved on each host; a machine that moves counts on both of its hosts.
+/// Sums up what is reserved on each host, and says where guests have more than that; a machine that moves counts on both of its hosts.
 pub(super) fn reserved(topology: &Topology, snapshot: &Snapshot) -> Vec<CpuOnHost> {
     let mut hosts: BTreeMap<&str, (u128, u128)> = BTreeMap::new();
     for tenant in snapshot.tenants.values() {
@@ -25,14 +25,20 @@ pub(super) fn reserved(topology: &Topology, snapshot: &Snapshot) -> Vec<CpuOnHos
     }
     let names = topology.hosts().iter().map(|host| topology.name(*host));
     let reserved = names.filter_map(|host| {
-        let (reserved, vcpus) = *hosts.get(host)?;
         let said = snapshot.said.get(host);
         let speaks = said.filter(|said| said.silent_since.is_none());
+        let unpromised = speaks.map_or_else(Vec::new, |said| said.report.unpromised.clone());
+        let (reserved, vcpus) = match hosts.get(host) {
+            Some(sum) => *sum,
+            None if unpromised.is_empty() => return None,
+            None => (0, 0),
+        };
         Some(CpuOnHost {
             host: host.to_owned(),
             reserved,
             vcpus,
             keeps: speaks.and_then(|said| said.report.cpu),
+            unpromised,
         })
     });
     reserved.collect()

@@ -218,6 +218,31 @@ fn what_is_reserved_of_cpus_is_held_against_what_hosts_said_last() {
         snapshot.said.insert(host.clone(), Arc::new(said));
         assert_eq!(found(&snapshot), (format!("{reserved} {keeps}"), holds));
     }
+    // What guests have that are not promised it is not kept for those that are.
+    for (has, is_promised, holds) in [(996, true, true), (997, true, false), (5, false, true)] {
+        let cpu = json!({
+            "cpus": 4, "threads": 9, "largest": 500, "reservable": 3_000, "overrun": "0ns",
+            "interrupts": "0ns", "steal": "0ns", "share": 0,
+            "unpromised": {"cpu": has, "threads": 3},
+        });
+        let named = json!([{"guest": "own", "what": "it has much"}]);
+        let report = json!({"revision": 1, "change": 1, "cpu": cpu, "unpromised": named});
+        let said = Said {
+            report: serde_json::from_value(report).unwrap(),
+            silent_since: None,
+        };
+        snapshot.said.insert(host.clone(), Arc::new(said));
+        let beyond = format!(
+            "3.000 for 9, of which 3 vCPUs have 0.{has:03} unpromised:\n  own: it has much"
+        );
+        let expected = if is_promised {
+            format!("{reserved} {beyond}")
+        } else {
+            snapshot.tenants.clear();
+            format!("host {host:?}: 0.000 of a CPU reserved for 0 vCPUs, and it keeps {beyond}")
+        };
+        assert_eq!(found(&snapshot), (expected, holds));
+    }
 }
 
 #[test]

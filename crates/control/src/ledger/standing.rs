@@ -13,11 +13,11 @@ use std::fmt;
 use std::sync::Arc;
 use tailbound_api::{
     Classes, Following, HostReport, HostStanding, HostWord, Refused, RefusedVm, Standing, Tenant,
-    TenantEvent, TenantState,
+    TenantEvent, TenantState, UnpromisedGuest,
 };
 use tailbound_placement::{CpuUse, HostOffer, HostRule, NodeId, Placement, Request, TenantId};
 
-/// How many hosts of a tenant a list and an event name.
+/// How many hosts of a tenant a list and an event name, and how many guests of a host are.
 const NAMED: usize = 16;
 /// How many bytes of a host's own words are kept of each refusal.
 const WORDS: usize = 240;
@@ -383,6 +383,10 @@ impl Ledger {
             silent_since: said.and_then(|said| said.silent_since),
             limits: report.and_then(|report| report.limits),
             cpu: report.and_then(|report| report.cpu),
+            unpromised: match report {
+                Some(report) if all => report.unpromised.clone(),
+                _ => Vec::new(),
+            },
             refused,
         }
     }
@@ -481,7 +485,13 @@ impl Ledger {
                 why: shortened(&given.why),
             });
         }
+        let unpromised = report.unpromised.iter().take(NAMED);
+        let unpromised = unpromised.map(|given| UnpromisedGuest {
+            guest: shortened(&given.guest),
+            what: shortened(&given.what),
+        });
         HostReport {
+            unpromised: unpromised.collect(),
             change: report.change.min(self.next_id.saturating_sub(1)),
             refused: refused.into_values().collect(),
             // What follows is in the tenants.
@@ -501,9 +511,19 @@ impl Ledger {
             return true;
         };
         let (old, new) = (&said.report, self.kept_of(host, report));
-        if (old.classes, old.limits, old.cpu, &old.refused)
-            != (new.classes, new.limits, new.cpu, &new.refused)
-            || self.arrivals(host, report).next().is_some()
+        if (
+            old.classes,
+            old.limits,
+            old.cpu,
+            &old.refused,
+            &old.unpromised,
+        ) != (
+            new.classes,
+            new.limits,
+            new.cpu,
+            &new.refused,
+            &new.unpromised,
+        ) || self.arrivals(host, report).next().is_some()
         {
             return true;
         }
@@ -529,10 +549,11 @@ impl Ledger {
             let keeps = self.datacentre.host_cpu(*host);
             counts.reserved_cpu += reserved.cpu;
             counts.reservable_cpu += keeps.map_or(0, |cpu| cpu.reservable);
-            let short = keeps.map_or(reserved != CpuUse::default(), |cpu| {
-                cpu.check_sum(reserved).is_err()
-            });
-            counts.short_of_cpu += u64::from(short);
+            counts.unpromised_cpu += keeps.map_or(0, |cpu| cpu.unpromised.cpu);
+            let over = keeps.is_some_and(|cpu| cpu.unpromised != CpuUse::default());
+            counts.with_unpromised += u64::from(over);
+            let is_short = self.datacentre.check_reserved(*host).is_err();
+            counts.short_of_cpu += u64::from(is_short);
             let classes = self.said(*host).and_then(|said| said.report.classes());
             counts.other_classes += u64::from(classes.is_some_and(|classes| classes != fabric));
         }
@@ -559,6 +580,10 @@ pub struct HostCounts {
     pub reserved_cpu: u64,
     /// What those that speak keep for reservations together, likewise.
     pub reservable_cpu: u64,
+    /// What of that guests have that are not promised it, likewise.
+    pub unpromised_cpu: u64,
+    /// Where there are such guests.
+    pub with_unpromised: u64,
 }
 
 /// A host's own words without control characters, and not too many of them.

@@ -91,8 +91,10 @@ struct Levels {
     silent: Gauge,
     unheard: Gauge,
     short_of_cpu: Gauge,
+    with_unpromised: Gauge,
     reserved_cpu: Gauge<f64, AtomicU64>,
     reservable_cpu: Gauge<f64, AtomicU64>,
+    unpromised_cpu: Gauge<f64, AtomicU64>,
 }
 
 impl Levels {
@@ -147,9 +149,18 @@ impl Levels {
                 "Hosts of whose CPU more is reserved than they keep for reservations",
                 &self.short_of_cpu,
             ),
+            (
+                "hosts_with_unpromised_cpu",
+                "Hosts with guests that have more CPU reserved than they are promised",
+                &self.with_unpromised,
+            ),
         ] {
             registry.register(name, help, gauge.clone());
         }
+        self.register_cpu(registry);
+    }
+
+    fn register_cpu(&self, registry: &mut Registry) {
         for (name, help, gauge) in [
             (
                 "cpu_reserved",
@@ -160,6 +171,11 @@ impl Levels {
                 "cpu_reservable",
                 "CPUs that hosts keep for reservations, as their agents say",
                 &self.reservable_cpu,
+            ),
+            (
+                "cpu_unpromised",
+                "CPUs of these that guests have reserved beyond what they are promised",
+                &self.unpromised_cpu,
             ),
         ] {
             registry.register(name, help, gauge.clone());
@@ -395,12 +411,17 @@ pub(super) fn page(app: &App) -> Result<String, std::fmt::Error> {
         (&levels.silent, hosts.silent),
         (&levels.unheard, hosts.unheard),
         (&levels.short_of_cpu, hosts.short_of_cpu),
+        (&levels.with_unpromised, hosts.with_unpromised),
     ] {
         gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
     }
-    levels.reserved_cpu.set(hosts.reserved_cpu as f64 / 1_000.0);
-    let reservable = hosts.reservable_cpu as f64 / 1_000.0;
-    levels.reservable_cpu.set(reservable);
+    for (gauge, thousandths) in [
+        (&levels.reserved_cpu, hosts.reserved_cpu),
+        (&levels.reservable_cpu, hosts.reservable_cpu),
+        (&levels.unpromised_cpu, hosts.unpromised_cpu),
+    ] {
+        gauge.set(thousandths as f64 / 1_000.0);
+    }
     let mut out = String::new();
     text::encode(&mut out, &app.metrics.0.registry)?;
     Ok(out)

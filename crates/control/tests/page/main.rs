@@ -189,7 +189,11 @@ fn a_drained_host_is_marked_by_a_pattern_and_says_whom_it_concerns() {
         "#place-following",
         "refuses revision 7, keeps 200Mbit/s in all",
     );
-    page.says("#place-cpu", "0.000 of 1.500 CPUs, for 0 of 8 vCPUs");
+    page.says("#place-cpu", "0.000 of 1.000 CPUs, for 0 of 6 vCPUs");
+    page.says(
+        "#place-following",
+        "beyond what is promised: own: it has 0.500 of a CPU",
+    );
     page.says(
         "#place-following",
         "a bandwidth of 250Mbit/s is above its link's 200Mbit/s",

@@ -89,7 +89,8 @@ impl Running {
         let report = format!(
             r#"{{"revision":7,"change":100,"limits":{{"link":"{link}","frame":"1538B","slowest":"1kbit/s"}},
                 "cpu":{{"cpus":2,"threads":8,"largest":500,"reservable":1500,"overrun":"0ns",
-                "interrupts":"0ns","steal":"0ns","share":0}}}}"#
+                "interrupts":"0ns","steal":"0ns","share":0,"unpromised":{{"cpu":500,"threads":2}}}},
+                "unpromised":[{{"guest":"own","what":"it has 0.500 of a CPU"}}]}}"#
         );
         let call = Call {
             owner: None,

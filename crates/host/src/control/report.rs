@@ -7,7 +7,9 @@
 use super::{ControlConfig, ControlError};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
-use tailbound_api::{HostCpu, HostLimits, HostMeasured, HostReport, RefusedVm};
+use tailbound_api::{
+    CpuUse, HostCpu, HostLimits, HostMeasured, HostReport, RefusedVm, UnpromisedGuest,
+};
 use tailbound_client::{Backoff, Client, ClientError, Settings};
 use tailbound_dataplane::{Guarantee, PacerConfig};
 use tailbound_units::Rate;
@@ -41,8 +43,19 @@ pub(crate) type AskCpu = Box<dyn Fn() -> Option<HostCpu> + Send>;
 pub(crate) struct Asked {
     /// What was measured of waits lately, if that is known.
     pub(crate) measured: Option<HostMeasured>,
+    /// What guests have reserved, beside what is promised.
+    pub(crate) reserved: Reserved,
+}
+
+/// How the CPU that guests have reserved differs from what is promised.
+#[derive(Debug, Default)]
+pub(crate) struct Reserved {
     /// The machines whose vCPUs have not what is promised.
     pub(crate) lacking: Vec<RefusedVm>,
+    /// What guests have beyond what they are promised, in all.
+    pub(crate) unpromised: CpuUse,
+    /// The guests that have most of that, in words.
+    pub(crate) named: Vec<UnpromisedGuest>,
 }
 
 /// Returns that; None where it is not known now.
@@ -69,7 +82,7 @@ impl ReportClient {
             cpu,
             measured,
             told: None,
-            lacking: Vec::new(),
+            reserved: Reserved::default(),
             latest: None,
             is_away: false,
         };
@@ -95,8 +108,8 @@ struct Speaking {
     measured: AskMeasured,
     /// What was said last of the CPU.
     told: Option<HostCpu>,
-    /// The machines that were known last to lack CPU.
-    lacking: Vec<RefusedVm>,
+    /// What was known last of what guests have reserved.
+    reserved: Reserved,
     latest: Option<HostReport>,
     /// The service did not answer the last report.
     is_away: bool,
@@ -133,16 +146,20 @@ impl Speaking {
             };
             self.told = (self.cpu)();
             let measured = match (self.measured)() {
-                Some(Asked { measured, lacking }) => {
-                    self.lacking = lacking;
+                Some(Asked { measured, reserved }) => {
+                    self.reserved = reserved;
                     measured
                 }
                 None => None,
             };
             let mut refused = latest.refused;
-            refused.extend(self.lacking.iter().cloned());
+            refused.extend(self.reserved.lacking.iter().cloned());
             let report = HostReport {
-                cpu: self.told,
+                cpu: self.told.map(|cpu| HostCpu {
+                    unpromised: self.reserved.unpromised,
+                    ..cpu
+                }),
+                unpromised: self.reserved.named.clone(),
                 measured,
                 refused,
                 ..latest

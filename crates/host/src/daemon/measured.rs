@@ -1,10 +1,10 @@
 //! How long packets that something is promised for waited here, of the last minute: from counts
 //! that only rise to what the placement service shows beside its promises.
 
-use super::reserved::lacking;
 use crate::control::{AskMeasured, Asked};
 use crate::guarantees::MachineSnapshot;
 use crate::metrics::{Asker, HostCounts, Vcpus};
+use crate::reserved::Compared;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 use tailbound_api::{HostMeasured, Tail, TenantId, TenantTail};
@@ -31,15 +31,15 @@ struct Counted {
 #[derive(Default)]
 struct Window(VecDeque<Counted>);
 
-/// How to ask for what was measured of the last minute, and which machines have less CPU than is
-/// promised; None where the packet loop does not answer.
+/// How to ask for what was measured of the last minute, and which guests have less CPU than is
+/// promised, or more; None where the packet loop does not answer.
 pub(super) fn ask_measured(counts: Asker, vcpus: Vcpus) -> AskMeasured {
     let mut window = Window::default();
     Box::new(move || {
         let counts = counts.ask()?.host?;
         let machines = counts.guarantees.snapshot().machines;
         Some(Asked {
-            lacking: lacking(&machines, &vcpus.reservations()),
+            reserved: Compared::new(&machines, &vcpus.reservations()).told(),
             measured: window.push(Counted::of(Instant::now(), &counts, machines)),
         })
     })

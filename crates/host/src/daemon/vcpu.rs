@@ -15,7 +15,7 @@ use std::time::Duration;
 use tailbound_agent::meters::Shared;
 use tailbound_agent::watch::Watcher;
 use tailbound_agent::{AgentConfig, AgentError, ConfigSource, Pool, Restored, Schedule};
-use tailbound_api::HostCpu;
+use tailbound_api::{CpuUse, HostCpu};
 
 /// The agent beside a packet loop, which it never delays. Dropping it restores
 /// every thread.
@@ -117,6 +117,7 @@ fn offered(pool: Pool) -> HostCpu {
         interrupts: disturbance.interrupts,
         steal: disturbance.steal,
         share: disturbance.share,
+        unpromised: CpuUse::default(),
     }
 }
 

@@ -2,10 +2,11 @@
 
 use crate::control::WatchStatus;
 use crate::guarantees::{GuaranteesSnapshot, MachineSnapshot};
+use crate::reserved::{Compared, Reservations};
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
 use std::fmt::Error;
-use tailbound_api::VmGuarantee;
+use tailbound_api::{CpuUse, VmGuarantee};
 use tailbound_metrics::{Labels, counter, gauge};
 
 /// How the connection is.
@@ -20,7 +21,7 @@ pub(super) fn encode_status(
         &[([], u64::from(status.connected))],
     )?;
     let silence = status.heard.map(|heard| heard.elapsed().as_secs_f64());
-    seconds::<0>(
+    number::<0>(
         encoder,
         "tailbound_control_silence_seconds",
         "How long ago the placement service last said something; absent if it never did",
@@ -91,12 +92,33 @@ pub(super) fn encode_guarantees(
         "How fast the guest may send a burst; absent if all at once",
         &known(snapshot, |vm| Some(vm.guarantee?.burst_rate?.0)),
     )?;
-    seconds(
+    number(
         encoder,
         "tailbound_guarantee_delay_seconds",
         "The longest that a frame between machines of the guest's tenant may wait in queues; \
          absent if none is guaranteed",
         known(snapshot, |vm| Some(vm.guarantee?.delay?.as_secs_f64())),
+    )
+}
+
+/// What guests have reserved of the CPU beyond what is promised, where the service was ever heard.
+pub(super) fn encode_unpromised(
+    snapshot: &GuaranteesSnapshot,
+    reservations: &Reservations,
+    encoder: &mut DescriptorEncoder<'_>,
+) -> Result<(), Error> {
+    if snapshot.service.is_none() {
+        return Ok(());
+    }
+    let compared = Compared::new(&snapshot.machines, reservations);
+    let sample =
+        |(guest, used): (&str, CpuUse)| ([("guest", guest.to_owned())], used.cpu as f64 / 1_000.0);
+    number(
+        encoder,
+        "tailbound_guarantee_cpu_unpromised",
+        "CPUs that the guest's vCPUs have reserved beyond what its machine is promised; absent if \
+         none",
+        compared.by_guest().map(sample),
     )
 }
 
@@ -124,7 +146,7 @@ fn known<T>(
     samples(snapshot, |machine| number(machine.known.as_ref()?))
 }
 
-fn seconds<const N: usize>(
+fn number<const N: usize>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,

@@ -156,6 +156,10 @@ impl Collector for Everything {
             if let Some(host) = &all.host {
                 let guarantees = host.guarantees.snapshot();
                 super::control::encode_guarantees(&guarantees, &mut encoder)?;
+                if let Some(vcpus) = &all.vcpus {
+                    let reservations = &vcpus.reservations;
+                    super::control::encode_unpromised(&guarantees, reservations, &mut encoder)?;
+                }
             }
         }
         match &all.vcpus {

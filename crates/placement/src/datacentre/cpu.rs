@@ -46,13 +46,16 @@ impl Datacentre {
     }
 
     /// Checks what is reserved on a host in all.
-    pub(super) fn check_reserved(&self, host: NodeId) -> Result<(), HostRule> {
+    ///
+    /// # Errors
+    /// It does not keep that.
+    pub fn check_reserved(&self, host: NodeId) -> Result<(), HostRule> {
         let reserved = self.reserved(host);
-        match self.host_cpu(host) {
-            Some(cpu) => cpu.check_sum(reserved),
-            None if reserved == CpuUse::default() => Ok(()),
-            None => Err(HostRule::NoCpu),
+        if reserved == CpuUse::default() {
+            return Ok(());
         }
+        let cpu = self.host_cpu(host).ok_or(HostRule::NoCpu)?;
+        cpu.check_sum(reserved)
     }
 
     /// Returns for how many more machines of a request a host keeps the CPU.
@@ -71,8 +74,9 @@ impl Datacentre {
             let left = most.saturating_sub(reserved);
             left.checked_div(each).unwrap_or(u64::MAX)
         };
-        let most = by(cpu.reservable, reserved.cpu, each.cpu);
-        let most = most.min(by(cpu.threads.into(), reserved.threads, each.threads));
+        let left = cpu.left();
+        let most = by(left.cpu, reserved.cpu, each.cpu);
+        let most = most.min(by(left.threads, reserved.threads, each.threads));
         u32::try_from(most).unwrap_or(u32::MAX)
     }
 
@@ -126,8 +130,8 @@ impl Datacentre {
 /// Orders what hosts lack, from the least on.
 fn lacking(rule: &HostRule) -> (u8, u64) {
     match rule {
-        HostRule::CpuSum { sum, most } => (0, sum.0.saturating_sub(most.0)),
-        HostRule::CpuThreads { sum, most } => (1, sum.saturating_sub((*most).into())),
+        HostRule::CpuSum { sum, most, .. } => (0, sum.0.saturating_sub(most.0)),
+        HostRule::CpuThreads { sum, most, .. } => (1, sum.saturating_sub(*most)),
         HostRule::NoCpu => (3, 0),
         _ => (2, 0),
     }

@@ -1,7 +1,9 @@
 //! CPU that is reserved for machines, and what their messages take with it.
 
 use super::*;
-use tailbound_api::{Code, CpuReservation, CpuUse, HostCpu, HostReport, NewTenant, TenantState};
+use tailbound_api::{
+    Code, CpuReservation, CpuUse, HostCpu, HostReport, NewTenant, TenantState, UnpromisedGuest,
+};
 use tailbound_placement::{CpuLatency, HostLimits, Message};
 use tailbound_units::{Bytes, Rate};
 
@@ -17,11 +19,17 @@ fn cpu(reservable: u64) -> HostCpu {
         interrupts: Nanos::from_micros(100),
         steal: Nanos::ZERO,
         share: 0,
+        unpromised: CpuUse::default(),
     }
 }
 
 fn report(ledger: &mut Ledger, host: &str, cpu: Option<HostCpu>) -> Vec<Change> {
-    let report = Box::new(HostReport {
+    let report = heard(ledger, cpu);
+    say(ledger, host, report)
+}
+
+fn heard(ledger: &Ledger, cpu: Option<HostCpu>) -> HostReport {
+    HostReport {
         revision: 1,
         change: ledger.next_id - 1,
         classes: None,
@@ -33,10 +41,14 @@ fn report(ledger: &mut Ledger, host: &str, cpu: Option<HostCpu>) -> Vec<Change> 
         }),
         cpu,
         refused: Vec::new(),
+        unpromised: Vec::new(),
         arrived: Vec::new(),
         measured: None,
-    });
-    let host = host.to_owned();
+    }
+}
+
+fn say(ledger: &mut Ledger, host: &str, report: HostReport) -> Vec<Change> {
+    let (host, report) = (host.to_owned(), Box::new(report));
     let call = call(Command::Report { host, report });
     ledger.decide(&call, Nanos(1)).unwrap().changes
 }
@@ -226,4 +238,47 @@ fn a_tenant_of_cpu_alone_depends_on_what_its_hosts_say_of_that() {
         state(&ledger),
         (TenantState::Degraded, "it is silent".to_owned())
     );
+}
+
+#[test]
+fn guests_that_have_more_than_is_promised_are_named_and_what_they_have_is_not_promised_again() {
+    let (mut ledger, _) = hosts();
+    let unpromised = CpuUse {
+        cpu: 300,
+        threads: 2,
+    };
+    let keeps = HostCpu {
+        unpromised,
+        ..cpu(500)
+    };
+    report(&mut ledger, "host-2", Some(cpu(500)));
+    let mut said = HostReport {
+        unpromised: (0..20)
+            .map(|number| UnpromisedGuest {
+                guest: format!("g{number}\u{1b}"),
+                what: "x".repeat(1_000),
+            })
+            .collect(),
+        ..heard(&ledger, Some(keeps))
+    };
+    assert!(ledger.is_news("host-1", &said));
+    say(&mut ledger, "host-1", said.clone());
+    assert!(!ledger.is_news("host-1", &said));
+    let word = ledger.host("host-1").unwrap().said;
+    assert_eq!(word.unpromised.len(), 16);
+    assert_eq!(word.unpromised[0].guest, "g0");
+    assert_eq!(word.unpromised[0].what.len(), 240);
+    let counts = ledger.hosts_by_word();
+    assert_eq!((counts.unpromised_cpu, counts.with_unpromised), (300, 1));
+    assert_eq!(counts.short_of_cpu, 0);
+    let why = ledger
+        .decide(&call(Command::Create(new("web"))), Nanos(1))
+        .unwrap_err();
+    let why = why.to_string();
+    assert!(why.contains("keeps 0.200 beside 0.300"), "{why}");
+    said.unpromised.clear();
+    assert!(ledger.is_news("host-1", &said));
+    said.cpu = Some(cpu(500));
+    say(&mut ledger, "host-1", said);
+    admitted(&mut ledger, new("web"));
 }

@@ -19,6 +19,7 @@ fn said(ledger: &Ledger, mbit: u64, arrived: &[&str]) -> HostReport {
         }),
         cpu: None,
         refused: Vec::new(),
+        unpromised: Vec::new(),
         arrived: arrived.iter().map(|vm| (*vm).to_owned()).collect(),
         measured: None,
     }

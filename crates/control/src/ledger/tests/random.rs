@@ -102,6 +102,7 @@ fn report(ledger: &Ledger, word: &Word) -> HostReport {
         limits: Some(limits(mbit)),
         cpu: None,
         refused: Vec::new(),
+        unpromised: Vec::new(),
         arrived: Vec::new(),
         measured: None,
     };

@@ -27,6 +27,7 @@ fn cpu(reservable: u64, threads: u32) -> HostCpu {
         interrupts: Nanos::ZERO,
         steal: Nanos::ZERO,
         share: 0,
+        unpromised: CpuUse::default(),
     }
 }
 
@@ -134,7 +135,11 @@ fn a_host_keeps_what_is_proved_of_its_cpus_and_no_more() {
         Err(HostRule::Cpu { .. })
     ));
     let many = CpuReservation { vcpus: 5, ..short };
-    let few = HostRule::CpuThreads { sum: 5, most: 4 };
+    let few = HostRule::CpuThreads {
+        sum: 5,
+        most: 4,
+        unpromised: 0,
+    };
     assert_eq!(cpu(1_500, 4).keeps(&many), Err(few));
     let latency = ticks.latency(&long, Nanos::from_micros(200)).unwrap();
     assert_eq!(latency.blackout, Nanos::from_millis(40));
@@ -258,4 +263,38 @@ proptest! {
             prop_assert_eq!(says_cpu, has_slot, "{}", error);
         }
     }
+}
+
+#[test]
+fn what_guests_have_unpromised_is_not_reserved_again() {
+    let (mut dc, [one, ..]) = four();
+    let quarter = reservation(1_000, 4_000, 4_000);
+    let with = |unpromised, threads| HostCpu {
+        unpromised: CpuUse {
+            cpu: unpromised,
+            threads,
+        },
+        ..cpu(1_000, 4)
+    };
+    dc.set_host_cpu(one, Some(with(500, 2)));
+    dc.admit(TenantId(1), &asked(2, quarter)).unwrap();
+    assert!(dc.fit(&asked(1, quarter)).is_err());
+    dc.check_reserved(one).unwrap();
+    dc.set_host_cpu(one, Some(with(501, 2)));
+    assert_eq!(
+        dc.broken_rule(one, &asked(1, quarter)).unwrap().to_string(),
+        "its machines would have 0.500 of a CPU reserved in all, and it keeps 0.499 beside 0.501 \
+         that guests there have unpromised"
+    );
+    dc.set_host_cpu(one, Some(with(100, 3)));
+    assert_eq!(
+        dc.check_reserved(one).unwrap_err().to_string(),
+        "2 vCPUs of its machines would have a reservation of CPU, and it keeps 1 beside 3 that \
+         guests there have unpromised"
+    );
+    // What they have beside what it keeps is nobody's promise where there is none.
+    dc.release(TenantId(1)).unwrap();
+    dc.set_host_cpu(one, Some(with(2_000, 9)));
+    dc.check_reserved(one).unwrap();
+    assert_eq!(dc.broken_rule(one, &request(1, 10, 1_538)), None);
 }

@@ -7,6 +7,7 @@ use crate::command::output::{self, paint};
 use crate::exit::{Exit, Failure};
 use serde::Serialize;
 use std::fmt::Write as _;
+use tailbound_api::UnpromisedGuest;
 use tailbound_control::audit::{CpuOnHost, Report, audit};
 use tailbound_control::store::{Sqlite, Store as _, etcd};
 use tailbound_report::Paint;
@@ -50,6 +51,8 @@ struct Cpu<'r> {
     vcpus: u128,
     /// What it keeps; none where its agent keeps nothing, or is silent.
     reservable: Option<u64>,
+    /// Its guests that have more reserved than they are promised, and what.
+    unpromised: &'r [UnpromisedGuest],
     holds: bool,
 }
 
@@ -86,6 +89,7 @@ impl<'r> Document<'r> {
             reserved: cpu.reserved,
             vcpus: cpu.vcpus,
             reservable: cpu.keeps.map(|keeps| keeps.reservable),
+            unpromised: &cpu.unpromised,
             holds: cpu.holds(),
         });
         Self {
@@ -127,7 +131,8 @@ fn text(report: &Report, paint: Paint) -> String {
     }
     for cpu in &report.cpu {
         let said = cpu.to_string();
-        let said = if cpu.holds() { said } else { paint.bad(&said) };
+        let is_well = cpu.holds() && cpu.unpromised.is_empty();
+        let said = if is_well { said } else { paint.bad(&said) };
         let _ = writeln!(out, "{said}");
     }
     out

@@ -157,10 +157,11 @@ fn cpu(host: &Host, paint: Paint) -> String {
         let said = format!("{cpu} of a CPU reserved for {vcpus}, and the host keeps none");
         return format!("{}\n", paint.bad(&said));
     };
-    let most = Thousandths(keeps.reservable);
+    let most = keeps.left();
     let said = format!(
-        "{cpu} of {most} of a CPU reserved, for {vcpus} of {}",
-        keeps.threads
+        "{cpu} of {} of a CPU reserved, for {vcpus} of {}",
+        Thousandths(most.cpu),
+        most.threads
     );
     let holds = keeps.check_sum(host.reserved_cpu).is_ok();
     format!("{}\n", if holds { said } else { paint.bad(&said) })

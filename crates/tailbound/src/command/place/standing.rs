@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tailbound_api::{
     Event, Following, Host, HostStanding, HostWord, Measured, Standing, Tenant, TenantEvent,
-    TenantState, WorstTail,
+    TenantState, UnpromisedGuest, WorstTail,
 };
 use tailbound_client::{Client, ClientError};
 use tailbound_placement::Thousandths;
@@ -196,6 +196,10 @@ pub(super) fn sentences(said: &HostWord, paint: Paint) -> String {
             cpu.steal,
             Thousandths(cpu.share),
         );
+    }
+    for UnpromisedGuest { guest, what } in &said.unpromised {
+        let line = format!("beyond what is promised: {guest}: {what}");
+        let _ = writeln!(out, "{}", paint.bad(&line));
     }
     for refused in &said.refused {
         let whom = refused.tenant.map(|id| format!("tenant {}: ", id.0));

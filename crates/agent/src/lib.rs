@@ -46,6 +46,7 @@ mod qmp;
 pub mod rule;
 pub mod scan;
 mod schedule;
+mod standstill;
 pub mod step;
 pub mod tail;
 #[cfg(test)]

@@ -173,6 +173,9 @@ pub struct AgentSnapshot {
     pub throttled: BTreeMap<(String, PathBuf), Throttled>,
     /// By guest: how often one of its threads, or its group, had drifted.
     pub drift: BTreeMap<String, u64>,
+    /// By guest: how often one of its threads could run, and got no CPU in its reservation for
+    /// many periods.
+    pub standstills: BTreeMap<String, u64>,
     /// By guest: how often its class could not be applied; errors of the agent as a
     /// whole have the empty name.
     pub errors: BTreeMap<String, u64>,

@@ -55,6 +55,12 @@ pub fn encode(
     )?;
     counter(
         encoder,
+        "tailbound_vcpu_standstill",
+        "How often a thread with a reservation could run, and got no CPU for many periods",
+        &per_guest(&vcpus.standstills),
+    )?;
+    counter(
+        encoder,
         "tailbound_vcpu_errors",
         "Rounds in which a guest's class could not be applied; errors of the agent as a whole have \
          an empty guest",

@@ -1,6 +1,8 @@
 //! Keeps guests in their classes while they start, grow and end, and measures
 //! how long their threads wait.
 
+mod standing;
+
 use super::agent::{Agent, AgentError};
 use super::apply::Restored;
 use super::budget::{Wanted, desired};
@@ -16,10 +18,12 @@ use super::place::keeper;
 use super::plan::Plan;
 use super::rule::rule_for;
 use super::scan::Scanner;
+use super::standstill::Standstills;
 use super::step::ThreadStep;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
+use std::time::Instant;
 use tailbound_sys::thread::ThreadId;
 
 /// How often a thread that drifted is changed back.
@@ -50,6 +54,9 @@ pub struct Watcher {
     /// The notes of plans that were logged.
     noted: BTreeSet<String>,
     offering: Offering,
+    /// Where moments are counted from.
+    began: Instant,
+    standstills: Standstills,
     gauge: Gauge,
     shared: Shared,
 }
@@ -75,6 +82,8 @@ impl Watcher {
             errors: BTreeSet::new(),
             noted: BTreeSet::new(),
             offering: Offering::default(),
+            began: Instant::now(),
+            standstills: Standstills::default(),
             gauge,
             shared: Shared::default(),
         })
@@ -108,6 +117,7 @@ impl Watcher {
         self.reweighed.clear();
         self.path_reapplied = 0;
         self.path_refused.clear();
+        self.standstills = Standstills::default();
         self.last_errors.clear();
     }
 
@@ -132,21 +142,25 @@ impl Watcher {
         }
         let held = &self.agent.changes().threads;
         let cpus = self.scanner.cpus()?;
-        let Wanted { desired, beyond } =
-            desired(&self.config.rules, &self.guests, cpus, |thread| {
-                held.contains_key(&thread)
-            });
+        let Wanted {
+            mut desired,
+            beyond,
+        } = desired(&self.config.rules, &self.guests, cpus, |thread| {
+            held.contains_key(&thread)
+        });
         for beyond in beyond {
             self.failed(&beyond.guest, &beyond.to_string());
         }
         self.note_guests();
         self.release(&desired);
+        let plain = self.release_standing(&mut desired);
         // All at once where nothing is in the way; otherwise each guest by itself, so
         // that one does not keep the others from their classes.
-        let in_force = match self.apply(&desired) {
+        let mut in_force = match self.apply(&desired) {
             Ok(threads) => threads,
             Err(_) => self.apply_to_each(&desired),
         };
+        in_force.retain(|thread| !plain.contains(thread));
         self.note_classes(&desired, &in_force);
         self.note_quotas();
         self.note_offer()
@@ -346,13 +360,8 @@ impl Watcher {
                 before.scheduling,
                 before.cpus
             );
-            let has = |guest: &&Guest| guest.threads.iter().any(|own| own.id == thread);
-            let guest = self.guests.iter().find(has).map(|guest| guest.name.clone());
-            *self
-                .lock()
-                .drift
-                .entry(guest.unwrap_or_default())
-                .or_default() += 1;
+            let guest = self.guest_of(thread);
+            *self.lock().drift.entry(guest).or_default() += 1;
         }
         drifted
     }

@@ -1,0 +1,289 @@
+//! Threads with a reservation that the kernel does not run: when one is taken to stand still, and
+//! how often and for how long it is then a plain thread.
+//!
+//! Linux 6.18 was seen to wait for a timer that has passed where a thread is given a deadline while it
+//! is in debt: it could run, and is never run again, not even to be killed. As a plain thread it runs
+//! at once, and once the debt is worked off it can have its reservation again.
+
+use super::class::Periodic;
+use std::collections::BTreeMap;
+use tailbound_sys::thread::ThreadId;
+use tailbound_units::Nanos;
+
+/// No thread that keeps its reservation waits for so many periods.
+const PERIODS: u64 = 10;
+/// Nor for so long besides: for readings, and for what a hypervisor takes.
+const LEAST: Nanos = Nanos::from_secs(2);
+/// For how long a thread may run beyond its runtime, which it pays for before it runs again: the
+/// longest tick that Linux has (HZ = 100).
+const OVERRUN: Nanos = Nanos::from_millis(10);
+/// In how many readings at least it must have got nothing: a machine that is stopped as a whole makes
+/// the time between two long.
+const READINGS: u32 = 3;
+/// For how long a thread is a plain one the first time; ten times as long each further time.
+const PAUSE: Nanos = Nanos::from_secs(10);
+/// How often a thread is given its reservation anew.
+const MOST: u32 = 3;
+/// One that has run for so long since counts as one that never stood still.
+const FORGOTTEN: Nanos = Nanos::from_secs(3600);
+
+/// A thread with a reservation, as it is now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Reading {
+    /// Whether it runs, or could.
+    pub(super) is_ready: bool,
+    /// How long it has run since it started.
+    pub(super) run: Nanos,
+}
+
+/// One that stands still.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stands {
+    /// For how long it has got nothing.
+    pub(super) stood: Nanos,
+    /// For how long it is to be a plain thread; `None`: for good.
+    pub(super) plain: Option<Nanos>,
+}
+
+/// Which threads stand still.
+#[derive(Debug, Default)]
+pub(super) struct Standstills(BTreeMap<ThreadId, Thread>);
+
+#[derive(Debug)]
+struct Thread {
+    state: State,
+    /// How often it stood still.
+    times: u32,
+    /// When it was found so last.
+    last: Nanos,
+}
+
+#[derive(Debug)]
+enum State {
+    /// It is to have its reservation, and could run and has got nothing since a moment.
+    Reserved { waits: Option<Wait> },
+    /// It is a plain thread until then; `None`: for good.
+    Plain { until: Option<Nanos> },
+}
+
+#[derive(Debug)]
+struct Wait {
+    since: Nanos,
+    run: Nanos,
+    readings: u32,
+}
+
+impl Standstills {
+    /// Takes how a thread with this reservation is at `now`; says if it is found to stand still. From
+    /// then on [`Self::is_plain`] says so for a while.
+    pub(super) fn look(
+        &mut self,
+        now: Nanos,
+        thread: ThreadId,
+        reservation: Periodic,
+        reading: Reading,
+    ) -> Option<Stands> {
+        let known = self.0.entry(thread).or_insert(Thread {
+            state: State::Reserved { waits: None },
+            times: 0,
+            last: now,
+        });
+        if now.since(known.last) > FORGOTTEN {
+            known.times = 0;
+        }
+        let State::Reserved { waits } = &mut known.state else {
+            return None;
+        };
+        match waits {
+            Some(wait) if reading.is_ready && wait.run == reading.run => {
+                wait.readings += 1;
+                let stood = now.since(wait.since);
+                if wait.readings < READINGS || stood < longest(reservation) {
+                    return None;
+                }
+                known.times += 1;
+                known.last = now;
+                let again = known.times <= MOST;
+                let plain = again.then(|| Nanos(PAUSE.0 * 10_u64.pow(known.times - 1)));
+                known.state = State::Plain {
+                    until: plain.map(|plain| now.saturating_add(plain)),
+                };
+                Some(Stands { stood, plain })
+            }
+            _ => {
+                *waits = reading.is_ready.then_some(Wait {
+                    since: now,
+                    run: reading.run,
+                    readings: 1,
+                });
+                None
+            }
+        }
+    }
+
+    /// Whether a thread is to be a plain one at `now`.
+    pub(super) fn is_plain(&mut self, now: Nanos, thread: ThreadId) -> bool {
+        let Some(known) = self.0.get_mut(&thread) else {
+            return false;
+        };
+        match known.state {
+            State::Reserved { .. } => false,
+            State::Plain { until } if until.is_none_or(|until| now < until) => true,
+            State::Plain { .. } => {
+                known.state = State::Reserved { waits: None };
+                false
+            }
+        }
+    }
+
+    /// Whether a thread is to be a plain one for good.
+    pub(super) fn has_given_up(&self, thread: ThreadId) -> bool {
+        let known = self.0.get(&thread);
+        known.is_some_and(|known| matches!(known.state, State::Plain { until: None }))
+    }
+
+    /// Forgets all threads but those that `which` picks.
+    pub(super) fn retain(&mut self, which: impl Fn(ThreadId) -> bool) {
+        self.0.retain(|thread, _| which(*thread));
+    }
+}
+
+/// Returns how long a thread with this reservation that could run may get nothing.
+fn longest(reservation: Periodic) -> Nanos {
+    let Periodic {
+        runtime, period, ..
+    } = reservation;
+    let debt = u128::from(OVERRUN.0) * u128::from(period.0) / u128::from(runtime.0.max(1));
+    let debt = Nanos(u64::try_from(debt).unwrap_or(u64::MAX));
+    let periods = Nanos(period.0.saturating_mul(PERIODS));
+    LEAST.saturating_add(periods).saturating_add(debt)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{id, reservation};
+
+    const SECOND: u64 = 1_000;
+
+    /// A thread with 1 ms in 4 ms that is looked at each second.
+    #[derive(Default)]
+    struct Bench {
+        standstills: Standstills,
+        now: u64,
+    }
+
+    impl Bench {
+        /// So many seconds later; returns when it was found to stand still, and for how long it is
+        /// plain then.
+        fn pass(
+            &mut self,
+            seconds: u64,
+            reading: impl Fn(u64) -> Reading,
+        ) -> Vec<(u64, Option<u64>)> {
+            let mut found = Vec::new();
+            for _ in 0..seconds {
+                self.now += SECOND;
+                if self.is_plain() {
+                    continue;
+                }
+                let now = Nanos::from_millis(self.now);
+                let reading = reading(self.now);
+                let one = self
+                    .standstills
+                    .look(now, id(1), reservation(1_000, 4_000), reading);
+                found.extend(one.map(|one| {
+                    (
+                        self.now / SECOND,
+                        one.plain.map(|plain| plain.0 / 1_000_000_000),
+                    )
+                }));
+            }
+            found
+        }
+
+        fn is_plain(&mut self) -> bool {
+            self.standstills
+                .is_plain(Nanos::from_millis(self.now), id(1))
+        }
+    }
+
+    fn stands(_: u64) -> Reading {
+        Reading {
+            is_ready: true,
+            run: Nanos(7),
+        }
+    }
+
+    fn runs(now: u64) -> Reading {
+        Reading {
+            is_ready: true,
+            run: Nanos(now),
+        }
+    }
+
+    fn sleeps(_: u64) -> Reading {
+        Reading {
+            is_ready: false,
+            ..stands(0)
+        }
+    }
+
+    #[test]
+    fn who_runs_or_sleeps_never_stands_still() {
+        let mut bench = Bench::default();
+        assert_eq!(bench.pass(100_000, runs), []);
+        assert_eq!(bench.pass(100_000, sleeps), []);
+        let now_and_then = |now: u64| {
+            if (now / SECOND).is_multiple_of(3) {
+                sleeps(now)
+            } else {
+                stands(now)
+            }
+        };
+        assert_eq!(bench.pass(1_000, now_and_then), []);
+        assert_eq!(bench.pass(1_000, |now| runs(now / (2 * SECOND))), []);
+    }
+
+    #[test]
+    fn who_stands_still_is_plain_for_a_while_and_the_fourth_time_for_good() {
+        let mut bench = Bench::default();
+        // 2 s, ten periods and what 10 ms too much take are 2.08 s; seen each second from 1 on.
+        assert_eq!(bench.pass(4, stands), [(4, Some(10))]);
+        assert!(bench.is_plain());
+        assert_eq!(bench.pass(10 + 2, stands), []);
+        assert_eq!(bench.pass(2, stands), [(17, Some(100))]);
+        assert_eq!(bench.pass(100 + 3, stands), [(120, Some(1_000))]);
+        assert_eq!(bench.pass(1_000 + 3, stands), [(1_123, None)]);
+        assert!(bench.standstills.has_given_up(id(1)));
+        assert_eq!(bench.pass(1_000_000, stands), []);
+        assert!(bench.is_plain());
+        bench.standstills.retain(|thread| thread != id(1));
+        assert!(!bench.is_plain());
+    }
+
+    #[test]
+    fn an_hour_of_running_is_as_if_it_had_never_stood() {
+        let mut bench = Bench::default();
+        assert_eq!(bench.pass(4, stands), [(4, Some(10))]);
+        assert_eq!(bench.pass(3_610, runs), []);
+        assert_eq!(bench.pass(4, stands), [(3_618, Some(10))]);
+        assert_eq!(bench.pass(60, runs), []);
+        assert_eq!(bench.pass(4, stands), [(3_682, Some(100))]);
+    }
+
+    #[test]
+    fn a_machine_that_was_stopped_or_a_long_debt_is_no_standstill() {
+        let mut bench = Bench::default();
+        bench.pass(1, stands);
+        bench.now += 3_600 * SECOND;
+        assert_eq!(bench.pass(1, stands), []);
+        assert_eq!(bench.pass(1, runs), []);
+        // A thousandth of a CPU: 10 ms too much are paid for 10 s, and ten periods are 40 s.
+        let small = reservation(4_000, 4_000_000);
+        let mut standstills = Standstills::default();
+        let mut look = |second| standstills.look(Nanos::from_secs(second), id(1), small, stands(0));
+        assert!((0..52).all(|second| look(second).is_none()));
+        assert_eq!(look(52).unwrap().stood, Nanos::from_secs(52));
+    }
+}

@@ -1,0 +1,81 @@
+//! Has threads that the kernel does not run in their reservation be plain ones for a while.
+
+use super::Watcher;
+use crate::class::Class;
+use crate::desired::Desired;
+use crate::guest::Guest;
+use crate::standstill::{Reading, Stands};
+use std::collections::BTreeSet;
+use tailbound_sys::root::Root;
+use tailbound_sys::thread::{PolicyNumber, Tasks, ThreadId};
+use tailbound_units::Nanos;
+
+impl Watcher {
+    /// Looks which of the threads that are to have a reservation stand still in it, and takes it
+    /// out of the desired states of those that are to be plain ones for now; returns these.
+    pub(super) fn release_standing(&mut self, desired: &mut [Desired]) -> BTreeSet<ThreadId> {
+        let now = Nanos::from(self.began.elapsed());
+        let wanted: BTreeSet<_> = desired.iter().map(|wanted| wanted.thread).collect();
+        self.standstills.retain(|thread| wanted.contains(&thread));
+        let mut plain = BTreeSet::new();
+        for wanted in desired {
+            let Class::Periodic(reservation) = wanted.class else {
+                continue;
+            };
+            let thread = wanted.thread;
+            if !self.standstills.is_plain(now, thread)
+                && let Some(reading) = reading(thread)
+                && let Some(found) = self.standstills.look(now, thread, reservation, reading)
+            {
+                self.stands(wanted, found);
+            }
+            if self.standstills.is_plain(now, thread) {
+                if self.standstills.has_given_up(thread) {
+                    let guest = self.guest_of(thread);
+                    let name = &wanted.name;
+                    let message = format!(
+                        "{name}: the kernel has not run it in its reservation again and again; it \
+                         has none any more, until the guest starts anew or the configuration is read \
+                         again"
+                    );
+                    self.failed(&guest, &message);
+                }
+                wanted.class = Class::Normal;
+                plain.insert(thread);
+            }
+        }
+        plain
+    }
+
+    fn stands(&self, wanted: &Desired, found: Stands) {
+        let what = match found.plain {
+            Some(plain) => format!("it has none for {plain}, and then again"),
+            None => "it has none any more".to_owned(),
+        };
+        let (name, stood) = (&wanted.name, found.stood);
+        tracing::warn!(
+            "{name}: it could run, and the kernel has given it no CPU in its reservation for \
+             {stood}; {what}"
+        );
+        let guest = self.guest_of(wanted.thread);
+        *self.lock().standstills.entry(guest).or_default() += 1;
+    }
+
+    /// The name of the guest that a thread belongs to.
+    pub(super) fn guest_of(&self, thread: ThreadId) -> String {
+        let has = |guest: &&Guest| guest.threads.iter().any(|own| own.id == thread);
+        let guest = self.guests.iter().find(has).map(|guest| guest.name.clone());
+        guest.unwrap_or_default()
+    }
+}
+
+/// Returns how a thread that has a reservation is; `None` where it has none, or has exited.
+fn reading(thread: ThreadId) -> Option<Reading> {
+    let tasks = Tasks::open(&Root::default(), thread.pid).ok()?;
+    let stat = tasks.stat(thread.tid).ok()??;
+    let schedstat = tasks.schedstat(thread.tid).ok()??;
+    (stat.start == thread.start && stat.policy == PolicyNumber::DEADLINE).then_some(Reading {
+        is_ready: stat.state == 'R',
+        run: schedstat.run,
+    })
+}

@@ -8,6 +8,8 @@ use tailbound_report::Results;
 fn tailbound(directory: &Path, args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tailbound"));
     command.args(["sim", "placement"]).args(args);
+    // What is made at different times is the same.
+    command.env("SOURCE_DATE_EPOCH", "1000000000");
     command.current_dir(directory).output().unwrap()
 }
 

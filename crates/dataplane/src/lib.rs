@@ -37,8 +37,8 @@ pub use packet::{
     VIRTIO_HEADER,
 };
 pub use pipeline::{
-    Classifier, Coverage, Departure, Egress, EgressConfig, EgressStats, Outgoing, PacedPipeline,
-    PacedPipelineConfig, Pipeline, PipelineConfig, PipelineStats, Promise,
+    Classifier, Coverage, Departure, Egress, EgressConfig, EgressStats, Leaving, Outgoing,
+    PacedPipeline, PacedPipelineConfig, Pipeline, PipelineConfig, PipelineStats, Promise,
 };
 pub use queue::{
     Backlog, CodelConfig, Count, Drops, FifoConfig, FqCodelConfig, Nic, NicConfig, PriorityConfig,

@@ -26,7 +26,7 @@ mod paced;
 
 pub use classifier::{Classifier, Promise};
 pub use egress::{Egress, EgressConfig, EgressStats};
-pub use paced::{Coverage, PacedPipeline, PacedPipelineConfig};
+pub use paced::{Coverage, Leaving, PacedPipeline, PacedPipelineConfig};
 
 use crate::queue::{Backlog, Nic, NicConfig, Queue, QueueConfig, QueueStats, Spare};
 use crate::{Classes, Frame, Gate, HashKeys, MeterConfig, MeterStats, RateLimit};

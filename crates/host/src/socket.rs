@@ -9,12 +9,15 @@ mod client;
 mod connection;
 mod server;
 mod shown;
+mod traced;
 mod wire;
 
 pub use client::{Client, ClientError};
 pub(crate) use server::{Asked, Reply, Sending, Server};
 pub(crate) use shown::View;
 pub use shown::{Bucket, Count, Guarantee, GuaranteedBy, Guest, Kept, Link, Port, Shown, Waits};
+pub(crate) use traced::Trace;
+pub use traced::{TRACE_FRAMES, TraceFrame, Wait};
 pub use wire::{Answer, Outcome, Request, SNOOP_FLOWS, SnoopFlow, VERSION, Wrong};
 
 /// Ends the name of the socket, behind a dot.

@@ -44,6 +44,7 @@ mod snoop;
 mod state;
 mod stations;
 mod steps;
+mod trace;
 mod transmit;
 mod uplink;
 mod work;
@@ -77,6 +78,8 @@ use std::io;
 use tailbound_dataplane::pacer::PacerError;
 use tailbound_dataplane::{Classes, GuestId, HashKeys, Pacer, Packet, Pool};
 use tailbound_units::{Bytes, Nanos};
+use trace::Trace;
+pub use trace::{Traced, TracedFrame, Wait};
 use uplink::Uplink;
 
 /// The ports, by [`PortIndex`]; `None` where the interface is missing.
@@ -135,6 +138,8 @@ pub struct Switch {
     local: Vec<(Packet, Nanos)>,
     /// What waited for limits that have ended, and whose it is.
     unlimited: Vec<(GuestId, Packet)>,
+    /// The frames of one guest, where somebody wants to know of each.
+    trace: Option<Box<Trace>>,
     /// The first port was there when that was last looked at.
     uplink_there: bool,
     /// As of the last turn.
@@ -175,6 +180,7 @@ impl Switch {
             again: Vec::new(),
             local: Vec::new(),
             unlimited: Vec::new(),
+            trace: None,
             uplink_there: false,
             now: Nanos::ZERO,
         };

@@ -77,7 +77,7 @@ pub(crate) enum Command {
     /// Give guests' vCPUs a class, and take it back
     #[cfg(feature = "host")]
     Vcpu(vcpu::Args),
-    /// Record how long guests' threads wait for a CPU, one by one, for Perfetto
+    /// Record each wait of a guest's threads for a CPU, and of its frames, for Perfetto
     #[cfg(feature = "host")]
     Trace(trace::Args),
     /// Tell from inside a guest whether its neighbours keep its CPU

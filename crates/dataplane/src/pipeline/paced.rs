@@ -9,13 +9,13 @@
 //! every frame, and says whether its guest's next ones should come ([`Pacer::is_read`]).
 
 use super::{Classifier, Outgoing, Promise};
-use crate::pacer::{PacerError, Standing};
+use crate::pacer::{PacerError, Standing, WireClock};
 use crate::{
     Class, Classes, Fabric, Frame, HashKeys, Mark, MeterConfig, MeterStats, Paced, Pacer,
     PacerConfig,
 };
 use std::collections::VecDeque;
-use tailbound_units::{Bytes, Nanos};
+use tailbound_units::{Bytes, Nanos, Position};
 
 /// What a paced way to a wire consists of.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +29,22 @@ pub struct PacedPipelineConfig {
     pub meter: Option<MeterConfig>,
     /// Whether a frame without a VLAN tag gets a priority tag.
     pub priority_tag: bool,
+}
+
+/// When a frame leaves for a paced wire.
+#[derive(Debug, Clone, Copy)]
+pub struct Leaving {
+    /// How long it waited, up to the batch that it is in.
+    pub waited: Nanos,
+    at: Position,
+    clock: WireClock,
+}
+
+impl Leaving {
+    /// The moment at which it begins on the wire, on the clock of `now`.
+    pub fn begins(&self) -> Nanos {
+        self.clock.moment(self.at)
+    }
 }
 
 impl PacedPipelineConfig {
@@ -148,13 +164,13 @@ impl<F: Frame> PacedPipeline<F> {
 
     /// Hands over to `wire` what goes on the wire next, and to `local` what goes to guests
     /// of this host, each in order; nothing where it is not due. With each frame comes
-    /// how long it waited.
+    /// how long it waited; with what goes on the wire, when it begins there, too.
     ///
     /// Frames have a launch time where there are no voids between them.
     pub fn pull(
         &mut self,
         now: Nanos,
-        mut wire: impl FnMut(Outgoing<F>, Nanos),
+        mut wire: impl FnMut(Outgoing<F>, Leaving),
         mut local: impl FnMut(F, Nanos),
     ) {
         if self.pacer.poll_at().is_none_or(|at| at > now) {
@@ -181,12 +197,18 @@ impl<F: Frame> PacedPipeline<F> {
                     (frame, at, sojourn)
                 }
                 Paced::Local { frame, sojourn, .. } => return local(frame, sojourn),
-                Paced::Void { wire: length, .. } => {
-                    return wire(Outgoing::Void { wire: length }, Nanos::ZERO);
+                Paced::Void { wire: length, at } => {
+                    let leaving = Leaving {
+                        waited: Nanos::ZERO,
+                        at,
+                        clock,
+                    };
+                    return wire(Outgoing::Void { wire: length }, leaving);
                 }
             };
             let launch_at = launch.then(|| clock.moment(at));
-            wire(Outgoing::Frame { frame, launch_at }, waited);
+            let leaving = Leaving { waited, at, clock };
+            wire(Outgoing::Frame { frame, launch_at }, leaving);
         });
     }
 

@@ -3,6 +3,7 @@
 
 use super::reload::Wanted;
 use super::sending::Trial;
+use super::traced::Tracing;
 use super::{Daemon, HostError, Instance, system};
 use crate::config::{Change, ChangeError, ConfigError};
 use crate::socket::{self, Asked, Outcome, Reply, SNOOP_FLOWS, Wrong};
@@ -24,6 +25,7 @@ pub(super) struct Requests {
     drains: Vec<Draining>,
     migrations: Vec<Migration>,
     pub(super) trials: Vec<Trial>,
+    pub(super) tracing: Option<Tracing>,
 }
 
 /// A guest that is to move, once it is owed nothing.
@@ -95,7 +97,8 @@ impl Requests {
         let drains = self.drains.iter().map(|draining| draining.until);
         let migrations = self.migrations.iter().map(|migration| migration.next);
         let trials = self.trials.iter().map(Trial::poll_at);
-        drains.chain(migrations).chain(trials).min()
+        let trace = self.tracing.iter().map(Tracing::poll_at);
+        drains.chain(migrations).chain(trials).chain(trace).min()
     }
 }
 
@@ -124,6 +127,11 @@ impl Daemon {
                         reply,
                     } => self.prepare_migration(&guest, undo, now + patience, reply),
                     Asked::ShowSnoop { guest, reply } => self.show_snoop(&guest, reply),
+                    Asked::Trace {
+                        guest,
+                        patience,
+                        reply,
+                    } => self.begin_tracing(now, &guest, patience, reply),
                     Asked::Send {
                         sending,
                         patience,

@@ -16,7 +16,7 @@ const UNIT: &str = "/run/tailbound-host";
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The longest answer, in bytes.
-const LONGEST: u64 = 64 << 20;
+pub(super) const LONGEST: u64 = 64 << 20;
 
 /// Why a daemon does not answer.
 #[derive(Debug, thiserror::Error)]
@@ -118,7 +118,8 @@ impl Client {
             Request::Drain { patience_ms, .. }
             | Request::DrainAll { patience_ms, .. }
             | Request::MigratePrepare { patience_ms, .. }
-            | Request::Send { patience_ms, .. } => Duration::from_millis(*patience_ms),
+            | Request::Send { patience_ms, .. }
+            | Request::Trace { patience_ms, .. } => Duration::from_millis(*patience_ms),
             _ => Duration::ZERO,
         };
         let mut line = String::new();

@@ -3,6 +3,7 @@
 
 use super::connection::{Connection, IDLE};
 use super::shown::View;
+use super::traced::Trace;
 use super::wire::{Answer, Outcome, Request};
 use crate::config::{Before, Change};
 use crate::wake::Waker;
@@ -31,6 +32,9 @@ const LONGEST_DRAIN_MS: u64 = 3_600_000;
 
 /// The longest that frames are sent in a guest's name: a minute, and what is around it.
 const LONGEST_TRIAL_MS: u64 = 70_000;
+
+/// The longest that frames are traced: ten minutes.
+const LONGEST_TRACE_MS: u64 = 600_000;
 
 /// Who sends a trial, and to whom.
 pub(crate) struct Sending {
@@ -69,6 +73,12 @@ pub(crate) enum Asked {
     },
     /// What is known of a guest's connections.
     ShowSnoop { guest: String, reply: Reply },
+    /// Each frame of a guest.
+    Trace {
+        guest: String,
+        patience: Nanos,
+        reply: Reply,
+    },
 }
 
 /// Whom the packet loop answers.
@@ -82,6 +92,7 @@ pub(crate) struct Reply {
 enum Told {
     Outcome(Outcome),
     View(Box<View>),
+    Trace(Trace),
 }
 
 impl Reply {
@@ -93,6 +104,11 @@ impl Reply {
     /// Shows what there is.
     pub(crate) fn show(self, view: View) {
         self.tell(Told::View(Box::new(view)));
+    }
+
+    /// Tells what was traced.
+    pub(crate) fn trace(self, trace: Trace) {
+        self.tell(Told::Trace(trace));
     }
 
     fn tell(self, told: Told) {
@@ -207,6 +223,10 @@ impl Serving {
         while let Ok((id, told)) = self.told.try_recv() {
             let outcome = match told {
                 Told::Outcome(outcome) => outcome,
+                Told::Trace(trace) => Outcome::Traced {
+                    frames: trace.frames(),
+                    missed: trace.traced.missed,
+                },
                 Told::View(view) => Outcome::Shown {
                     host: Box::new(view.show()),
                 },
@@ -375,6 +395,11 @@ fn asked(request: Request, reply: Reply) -> Asked {
             reply,
         },
         Request::ShowSnoop { guest } => Asked::ShowSnoop { guest, reply },
+        Request::Trace { guest, patience_ms } => Asked::Trace {
+            guest,
+            patience: Nanos::from_millis(patience_ms.min(LONGEST_TRACE_MS)),
+            reply,
+        },
         Request::Send {
             guest,
             mac,

@@ -1,6 +1,7 @@
 //! What is said at the control socket: one JSON object a line, each way.
 
 use super::shown::Shown;
+use super::traced::TraceFrame;
 use crate::config::REQUEST;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -77,7 +78,14 @@ pub enum Request {
         /// For how long, in milliseconds: a minute at most.
         patience_ms: u64,
     },
-    /// The same for all guests that there are.
+    /// The frames of a guest are to be traced.
+    Trace {
+        /// The guest's name.
+        guest: String,
+        /// For how long, in milliseconds: ten minutes at most.
+        patience_ms: u64,
+    },
+    /// As [`Request::Drain`], for all guests that there are.
     DrainAll {
         /// As for one.
         #[serde(default)]
@@ -125,6 +133,14 @@ pub enum Outcome {
     Sent {
         /// How many.
         packets: u64,
+    },
+    /// What was traced.
+    Traced {
+        /// Waits of frames, in the order in which they ended; at most [`super::TRACE_FRAMES`] of them:
+        /// the trace ends with the last that there is room for.
+        frames: Vec<TraceFrame>,
+        /// Those for which there was no room.
+        missed: u64,
     },
     /// A guest may move, or is still owed something.
     Prepared {
@@ -327,6 +343,10 @@ mod tests {
             },
             Request::ShowSnoop {
                 guest: "a".to_owned(),
+            },
+            Request::Trace {
+                guest: "a".to_owned(),
+                patience_ms: 5,
             },
         ];
         for request in requests {

@@ -6,6 +6,7 @@
 //! guaranteed does not wait for it.
 
 use super::steps::CHANGED;
+use super::trace::{Released, Wait};
 use super::{Ports, Switch, Turn};
 use crate::forward::PortIndex;
 use crate::port::BURST;
@@ -206,7 +207,11 @@ impl Switch {
             let Some(queued) = limited.shaper.pull(now) else {
                 break;
             };
-            limited.waits.record(now.since(queued.enqueued));
+            let waited = now.since(queued.enqueued);
+            limited.waits.record(waited);
+            if let Some(trace) = &mut self.trace {
+                trace.note(now, Released::within(&queued.frame, Wait::Limit, waited));
+            }
             self.send_on(now, from, queued.frame, ports);
         }
         self.hand_over(now);

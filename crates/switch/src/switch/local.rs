@@ -2,6 +2,7 @@
 //! but not to the wire.
 
 use super::Switch;
+use super::trace::{Released, Wait};
 use crate::forward::PortIndex;
 use crate::mac::Mac;
 use crate::reason::Reason;
@@ -28,6 +29,9 @@ impl Switch {
             let from = packet.source().and_then(|id| self.slots.port_of(id));
             if let Some(sender) = from.and_then(|port| self.guest_at(port)) {
                 sender.sent.of(packet.class()).record(waited);
+            }
+            if let Some(trace) = &mut self.trace {
+                trace.note(now, Released::within(&packet, Wait::Local, waited));
             }
             let to = self.forwarding.reached_by(Mac(packet.destination_mac()));
             let to = to.filter(|to| Some(*to) != from);

@@ -251,13 +251,17 @@ impl Switch {
         };
         self.record(index, &frame, sojourn);
         let guest = self.guest_at(index);
-        match guest.and_then(|guest| guest.snoop.as_mut()) {
-            None => Next::Frame(frame),
+        let frame = match guest.and_then(|guest| guest.snoop.as_mut()) {
+            None => frame,
             Some(snoop) => match snoop.handle_ingress(now, frame) {
-                Some(frame) => Next::Frame(frame),
-                None => Next::Later,
+                Some(frame) => frame,
+                None => return Next::Later,
             },
+        };
+        if self.trace.is_some() {
+            self.trace_queued(now, index, &frame, sojourn);
         }
+        Next::Frame(frame)
     }
 
     /// A guest's frame passes early acknowledgement; `None` where its peer knows already.

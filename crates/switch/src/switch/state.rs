@@ -69,6 +69,8 @@ pub(super) struct PortState {
     pub(super) credit: Credit,
     /// What is on its way out and the port has not taken yet.
     pub(super) outgoing: VecDeque<Outgoing>,
+    /// How many frames and voids it has taken of that so far, or lost.
+    taken: u64,
     /// The port may have something to receive.
     pub(super) readable: bool,
     /// The port had no room when it was last offered a frame.
@@ -88,6 +90,7 @@ impl PortState {
             received: VecDeque::with_capacity(BURST),
             credit: Credit::default(),
             outgoing: VecDeque::with_capacity(BURST),
+            taken: 0,
             readable: false,
             full: false,
             interest: Interest {
@@ -104,9 +107,21 @@ impl PortState {
         !self.received.is_empty()
     }
 
+    /// How many frames and voids the port has taken so far, or lost.
+    pub(super) const fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    /// The place of what is put on its way out next, among all that ever was.
+    pub(super) fn place(&self) -> u64 {
+        self.taken + self.outgoing.len() as u64
+    }
+
     /// Offers the port what is on its way out; returns whether it is full.
     pub(super) fn transmit(&mut self, now: Nanos, port: &mut dyn Port) -> io::Result<bool> {
+        let offered = self.outgoing.len();
         let sent = port.transmit(now, &mut self.outgoing)?;
+        self.taken += (offered - self.outgoing.len()) as u64;
         self.counters.sent.packets += sent.packets;
         self.counters.sent.bytes += sent.bytes;
         self.counters.voids.packets += sent.voids;

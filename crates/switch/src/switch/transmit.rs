@@ -1,12 +1,13 @@
 //! What leaves by a port.
 
 use super::snoop::Next;
+use super::trace::{Released, Wait};
 use super::{Ports, Switch, Turn};
 use crate::forward::PortIndex;
 use crate::port::{BURST, Outgoing, Port};
 use crate::reason::Reason;
 use std::io;
-use tailbound_dataplane::{Egress, Frame, Packet, Pipeline};
+use tailbound_dataplane::{Egress, Frame, Leaving, Packet, Pipeline};
 use tailbound_units::Nanos;
 
 impl Switch {
@@ -66,6 +67,7 @@ impl Switch {
             uplink,
             states,
             local,
+            trace,
             ..
         } = self;
         if index.0 == 0
@@ -79,6 +81,9 @@ impl Switch {
             let lost = lost.filter(|next| matches!(next, Outgoing::Frame { .. }));
             let lost = lost.count() as u64;
             states[0].counters.drop(Reason::PortMissing, lost);
+            if let Some(trace) = trace {
+                trace.forget(index);
+            }
         }
     }
 
@@ -111,15 +116,30 @@ impl Switch {
                 return Ok(());
             }
             let (guests, slots) = (&mut self.guests, &self.slots);
-            let record = |frame: &Packet, waited| {
+            let trace = &mut self.trace;
+            let record = |frame: &Packet, leaving: &Leaving, place| {
                 let port = frame.source().and_then(|id| slots.port_of(id));
                 let guest = port.and_then(|port| guests.get_mut(port.0.checked_sub(1)?));
                 if let Some(guest) = guest {
-                    guest.sent.of(frame.class()).record(waited);
+                    guest.sent.of(frame.class()).record(leaving.waited);
+                }
+                if let Some(trace) = trace {
+                    let released = Released {
+                        frame,
+                        wait: Wait::Uplink,
+                        waited: leaving.waited,
+                        leaving: Some(leaving),
+                        offered: Some((index, place)),
+                    };
+                    trace.note(now, released);
                 }
             };
             let local = |frame, waited| self.local.push((frame, waited));
-            return uplink.transmit_paced(now, state, port, record, local);
+            let sent = uplink.transmit_paced(now, state, port, record, local);
+            if let Some(trace) = &mut self.trace {
+                trace.note_taken(now, index, state.taken());
+            }
+            return sent;
         }
         self.transmit_queued(now, index, port, turn)
     }
@@ -166,7 +186,11 @@ impl Switch {
             }
             let guest = index.0.checked_sub(first);
             let snoop = guest.and_then(|guest| self.guests[guest].snoop.as_mut());
-            if state.transmit_answering(now, port, snoop)? {
+            let full = state.transmit_answering(now, port, snoop)?;
+            if let Some(trace) = &mut self.trace {
+                trace.note_taken(now, index, state.taken());
+            }
+            if full {
                 return Ok(());
             }
         }

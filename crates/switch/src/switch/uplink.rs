@@ -5,7 +5,7 @@ use super::state::PortState;
 use crate::port::{Outgoing, Port};
 use std::io;
 use tailbound_dataplane::pacer::PacerError;
-use tailbound_dataplane::{Egress, EgressConfig, PacedPipeline, Packet};
+use tailbound_dataplane::{Egress, EgressConfig, Leaving, PacedPipeline, Packet};
 use tailbound_metrics::Histogram;
 use tailbound_units::Nanos;
 
@@ -85,7 +85,7 @@ impl Uplink {
     }
 
     /// Transmits what goes on a paced wire next. Shows each frame that is sent to `sink`,
-    /// with how long it waited, and hands those to guests of this host over to `local`.
+    /// with when it leaves and its place ([`PortState::place`]), and hands those to guests of this host over to `local`.
     ///
     /// Nothing is taken from the pacer while the port has not taken what was before:
     /// then the wire's virtual clock is frozen, and all is later by as much.
@@ -94,16 +94,16 @@ impl Uplink {
         now: Nanos,
         state: &mut PortState,
         port: &mut dyn Port,
-        mut sink: impl FnMut(&Packet, Nanos),
+        mut sink: impl FnMut(&Packet, &Leaving, u64),
         local: impl FnMut(Packet, Nanos),
     ) -> io::Result<()> {
         let Egress::Pacer(paced) = &mut self.egress else {
             return Ok(());
         };
         if state.outgoing.is_empty() {
-            let wire = |next, waited| {
+            let wire = |next, leaving| {
                 if let Outgoing::Frame { frame, .. } = &next {
-                    sink(frame, waited);
+                    sink(frame, &leaving, state.place());
                 }
                 state.outgoing.push_back(next);
             };

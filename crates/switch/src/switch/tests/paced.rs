@@ -8,6 +8,7 @@ mod floods;
 mod guarantees;
 mod local;
 mod random;
+mod traced;
 
 use super::*;
 use tailbound_dataplane::pacer::void;

@@ -1,12 +1,15 @@
-//! Waits as trace events: the format of Chrome's tracing, in JSON, which Perfetto reads.
+//! Waits of threads and of frames as trace events: the format of Chrome's tracing, in JSON, which Perfetto reads.
 //!
 //! Events go into the file as they come: what is kept in memory are names, and of these a bounded
 //! number.
 
+use super::lanes::Lanes;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::io::{self, Write};
 use tailbound_agent::guest::Guest;
+use tailbound_host::socket::{TraceFrame, Wait};
 use tailbound_sys::thread::ThreadId;
 use tailbound_sys::waits::{Kind, LateWait};
 use tailbound_units::Nanos;
@@ -16,6 +19,19 @@ const MOST: u64 = 1_000_000;
 /// Guests and threads beyond this have no names: one that starts threads all the time is no
 /// reason to keep them all.
 const MOST_NAMES: usize = 16_384;
+
+/// A guest's frames are those of a process of their own: no process of the system has this number,
+/// nor a thread one above it.
+const FRAMES: u32 = 1 << 22;
+
+/// What was looked at of a guest's frames.
+#[derive(Debug)]
+struct FramesSummary {
+    guest: String,
+    frames: u64,
+    longest: Nanos,
+    missed: u64,
+}
 
 /// The trace of some guests, on its way into a file.
 #[derive(Debug)]
@@ -28,6 +44,10 @@ pub(super) struct Events<W> {
     written: u64,
     waits: u64,
     longest: Nanos,
+    /// The shortest wait of a thread that is told, and those that were lost; `None` where none was
+    /// looked for.
+    vcpus: Option<(Nanos, u64)>,
+    frames: Option<FramesSummary>,
     left_out: u64,
 }
 
@@ -50,6 +70,8 @@ impl<W: Write> Events<W> {
             written: 0,
             waits: 0,
             longest: Nanos::ZERO,
+            vcpus: None,
+            frames: None,
             left_out: 0,
         })
     }
@@ -146,17 +168,82 @@ impl<W: Write> Events<W> {
         Ok(())
     }
 
+    /// Notes that waits of threads were looked for: of `least` and more, and so many were lost.
+    pub(super) fn end_vcpus(&mut self, least: Nanos, lost: u64) {
+        self.vcpus = Some((least, lost));
+    }
+
+    /// Adds the frames of a guest: tracks for each thing that they wait for, as many as wait for
+    /// it at once. `missed` of them its daemon had no room for.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(super) fn add_frames(
+        &mut self,
+        guest: &str,
+        frames: &[TraceFrame],
+        missed: u64,
+    ) -> io::Result<()> {
+        self.write(&named(
+            "process_name",
+            FRAMES,
+            FRAMES,
+            &format!("frames of {guest}"),
+        ))?;
+        let mut order: Vec<_> = frames.iter().collect();
+        order.sort_by_key(|frame| frame.enqueued_ns);
+        let mut kinds: BTreeMap<&str, Lanes> = BTreeMap::new();
+        let mut tracks: BTreeMap<(&str, usize), u32> = BTreeMap::new();
+        let mut longest = 0;
+        for frame in order {
+            let (from, until) = (frame.enqueued_ns, ends(frame));
+            longest = longest.max(until.saturating_sub(from));
+            let kind = waits(frame.wait);
+            let lane = kinds.entry(kind).or_default().place(from, until);
+            // It, its parts, and the name of a track.
+            let Some(lane) = lane.filter(|_| self.written + 5 <= MOST) else {
+                self.left_out += 1;
+                continue;
+            };
+            let next = FRAMES + 1 + tracks.len() as u32;
+            let track = match tracks.entry((kind, lane)) {
+                Entry::Occupied(known) => *known.get(),
+                Entry::Vacant(new) => {
+                    let name = format!("{kind} ({})", lane + 1);
+                    self.write(&named("thread_name", FRAMES, next, &name))?;
+                    *new.insert(next)
+                }
+            };
+            for slice in slices(frame, track) {
+                self.write(&slice)?;
+            }
+        }
+        self.frames = Some(FramesSummary {
+            guest: guest.to_owned(),
+            frames: frames.len() as u64,
+            longest: Nanos(longest),
+            missed,
+        });
+        Ok(())
+    }
+
     /// Ends the file, and returns it and what there is to see, in a line.
     ///
     /// # Errors
     /// It cannot be written.
-    pub(super) fn end(mut self, least: Nanos, lost: u64) -> io::Result<(W, String)> {
-        let about = json!({
+    pub(super) fn end(mut self) -> io::Result<(W, String)> {
+        let mut about = json!({
             "tool": format!("tailbound {}", env!("CARGO_PKG_VERSION")),
-            "least_ns": least.0,
-            "lost": lost,
             "left_out": self.left_out,
         });
+        if let Some((least, lost)) = self.vcpus {
+            about["least_ns"] = least.0.into();
+            about["lost"] = lost.into();
+        }
+        if let Some(frames) = &self.frames {
+            about["frames"] = frames.frames.into();
+            about["frames_missed"] = frames.missed.into();
+        }
         write!(
             self.out,
             "\n],\"displayTimeUnit\":\"ns\",\"otherData\":{about}}}\n"
@@ -167,18 +254,80 @@ impl<W: Write> Events<W> {
     }
 
     fn summary(&self) -> String {
-        let (waits, threads, longest) = (self.waits, self.threads.len(), self.longest);
-        let longest = if waits == 0 {
-            String::new()
-        } else {
-            format!(", the longest {}", super::super::figures::time(longest.0))
-        };
-        let left_out = match self.left_out {
+        let longest = |many: u64, longest: Nanos| match many {
             0 => String::new(),
-            many => format!("; {many} are left out, as there is no room"),
+            _ => format!(", the longest {}", super::super::figures::time(longest.0)),
         };
-        format!("{waits} waits of {threads} threads{longest}{left_out}")
+        let mut parts = Vec::new();
+        if self.vcpus.is_some() {
+            let (waits, threads) = (self.waits, self.threads.len());
+            let longest = longest(waits, self.longest);
+            parts.push(format!("{waits} waits of {threads} threads{longest}"));
+        }
+        if let Some(of) = &self.frames {
+            let (frames, guest) = (of.frames, &of.guest);
+            let longest = longest(frames, of.longest);
+            parts.push(format!("{frames} waits of frames of {guest}{longest}"));
+        }
+        if self.left_out > 0 {
+            let many = self.left_out;
+            parts.push(format!("{many} are left out, as there is no room"));
+        }
+        parts.join("; ")
     }
+}
+
+/// What a frame's track says of it.
+const fn waits(wait: Wait) -> &'static str {
+    match wait {
+        Wait::Limit => "waits for the limit",
+        Wait::Uplink => "to the uplink",
+        Wait::Local => "to a guest here, in the pacer",
+        Wait::Port => "to a guest here, at its port",
+        Wait::Inward => "comes in",
+    }
+}
+
+/// When nothing more is known of a frame.
+fn ends(frame: &TraceFrame) -> u64 {
+    let known = [frame.begins_ns, frame.taken_ns].into_iter().flatten();
+    known.fold(frame.released_ns, u64::max)
+}
+
+/// A frame's slice, and in it what it waited for, one after the other.
+fn slices(frame: &TraceFrame, track: u32) -> Vec<Value> {
+    let end = ends(frame);
+    let taken = frame.taken_ns.unwrap_or(frame.released_ns);
+    let parts = [
+        ("waits", frame.enqueued_ns, frame.released_ns),
+        ("waits for the port", frame.released_ns, taken),
+        ("waits for its place on the wire", taken, end),
+    ];
+    let slice = |name: &str, from: u64, until: u64, about: Value| {
+        json!({
+            "ph": "X", "name": name, "cat": "packets", "pid": FRAMES, "tid": track,
+            "ts": micros(Nanos(from)), "dur": micros(Nanos(until - from)), "args": about,
+        })
+    };
+    let mut about = json!({
+        "class": frame.class, "bytes": frame.bytes, "enqueued_ns": frame.enqueued_ns,
+        "released_ns": frame.released_ns,
+    });
+    let known = [
+        ("peer", frame.peer.map(|peer| peer.to_string().into())),
+        ("begins_ns", frame.begins_ns.map(Value::from)),
+        ("taken_ns", frame.taken_ns.map(Value::from)),
+    ];
+    for (key, value) in known {
+        if let Some(value) = value {
+            about[key] = value;
+        }
+    }
+    let name = format!("{} B, {}", frame.bytes, frame.class);
+    let mut slices = vec![slice(&name, frame.enqueued_ns, end, about)];
+    let parts = parts.into_iter().filter(|(_, from, until)| from < until);
+    slices.extend(parts.map(|(name, from, until)| slice(name, from, until, json!({}))));
+    slices
 }
 
 fn named(what: &str, pid: u32, tid: u32, name: &str) -> Value {
@@ -227,7 +376,8 @@ mod tests {
             start: 0,
         };
         events.take(vec![(id, wait)]).unwrap();
-        let (file, summary) = events.end(Nanos(50_000), 3).unwrap();
+        events.end_vcpus(Nanos(50_000), 3);
+        let (file, summary) = events.end().unwrap();
         assert_eq!(summary, "1 waits of 1 threads, the longest 299.500 us");
         let file: Value = serde_json::from_slice(&file).unwrap();
         let slices: Vec<_> = file["traceEvents"]
@@ -297,7 +447,8 @@ mod tests {
             events.take(many).unwrap();
         }
         assert!(events.left_out > 40_000, "{}", events.left_out);
-        let (file, summary) = events.end(Nanos(1), 0).unwrap();
+        events.end_vcpus(Nanos(1), 0);
+        let (file, summary) = events.end().unwrap();
         assert!(file.0 < 300_000_000, "{}", file.0);
         assert!(summary.contains("are left out"), "{summary}");
     }

@@ -1,0 +1,55 @@
+//! Somebody wants to know of each frame of a guest: when it began to wait, was let go, and was
+//! taken by a port.
+
+use super::Daemon;
+use crate::socket::{Outcome, Reply, TRACE_FRAMES, Trace};
+use tailbound_units::Nanos;
+
+/// A trace that is being made: one at a time, which bounds what it costs.
+pub(super) struct Tracing {
+    guest: String,
+    until: Nanos,
+    reply: Reply,
+}
+
+impl Tracing {
+    /// When it ends, at the latest.
+    pub(super) const fn poll_at(&self) -> Nanos {
+        self.until
+    }
+}
+
+impl Daemon {
+    /// Begins to trace a guest's frames, where nobody has others traced.
+    pub(super) fn begin_tracing(&mut self, now: Nanos, guest: &str, patience: Nanos, reply: Reply) {
+        let Some((id, reply)) = self.guest_named(guest, reply) else {
+            return;
+        };
+        if let Some(other) = &self.requests.tracing {
+            return reply.done(Outcome::refused(format!(
+                "the frames of {} are traced already; ask again once that has ended, in {}",
+                other.guest,
+                other.until.since(now)
+            )));
+        }
+        tracing::info!(guest, %patience, "traces a guest's frames");
+        self.switch.begin_trace(id, TRACE_FRAMES);
+        self.requests.tracing = Some(Tracing {
+            guest: guest.to_owned(),
+            until: now + patience,
+            reply,
+        });
+    }
+
+    /// Ends a trace whose time is over, or that has no room for more, and tells what is in it.
+    pub(super) fn poll_tracing(&mut self, now: Nanos) {
+        let ends = |tracing: &mut Tracing| now >= tracing.until || self.switch.is_trace_full();
+        let Some(tracing) = self.requests.tracing.take_if(ends) else {
+            return;
+        };
+        tracing.reply.trace(Trace {
+            traced: self.switch.end_trace().unwrap_or_default(),
+            zero: self.clock.zero(),
+        });
+    }
+}

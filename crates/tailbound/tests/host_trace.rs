@@ -1,0 +1,243 @@
+//! `tailbound trace --of packets`, with a daemon of the program's own and frames on real interfaces.
+
+#[path = "../../host/tests/support/mod.rs"]
+mod support;
+
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use support::{Nic, command, datagram_of, plugged_in, sandboxed, until};
+use tailbound_sys::probe::required::{Part, skipped};
+use tailbound_units::Nanos;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_tailbound");
+const MAC: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 9]];
+/// 125 B/ms: a frame of 1,514 B is let go every 12 ms.
+const KEYS: &str =
+    "guarantee = { bandwidth = \"1Mbit/s\", burst = \"3KB\", burst_rate = \"1Gbit/s\" }\n";
+
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn tailbound(directory: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(PROGRAM);
+    command
+        .args(arguments)
+        .env("NO_COLOR", "1")
+        .current_dir(directory);
+    command
+}
+
+const DAEMON: [&str; 4] = ["--config", "host.toml", "--runtime-dir", "run"];
+
+/// A daemon with this guest and another one.
+fn host(directory: &Path, name: &str) -> Process {
+    let port =
+        |interface| format!("port = {{ kind = \"af-packet\", interface = \"{interface}\" }}\n");
+    let text = format!(
+        "[uplink]\n{}pacer = {{ link = \"1Gbit/s\", work_conserving = false }}\n\
+         [[guest]]\nname = \"{name}\"\nmac = \"02:00:00:00:00:01\"\nip = [\"10.77.0.1\"]\n{KEYS}{}\
+         [[guest]]\nname = \"other\"\nmac = \"02:00:00:00:00:02\"\nip = [\"10.77.0.2\"]\n{}",
+        port("up1"),
+        port("g1"),
+        port("g2"),
+    );
+    std::fs::write(directory.join("host.toml"), text).unwrap();
+    let daemon = tailbound(directory, &[&["host"], &DAEMON[..]].concat())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    until("the daemon answers", || {
+        let show = tailbound(directory, &[&["host", "show"], &DAEMON[..]].concat()).output();
+        show.unwrap().status.success()
+    });
+    Process(daemon)
+}
+
+fn trace(directory: &Path, more: &[&str]) -> Output {
+    let asked = ["trace", "--duration", "1s", "--out", "trace.json"];
+    let mut trace = tailbound(directory, &[&asked[..], &DAEMON, more].concat());
+    trace.output().unwrap()
+}
+
+/// The slices of a trace that tell of frames: what each is called, its track, and when it begins
+/// and ends, in microseconds.
+fn slices(document: &Value) -> Vec<(&str, u64, f64, f64)> {
+    let events = document["traceEvents"].as_array().unwrap();
+    let slices = events.iter().filter(|event| event["cat"] == "packets");
+    let slice = |event| -> Option<_> {
+        let event: &Value = event;
+        let from = event["ts"].as_f64()?;
+        let name = event["name"].as_str()?;
+        Some((
+            name,
+            event["tid"].as_u64()?,
+            from,
+            from + event["dur"].as_f64()?,
+        ))
+    };
+    slices.map(|event| slice(event).unwrap()).collect()
+}
+
+/// Holds what is in a trace of frames of 1,514 B, of which few may leave, against what a trace is.
+fn check(document: &Value, between: [Nanos; 2]) {
+    let slices = slices(document);
+    let frames = slices.iter().filter(|it| it.0 == "1514 B, guaranteed");
+    let frames: Vec<_> = frames.collect();
+    assert!(frames.len() > 3, "{document}");
+    assert_eq!(document["otherData"]["frames_missed"], 0);
+    let [begin, end] = between.map(|at| at.0 as f64 / 1e3);
+    let mut waited = 0;
+    for (_, track, from, until) in &frames {
+        // On the clock of the threads' waits.
+        assert!(
+            begin <= *from && *until <= end,
+            "{begin} {from} {until} {end}"
+        );
+        let parts = slices.iter().filter(|(name, on, at, ends)| {
+            name.starts_with("waits") && on == track && from <= at && ends <= until
+        });
+        let parts: f64 = parts.map(|(.., at, ends)| ends - at).sum();
+        assert!((parts - (until - from)).abs() < 0.01, "{document}");
+        waited += usize::from(until - from > 10_000.0);
+    }
+    assert!(
+        waited > 3,
+        "frames wait for their guest's guarantee: {document}"
+    );
+    let mut tracks: Vec<_> = frames.iter().map(|it| (it.1, it.2, it.3)).collect();
+    tracks.sort_by(|one, other| one.partial_cmp(other).unwrap());
+    for two in tracks.windows(2) {
+        assert!(two[0].0 != two[1].0 || two[0].2 <= two[1].1, "{two:?}");
+    }
+    let events = document["traceEvents"].as_array().unwrap();
+    let about = events.iter().find(|it| it["name"] == "1514 B, guaranteed");
+    let about = &about.unwrap()["args"];
+    assert_eq!(about["peer"], "10.77.0.9");
+    assert!(about["begins_ns"].as_u64() >= about["released_ns"].as_u64());
+    assert!(about["taken_ns"].as_u64() >= about["released_ns"].as_u64());
+    let names = events.iter().filter(|it| it["ph"] == "M");
+    let names: Vec<_> = names.filter_map(|it| it["args"]["name"].as_str()).collect();
+    assert!(names.contains(&"to the uplink (1)"), "{names:?}");
+}
+
+fn document(file: &[u8]) -> Value {
+    serde_json::from_slice(file).unwrap()
+}
+
+/// The uplink's and two guests' interfaces.
+fn cables() {
+    for (one, other) in [("up1", "wire"), ("g1", "v1"), ("g2", "v2")] {
+        let link = ["link", "add", one, "type", "veth", "peer", "name", other];
+        command("ip", &link);
+        for end in [one, other] {
+            // No frames of the kernel's own.
+            let ipv6 = format!("/proc/sys/net/ipv6/conf/{end}/disable_ipv6");
+            std::fs::write(ipv6, "1").unwrap();
+            command("ip", &["link", "set", end, "up"]);
+        }
+        plugged_in(one, None);
+    }
+}
+
+#[test]
+fn a_trace_has_each_frame_of_a_guest_beside_its_threads() {
+    sandboxed(
+        "a_trace_has_each_frame_of_a_guest_beside_its_threads",
+        || {
+            cables();
+            let directory = tempfile::tempdir().unwrap();
+            let directory = directory.path();
+            // What a process is called that is a guest by its number.
+            let own = std::process::id();
+            let name = std::fs::read_to_string("/proc/self/comm").unwrap();
+            let name = &format!("{}-{own}", name.trim_end());
+            let _host = host(directory, name);
+            let stop = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let mut nics = [Nic::open("v1", None), Nic::open("v2", None)];
+                    let mut frame = datagram_of(MAC[1], MAC[0], [10, 77, 0, 1], 7);
+                    frame.resize(1_514, 0);
+                    let other = datagram_of(MAC[1], [2, 0, 0, 0, 0, 2], [10, 77, 0, 2], 7);
+                    while !stop.load(Ordering::Relaxed) {
+                        for _ in 0..4 {
+                            nics[0].send(&frame);
+                        }
+                        nics[1].send(&other);
+                        std::thread::sleep(Duration::from_millis(4));
+                    }
+                });
+                let before = tailbound_sys::timer::now();
+                let packets = trace(directory, &["--of", "packets", "--guest", name]);
+                let after = tailbound_sys::timer::now();
+                let nobody = trace(directory, &["--of", "packets", "--guest", "nobody"]);
+                let kept = std::fs::read(directory.join("trace.json"));
+                let threads = ["--of", "both", "--guest", name, "--pid", &own.to_string()];
+                let both = trace(directory, &threads);
+                stop.store(true, Ordering::Relaxed);
+                assert!(packets.status.success(), "{packets:?}");
+                check(&document(&kept.unwrap()), [before, after]);
+                let said = String::from_utf8(packets.stdout).unwrap();
+                assert!(
+                    said.contains(&format!("waits of frames of {name}, the longest")),
+                    "{said}"
+                );
+                // Who asks for what is not there leaves the file as it was.
+                assert_eq!(nobody.status.code(), Some(2), "{nobody:?}");
+                let said = String::from_utf8_lossy(&nobody.stderr);
+                assert!(said.contains("nobody") && said.contains(name), "{said}");
+                if let Err(error) = tailbound_sys::waits::Tracer::try_load() {
+                    assert_eq!(both.status.code(), Some(2), "{both:?}");
+                    return skipped(Part::BpfWaits, error.to_string());
+                }
+                assert!(both.status.success(), "{both:?}");
+                let said = String::from_utf8(both.stdout).unwrap();
+                assert!(
+                    said.contains(" threads") && said.contains(" frames of "),
+                    "{said}"
+                );
+                let both = document(&std::fs::read(directory.join("trace.json")).unwrap());
+                check(&both, [after, tailbound_sys::timer::now()]);
+                let tracks = both["traceEvents"].as_array().unwrap();
+                let threads = tracks
+                    .iter()
+                    .filter(|it| it["name"] == "thread_name" && it["pid"] == own);
+                assert!(threads.count() > 1, "its threads are there, too");
+            });
+        },
+    );
+}
+
+#[test]
+fn packets_are_those_of_one_guest_that_a_daemon_has() {
+    let directory = tempfile::tempdir().unwrap();
+    for (arguments, code, said) in [
+        (&["--of", "packets"][..], 64, "name it with --guest, once"),
+        (
+            &["--of", "both", "--guest", "a", "--guest", "b"],
+            64,
+            "name it with --guest, once",
+        ),
+        (
+            &["--of", "packets", "--guest", "a"],
+            2,
+            "no daemon of host.toml is found",
+        ),
+    ] {
+        let done = trace(directory.path(), arguments);
+        assert_eq!(done.status.code(), Some(code), "{done:?}");
+        let stderr = String::from_utf8_lossy(&done.stderr);
+        assert!(stderr.contains(said), "{stderr}");
+        assert!(!directory.path().join("trace.json").exists());
+    }
+}

@@ -8,7 +8,8 @@
 //! Read [`Rule`] first: Algorithm 1 and when its answer is known before its end.
 //! [`Probe`] feeds a rule with sleeps and asks a [`Witness`] whose fault the late
 //! ones are. [`network`] judges the network test that decides where the sleeps do
-//! not, [`select`] picks the best nodes of many, [`calibrate`] finds the marks for other hypervisors.
+//! not, [`select`] picks the best nodes of many, [`calibrate`] finds the marks for other hypervisors,
+//! [`pairs`] tells whose the long tails among many nodes are, [`history`] what a node was over weeks.
 //!
 //! No clock and no I/O: sleeps and readings of `/proc` come in as arguments, so a
 //! simulated node is judged by the same code as a real one.
@@ -16,7 +17,9 @@
 mod boundary;
 pub mod calibrate;
 mod config;
+pub mod history;
 pub mod network;
+pub mod pairs;
 mod probe;
 mod rule;
 pub mod select;

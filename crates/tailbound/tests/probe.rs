@@ -518,6 +518,147 @@ fn select_refuses_what_is_no_result() {
     }
 }
 
+/// A run of `probe watch` of a fraction of a second.
+fn watch(file: &Path, more: &[&str]) -> Output {
+    let mut arguments = vec!["probe", "watch", file.to_str().unwrap()];
+    arguments.extend(&QUIET[1..]);
+    arguments.extend(more);
+    tailbound(&arguments)
+}
+
+#[test]
+fn a_watch_goes_on_with_its_file_and_tells_what_the_node_was() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("node.jsonl");
+    for runs in 1..=2 {
+        let output = watch(&file, &["--runs", "1"]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        let told = text(&output.stdout);
+        let line = format!("; runs: {runs}\n");
+        assert!(
+            told.starts_with("GOOD  CPU ") && told.contains(&line),
+            "{told}"
+        );
+        // One that was ended while it wrote left half a line.
+        let mut kept = std::fs::OpenOptions::new()
+            .append(true)
+            .open(&file)
+            .unwrap();
+        kept.write_all(b"{\"at\":17").unwrap();
+    }
+    let kept = std::fs::read_to_string(&file).unwrap();
+    assert_eq!(kept.lines().count(), 3);
+    let length = kept.lines().map(str::len).max().unwrap();
+    assert!(length < 200, "{length} bytes a line");
+    let shown = tailbound(&[
+        "probe",
+        "watch",
+        "--show",
+        "--output",
+        "json",
+        file.to_str().unwrap(),
+    ]);
+    assert_eq!(shown.status.code(), Some(0), "{}", text(&shown.stderr));
+    let shown: Value = serde_json::from_slice(&shown.stdout).unwrap();
+    assert_eq!(
+        (&shown["kind"], &shown["good"]),
+        (&"probe-watch".into(), &2.into())
+    );
+    assert_eq!(shown["now"]["runs"], 2);
+    assert_eq!(shown["gaps"], 0);
+}
+
+#[test]
+fn a_watch_tells_stretches_and_gaps_and_refuses_what_it_cannot_keep() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("node.jsonl");
+    let line = |hour: u32, verdict: &str| {
+        format!(
+            "{{\"at\":{}.5,\"every\":3600.0,\"verdict\":\"{verdict}\",\"sleeps\":9,\"late\":0,\
+             \"ours\":0,\"stolen\":0,\"p99_9\":1,\"max\":2}}\n",
+            1_790_000_000 + 3600 * hour
+        )
+    };
+    let runs = [
+        (0, "BAD"),
+        (30, "GOOD"),
+        (31, "GOOD"),
+        (32, "UNSURE"),
+        (33, "BAD"),
+        (34, "BAD"),
+    ];
+    let lines: String = runs.map(|(hour, verdict)| line(hour, verdict)).concat();
+    std::fs::write(&file, &lines).unwrap();
+    let show = || tailbound(&["probe", "watch", "--show", file.to_str().unwrap()]);
+    let shown = show();
+    assert_eq!(shown.status.code(), Some(1));
+    insta::assert_snapshot!("watch", text(&shown.stdout));
+    std::fs::write(&file, format!("{lines}GOOD\n")).unwrap();
+    let refused = text(&show().stderr);
+    assert!(
+        refused.contains("node.jsonl:7: no line of tailbound probe watch"),
+        "{refused}"
+    );
+    let refused = watch(&file, &["--every", "1s"]);
+    assert_eq!(refused.status.code(), Some(64), "{}", text(&refused.stderr));
+    std::fs::write(&file, lines).unwrap();
+    let held = std::fs::File::open(&file).unwrap();
+    held.lock().unwrap();
+    let refused = watch(&file, &["--runs", "1"]);
+    assert_eq!(refused.status.code(), Some(2));
+    let refused = text(&refused.stderr);
+    assert!(refused.contains("another watch keeps it"), "{refused}");
+}
+
+#[test]
+fn pairs_tell_whose_the_long_tails_are() {
+    let directory = tempfile::tempdir().unwrap();
+    let nodes = ["a", "b", "c", "d"];
+    let found = [" .x.", ". x.", ".. .", ".xx "];
+    let files = nodes.iter().zip(found).map(|(caller, row)| {
+        let others = nodes
+            .iter()
+            .zip(row.chars())
+            .filter(|(_, found)| *found != ' ');
+        let others = others.map(|(node, found)| {
+            let (verdict, time) = if found == 'x' {
+                ("BAD", 31_000_000)
+            } else {
+                ("GOOD", 700_000)
+            };
+            let times = |p99_9: u64| serde_json::json!({"time_ns": {"p99_9": p99_9}});
+            serde_json::json!({
+                "node": format!("{node}:7413"), "verdict": verdict,
+                "rates": [times(time), times(time / 2)],
+            })
+        });
+        let document = serde_json::json!({
+            "schema": 1, "kind": "probe-network", "node": caller, "verdict": "BAD",
+            "nodes": others.collect::<Vec<_>>(),
+        });
+        let file = directory.path().join(format!("{caller}.json"));
+        std::fs::write(&file, document.to_string()).unwrap();
+        file.to_str().unwrap().to_owned()
+    });
+    let files: Vec<_> = files.collect();
+    let mut arguments = vec!["probe", "pairs"];
+    arguments.extend(files.iter().map(String::as_str));
+    let output = tailbound(&arguments);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    insta::assert_snapshot!("pairs", text(&output.stdout));
+    arguments.push(&files[0]);
+    let twice = text(&tailbound(&arguments).stderr);
+    assert!(twice.contains("a.json: the second test by a"), "{twice}");
+    std::fs::write(
+        &files[0],
+        r#"{"schema":1,"kind":"probe","node":"a","verdict":"GOOD","cpus":[]}"#,
+    )
+    .unwrap();
+    let wrong = tailbound(&["probe", "pairs", &files[0]]);
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(text(&wrong.stderr).contains("a.json: what a probe found of itself"));
+}
+
 #[test]
 fn the_help_is_stable() {
     for command in [
@@ -525,6 +666,8 @@ fn the_help_is_stable() {
         "probe serve",
         "probe network",
         "probe calibrate",
+        "probe pairs",
+        "probe watch",
         "select",
     ] {
         let mut arguments: Vec<_> = command.split(' ').collect();

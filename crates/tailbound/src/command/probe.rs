@@ -5,9 +5,11 @@ mod document;
 mod form;
 mod log;
 mod network;
+mod pairs;
 mod run;
 mod serve;
 mod text;
+mod watch;
 
 use crate::exit::{Exit, Failure};
 
@@ -35,6 +37,10 @@ enum Action {
     Network(network::Args),
     /// Find the marks for other hypervisors, from nodes that both tests judged
     Calibrate(calibrate::Args),
+    /// Tell whose the long tails among many nodes are, from network tests of each against each
+    Pairs(pairs::Args),
+    /// Probe again and again, and keep in a small file what the node was over weeks
+    Watch(watch::Args),
 }
 
 impl Args {
@@ -44,6 +50,8 @@ impl Args {
             Some(Action::Serve(args)) => args.run(),
             Some(Action::Network(args)) => args.run(),
             Some(Action::Calibrate(args)) => args.run(),
+            Some(Action::Pairs(args)) => args.run(),
+            Some(Action::Watch(args)) => args.run(),
         }
     }
 }

@@ -53,6 +53,55 @@ struct Times {
 struct Tested {
     node: String,
     verdict: Outcome,
+    #[serde(default)]
+    rates: Vec<Rate>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Rate {
+    time_ns: Times,
+}
+
+/// What a node found of others.
+#[derive(Debug)]
+pub(super) struct NetworkTest {
+    /// Its host name.
+    pub(super) caller: String,
+    /// Which node it called, what it found, and the longest 99.9th percentile of all rates in
+    /// nanoseconds.
+    pub(super) found: Vec<(String, Outcome, Option<u64>)>,
+}
+
+/// Reads what network tests found, each of a caller of its own.
+///
+/// # Errors
+/// A file that is no result of a network test, or two of one caller.
+pub(super) fn network_tests(files: &[PathBuf]) -> Result<Vec<NetworkTest>, String> {
+    let mut tests: Vec<NetworkTest> = Vec::new();
+    for file in files {
+        let of_file = |why: String| format!("{}: {why}", file.display());
+        let document = document(file).map_err(of_file)?;
+        if document.kind != "probe-network" {
+            let why = "what a probe found of itself; give what tailbound probe network printed";
+            return Err(of_file(why.to_owned()));
+        }
+        if tests.iter().any(|test| test.caller == document.node) {
+            let why = format!(
+                "the second test by {}: give one of each caller",
+                document.node
+            );
+            return Err(of_file(why));
+        }
+        let found = document.nodes.into_iter().map(|tested| {
+            let longest = tested.rates.iter().map(|rate| rate.time_ns.p99_9).max();
+            (tested.node, tested.verdict, longest)
+        });
+        tests.push(NetworkTest {
+            caller: document.node,
+            found: found.collect(),
+        });
+    }
+    Ok(tests)
 }
 
 /// Reads the results in `files`: probes, and network tests of the nodes that were probed.

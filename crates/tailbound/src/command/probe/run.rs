@@ -20,6 +20,20 @@ use tailbound_units::Nanos;
 /// Options of `tailbound probe` without a subcommand.
 #[derive(Debug, clap::Args)]
 pub(super) struct Options {
+    #[command(flatten)]
+    measure: Measure,
+    /// Write how long the sleeps took, an interval a second and vCPU, as an
+    /// `HdrHistogram` log
+    #[arg(long, value_name = "FILE")]
+    histogram_log: Option<PathBuf>,
+    /// What to print
+    #[arg(long, value_enum, default_value_t)]
+    output: Form,
+}
+
+/// What is measured, and how the node is judged by it.
+#[derive(Debug, clap::Args)]
+pub(super) struct Measure {
     /// Sleep this often at most (M)
     #[arg(long, value_name = "N", default_value_t = Config::default().samples)]
     samples: u64,
@@ -57,13 +71,6 @@ pub(super) struct Options {
     /// Probe these vCPUs, such as 0,2-5 [default: all this process may use]
     #[arg(long, value_name = "LIST", value_parser = some_cpus)]
     cpus: Option<Cpus>,
-    /// Write how long the sleeps took, an interval a second and vCPU, as an
-    /// `HdrHistogram` log
-    #[arg(long, value_name = "FILE")]
-    histogram_log: Option<PathBuf>,
-    /// What to print
-    #[arg(long, value_enum, default_value_t)]
-    output: Form,
 }
 
 /// A list of one CPU at least.
@@ -77,6 +84,14 @@ fn some_cpus(text: &str) -> Result<Cpus, CpusError> {
 }
 
 impl Options {
+    pub(super) fn run(self) -> Result<Exit, Failure> {
+        let document = self.measure.run(self.output, self.histogram_log)?;
+        show(&document, self.output);
+        Ok(document.verdict.into())
+    }
+}
+
+impl Measure {
     fn config(&self) -> Config {
         let confidence = self.confidence;
         let sleeps = if self.coarse {
@@ -106,26 +121,25 @@ impl Options {
         }
     }
 
-    pub(super) fn run(self) -> Result<Exit, Failure> {
+    /// Measures the node, and judges it; the sleeps go into `log` as well, if there is one, and in
+    /// the form of lines to standard output.
+    pub(super) fn run(&self, form: Form, log: Option<PathBuf>) -> Result<Document, Failure> {
         let rule = Rule::new(self.config()).map_err(Failure::wrong_arguments)?;
         let cpus = self.allowed()?;
         let start = SystemTime::now();
-        let log = self
-            .histogram_log
-            .map(|path| Log::create(path, start))
-            .transpose()?;
+        let log = log.map(|path| Log::create(path, start)).transpose()?;
         if let Err(error) = timer::lock_memory() {
             print_error(&format!(
                 "memory is not locked, a page fault may look like a late sleep: {error}"
             ));
         }
-        let mut reporter = Reporter::new(self.output, log, &cpus);
+        let mut reporter = Reporter::new(form, log, &cpus);
         let finished = sleepers::run(&cpus, &rule, empty_histogram, |sleepers| {
             reporter.report(sleepers)
         })?;
         let sleeps = reporter.finish();
         let (verdict, line) = document::node_verdict(&finished);
-        let document = Document {
+        Ok(Document {
             schema: SCHEMA,
             kind: "probe",
             node: document::node_name(),
@@ -139,9 +153,7 @@ impl Options {
                 .zip(&sleeps)
                 .map(|(finished, sleeps)| CpuDocument::new(finished, sleeps))
                 .collect(),
-        };
-        show(&document, self.output);
-        Ok(verdict.into())
+        })
     }
 
     /// The CPUs to probe, of which this process may run on each.

@@ -1,0 +1,247 @@
+//! What a node was over weeks (Bobtail, 3.4): the paper's stayed what they were for hours to days.
+
+use crate::verdict::Outcome;
+use serde::{Deserialize, Serialize};
+
+/// By how much two runs may be further apart than they were to be, before nobody knows what the node
+/// was in between: as much again, and this, in seconds.
+const SLACK_S: f64 = 300.0;
+
+/// A run of the probe, in as few words as a file for weeks takes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Run {
+    /// Seconds since 1970 at its start.
+    pub at: f64,
+    /// How many seconds after it the next one was to start.
+    pub every: f64,
+    /// What it found.
+    pub verdict: Outcome,
+    /// Sleeps of the worst vCPU.
+    pub sleeps: u64,
+    /// Those that were late.
+    pub late: u64,
+    /// Late ones that the guest caused itself.
+    pub ours: u64,
+    /// Late ones that the hypervisor caused, as it says.
+    pub stolen: u64,
+    /// The 99.9th percentile of the sleeps in nanoseconds.
+    pub p99_9: u64,
+    /// The longest.
+    pub max: u64,
+}
+
+/// A time in which a node was the same at each run that decided.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Stretch {
+    /// GOOD or BAD.
+    pub verdict: Outcome,
+    /// Seconds since 1970 at the start of its first run that decided.
+    pub from: f64,
+    /// At the start of its last one.
+    pub to: f64,
+    /// How many runs found it so.
+    pub runs: u64,
+}
+
+impl Stretch {
+    /// How many seconds it lasted at least.
+    pub fn length(&self) -> f64 {
+        self.to - self.from
+    }
+}
+
+/// What a node was.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct History {
+    /// Runs by what they found: GOOD, UNSURE, INCONCLUSIVE, BAD.
+    pub good: u64,
+    /// Between the marks.
+    pub unsure: u64,
+    /// Spoiled by the guest itself.
+    pub inconclusive: u64,
+    /// With neighbours that keep the CPU.
+    pub bad: u64,
+    /// How often it became BAD that was GOOD, or the other way round, while it was watched.
+    pub changes: u64,
+    /// How often nobody watched for longer than between two runs.
+    pub gaps: u64,
+    /// What it is, from when on.
+    pub now: Option<Stretch>,
+    /// The longest time that it was GOOD.
+    pub longest_good: Option<Stretch>,
+    /// The longest time that it was BAD.
+    pub longest_bad: Option<Stretch>,
+}
+
+impl History {
+    /// Tells it from the runs, in the order in which they were made.
+    pub fn of<'r>(runs: impl IntoIterator<Item = &'r Run>) -> Self {
+        let mut history = Self::default();
+        let mut before: Option<&Run> = None;
+        for run in runs {
+            let is_gap = before.is_some_and(|before| {
+                let apart = run.at - before.at;
+                // A clock that was set back is no time that was watched, either.
+                !(0.0..=2.0 * before.every + SLACK_S).contains(&apart)
+            });
+            before = Some(run);
+            if is_gap {
+                history.gaps += 1;
+                history.end();
+            }
+            history.add(run);
+        }
+        let now = history.now;
+        history.end();
+        history.now = now;
+        history
+    }
+
+    /// How many runs there were.
+    pub fn runs(&self) -> u64 {
+        self.good + self.unsure + self.inconclusive + self.bad
+    }
+
+    fn add(&mut self, run: &Run) {
+        match run.verdict {
+            Outcome::Good => self.good += 1,
+            Outcome::Bad => self.bad += 1,
+            // These say nothing against what it was.
+            Outcome::Unsure => self.unsure += 1,
+            Outcome::Inconclusive => self.inconclusive += 1,
+        }
+        if !matches!(run.verdict, Outcome::Good | Outcome::Bad) {
+            return;
+        }
+        if let Some(now) = &mut self.now
+            && now.verdict == run.verdict
+        {
+            now.to = run.at;
+            now.runs += 1;
+            return;
+        }
+        self.changes += u64::from(self.now.is_some());
+        self.end();
+        self.now = Some(Stretch {
+            verdict: run.verdict,
+            from: run.at,
+            to: run.at,
+            runs: 1,
+        });
+    }
+
+    /// Ends the present stretch.
+    fn end(&mut self) {
+        let Some(ended) = self.now.take() else {
+            return;
+        };
+        let longest = match ended.verdict {
+            Outcome::Good => &mut self.longest_good,
+            _ => &mut self.longest_bad,
+        };
+        if longest.is_none_or(|longest| ended.length() > longest.length()) {
+            *longest = Some(ended);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Outcome::{Bad, Good, Inconclusive, Unsure};
+
+    const HOUR: f64 = 3600.0;
+
+    fn run(hour: u32, verdict: Outcome) -> Run {
+        Run {
+            at: 1e9 + HOUR * f64::from(hour),
+            every: HOUR,
+            verdict,
+            sleeps: 100_000,
+            late: 0,
+            ours: 0,
+            stolen: 0,
+            p99_9: 1,
+            max: 2,
+        }
+    }
+
+    fn history(runs: &[(u32, Outcome)]) -> History {
+        let runs: Vec<_> = runs
+            .iter()
+            .map(|(hour, verdict)| run(*hour, *verdict))
+            .collect();
+        History::of(&runs)
+    }
+
+    fn hours(stretch: Option<Stretch>) -> Option<(Outcome, f64, f64, u64)> {
+        let hour = |at: f64| (at - 1e9) / HOUR;
+        stretch.map(|it| (it.verdict, hour(it.from), hour(it.to), it.runs))
+    }
+
+    #[test]
+    fn a_node_stays_what_it_is_until_a_run_decides_otherwise() {
+        let found = [
+            Good,
+            Good,
+            Unsure,
+            Good,
+            Inconclusive,
+            Bad,
+            Bad,
+            Unsure,
+            Good,
+        ];
+        let runs: Vec<_> = (0..).zip(found).collect();
+        let history = history(&runs);
+        assert_eq!((history.runs(), history.changes, history.gaps), (9, 2, 0));
+        assert_eq!((history.good, history.bad), (4, 2));
+        assert_eq!((history.unsure, history.inconclusive), (2, 1));
+        assert_eq!(hours(history.now), Some((Good, 8.0, 8.0, 1)));
+        assert_eq!(hours(history.longest_good), Some((Good, 0.0, 3.0, 3)));
+        assert_eq!(hours(history.longest_bad), Some((Bad, 5.0, 6.0, 2)));
+    }
+
+    #[test]
+    fn what_nobody_watched_is_part_of_no_stretch() {
+        let found = [
+            (0, Bad),
+            (1, Bad),
+            (3, Bad),
+            (6, Bad),
+            (7, Bad),
+            (5, Bad),
+            (6, Good),
+        ];
+        let history = history(&found);
+        assert_eq!((history.gaps, history.changes), (2, 1));
+        assert_eq!(hours(history.longest_bad), Some((Bad, 0.0, 3.0, 3)));
+        // A stretch that goes on may be the longest.
+        assert_eq!(hours(history.longest_good), Some((Good, 6.0, 6.0, 1)));
+    }
+
+    #[test]
+    fn no_runs_say_nothing() {
+        assert_eq!(history(&[]), History::default());
+        let unsure = history(&[(0, Unsure), (1, Inconclusive)]);
+        assert_eq!((unsure.runs(), unsure.now), (2, None));
+    }
+
+    #[test]
+    fn a_run_is_a_short_line() {
+        let late = Run {
+            at: 1_790_000_000.0,
+            sleeps: 600_000,
+            late: 1_000,
+            ours: 100,
+            stolen: 900,
+            p99_9: 30_000_000,
+            max: 123_456_789,
+            ..run(0, Inconclusive)
+        };
+        let line = serde_json::to_string(&late).unwrap();
+        assert!(line.len() < 160, "{} bytes: {line}", line.len());
+        assert_eq!(serde_json::from_str::<Run>(&line).unwrap(), late);
+    }
+}

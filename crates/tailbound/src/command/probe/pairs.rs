@@ -1,0 +1,158 @@
+//! Whose the long tails among many nodes are, from network tests of each against each.
+
+use super::document::SCHEMA;
+use crate::command::output::{self, Output, print};
+use crate::command::results::{self, NetworkTest};
+use crate::exit::{Exit, Failure};
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use tailbound_probe::Outcome;
+use tailbound_probe::pairs::{Owner, owners};
+use tailbound_report::{NOTHING, Paint, Table, human};
+
+/// Arguments of `tailbound probe pairs`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Run `tailbound probe serve` on each node, and `tailbound probe network --output \
+    json` on each against all others. Exit code: 0 no pair is BAD; 1 one is; 2 a file is no result \
+    of a network test."
+)]
+pub(super) struct Args {
+    /// Results of network tests, one of each node that called
+    #[arg(required = true, value_name = "RESULT.json")]
+    results: Vec<PathBuf>,
+    /// What to print
+    #[arg(long, value_enum, default_value_t)]
+    output: Output,
+}
+
+/// What comes out. Places are those in `callers` and `nodes`.
+#[derive(Debug, Serialize)]
+struct Document {
+    schema: u32,
+    kind: &'static str,
+    callers: Vec<String>,
+    nodes: Vec<String>,
+    /// By caller and node; none where it did not call.
+    pairs: Vec<Vec<Option<Pair>>>,
+    owners: Vec<Owner>,
+}
+
+/// What one node found of another.
+#[derive(Debug, Clone, Copy, Serialize)]
+struct Pair {
+    verdict: Outcome,
+    /// At the rate at which it was longest; none where nothing was answered.
+    p99_9_ns: Option<u64>,
+}
+
+impl Args {
+    pub(super) fn run(self) -> Result<Exit, Failure> {
+        let tests = results::network_tests(&self.results).map_err(Failure::new)?;
+        let document = Document::new(tests);
+        print(&match self.output {
+            Output::Json => output::json(&document),
+            Output::Text => document.text(output::paint()),
+        });
+        Ok(Exit::holds(document.owners.is_empty()))
+    }
+}
+
+impl Document {
+    fn new(tests: Vec<NetworkTest>) -> Self {
+        let found = tests.iter().flat_map(|test| &test.found);
+        let nodes: BTreeSet<String> = found.map(|(node, ..)| node.clone()).collect();
+        let nodes: Vec<_> = nodes.into_iter().collect();
+        let row = |test: &NetworkTest| -> Vec<Option<Pair>> {
+            let of = |node: &String| {
+                let found = test.found.iter().find(|(name, ..)| name == node)?;
+                let (_, verdict, p99_9_ns) = found;
+                Some(Pair {
+                    verdict: *verdict,
+                    p99_9_ns: *p99_9_ns,
+                })
+            };
+            nodes.iter().map(of).collect()
+        };
+        let pairs: Vec<Vec<_>> = tests.iter().map(row).collect();
+        let outcomes = pairs.iter().map(|row| {
+            let outcomes = row.iter().map(|pair| pair.map(|pair| pair.verdict));
+            outcomes.collect::<Vec<_>>()
+        });
+        Self {
+            schema: SCHEMA,
+            kind: "probe-pairs",
+            owners: owners(&outcomes.collect::<Vec<_>>()),
+            callers: tests.into_iter().map(|test| test.caller).collect(),
+            nodes,
+            pairs,
+        }
+    }
+
+    fn text(&self, paint: Paint) -> String {
+        let mut out = match self.owners.first() {
+            None => format!("{}  no pair is late", paint.good(Outcome::Good.word())),
+            Some(_) => format!("{}  {}", paint.bad(Outcome::Bad.word()), self.said()),
+        };
+        out += "\n\n";
+        let mut head = vec!["from \\ to"];
+        head.extend(self.nodes.iter().map(String::as_str));
+        let mut table = Table::new(&head, &[0]);
+        for (caller, row) in self.callers.iter().zip(&self.pairs) {
+            let cells = row.iter().map(|pair| {
+                let Some(Pair { verdict, p99_9_ns }) = pair else {
+                    return NOTHING.to_owned();
+                };
+                let time = p99_9_ns.map(|time| human(time as f64, "ns"));
+                match (verdict, time) {
+                    (Outcome::Good, Some(time)) => time,
+                    (_, Some(time)) => format!("{time} {verdict}"),
+                    (_, None) => verdict.to_string(),
+                }
+            });
+            table.row(
+                std::iter::once(caller.clone())
+                    .chain(cells)
+                    .collect::<Vec<_>>(),
+            );
+        }
+        out += &table.render(paint);
+        out.push('\n');
+        for owner in &self.owners {
+            // Writing to a String does not fail.
+            let _ = writeln!(out, "{}", self.whose(owner));
+        }
+        out
+    }
+
+    fn said(&self) -> String {
+        let count = |which: fn(&Owner) -> bool| self.owners.iter().filter(|it| which(it)).count();
+        format!(
+            "late: {} as they answer, {} as they call, {} between two",
+            count(|it| matches!(it, Owner::Answers(_))),
+            count(|it| matches!(it, Owner::Calls(_))),
+            count(|it| matches!(it, Owner::Between { .. }))
+        )
+    }
+
+    fn whose(&self, owner: &Owner) -> String {
+        match owner {
+            Owner::Answers(node) => {
+                format!(
+                    "{}: most callers find it late, so that it is the node",
+                    self.nodes[*node]
+                )
+            }
+            Owner::Calls(caller) => format!(
+                "{}: it finds most others late that others do not, so that it is the caller",
+                self.callers[*caller]
+            ),
+            Owner::Between { caller, answers } => format!(
+                "{} to {}: late for this pair, and not for most others of either",
+                self.callers[*caller], self.nodes[*answers]
+            ),
+        }
+    }
+}

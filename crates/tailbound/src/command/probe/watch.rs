@@ -1,0 +1,257 @@
+//! A node over weeks: probes again and again, and keeps what came out in a small file.
+
+use super::document::{CpuDocument, Document, SCHEMA};
+use super::run::Measure;
+use crate::command::output::{self, Output, print};
+use crate::exit::{Exit, Failure};
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+use tailbound_probe::Outcome;
+use tailbound_probe::history::{History, Run, Stretch};
+use tailbound_report::{Paint, Table, human};
+use tailbound_units::Nanos;
+
+/// The shortest time from one run to the next: a run may take two minutes, and the file is to stay
+/// small.
+const SHORTEST: Nanos = Nanos::from_secs(180);
+const LONGEST: Nanos = Nanos::from_secs(7 * 86_400);
+/// The longest file that is read: hourly runs of a century.
+const LARGEST: u64 = 200 << 20;
+
+/// Arguments of `tailbound probe watch`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Each run adds a line of JSON to FILE, some 150 bytes: hourly runs take 1.3 MB a \
+    year. It goes on with a file that is there, and until it is ended. Exit code, after --runs and \
+    with --show: 0 the node was GOOD last; 1 BAD; 2 no run decided, or it could not run."
+)]
+pub(super) struct Args {
+    /// What the runs found, a line each; made where it is not there
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// From the start of a run to the start of the next one
+    #[arg(long, value_name = "TIME", default_value = "1h")]
+    every: Nanos,
+    /// End after so many runs
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    runs: Option<u64>,
+    /// Probe nothing, and say what the file says
+    #[arg(long, conflicts_with_all = ["every", "runs"])]
+    show: bool,
+    /// What to print of the file
+    #[arg(long, value_enum, default_value_t)]
+    output: Output,
+    #[command(flatten)]
+    measure: Measure,
+}
+
+/// What the file says.
+#[derive(Debug, Serialize)]
+struct Told<'h> {
+    schema: u32,
+    kind: &'static str,
+    #[serde(flatten)]
+    history: &'h History,
+}
+
+impl Args {
+    pub(super) fn run(self) -> Result<Exit, Failure> {
+        if self.show {
+            let mut file = File::open(&self.file).map_err(|error| failed(&self.file, &error))?;
+            let (runs, _) = read(&self.file, &mut file)?;
+            return Ok(self.told(&History::of(&runs)));
+        }
+        if !(SHORTEST..=LONGEST).contains(&self.every) {
+            return Err(Failure::wrong_arguments(format!(
+                "a run every {}: {SHORTEST} to {LONGEST} can be kept",
+                self.every
+            )));
+        }
+        let mut log = Log::open(&self.file)?;
+        let mut left = self.runs;
+        loop {
+            let start = SystemTime::now();
+            let document = self.measure.run(super::form::Form::Line, None)?;
+            let run = shortened(&document, self.every);
+            log.add(&run)?;
+            if self.output == Output::Text {
+                print(&format!("{}\n", document.line));
+            }
+            left = left.map(|left| left - 1);
+            if left == Some(0) {
+                return Ok(self.told(&History::of(&log.runs)));
+            }
+            // A clock that was set back makes no pause longer than it is to be.
+            let passed = start.elapsed().unwrap_or_default();
+            let every = std::time::Duration::from(self.every);
+            std::thread::sleep(every.saturating_sub(passed));
+        }
+    }
+
+    fn told(&self, history: &History) -> Exit {
+        print(&match self.output {
+            Output::Json => output::json(&Told {
+                schema: SCHEMA,
+                kind: "probe-watch",
+                history,
+            }),
+            Output::Text => text(history, output::paint()),
+        });
+        let now = history.now.map_or(Outcome::Inconclusive, |now| now.verdict);
+        now.into()
+    }
+}
+
+/// The file, with what is in it.
+#[derive(Debug)]
+struct Log {
+    path: PathBuf,
+    file: File,
+    runs: Vec<Run>,
+}
+
+impl Log {
+    /// Opens the file for this process alone. Half a line at its end, of one that was ended while
+    /// it wrote, goes.
+    fn open(path: &Path) -> Result<Self, Failure> {
+        let open = OpenOptions::new()
+            .read(true)
+            .append(true)
+            .create(true)
+            .open(path);
+        let mut file = open.map_err(|error| failed(path, &error))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let why = "another watch keeps it: end that, or use another file";
+                return Err(Failure::new(format!("{}: {why}", path.display())));
+            }
+            Err(TryLockError::Error(error)) => return Err(failed(path, &error)),
+        }
+        let (runs, whole) = read(path, &mut file)?;
+        file.set_len(whole).map_err(|error| failed(path, &error))?;
+        Ok(Self {
+            path: path.to_owned(),
+            file,
+            runs,
+        })
+    }
+
+    fn add(&mut self, run: &Run) -> Result<(), Failure> {
+        let mut line = serde_json::to_string(run).map_err(io::Error::from);
+        if let Ok(line) = &mut line {
+            line.push('\n');
+        }
+        let written = line.and_then(|line| {
+            self.file.write_all(line.as_bytes())?;
+            self.file.sync_data()
+        });
+        written.map_err(|error| failed(&self.path, &error))?;
+        self.runs.push(run.clone());
+        Ok(())
+    }
+}
+
+/// Reads the runs in a file, and how long its whole lines are.
+fn read(path: &Path, file: &mut File) -> Result<(Vec<Run>, u64), Failure> {
+    let failed = |error: &io::Error| failed(path, error);
+    let length = file.metadata().map_err(|error| failed(&error))?.len();
+    if length > LARGEST {
+        let why = format!("{length} bytes are more than any watch writes: use another file");
+        return Err(Failure::new(format!("{}: {why}", path.display())));
+    }
+    let mut bytes = Vec::new();
+    file.seek(SeekFrom::Start(0))
+        .map_err(|error| failed(&error))?;
+    file.read_to_end(&mut bytes)
+        .map_err(|error| failed(&error))?;
+    let whole = bytes
+        .iter()
+        .rposition(|byte| *byte == b'\n')
+        .map_or(0, |at| at + 1);
+    let lines = bytes[..whole].split_inclusive(|byte| *byte == b'\n');
+    let runs = (1..).zip(lines).map(|(number, line)| {
+        serde_json::from_slice(line).map_err(|error| {
+            let why = format!("no line of tailbound probe watch: {error}; use another file");
+            Failure::new(format!("{}:{number}: {why}", path.display()))
+        })
+    });
+    Ok((runs.collect::<Result<_, _>>()?, whole as u64))
+}
+
+fn failed(path: &Path, error: &io::Error) -> Failure {
+    Failure::new(format!("{}: {error}", path.display()))
+}
+
+/// What is kept of a run: of its worst vCPU.
+fn shortened(document: &Document, every: Nanos) -> Run {
+    let share = |cpu: &&CpuDocument| {
+        (u128::from(cpu.counts.late) << 64) / u128::from(cpu.counts.samples.max(1))
+    };
+    let worst = document.cpus.iter().max_by_key(share);
+    let counts = worst.map(|cpu| cpu.counts).unwrap_or_default();
+    let sleeps = worst.map(|cpu| &cpu.sleep_ns);
+    Run {
+        // Milliseconds are enough, and short.
+        at: (document.start_unix_s * 1e3).round() / 1e3,
+        every: every.as_secs_f64(),
+        verdict: document.verdict,
+        sleeps: counts.samples,
+        late: counts.late,
+        ours: counts.ours,
+        stolen: counts.stolen,
+        p99_9: sleeps.map_or(0, |sleeps| sleeps.p99_9),
+        max: sleeps.map_or(0, |sleeps| sleeps.max),
+    }
+}
+
+fn text(history: &History, paint: Paint) -> String {
+    let line = match &history.now {
+        None => "INCONCLUSIVE  no run decided".to_owned(),
+        Some(now) => format!("{}  for {}; runs: {}", now.verdict, length(now), now.runs),
+    };
+    let verdict = history.now.map_or(Outcome::Inconclusive, |now| now.verdict);
+    let mut out = super::text::painted(&line, verdict, paint.0);
+    out += "\n\n";
+    let mut table = Table::new(&["verdict", "runs", "share", "longest"], &[0]);
+    let all = history.runs().max(1) as f64;
+    for (verdict, runs, longest) in [
+        (Outcome::Good, history.good, history.longest_good),
+        (Outcome::Bad, history.bad, history.longest_bad),
+        (Outcome::Unsure, history.unsure, None),
+        (Outcome::Inconclusive, history.inconclusive, None),
+    ] {
+        table.row([
+            verdict.to_string(),
+            runs.to_string(),
+            format!("{:.1} %", 100.0 * runs as f64 / all),
+            longest
+                .as_ref()
+                .map_or_else(|| tailbound_report::NOTHING.to_owned(), length),
+        ]);
+    }
+    out += &table.render(paint);
+    // Writing to a String does not fail.
+    let _ = writeln!(
+        out,
+        "\nchanges between GOOD and BAD: {}; times in which nobody watched: {}",
+        history.changes, history.gaps
+    );
+    out
+}
+
+/// How long a stretch lasted, in its two largest units.
+fn length(stretch: &Stretch) -> String {
+    let seconds = stretch.length();
+    let minutes = (seconds / 60.0) as u64;
+    match (minutes / 1_440, minutes / 60 % 24, minutes % 60) {
+        (0, 0, 0) => human(seconds * 1e9, "ns"),
+        (0, 0, minutes) => format!("{minutes}min"),
+        (0, hours, minutes) => format!("{hours}h {minutes}min"),
+        (days, hours, _) => format!("{days}d {hours}h"),
+    }
+}

@@ -103,8 +103,8 @@ impl Scenario {
         )
     }
 
-    /// Reads a scenario. `find` brings the text of an experiment, and `check` says whether one
-    /// can be run, and what it read from other files ([`tailbound_experiment::Experiment::inputs`]);
+    /// Reads a scenario, for the program that `version` tells: rows of two are never mixed. `find`
+    /// brings the text of an experiment, and `check` says whether one can be run, and what it read from other files ([`tailbound_experiment::Experiment::inputs`]);
     /// every combination of values is asked for.
     ///
     /// # Errors
@@ -115,6 +115,7 @@ impl Scenario {
     /// `check` takes a text that is not TOML.
     pub fn parse(
         source: &Source,
+        version: &str,
         find: impl Fn(&str) -> Result<Source, ExperimentError>,
         check: impl Fn(&str, &Source) -> Result<String, ExperimentError>,
     ) -> Result<Self, ExperimentError> {
@@ -137,6 +138,7 @@ impl Scenario {
         let table: Table = base.text.parse().expect("what was checked is TOML");
         let varied = Varied {
             file: &file,
+            version,
             document: &document,
             base: &base,
             check: |source: &Source| check(experiment, source),
@@ -158,6 +160,7 @@ impl Scenario {
 /// A scenario's file, and the experiment that it varies.
 struct Varied<'s, C> {
     file: &'s File,
+    version: &'s str,
     document: &'s Document<'s>,
     base: &'s Source,
     check: C,
@@ -234,7 +237,7 @@ impl<C: Fn(&Source) -> Result<String, ExperimentError>> Varied<'_, C> {
                 seed,
                 source: source.clone(),
                 key: key(&[
-                    env!("CARGO_PKG_VERSION"),
+                    self.version,
                     kind.unwrap_or_default(),
                     &seed.to_string(),
                     &source.text,

@@ -17,11 +17,11 @@ const NO_COST: Cost = Cost {
 };
 
 fn scenario(text: &str) -> Result<Scenario, ExperimentError> {
-    scenario_in(Path::new("."), text)
+    scenario_in(Path::new("."), text, "1.0.0")
 }
 
-/// Experiments of packets and networks; files are found in `folder`.
-fn scenario_in(folder: &Path, text: &str) -> Result<Scenario, ExperimentError> {
+/// Experiments of packets and networks for this program; files are found in `folder`.
+fn scenario_in(folder: &Path, text: &str, version: &str) -> Result<Scenario, ExperimentError> {
     let source = Source {
         text: text.to_owned(),
         file: "grid.toml".to_owned(),
@@ -44,7 +44,7 @@ fn scenario_in(folder: &Path, text: &str) -> Result<Scenario, ExperimentError> {
             .experiment
             .inputs())
     };
-    Scenario::parse(&source, find, check)
+    Scenario::parse(&source, version, find, check)
 }
 
 fn head(more: &str) -> String {
@@ -53,12 +53,16 @@ fn head(more: &str) -> String {
 
 /// Two values of one key, three of another, twice each.
 fn six_twice() -> Scenario {
+    six_twice_by("1.0.0")
+}
+
+fn six_twice_by(version: &str) -> Scenario {
     let text = head(
         "repetitions = 2\nshow = [\"figure\"]\n\
          [[vary]]\nkey = \"messages.star.hosts\"\nrange = { from = 2, to = 6, step = 2 }\n\
          [[vary]]\nkey = \"messages.queries.question\"\nvalues = [\"100B\", \"1KB\"]\n",
     );
-    scenario(&text).unwrap()
+    scenario_in(Path::new("."), &text, version).unwrap()
 }
 
 /// What a point finds: its seed and hosts decide it.
@@ -141,6 +145,9 @@ fn a_grid_has_each_combination_so_often_each_with_a_seed_and_a_key_of_its_own() 
         grid.points.iter().map(|point| point.key.as_str()).collect();
     assert_eq!(keys.len(), 12);
     assert_eq!(grid, six_twice());
+    let of_a_commit = six_twice_by("1.0.0 (1f2e3d4c5b6a)");
+    let mut other = of_a_commit.points.iter().map(|point| point.key.as_str());
+    assert!(!other.any(|key| keys.contains(key)));
 }
 
 #[test]
@@ -319,7 +326,7 @@ fn a_row_follows_from_files_that_its_experiment_names() {
     let key = |network: &str| {
         fs::write(folder.path().join("mine.toml"), network).unwrap();
         let text = head("").replace("packets/queries", "net/figure.toml");
-        scenario_in(folder.path(), &text).unwrap().points[0]
+        scenario_in(folder.path(), &text, "1.0.0").unwrap().points[0]
             .key
             .clone()
     };

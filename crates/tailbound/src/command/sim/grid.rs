@@ -129,7 +129,7 @@ impl Common {
             text,
             file: path.display().to_string(),
         };
-        Scenario::parse(&source, |name| find(name, path), check)
+        Scenario::parse(&source, &command::version(), |name| find(name, path), check)
     }
 
     fn directory(&self, scenario: &Scenario) -> PathBuf {

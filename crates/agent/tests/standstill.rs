@@ -148,20 +148,40 @@ fn who_stands_still_runs_again() {
 }
 
 #[test]
-#[ignore = "two minutes and more"]
+#[ignore = "some minutes"]
 fn it_has_its_reservation_again_and_runs_in_it() {
     if !can_reserve() {
         return;
     }
-    let directory = tempfile::tempdir().unwrap();
-    let (guest, mut watcher) = in_debt(directory.path());
+    let (directory, guest) = (tempfile::tempdir().unwrap(), Spinner::start());
+    let pid = guest.0.id();
+    let mut watcher = watcher(directory.path(), &guest);
+    watcher.round();
+    // Given again at once while it is in debt in its own reservation: lost now and then.
+    let given = scheduling(pid).unwrap();
+    let lost = (1..=200).find(|_| {
+        set_scheduling(pid, &Scheduling::PLAIN).unwrap();
+        set_scheduling(pid, &given).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        let before = guest.run();
+        std::thread::sleep(Duration::from_millis(100));
+        guest.run() == before && guest.stands()
+    });
+    println!("lost at try {lost:?} of 200");
+    if lost.is_none() {
+        watcher.restore().unwrap();
+        return;
+    }
     let begin = Instant::now();
     let mut good = 0;
-    // Ten seconds in which it runs in it; three times it may stand still before.
+    // Ten seconds in which it runs in it.
     while good < 10 {
-        assert!(begin.elapsed() < Duration::from_mins(20));
+        assert!(
+            begin.elapsed() < Duration::from_mins(3),
+            "it is lost for good"
+        );
         watcher.round();
-        let is_reserved = scheduling(guest.0.id()).unwrap().is_deadline();
+        let is_reserved = scheduling(pid).unwrap().is_deadline();
         let runs = !guest.stands();
         good = if is_reserved && runs { good + 1 } else { 0 };
     }

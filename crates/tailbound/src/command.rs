@@ -41,26 +41,13 @@ mod top;
 mod trace;
 #[cfg(feature = "host")]
 mod vcpu;
+mod version;
 
 use crate::exit::{Exit, Failure};
 pub(crate) use output::Color;
 #[cfg(any(feature = "host", feature = "place"))]
 pub(crate) use output::paints_log;
-
-/// The commit that this was built of, where the build knew it: `make` says it (`scripts/commit`), and
-/// cargo alone does not.
-pub(crate) fn commit() -> Option<&'static str> {
-    option_env!("TAILBOUND_COMMIT").filter(|commit| !commit.is_empty())
-}
-
-/// `0.1.0`, or `0.1.0 (1f2e3d4c5b6a)` with the commit.
-pub(crate) fn version() -> String {
-    let version = env!("CARGO_PKG_VERSION");
-    match commit() {
-        Some(commit) => format!("{version} ({commit})"),
-        None => version.to_owned(),
-    }
-}
+pub(crate) use version::{commit, version};
 
 /// What `tailbound` can do.
 #[derive(Debug, clap::Subcommand)]

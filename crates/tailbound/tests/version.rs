@@ -60,3 +60,81 @@ fn the_version_has_the_commit_where_the_build_knew_it() {
     };
     assert_eq!(version, expected);
 }
+
+/// The tests' own build knows no commit. What one that does would say, from the lines that read it.
+#[test]
+fn a_build_that_knows_its_commit_says_it_in_the_version_and_in_results() {
+    let directory = tempfile::tempdir().unwrap();
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/command");
+    let main = directory.path().join("main.rs");
+    let version = sources.join("version.rs");
+    let text = format!(
+        "#[path = {version:?}] mod version;\n\
+         fn main() {{ println!(\"{{}}|{{:?}}\", version::version(), version::commit()); }}\n"
+    );
+    fs::write(&main, text).unwrap();
+    let program = directory.path().join("said");
+    for (commit, expected) in [
+        (
+            Some("1f2e3d4c5b6a+"),
+            "9.9.9 (1f2e3d4c5b6a+)|Some(\"1f2e3d4c5b6a+\")",
+        ),
+        (Some(""), "9.9.9|None"),
+        (None, "9.9.9|None"),
+    ] {
+        let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+        let mut build = Command::new(rustc);
+        build
+            .args(["--edition", "2024", "-o"])
+            .args([&program, &main]);
+        build.env("CARGO_PKG_VERSION", "9.9.9");
+        match commit {
+            Some(commit) => build.env("TAILBOUND_COMMIT", commit),
+            None => build.env_remove("TAILBOUND_COMMIT"),
+        };
+        said(&mut build);
+        assert_eq!(said(&mut Command::new(&program)), expected);
+    }
+    // Whatever writes results asks the same.
+    for writer in ["experiment.rs", "sim/grid.rs"] {
+        let text = fs::read_to_string(sources.join(writer)).unwrap();
+        let made = text.matches("Made::now(").count();
+        assert!(made > 0, "{writer}");
+        assert_eq!(
+            text.matches("command::commit())").count() + text.matches("super::commit())").count(),
+            made,
+            "{writer}"
+        );
+    }
+}
+
+/// Every target of make that builds a program for somebody hands the commit on.
+#[test]
+fn make_hands_the_commit_to_what_it_builds() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let commit = commit_of(&root);
+    for target in ["build", "stage", "demo", "static", "probe-static"] {
+        // In place of its recipe: what the recipe would be given.
+        let makefile = format!("include Makefile\n{target}:\n\t@echo said=$$TAILBOUND_COMMIT\n");
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("Makefile");
+        fs::write(&file, makefile).unwrap();
+        let mut make = Command::new("make");
+        make.current_dir(&root).env_remove("TAILBOUND_COMMIT");
+        make.env_remove("MAKEFLAGS")
+            .arg("--silent")
+            .arg("-f")
+            .arg(&file)
+            .arg(target);
+        let said = said(&mut make);
+        assert!(
+            said.lines().any(|line| line == format!("said={commit}")),
+            "{target}: {said}"
+        );
+    }
+}
+
+/// What `scripts/commit` says where it stands.
+fn commit_of(root: &Path) -> String {
+    said(Command::new("sh").arg(root.join("scripts/commit")))
+}

@@ -172,7 +172,7 @@ NIGHTLY_FUZZ_SECONDS ?= 300
 
 .PHONY: nightly
 nightly: build ## Run all tests with a fresh seed, ignored ones, storms, golden records, fuzzing (two hours)
-	@scripts/need lab memcached iperf3 qemu libvirt etcd page api golden linux-codel dpdk alerts hlog clusters
+	@scripts/need lab memcached iperf3 qemu libvirt etcd page api golden linux-codel dpdk alerts hlog collector clusters
 	@scripts/guest-image >/dev/null
 	@scripts/linux-codel >/dev/null
 	@CARGO="$(CARGO)" scripts/nightly $(TAILBOUND) $(NIGHTLY_FUZZ_SECONDS)

@@ -7,6 +7,8 @@
 //! is threads that are busy by the clock, then sleep; a hog never sleeps. Where there is none a hog
 //! of `SCHED_IDLE`, which anybody preempts at once, takes the rest: so this process has the CPU
 //! always, and a wake-up during which somebody else had it is left out and counted as spoiled.
+//! Where others have the CPU often, the late ones are those that are left out, and what is left
+//! is too early: give this process a control group that outweighs them, until few are spoiled.
 //! `preempted` is beside that one alone: what a wake-up takes by itself.
 
 use rustix::time::ClockId;

@@ -42,6 +42,19 @@ fn hogs_change_at_the_tick_after_their_slice() {
 }
 
 #[test]
+fn a_timer_ends_slices_before_the_tick() {
+    let host = host(1, 2);
+    let config = EevdfConfig {
+        timer: true,
+        ..EevdfConfig::of_cpus(8)
+    };
+    let linux = Eevdf::new(config, &host, &[None, None]).unwrap();
+    let mut script = Script::new(&host, linux);
+    script.hog(0.0, 0).hog(0.0, 1).run(40.0);
+    assert_eq!(script.starts(1)[..2], [2.8, 8.4].map(ms));
+}
+
+#[test]
 fn who_wakes_beside_a_hog_whose_slice_is_over_runs_at_once() {
     let mut script = script(2, 1.4);
     // Nobody looked at the hog's slice since the tick at 4 ms.

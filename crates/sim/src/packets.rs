@@ -7,6 +7,7 @@
 
 mod attribution;
 mod experiment;
+mod fifo;
 mod figures;
 mod hose;
 mod hosts;
@@ -35,7 +36,7 @@ pub use messages::{Messages, MeterSpec, PacerSpec, Setting, Switches, Transport}
 pub use packet::Packet;
 pub use racks::Racks;
 pub use sizes::{Empirical, Pareto, Sizes};
-pub use tally::{Outcome, Totals};
+pub use tally::{Outcome, Told, Totals};
 pub use tenants::{Length, Pattern, TenantClass, Tenants};
 pub use topology::{FatTree, Star};
 pub use workload::{Bursts, Flows, Peers, Queries};

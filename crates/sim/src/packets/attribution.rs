@@ -74,6 +74,12 @@ impl Parts {
 pub(super) struct Record {
     /// Whose it was.
     pub(super) owner: u32,
+    /// From which host to which,
+    pub(super) hosts: (u32, u32),
+    /// when it was written, its question if there was one,
+    pub(super) begun: Nanos,
+    /// and how long it was.
+    pub(super) size: u64,
     /// Whether a timeout happened on its connection meanwhile.
     pub(super) timed_out: bool,
     pub(super) took: u64,

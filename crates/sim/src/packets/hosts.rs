@@ -202,6 +202,7 @@ impl Hosts {
     fn read(&mut self, now: Nanos, packet: &Packet, bytes: u64, out: &mut Vec<Packet>) {
         let number = packet.to;
         let end = &mut self.ends[number as usize];
+        let to = end.host;
         end.read += bytes;
         let read = end.read;
         let from = number as usize ^ 1;
@@ -223,12 +224,15 @@ impl Hosts {
                 Kind::Flow | Kind::Answer => {
                     let record = Record {
                         owner: end.owner,
+                        hosts: (end.host, to),
+                        begun: message.begun,
+                        size: message.size,
                         timed_out: end.tcp.resent().1 > message.timeouts,
                         took: now.since(message.begun).0,
                         parts,
                     };
                     self.workload.end(now, end.owner);
-                    self.tally.end(message.begun, message.size, record);
+                    self.tally.end(record);
                 }
                 Kind::Question(size) => {
                     let answer = Fresh {
@@ -243,11 +247,22 @@ impl Hosts {
         }
     }
 
+    /// Opens a connection between the hosts of one on which nothing was sent; returns its first end.
+    fn open_as(&mut self, number: u32) -> u32 {
+        let first = self.ends.len();
+        let same = number as usize & !1;
+        self.ends.extend_from_within(same..same + 2);
+        first as u32 | (number & 1)
+    }
+
     fn begin(&mut self, now: Nanos, out: &mut Vec<Packet>) {
         let mut begun = std::mem::take(&mut self.begun);
         self.workload.begin(&mut begun);
-        for (number, kind, size) in begun.drain(..) {
+        for (mut number, kind, size) in begun.drain(..) {
             self.tally.begin(now);
+            if self.workload.has_own_connections() {
+                number = self.open_as(number);
+            }
             let fresh = Fresh {
                 begun: now,
                 kind,

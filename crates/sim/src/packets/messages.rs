@@ -26,6 +26,10 @@ pub struct Messages {
     /// Those that begin before do not count.
     #[serde(default)]
     pub warm_up: Nanos,
+    /// Whether nothing begins after `duration`; else the load of hosts goes on until all messages
+    /// that count have come.
+    #[serde(default)]
+    pub stops: bool,
     /// Hosts at a switch,
     pub star: Option<Star>,
     /// or in a tree,
@@ -89,6 +93,9 @@ pub struct Transport {
     pub least_timeout: Nanos,
     /// How long an acknowledgement is held back for a second segment.
     pub delayed_ack: Nanos,
+    /// How many segments of a connection are acknowledged at once, and not every second one, before
+    /// that begins.
+    pub quick_acks: u32,
     /// What a receiver offers, from the first.
     pub receive_window: Bytes,
     /// Whether a window begins anew after a silence of a timeout.
@@ -107,6 +114,7 @@ impl Default for Transport {
             initial_window: linux.initial_window,
             least_timeout: linux.least_timeout,
             delayed_ack: linux.delayed_ack,
+            quick_acks: linux.quick_acks,
             receive_window: Bytes(linux.receive_window.into()),
             restarts: linux.restarts,
             probes: linux.probes,
@@ -123,6 +131,7 @@ impl Transport {
             receive_window: window,
             least_timeout: self.least_timeout,
             delayed_ack: self.delayed_ack,
+            quick_acks: self.quick_acks,
             recovery: if self.sack {
                 Recovery::Rack
             } else {
@@ -143,6 +152,9 @@ impl Transport {
         section.range("delayed_ack", self.delayed_ack, times);
         let windows = Bytes(4 * 1_448)..=Bytes(1 << 30);
         section.range("receive_window", self.receive_window, windows);
+        if self.congestion == Congestion::Dctcp && !self.sack {
+            section.at("sack", "DCTCP takes marks with SACK alone: leave it out");
+        }
     }
 }
 

@@ -1,11 +1,11 @@
 //! A host that paces: what its machines send goes the data path's own way to the wire
 //! ([`PacedPipeline`]), and what the pacer does not take yet waits in the machine's ring.
 
+use super::fifo::Fifo;
 use super::line::{Line, Tier};
 use super::packet::{FIRST, LAST, Packet};
 use super::port::PortTally;
 use crate::net::{Node, Time, Wire};
-use std::collections::VecDeque;
 use std::sync::Arc;
 use tailbound_dataplane::pacer::{MAX_RATIO, PacerError};
 use tailbound_dataplane::{
@@ -80,14 +80,14 @@ pub(super) struct PacedHost {
     /// By the ends of connections that packets go to.
     senders: Arc<[Sender]>,
     /// What each guest has sent and the pacer has not taken.
-    rings: Vec<VecDeque<Sent>>,
+    rings: Vec<Fifo<Sent>>,
     read_again: Vec<GuestId>,
     wire: Wire,
     /// When the last frame on the wire ends.
     free_at: Time,
     delay: Time,
     /// On the wire and on the link, and when each arrives.
-    flying: VecDeque<(Time, Packet)>,
+    flying: Fifo<(Time, Packet)>,
     now: Time,
     pub(super) tally: PortTally,
 }
@@ -119,12 +119,12 @@ impl PacedHost {
         Ok(Self {
             pipeline,
             senders,
-            rings: vec![VecDeque::new(); guests.len()],
+            rings: vec![Fifo::new(); guests.len()],
             read_again: Vec::new(),
             wire: Wire::new(line.rate),
             free_at: Time::ZERO,
             delay: line.delay.into(),
-            flying: VecDeque::new(),
+            flying: Fifo::new(),
             now: Time::ZERO,
             tally: PortTally::default(),
         })
@@ -182,21 +182,20 @@ impl PacedHost {
 
     /// Frames that wait or are on the link.
     pub(super) fn held(&self) -> u64 {
-        let rings = self.rings.iter().map(VecDeque::len).sum::<usize>();
+        let rings = self.rings.iter().map(Fifo::len).sum::<usize>();
         (rings + self.pipeline.waiting() + self.flying.len()) as u64
     }
 
     /// Memory of rings and link, in bytes.
     pub(super) fn memory(&self) -> usize {
-        let rings = self.rings.iter().map(VecDeque::capacity).sum::<usize>();
-        rings * size_of::<Sent>() + self.flying.capacity() * size_of::<(Time, Packet)>()
+        self.rings.iter().map(Fifo::memory).sum::<usize>() + self.flying.memory()
     }
 
     /// Lets the pacer read a guest's ring, as far as it does.
     fn read(&mut self, id: GuestId) {
         let now = self.now.floor();
         while self.pipeline.pacer().is_read(id)
-            && let Some(sent) = self.rings[id.slot()].pop_front()
+            && let Some(sent) = self.rings[id.slot()].pop()
         {
             self.pipeline.push(now, [sent], Coverage::AllDestinations);
         }
@@ -222,7 +221,7 @@ impl PacedHost {
             let begins = launch_at.map_or(*now, Time::from).max(*free_at);
             packet.go_on(begins, Tier::Host);
             *free_at = wire.send(begins, packet.bytes());
-            flying.push_back((*free_at + *delay, packet));
+            flying.push((*free_at + *delay, packet));
             tally.sent += 1;
             tally.bytes += u64::from(packet.size);
         };
@@ -256,7 +255,7 @@ impl Node<Packet> for PacedHost {
             && *at <= now
         {
             out.push(*packet);
-            self.flying.pop_front();
+            self.flying.pop();
         }
     }
 
@@ -265,7 +264,7 @@ impl Node<Packet> for PacedHost {
         packet.wait(now, Tier::Host);
         let sender = self.senders[packet.to as usize];
         let id = GuestId::first(sender.slot);
-        self.rings[id.slot()].push_back(Sent { packet, sender });
+        self.rings[id.slot()].push(Sent { packet, sender });
         self.read(id);
     }
 }

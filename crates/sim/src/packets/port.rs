@@ -3,11 +3,11 @@
 //! [`crate::net::Port`] keeps backlogs exactly, to compare them with bounds. This one is for
 //! many packets: a frame that finds the link free costs one event.
 
+use super::fifo::Fifo;
 use super::line::Tier;
 use super::packet::Packet;
 use crate::net::{Node, Time, Wire};
 use serde::Deserialize;
-use std::collections::VecDeque;
 use tailbound_units::{Bytes, Nanos, Rate};
 
 /// A queue that is not there, which a slower link would have (HULL: Alizadeh et al., NSDI 2012):
@@ -81,10 +81,17 @@ pub(super) struct PortTally {
 }
 
 /// A class: what waits, and its bytes.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 struct Queue {
-    packets: VecDeque<Packet>,
+    packets: Fifo<Packet>,
     bytes: u64,
+}
+
+impl Queue {
+    const EMPTY: Self = Self {
+        packets: Fifo::new(),
+        bytes: 0,
+    };
 }
 
 #[derive(Debug, Clone)]
@@ -102,7 +109,7 @@ pub(super) struct Port {
     mark_at: u64,
     phantom: Option<PhantomQueue>,
     /// On the wire and on the link, and when each arrives.
-    flying: VecDeque<(Time, Packet)>,
+    flying: Fifo<(Time, Packet)>,
     pub(super) tally: PortTally,
 }
 
@@ -114,20 +121,20 @@ impl Port {
             wire: Wire::new(config.rate),
             free_at: Time::ZERO,
             delay: config.delay.into(),
-            queues: vec![Queue::default(); config.classes].into(),
+            queues: vec![Queue::EMPTY; config.classes].into(),
             waiting: 0,
             buffer: limit(config.buffer),
             apart: config.apart,
             mark_at: limit(config.mark_at),
             phantom: config.phantom.map(|it| PhantomQueue::new(&it, config.rate)),
-            flying: VecDeque::new(),
+            flying: Fifo::new(),
             tally: PortTally::default(),
         }
     }
 
     fn send(&mut self, now: Time, packet: Packet) {
         self.free_at = self.wire.send(now, packet.bytes());
-        self.flying.push_back((self.free_at + self.delay, packet));
+        self.flying.push((self.free_at + self.delay, packet));
         self.tally.sent += 1;
         self.tally.bytes += u64::from(packet.size);
     }
@@ -140,9 +147,8 @@ impl Port {
 
     /// Memory of what is on its way here, in bytes.
     pub(super) fn memory(&self) -> usize {
-        let queued = self.queues.iter().map(|it| it.packets.capacity());
-        queued.sum::<usize>() * size_of::<Packet>()
-            + self.flying.capacity() * size_of::<(Time, Packet)>()
+        let queued = self.queues.iter().map(|it| it.packets.memory());
+        queued.sum::<usize>() + self.flying.memory()
     }
 }
 
@@ -160,7 +166,7 @@ impl Node<Packet> for Port {
         if self.waiting > 0 && self.free_at <= now {
             let first = self.queues.iter_mut().find(|it| !it.packets.is_empty());
             if let Some(queue) = first
-                && let Some(mut packet) = queue.packets.pop_front()
+                && let Some(mut packet) = queue.packets.pop()
             {
                 queue.bytes -= u64::from(packet.size);
                 self.waiting -= u64::from(packet.size);
@@ -172,7 +178,7 @@ impl Node<Packet> for Port {
             && *at <= now
         {
             out.push(*packet);
-            self.flying.pop_front();
+            self.flying.pop();
         }
     }
 
@@ -202,7 +208,7 @@ impl Node<Packet> for Port {
         }
         queue.bytes += size;
         packet.wait(now, self.tier);
-        queue.packets.push_back(packet);
+        queue.packets.push(packet);
         self.waiting += size;
         self.tally.peak = self.tally.peak.max(self.waiting);
     }

@@ -117,16 +117,21 @@ impl Messages {
                 self.with_load(&topology, load, setting, seed)
             }
         };
-        let (mut now, mut flying) = (Nanos::ZERO, 0);
+        let mut now = Nanos::ZERO;
+        let (mut flying, mut memory) = (0, 0);
         loop {
             now += LOOK;
             network.run(now);
-            flying = flying.max(network.held());
+            let held = network.held();
+            if held > flying {
+                (flying, memory) = (held, network.memory());
+            }
             let tally = &network.all_hosts().tally;
             let is_whole = now >= self.duration && tally.begun == tally.ended;
             if is_whole || now >= self.longest() {
                 let mut outcome = network.outcome(now, self.tenants.as_ref());
                 outcome.totals.flying = flying;
+                outcome.totals.memory = memory;
                 return Ok(outcome);
             }
         }
@@ -168,10 +173,15 @@ impl Messages {
             let meter = |_| Meter::with_keys(it, HashKeys::FIXED);
             (0..hosts).map(meter)
         });
+        let until = if self.stops {
+            self.duration
+        } else {
+            Nanos::MAX
+        };
         let ends = Ends {
             places,
             routes,
-            workload: Workload::Hosts(HostsLoad::new(load, opened, random)),
+            workload: Workload::Hosts(HostsLoad::new(load, opened, until, random)),
         };
         let port = |it: &Sends| Element::Port(Port::new(&port_config(it, setting)));
         Network {
@@ -314,6 +324,17 @@ impl Network {
         held.sum()
     }
 
+    /// Memory of queues and links, in bytes.
+    fn memory(&self) -> u64 {
+        let nodes = self.simulation.nodes().iter();
+        let memory = nodes.map(|node| match node {
+            Element::Port(port) => port.memory(),
+            Element::Paced(host) => host.memory(),
+            Element::Hosts(_) => 0,
+        });
+        memory.sum::<usize>() as u64
+    }
+
     fn totals(&self, end: Nanos) -> Totals {
         let (resent, timeouts) = self.all_hosts().resent();
         let mut totals = Totals {
@@ -323,9 +344,9 @@ impl Network {
             ..Totals::default()
         };
         for (place, node) in self.simulation.nodes().iter().enumerate() {
-            let (tally, memory) = match node {
-                Element::Port(port) => (port.tally, port.memory()),
-                Element::Paced(host) => (host.tally, host.memory()),
+            let tally = match node {
+                Element::Port(port) => port.tally,
+                Element::Paced(host) => host.tally,
                 Element::Hosts(_) => continue,
             };
             let PortTally {
@@ -338,7 +359,6 @@ impl Network {
             totals.packets += sent;
             totals.dropped += dropped;
             totals.marked += marked;
-            totals.memory += memory as u64;
             if place < self.hosts {
                 totals.sent += bytes;
             } else {

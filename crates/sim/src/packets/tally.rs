@@ -5,7 +5,7 @@ use super::judged::TenantsOutcome;
 use super::tenants::Tenants;
 use hdrhistogram::Histogram;
 use tailbound_report::empty_histogram;
-use tailbound_units::Nanos;
+use tailbound_units::{Bytes, Nanos};
 
 /// Up to how many bytes the messages of each class are; the last class has no end.
 pub(super) const UP_TO: [u64; 3] = [10_000, 100_000, 10_000_000];
@@ -46,11 +46,11 @@ impl Tally {
         self.begun += u64::from(self.counts(now));
     }
 
-    /// One that began then is whole.
-    pub(super) fn end(&mut self, begun: Nanos, size: u64, record: Record) {
-        if self.counts(begun) {
+    /// One is whole.
+    pub(super) fn end(&mut self, record: Record) {
+        if self.counts(record.begun) {
             self.ended += 1;
-            let class = UP_TO.partition_point(|most| *most < size);
+            let class = UP_TO.partition_point(|most| *most < record.size);
             self.took[class].saturating_record(record.took.max(1));
             self.records.push(record);
         }
@@ -74,7 +74,33 @@ pub struct Outcome {
     pub(super) tenants: Option<TenantsOutcome>,
 }
 
+/// A message that has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Told {
+    /// When it was written; its question, if it was an answer.
+    pub begun: Nanos,
+    /// The host that sent it,
+    pub from: u32,
+    /// and the one that it came to.
+    pub to: u32,
+    /// How long it was.
+    pub size: Bytes,
+    /// Until its last byte was read.
+    pub took: Nanos,
+}
+
 impl Outcome {
+    /// The messages that count and have come, in the order in which they came.
+    pub fn messages(&self) -> impl Iterator<Item = Told> {
+        self.records.iter().map(|record| Told {
+            begun: record.begun,
+            from: record.hosts.0,
+            to: record.hosts.1,
+            size: Bytes(record.size),
+            took: Nanos(record.took),
+        })
+    }
+
     /// That of no messages.
     pub(super) fn nothing(tenants: Option<&Tenants>) -> Self {
         Self {
@@ -125,7 +151,7 @@ pub struct Totals {
     /// The most frames that waited or were on links, of all moments that were looked at (every
     /// millisecond).
     pub flying: u64,
-    /// Memory of queues and links, as it is allocated at the end, in bytes.
+    /// Memory that queues and links had allocated then, in bytes.
     pub memory: u64,
 }
 

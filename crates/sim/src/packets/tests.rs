@@ -160,6 +160,85 @@ name = "one"
     assert_ne!(short(1), short(2));
 }
 
+/// A window that has grown is kept on a connection, and a connection of a message's own has none.
+#[test]
+fn a_message_with_a_connection_of_its_own_begins_with_the_initial_window() {
+    let longest_and_shortest = |own: &str| {
+        let any = messages(&format!(
+            r#"
+[messages]
+duration = "1s"
+star = {{ hosts = 4, link = {{ rate = "1Gbit/s", delay = "200us" }} }}
+flows = {{ every = "300ms", sizes = {{ fixed = "100KB" }}, peers = {{ some = 1 }}{own} }}
+[[messages.setting]]
+name = "one"
+transport = {{ restarts = false }}
+"#
+        ));
+        let outcome = any.simulate(&any.setting[0], 1).unwrap();
+        let took: Vec<_> = outcome.messages().map(|it| it.took.0).collect();
+        assert!(took.len() as u64 == outcome.begun && took.len() > 8);
+        for it in outcome.messages() {
+            assert!(it.from != it.to && it.from.max(it.to) < 4);
+            assert_eq!(it.size, tailbound_units::Bytes(100_000));
+        }
+        (*took.iter().max().unwrap(), *took.iter().min().unwrap())
+    };
+    // 10 segments, 20 and the last 40 follow each other by a round trip of 0.8 ms.
+    let (longest, shortest) = longest_and_shortest(", own_connections = true");
+    assert!(longest - shortest < 1_000, "{shortest} to {longest} ns");
+    let (same, kept) = longest_and_shortest("");
+    assert_eq!(same, longest);
+    assert!(kept + 1_000_000 < longest, "{kept} to {longest} ns");
+}
+
+#[test]
+fn a_load_that_stops_is_what_counts_alone() {
+    let sent = |stops: bool| {
+        let any = messages(&format!(
+            r#"
+[messages]
+duration = "10ms"
+stops = {stops}
+star = {{ hosts = 4, link = {{ rate = "1Gbit/s", delay = "20us" }} }}
+flows = {{ every = "5ms", sizes = {{ fixed = "500KB" }} }}
+[[messages.setting]]
+name = "one"
+"#
+        ));
+        let outcome = any.simulate(&any.setting[0], 1).unwrap();
+        let last = outcome.messages().map(|it| it.begun).max().unwrap();
+        assert!(outcome.begun == outcome.ended && last < Nanos::from_millis(10));
+        (
+            outcome.totals.sent as f64 / (500_000 * outcome.begun) as f64,
+            outcome.begun,
+        )
+    };
+    let (stopped, went_on) = (sent(true), sent(false));
+    assert_eq!(stopped.1, went_on.1);
+    let (stopped, went_on) = (stopped.0, went_on.0);
+    // Headers, acknowledgements and what was sent again are less than a tenth.
+    assert!((1.0..1.15).contains(&stopped), "{stopped}");
+    assert!(went_on > 1.2, "{went_on}");
+}
+
+#[test]
+fn a_window_of_one_segment_waits_for_an_acknowledgement_that_is_held_back() {
+    for (quick_acks, waits) in [(0, true), (16, false)] {
+        let one = messages(&format!(
+            r#"{STAR}
+flows = {{ every = "40ms", sizes = {{ fixed = "2896B" }}, own_connections = true }}
+[[messages.setting]]
+name = "one"
+transport = {{ initial_window = 1, delayed_ack = "1ms", quick_acks = {quick_acks} }}
+"#
+        ));
+        let outcome = one.simulate(&one.setting[0], 3).unwrap();
+        let least = outcome.messages().map(|it| it.took).min().unwrap();
+        assert_eq!(least > Nanos::from_millis(1), waits, "{least}");
+    }
+}
+
 #[test]
 fn mistakes_are_told_where_they_are() {
     let refused = |text: &str| {
@@ -191,6 +270,12 @@ fn mistakes_are_told_where_they_are() {
                 "{STAR}flows = {{ every = \"1ms\", sizes = {{ fixed = \"1KB\" }}, peers = {{ some = 4 }} }}\n{setting}"
             ),
             "4 peers of 4 hosts: choose 1 to 3",
+        ),
+        (
+            format!(
+                "{STAR}bursts = {{ every = \"1ms\", size = \"1KB\" }}\n{setting}transport = {{ congestion = \"dctcp\", sack = false }}\n"
+            ),
+            "DCTCP takes marks with SACK alone: leave it out",
         ),
     ];
     for (text, expected) in cases {

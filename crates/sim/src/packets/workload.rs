@@ -19,6 +19,10 @@ pub struct Flows {
     /// To whom.
     #[serde(default)]
     pub peers: Peers,
+    /// Whether each message has a connection of its own, open when it is written, with the initial
+    /// window; what opening costs is not in its time.
+    #[serde(default)]
+    pub own_connections: bool,
 }
 
 /// Questions and answers, at random.
@@ -93,6 +97,8 @@ pub(super) struct HostsLoad {
     opened: Vec<Vec<u32>>,
     random: Pcg64Mcg,
     next: Nanos,
+    /// Nothing begins from here on.
+    until: Nanos,
 }
 
 /// The least time between messages: less is a mistake.
@@ -204,6 +210,11 @@ impl Workload {
         }
     }
 
+    /// Whether each message has a connection of its own.
+    pub(super) fn has_own_connections(&self) -> bool {
+        matches!(self, Self::Hosts(HostsLoad { load: Load::Flows(flows), .. }) if flows.own_connections)
+    }
+
     /// One of somebody's has come.
     pub(super) fn end(&mut self, now: Nanos, owner: u32) {
         if let Self::Tenants(rounds) = self {
@@ -213,13 +224,14 @@ impl Workload {
 }
 
 impl HostsLoad {
-    /// One that begins at time 0; `opened` are the connections of each host.
-    pub(super) fn new(load: Load, opened: Vec<Vec<u32>>, random: Pcg64Mcg) -> Self {
+    /// One that begins at time 0 and ends at `until`; `opened` are the connections of each host.
+    pub(super) fn new(load: Load, opened: Vec<Vec<u32>>, until: Nanos, random: Pcg64Mcg) -> Self {
         let mut workload = Self {
             load,
             opened,
             random,
             next: Nanos::ZERO,
+            until,
         };
         workload.plan();
         workload
@@ -235,6 +247,9 @@ impl HostsLoad {
             Load::Bursts(bursts) => bursts.every.0,
         };
         self.next = self.next.saturating_add(Nanos(pause));
+        if self.next >= self.until {
+            self.next = Nanos::MAX;
+        }
     }
 
     fn begin(&mut self, begun: &mut Vec<(u32, Kind, u64)>) {

@@ -1,0 +1,111 @@
+//! A queue whose memory follows what is in it.
+
+use std::collections::VecDeque;
+
+/// First in, first out. Queues of different ports are longest at different times: one that kept the
+/// memory of its longest time would hold ten times what a frame takes.
+#[derive(Debug, Clone)]
+pub(super) struct Fifo<T>(VecDeque<T>);
+
+/// What an empty queue keeps at most, and one with something in it.
+const LEAST: usize = 2;
+const FEW: usize = 16;
+
+/// What is allocated for so many, where a queue grows or shrinks.
+const fn room_for(len: usize) -> usize {
+    len + len / 4 + LEAST
+}
+
+/// With so many, no more is kept.
+const fn most_for(len: usize) -> usize {
+    match len {
+        0 => LEAST,
+        1..FEW => FEW,
+        _ => len + len.div_ceil(2) + LEAST,
+    }
+}
+
+impl<T> Fifo<T> {
+    pub(super) const fn new() -> Self {
+        Self(VecDeque::new())
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn front(&self) -> Option<&T> {
+        self.0.front()
+    }
+
+    pub(super) fn push(&mut self, it: T) {
+        let len = self.0.len();
+        if len == self.0.capacity() {
+            self.0.reserve_exact(room_for(len) - len);
+        }
+        self.0.push_back(it);
+    }
+
+    pub(super) fn pop(&mut self) -> Option<T> {
+        let first = self.0.pop_front();
+        let len = self.0.len();
+        if self.0.capacity() > most_for(len) {
+            self.0.shrink_to(room_for(len));
+        }
+        first
+    }
+
+    /// What is allocated, in bytes.
+    pub(super) fn memory(&self) -> usize {
+        self.0.capacity() * size_of::<T>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_goes_in_order_and_memory_follows() {
+        let mut fifo = Fifo::new();
+        let (mut pushed, mut popped) = (0_u32, 0);
+        for (grows, to) in [(true, 5_000), (false, 40), (true, 300), (false, 0)] {
+            while fifo.len() != to {
+                if grows {
+                    fifo.push(pushed);
+                    pushed += 1;
+                } else {
+                    assert_eq!(fifo.front(), Some(&popped));
+                    assert_eq!(fifo.pop(), Some(popped));
+                    popped += 1;
+                }
+                let room = fifo.memory() / size_of::<u32>();
+                let most = if fifo.is_empty() {
+                    4
+                } else {
+                    2 * fifo.len() + 16
+                };
+                assert!(room <= most, "{room} for {}", fifo.len());
+            }
+        }
+        assert!(fifo.is_empty() && fifo.pop().is_none());
+    }
+
+    /// A queue that goes up and down by one allocates nothing.
+    #[test]
+    fn memory_stays_where_the_length_does() {
+        let mut fifo = Fifo::new();
+        (0..100).for_each(|it| fifo.push(it));
+        fifo.push(100);
+        let memory = fifo.memory();
+        for _ in 0..1_000 {
+            fifo.pop();
+            fifo.push(0);
+            assert_eq!(fifo.memory(), memory);
+        }
+    }
+}

@@ -285,6 +285,15 @@ bench-service: ## Admit and delete durably over HTTP for ten minutes: rate, wait
 	@scripts/need build
 	$(CARGO) run --release --locked -p tailbound-control --example http_bench -- --seconds $(SECONDS) --clients $(CLIENTS)
 
+# Seeds, and how long flows begin in each, in ms.
+SEEDS ?= 3
+MILLISECONDS ?= 500
+
+.PHONY: compare-ns3
+compare-ns3: ## Compare the simulator of messages with ns-3: the same star and flows, events a second, times (SEEDS=3 MILLISECONDS=500)
+	@scripts/need build ns3
+	$(CARGO) run --release --locked -p tailbound-sim --example ns3 -- "$$(scripts/ns3)" $(SEEDS) $(MILLISECONDS)
+
 .PHONY: faults
 faults: ## Kill services, replicas and etcd members amid 2 x 50 x 10,000 admissions (twenty minutes)
 	@scripts/need build etcd

@@ -139,6 +139,15 @@ fn by_tcp(payload: Bytes) -> Bytes {
     Bytes(payload.as_u64() + payload.as_u64().div_ceil(1448) * TCP)
 }
 
+/// What holds the machines that send to a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Limit {
+    /// {B, S} of each sender.
+    Senders,
+    /// {`B_i`, S} of each pair: B of each receiver in all.
+    Pairs,
+}
+
 struct Setting<'a> {
     experiment: &'a LabExperiment,
     variant: &'a Variant,
@@ -217,7 +226,10 @@ impl<'a> Setting<'a> {
         let members = guests
             .iter()
             .filter_map(|guest| self.guaranteed(guest.get_ref()));
-        let flows = members.map(|member| self.flow(member, member.bandwidth, 1, Nanos::ZERO));
+        let flows = members.map(|member| {
+            let sends = (member.bandwidth, member.burst);
+            self.flow(member, sends, 1, Nanos::ZERO)
+        });
         let wait = self.pacing.batch.saturating_add(self.pacing.catch_up);
         let mut flows = flows.collect::<Option<Vec<_>>>()?;
         flows.extend(self.beside());
@@ -234,8 +246,16 @@ impl<'a> Setting<'a> {
     }
 
     /// At the switch's port towards a host: what each tenant's machines elsewhere may
-    /// send to those here (Silo, 4.2.2).
+    /// send to those here, by what holds the senders or what holds their pairs.
     fn port(&self, host: &str, bunched: Nanos) -> Option<Nanos> {
+        let limits = [Limit::Senders, Limit::Pairs].into_iter();
+        limits
+            .filter_map(|limit| self.port_by(host, bunched, limit))
+            .min()
+    }
+
+    /// The same by one of them.
+    fn port_by(&self, host: &str, bunched: Nanos, limit: Limit) -> Option<Nanos> {
         let here = self.experiment.hosts.get(host)?;
         let mut flows = Vec::new();
         for member in self.experiment.guarantees(self.variant) {
@@ -247,12 +267,18 @@ impl<'a> Setting<'a> {
                 continue;
             }
             // Without rates agreed between hosts nothing limits what a receiver gets.
-            let sending = match self.pacing.hose {
-                Some(_) => senders.min(receivers),
-                None => senders,
+            let by_pairs = limit == Limit::Pairs && receivers < senders;
+            let (sending, bursts) = match self.pacing.hose {
+                // A frame of each pair may wait for its turn, and was charged to the pair before.
+                Some(_) if by_pairs => {
+                    let pair = member.burst + self.pacing.frame();
+                    (receivers, pair.as_u64().checked_mul(receivers)?)
+                }
+                _ => (senders, member.burst.as_u64()),
             };
             let rate = Rate(member.bandwidth.as_bit_s().checked_mul(sending)?);
-            flows.push(self.flow(member, rate, senders, bunched)?);
+            let bursts = Bytes(bursts.checked_mul(senders)?);
+            flows.push(self.flow(member, (rate, bursts), senders, bunched)?);
         }
         flows.extend(self.beside());
         let all = self.experiment.guests();
@@ -306,17 +332,18 @@ impl<'a> Setting<'a> {
         }
     }
 
-    /// What `machines` of a tenant send together at `rate` on average, each of them
-    /// bunched up over at most that time.
+    /// What `machines` of a tenant send together at that rate on average and with these bursts, each
+    /// of them bunched up over at most that time.
     fn flow(
         &self,
         member: &Guaranteed,
-        rate: Rate,
+        (rate, burst): (Rate, Bytes),
         machines: u64,
         bunched: Nanos,
     ) -> Option<(Rate, Bytes, Rate)> {
-        let burst = member.burst.as_u64().checked_mul(machines)?;
-        let burst = burst.checked_add(rate.bytes_in(bunched).as_u64())?;
+        let burst = burst
+            .as_u64()
+            .checked_add(rate.bytes_in(bunched).as_u64())?;
         let fast = self.member_rate(member).as_bit_s().checked_mul(machines)?;
         Some((rate, Bytes(burst), Rate(fast).max(rate)))
     }

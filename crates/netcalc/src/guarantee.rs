@@ -33,34 +33,51 @@ impl Guarantee {
     }
 
     /// What the `senders` machines on one side of a link may send to the other
-    /// machines of their tenant, of `machines` in all.
-    ///
-    /// A receiver's bandwidth is no more than B, so the rate is that of the
-    /// smaller side; bursts have no such limit: {min(m, N - m)·B, m·S} (Silo
-    /// 4.2.2). All m may burst together, at Bmax each. With nobody on the other
-    /// side nothing crosses the link.
+    /// machines of their tenant, of `machines` in all: [`hose`] at Bmax each at most,
+    /// for all may burst together.
     pub fn across(
         self,
         senders: u64,
         machines: u64,
         frame: Bytes,
     ) -> Result<ArrivalCurve, Overflow> {
-        let receivers = machines.saturating_sub(senders);
-        if senders == 0 || receivers == 0 {
-            return Ok(ArrivalCurve::none());
-        }
-        let times = |value: Ratio, count: u64| value.times(Ratio::whole(i128::from(count)));
-        ArrivalCurve::least(vec![
-            TokenBucket {
-                rate: times(self.burst_rate.into(), senders)?,
-                burst: times(frame.into(), senders)?,
-            },
-            TokenBucket {
-                rate: times(self.bandwidth.into(), senders.min(receivers))?,
-                burst: times(self.burst.into(), senders)?,
-            },
-        ])
+        let peak = ArrivalCurve::token_bucket(self.burst_rate, frame).times(senders)?;
+        hose(self.bandwidth, self.burst, (senders, machines), frame)?.min(&peak)
     }
+}
+
+/// What so many `senders` of so many `machines` of a tenant may send to the others, where a burst
+/// may come at once: `min(m·B · t + m·S, n·B · t + m·n·(S + frame))` for m senders and n receivers.
+///
+/// The first is what {B, S} of the senders lets pass. The second is what {`B_i`, S} of the pairs
+/// does: the rates of all pairs to a receiver are B in all, but each pair has a bucket of S, and one
+/// frame that was charged to it before and has waited for its turn since. Silo counts
+/// {min(m, n)·B, m·S} (4.2.2), and with it the bursts of the senders and the rates of the
+/// receivers; but m machines may send at m·B until the buckets of their pairs are empty. Where no
+/// more send than receive the second is above the first everywhere. With nobody on the other side
+/// nothing crosses the link.
+pub fn hose(
+    bandwidth: Rate,
+    burst: Bytes,
+    (senders, machines): (u64, u64),
+    frame: Bytes,
+) -> Result<ArrivalCurve, Overflow> {
+    let receivers = machines.saturating_sub(senders);
+    if senders == 0 || receivers == 0 {
+        return Ok(ArrivalCurve::none());
+    }
+    let times = |value: Ratio, count: u64| value.times(Ratio::whole(i128::from(count)));
+    let pair = Ratio::from(burst).plus(frame.into())?;
+    ArrivalCurve::least(vec![
+        TokenBucket {
+            rate: times(bandwidth.into(), senders)?,
+            burst: times(burst.into(), senders)?,
+        },
+        TokenBucket {
+            rate: times(bandwidth.into(), receivers)?,
+            burst: times(times(pair, senders)?, receivers)?,
+        },
+    ])
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ mod testing;
 
 pub use arrival::{ArrivalCurve, TokenBucket};
 pub use bound::Bound;
-pub use guarantee::Guarantee;
+pub use guarantee::{Guarantee, hose};
 pub use network::{
     Bounds, ClassBounds, Flow, FlowBounds, FlowId, Network, NetworkError, NetworkFile, Port,
     PortBounds, PortId,

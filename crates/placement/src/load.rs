@@ -1,12 +1,13 @@
-//! How much traffic may come to a port: sums of concave arrival curves, kept as four affine ones.
+//! How much traffic may come to a port: sums of concave arrival curves, kept as six affine ones.
 
 use tailbound_units::{Bytes, Nanos, Rate};
 
 /// The times in nanoseconds at which a sum of curves is exact. The first and the last affine curve
 /// touch it at zero and in the long run.
 ///
-/// A burst of Silo's class A ends some 100 us after it began.
-const TOUCHES: [u64; 2] = [32_768, 131_072];
+/// A burst of Silo's class A ends some 100 us after it began, and the buckets of its machines' pairs
+/// are empty after some 600 us at the earliest.
+const TOUCHES: [u64; 4] = [32_768, 131_072, 524_288, 2_097_152];
 
 /// The number of affine curves of a load.
 pub const CURVES: usize = TOUCHES.len() + 2;
@@ -38,6 +39,14 @@ impl AffineCurve {
         }
     }
 
+    /// Returns an affine curve that is nowhere above either.
+    fn lower(self, other: Self) -> Self {
+        Self {
+            rate: self.rate.min(other.rate),
+            burst: self.burst.min(other.burst),
+        }
+    }
+
     /// Returns the curve behind a queue in which a bit waits up to `time`: bits that were sent
     /// during that time may arrive together. Rounded up to whole bits.
     fn delayed(self, time: Nanos) -> Self {
@@ -59,13 +68,15 @@ fn bits_in(rate: u64, time: Nanos) -> u64 {
     }
 }
 
-/// An upper bound on what may come to a port: the least of four affine curves.
+/// An upper bound on what may come to a port: the least of six affine curves.
 ///
-/// A tenant's curve is the least of two affine ones: the burst rate and the average (Silo 4.2.2, the
-/// curve A'). The exact sum of many such curves has a knee for each. Here each curve is replaced,
-/// for each of four times, by the affine curve that is lower at that time, and these are added up
-/// for each time. Each of the four sums bounds the exact sum and touches it at its time. So adding
-/// and subtracting a tenant takes eight additions, exact in integers, in any order.
+/// A tenant's curve is the least of three affine ones: the burst rate, the average of its senders and
+/// that of its receivers ([`Lines`]). The exact sum of many such curves has two knees for each. Here
+/// each curve is replaced, for each of six times, by the affine curve that is lowest at that time,
+/// and these are added up for each time. Each of the six sums bounds the exact sum, and touches it
+/// at its time, but for tenants whose average is the lowest between two of the times only: these
+/// have it at the later one, so that no tenant's own curve loses one of the three. So adding and
+/// subtracting a tenant takes twelve additions, exact in integers, in any order.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Load {
     /// Rates fall and bursts grow.
@@ -78,20 +89,7 @@ impl Load {
         curves: [AffineCurve { rate: 0, burst: 0 }; CURVES],
     };
 
-    /// Returns the load whose curve is the least of `slow` and, if there is one, `fast`.
-    fn least(slow: AffineCurve, fast: Option<AffineCurve>) -> Self {
-        let Some(fast) = fast else {
-            return Self {
-                curves: [slow; CURVES],
-            };
-        };
-        let is_fast = touches_fast(slow, fast);
-        Self {
-            curves: is_fast.map(|is_fast| if is_fast { fast } else { slow }),
-        }
-    }
-
-    /// Returns the four affine curves: rates fall, bursts grow.
+    /// Returns the six affine curves: rates fall, bursts grow.
     pub fn curves(&self) -> &[AffineCurve; CURVES] {
         &self.curves
     }
@@ -127,10 +125,7 @@ impl Load {
     #[must_use]
     pub fn lower(&self, other: &Self) -> Self {
         Self {
-            curves: std::array::from_fn(|index| AffineCurve {
-                rate: self.curves[index].rate.min(other.curves[index].rate),
-                burst: self.curves[index].burst.min(other.curves[index].burst),
-            }),
+            curves: std::array::from_fn(|index| self.curves[index].lower(other.curves[index])),
         }
     }
 
@@ -183,6 +178,81 @@ impl Load {
     }
 }
 
+/// One of the affine curves of a tenant, from the fastest to the slowest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Line {
+    /// What machines send at their burst rate.
+    Peak,
+    /// What {B, S} of the senders lets pass.
+    Senders,
+    /// What {`B_i`, S} of their pairs with the receivers lets pass.
+    Pairs,
+}
+
+/// The affine curves of a tenant; its curve is the least of them.
+#[derive(Debug, Clone, Copy)]
+struct Lines {
+    /// None without a burst rate.
+    peak: Option<AffineCurve>,
+    senders: AffineCurve,
+    /// None where no more send than receive: nowhere the lowest.
+    pairs: Option<AffineCurve>,
+}
+
+impl Lines {
+    fn load(&self) -> Load {
+        Load {
+            curves: self.lowest().map(|line| self.get(line)),
+        }
+    }
+
+    /// Returns an affine curve that [`Self::lowest`] has named.
+    fn get(&self, line: Line) -> AffineCurve {
+        match line {
+            Line::Peak => self.peak.unwrap_or(self.senders),
+            Line::Senders => self.senders,
+            Line::Pairs => self.pairs.unwrap_or(self.senders),
+        }
+    }
+
+    /// Returns the affine curve for each time: the lowest there, and that of the senders at one of
+    /// them at least, if it is the lowest at any time at all.
+    fn lowest(&self) -> [Line; CURVES] {
+        let is_peak = self.peak.map(|peak| touches_fast(self.senders, peak));
+        let Some(pairs) = self.pairs else {
+            let lower = |is_peak| if is_peak { Line::Peak } else { Line::Senders };
+            return is_peak.map_or([Line::Senders; CURVES], |is_peak| is_peak.map(lower));
+        };
+        let over_pairs = touches_fast(pairs, self.senders);
+        let peak_over_pairs = self.peak.map(|peak| touches_fast(pairs, peak));
+        let is = |touches: &Option<[bool; CURVES]>, index: usize| {
+            touches.as_ref().is_some_and(|touches| touches[index])
+        };
+        let mut lines: [Line; CURVES] = std::array::from_fn(|index| {
+            if is(&is_peak, index) && is(&peak_over_pairs, index) {
+                Line::Peak
+            } else if over_pairs[index] && !is(&is_peak, index) {
+                Line::Senders
+            } else {
+                Line::Pairs
+            }
+        });
+        if let Some(peak) = self.peak
+            && lines[0] == Line::Peak
+            && !lines.contains(&Line::Senders)
+            && meet_before((peak, self.senders), (self.senders, pairs))
+        {
+            // Between the last time of the one and the first of the other.
+            let after = lines.partition_point(|line| *line == Line::Peak);
+            lines[after.min(LAST_TOUCH)] = Line::Senders;
+        }
+        lines
+    }
+}
+
+/// The place of the last time that is not the long run.
+const LAST_TOUCH: usize = TOUCHES.len();
+
 /// Returns for each time whether the least of the two curves is the fast one there.
 fn touches_fast(slow: AffineCurve, fast: AffineCurve) -> [bool; CURVES] {
     if fast.burst >= slow.burst {
@@ -199,6 +269,17 @@ fn touches_fast(slow: AffineCurve, fast: AffineCurve) -> [bool; CURVES] {
         *is_fast = gained < ahead;
     }
     is_fast
+}
+
+/// Returns whether the first two curves meet before the other two do; of both the first is the
+/// faster one, and has the smaller burst.
+fn meet_before(one: (AffineCurve, AffineCurve), other: (AffineCurve, AffineCurve)) -> bool {
+    let ahead = |(fast, slow): (AffineCurve, AffineCurve)| {
+        u128::from(slow.burst.saturating_sub(fast.burst))
+    };
+    let gains =
+        |(fast, slow): (AffineCurve, AffineCurve)| u128::from(fast.rate.saturating_sub(slow.rate));
+    ahead(one) * gains(other) < ahead(other) * gains(one)
 }
 
 /// The lower and the upper end of a range, both included.
@@ -252,8 +333,10 @@ impl Source {
         }
     }
 
-    /// Returns the load of `senders` of a tenant's `vms` machines that send to the others:
-    /// {min(m, N - m)·B, m·S} at m·Bmax at most, behind queues of `delay` in all (Silo 4.2.2).
+    /// Returns the load of `senders` of a tenant's `vms` machines that send to the others, behind
+    /// queues of `delay` in all: min(m·Bmax·t + m·frame, m·B·t + m·S, n·B·t + m·n·(S + frame)) of m
+    /// senders and n receivers. Silo's curve (4.2.2) has n·B·t + m·S, as if the pairs of a receiver
+    /// had one burst.
     ///
     /// `parts` is the number of links over which each machine's frames are spread; the load is the
     /// sum over them. A link may get more than its share by a frame at either end.
@@ -261,31 +344,22 @@ impl Source {
         if senders == 0 || senders >= vms {
             return Load::NONE;
         }
-        let (slow, fast) = self.affine_curves(senders, vms, delay, parts);
-        Load::least(slow, fast)
+        self.lines(senders, vms, delay, parts).load()
     }
 
-    /// Returns the affine curves of the average rate and of the burst rate of `senders` machines.
-    fn affine_curves(
-        &self,
-        senders: u32,
-        vms: u32,
-        delay: Nanos,
-        parts: u32,
-    ) -> (AffineCurve, Option<AffineCurve>) {
-        // Links whose totals differ by a frame at most may differ by two over
-        // some time.
-        let spread = 2 * u64::from(parts - 1) * self.frame;
+    /// Returns the affine curves of `senders` machines.
+    fn lines(&self, senders: u32, vms: u32, delay: Nanos, parts: u32) -> Lines {
         let count = u64::from(senders);
-        let slow = AffineCurve {
-            rate: u64::from(senders.min(vms - senders)) * self.bandwidth,
-            burst: count * (self.burst + spread),
+        let line = |rate: u64, burst: u64| {
+            let burst = count * (burst + self.spread(parts));
+            let rate = count * rate;
+            AffineCurve { rate, burst }.delayed(delay)
         };
-        let fast = self.burst_rate.map(|rate| AffineCurve {
-            rate: count * rate,
-            burst: count * (self.frame + spread),
-        });
-        (slow.delayed(delay), fast.map(|fast| fast.delayed(delay)))
+        Lines {
+            peak: self.burst_rate.map(|rate| line(rate, self.frame)),
+            senders: line(self.bandwidth, self.burst),
+            pairs: self.pairs(Interval::point(senders), vms, delay, parts),
+        }
     }
 
     /// Returns a load that is nowhere above [`Self::across`] for any number of senders and any
@@ -300,33 +374,60 @@ impl Source {
         if senders.least == 0 || senders.most >= vms {
             return Load::NONE;
         }
-        let (first_slow, fast) = self.affine_curves(senders.least, vms, delays.least, parts);
-        let (other_slow, other_fast) = self.affine_curves(senders.most, vms, delays.most, parts);
-        let mut slow = first_slow;
-        if other_slow.rate < slow.rate {
-            // The more senders, the fewer receivers are left.
-            let rate = other_slow.rate;
-            slow.burst -= bits_in(slow.rate, delays.least) - bits_in(rate, delays.least);
-            slow.rate = rate;
-        }
-        let (Some(fast), Some(other_fast)) = (fast, other_fast) else {
-            return Load::least(slow, None);
+        let few = self.lines(senders.least, vms, delays.least, parts);
+        let many = self.lines(senders.most, vms, delays.most, parts);
+        let (at_few, at_many) = (few.lowest(), many.lowest());
+        let least = Lines {
+            pairs: self.pairs(senders, vms, delays.least, parts),
+            ..few
         };
-        let one = touches_fast(first_slow, fast);
-        let other = touches_fast(other_slow, other_fast);
-        // With more senders and more delay the slow curve is the lower one at more of the times,
-        // so what holds at both ends of the intervals holds between them.
-        let below_both = AffineCurve {
-            rate: slow.rate.min(fast.rate),
-            burst: slow.burst.min(fast.burst),
+        // With more senders and more delay a slower curve is the lowest one at more of the times, so
+        // what holds at both ends of the intervals holds between them. At the last time alone the
+        // senders' curve may be in place of the peak for some numbers of senders between.
+        let is_varied = senders.least < senders.most && many.pairs.is_some();
+        let between = |index: usize| {
+            let (one, other) = (at_few[index], at_many[index]);
+            let (mut fastest, mut slowest) = (one.min(other), one.max(other));
+            if index == LAST_TOUCH && is_varied && (one != other || one == Line::Peak) {
+                (fastest, slowest) = (Line::Peak, slowest.max(Line::Senders));
+            }
+            let range = [Line::Peak, Line::Senders, Line::Pairs].into_iter();
+            let range = range.filter(|line| (fastest..=slowest).contains(line));
+            let below = range.map(|line| least.get(line)).reduce(AffineCurve::lower);
+            below.unwrap_or(least.senders)
         };
         Load {
-            curves: std::array::from_fn(|index| match (one[index], other[index]) {
-                (true, true) => fast,
-                (false, false) => slow,
-                _ => below_both,
-            }),
+            curves: std::array::from_fn(between),
         }
+    }
+
+    /// Returns an affine curve that is nowhere above that of the pairs of any number of senders, and
+    /// is that of one number; None where no more send than receive.
+    fn pairs(
+        &self,
+        senders: Interval<u32>,
+        vms: u32,
+        delay: Nanos,
+        parts: u32,
+    ) -> Option<AffineCurve> {
+        // Where more send than receive, more senders have fewer pairs.
+        let (most, receivers) = (u64::from(senders.most), u64::from(vms - senders.most));
+        if receivers >= most {
+            return None;
+        }
+        // A frame of a pair that waits for its turn was charged to the pair before.
+        let pairs = most * receivers * (self.burst + self.frame);
+        let line = AffineCurve {
+            rate: receivers * self.bandwidth,
+            burst: pairs + u64::from(senders.least) * self.spread(parts),
+        };
+        Some(line.delayed(delay))
+    }
+
+    /// Returns how far one of the links over which a machine's frames are spread may be ahead: links
+    /// whose totals differ by a frame at most may differ by two over some time.
+    fn spread(&self, parts: u32) -> u64 {
+        2 * u64::from(parts - 1) * self.frame
     }
 }
 

@@ -90,6 +90,8 @@ pub enum Policy {
 
 /// The most vCPUs of one machine.
 const MAX_VCPUS: u32 = 4_096;
+/// A burst that any number of machines may have.
+const SMALL_BURST: Bytes = Bytes(100_000);
 /// The longest message.
 const MAX_MESSAGE: Bytes = Bytes(1_000_000_000_000);
 /// The most CPU that a message may need at one end.
@@ -157,7 +159,7 @@ impl Request {
             Rate(1_000),
             MAX_LIMITS.rate,
         )?;
-        check("burst", guarantee.burst, Bytes::ZERO, MAX_LIMITS.burst)?;
+        check("burst", guarantee.burst, Bytes::ZERO, self.most_burst())?;
         if let Some(delay) = guarantee.delay {
             check("delay", delay, Nanos(1), Nanos::from_secs(3_600))?;
         }
@@ -171,6 +173,13 @@ impl Request {
             }
         }
         Ok(())
+    }
+
+    /// Returns the longest burst that so many machines may have: each pair across a link has one.
+    fn most_burst(&self) -> Bytes {
+        let pairs = u64::from(self.vms / 2) * u64::from(self.vms.div_ceil(2));
+        let each = MAX_LIMITS.pairs.0 / pairs.max(1);
+        MAX_LIMITS.burst.min(Bytes(each.max(SMALL_BURST.0)))
     }
 
     fn check_message(&self) -> Result<(), RequestError> {

@@ -20,15 +20,19 @@ use tailbound_units::{Bytes, Nanos, Rate};
 pub(crate) struct Limits {
     pub(crate) rate: Rate,
     pub(crate) burst: Bytes,
+    /// The bursts of all pairs of a tenant's machines that a link may have between them.
+    pub(crate) pairs: Bytes,
     pub(crate) cpu: u64,
     pub(crate) memory: Bytes,
 }
 
 /// With these, no sum over a whole data centre needs more than 64 bits: 4·10^6
-/// slots times 10^12 bit/s, over queues of 4 s.
+/// slots times 10^12 bit/s, over queues of 4 s; and at most some 3,800 tenants so large that
+/// their pairs reach `pairs` with the longest burst.
 pub(crate) const MAX_LIMITS: Limits = Limits {
     rate: Rate(1_000_000_000_000),
     burst: Bytes(1_000_000_000),
+    pairs: Bytes(1 << 48),
     cpu: PLENTY,
     memory: Bytes(PLENTY),
 };

@@ -2,7 +2,7 @@
 
 use super::Finding;
 use std::collections::HashMap;
-use tailbound_netcalc::{ArrivalCurve, Guarantee as Curve, Overflow, Ratio};
+use tailbound_netcalc::{ArrivalCurve, Guarantee as Curve, Overflow, Ratio, hose};
 use tailbound_placement::{Direction, Guarantee, NodeId, Policy, PortId, Request, Topology};
 use tailbound_units::{Bytes, Nanos, Rate};
 
@@ -81,9 +81,7 @@ impl<'a> Traffic<'a> {
             }
             .across(senders, vms, frame)?,
             // All of the burst at once.
-            None => ArrivalCurve::token_bucket(guarantee.bandwidth, Bytes::ZERO)
-                .times(senders.min(vms - senders))?
-                .sum(&ArrivalCurve::token_bucket(Rate(0), burst).times(senders)?)?,
+            None => hose(guarantee.bandwidth, burst, (senders, vms), frame)?,
         };
         // Of links that take turns frame by frame, one may be two frames ahead.
         let parts = u64::from(self.topology.port(crossing.port).parts);

@@ -26,8 +26,9 @@ fn nine() -> Request {
 
 #[test]
 fn figure_5_takes_more_buffer_than_the_paper_counts() {
-    // 300 KB are too small when machines go on at their average during a
-    // burst, and the host's own queue makes bursts larger by 200 us · 3 Gbit/s.
+    // 300 KB are too small when machines go on at their average during a burst, six
+    // of them as each pair has a burst, and the host's own queue makes bursts larger by
+    // 200 us · 6 Gbit/s.
     let refused = figure_5(300_000);
     assert_eq!(
         refused.fit(&nine()),
@@ -37,21 +38,21 @@ fn figure_5_takes_more_buffer_than_the_paper_counts() {
     let overload = why.overload.unwrap();
     assert_eq!(
         overload.to_string(),
-        "port \"host-1 down\" of 10Gbit/s would hold 414.25KB at worst, and may hold 298.5KB: \
-         115.75KB too many, 92.6us more than its 240us; it carries 0B + 0bit/s, \
-         the request adds 675KB + 3Gbit/s"
+        "port \"host-1 down\" of 10Gbit/s would hold 551.2KB at worst, and may hold 298.5KB: \
+         252.7KB too many, 202.16us more than its 240us; it carries 0B + 0bit/s, \
+         the request adds 750KB + 6Gbit/s, then 1.902MB + 3Gbit/s"
     );
     let nearest: Vec<String> = why.nearest.iter().map(Adjustment::to_string).collect();
     assert_eq!(
         nearest,
         [
             "8 machines",
-            "a burst of 68.35KB",
-            "a burst rate of 2.107Gbit/s"
+            "a burst of 61.42KB",
+            "a burst rate of 2.089Gbit/s"
         ]
     );
-    // Half more is enough, and for machines in equal parts only.
-    let dc = figure_5(450_000);
+    // Twice as much is enough, and for machines in equal parts only.
+    let dc = figure_5(600_000);
     let found = dc.fit(&nine()).unwrap();
     assert_eq!(
         found

@@ -113,6 +113,7 @@ mod line;
 mod lines;
 mod local;
 mod rate_change;
+mod releases;
 mod round;
 mod store;
 mod take;

@@ -5,9 +5,9 @@ use super::guest::{Guest, Ring};
 use super::line::{Line, Stage};
 use super::local::Local;
 use super::rate_change::RateChange;
+use super::releases::Releases;
 use super::round::{Links, of_deficit};
 use super::store::{NIL, Store};
-use super::wheel::Wheel;
 use super::{PacerStats, WireClock, void};
 use crate::Frame;
 use tailbound_units::{Bytes, Position, Rate, WireBytes};
@@ -28,7 +28,7 @@ pub(super) struct Chain<F> {
     /// Every frame of a guaranteed guest; lines and guests hold their places.
     pub(super) store: Store<F>,
     /// Lines that wait for their limit, by their release.
-    pub(super) releases: Wheel,
+    pub(super) releases: Releases,
     /// Guests, by the departure of the frame that has one.
     pub(super) departures: Departures,
     /// The same of frames that go to guests of this host.
@@ -48,7 +48,7 @@ impl<F: Frame> Chain<F> {
             position: Position::ZERO,
             wire: Position::ZERO,
             store: Store::new(),
-            releases: Wheel::new(),
+            releases: Releases::new(),
             departures: Departures::new(),
             local: Local::new(),
             links: Links::default(),
@@ -184,12 +184,7 @@ impl<F: Frame> Chain<F> {
         };
         line.stage = Stage::Limited;
         line.release = release;
-        if self.releases.is_empty() {
-            self.releases.start_from(at);
-        }
-        // The wheel may be ahead by a part of a batch.
-        let release = release.max(self.releases.position());
-        self.releases.insert(index, release);
+        self.releases.insert(index, release, at);
     }
 
     /// Releases a line that waited for its limit until now.
@@ -215,7 +210,7 @@ impl<F: Frame> Chain<F> {
 
     /// The line that is released first of those that wait for their limit.
     pub(super) fn first_limited(&self) -> Option<u32> {
-        (!self.releases.is_empty()).then(|| self.releases.first_number())
+        self.releases.first_line()
     }
 
     /// Takes a line back that waits for its limit: its first frame is not charged any

@@ -148,6 +148,39 @@ fn a_host_that_was_late_makes_nothing_good_by_a_burst() {
     assert!(host.pacer.stats().frozen > Nanos::from_millis(49));
 }
 
+#[test]
+fn what_is_handed_over_here_makes_nothing_late_elsewhere() {
+    let fast = Guarantee::new(Rate::from_mbit(4_000), Bytes(10 * FULL), LINK);
+    let slow = Guarantee::new(Rate::from_mbit(300), Bytes(FULL), LINK);
+    let mut host = Host::new(&PacerConfig::strict(LINK), &[fast, fast, slow]);
+    host.now += Nanos::from_secs(1);
+    let start = host.now;
+    // The last frame to 10 is released after 49.2 us: with the first batch.
+    limit(&mut host, 10, 250);
+    for id in 0..11 {
+        host.ring(0, start, to(10, id, FULL));
+    }
+    let rate = Some(Rate::from_mbit(1_000));
+    let limited = host
+        .pacer
+        .set_destination(start, GuestId::first(1), 1, rate);
+    assert_eq!(limited, Ok(()));
+    // A microsecond later come a burst and a frame that is released after 13.3 us, and one
+    // that departs after 41.
+    host.ring(2, start, frame(0, 2, FULL));
+    let later = start + Nanos::from_micros(1);
+    host.ring(2, later, frame(1, 2, FULL));
+    for id in 0..11 {
+        host.ring(1, later, frame(id, 1, FULL));
+    }
+    host.turn();
+    assert_eq!(host.local.len(), 11);
+    host.run_until(start + Nanos::from_millis(1));
+    assert_eq!((host.of(1).count(), host.of(2).count()), (11, 2));
+    let late = host.pacer.stats().max_lateness;
+    assert!(late <= WireBytes(FULL), "{late:?}");
+}
+
 /// A random history: of the guest that is looked at, and of another whose frames all go
 /// on the wire.
 #[derive(Debug, Clone)]

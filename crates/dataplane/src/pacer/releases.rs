@@ -1,0 +1,101 @@
+//! Lines that wait for their limit, by the release of their first frames.
+//!
+//! They wait in a [`Wheel`]. That is ahead of the wire where frames to guests of this host were
+//! handed over, or lines released whose guests wait for {B, S}: up to a batch. What is to be
+//! released before that, and came since, waits in a heap, so that no release is late.
+
+use super::wheel::Wheel;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use tailbound_units::Position;
+
+/// Lines in the order of their releases. See the module.
+#[derive(Debug)]
+pub(super) struct Releases {
+    wheel: Wheel,
+    /// What is released before all in the wheel.
+    early: BinaryHeap<Reverse<(Position, u32)>>,
+    /// The first release; the end of time where there is none.
+    first: Position,
+}
+
+impl Releases {
+    pub(super) fn new() -> Self {
+        Self {
+            wheel: Wheel::new(),
+            early: BinaryHeap::new(),
+            first: Position::NEVER,
+        }
+    }
+
+    /// Makes room for all lines below `count`.
+    pub(super) fn reserve(&mut self, count: usize) {
+        self.wheel.reserve(count);
+    }
+
+    /// The first release; the end of time where no line waits.
+    #[inline(always)]
+    pub(super) const fn first(&self) -> Position {
+        self.first
+    }
+
+    /// The line that is released then; `None` where none waits.
+    pub(super) fn first_line(&self) -> Option<u32> {
+        let in_wheel = || (!self.wheel.is_empty()).then(|| self.wheel.first_number());
+        let early = self.early.peek();
+        early.map_or_else(in_wheel, |Reverse((_, line))| Some(*line))
+    }
+
+    /// Lets a line, which does not wait and for which there is room, wait until `release`. None
+    /// that comes later is released before `at`.
+    #[inline(always)]
+    pub(super) fn insert(&mut self, line: u32, release: Position, at: Position) {
+        if self.wheel.is_empty() {
+            self.wheel.start_from(at);
+        }
+        if release < self.wheel.position() {
+            return self.insert_early(line, release);
+        }
+        self.wheel.insert(line, release);
+        self.first = self.first.min(release);
+    }
+
+    #[inline(never)]
+    fn insert_early(&mut self, line: u32, release: Position) {
+        self.early.push(Reverse((release, line)));
+        self.first = self.first.min(release);
+    }
+
+    /// Takes the line out that is released first. There is one.
+    #[inline(always)]
+    pub(super) fn pop(&mut self) -> u32 {
+        if !self.early.is_empty() {
+            return self.pop_early();
+        }
+        let line = self.wheel.pop();
+        self.first = self.wheel.first();
+        line
+    }
+
+    #[inline(never)]
+    fn pop_early(&mut self) -> u32 {
+        let line = self.early.pop().map(|Reverse((_, line))| line);
+        self.find_first();
+        line.unwrap_or_else(|| unreachable!("one was there"))
+    }
+
+    /// Takes out a line that waits, whatever its release.
+    pub(super) fn remove(&mut self, line: u32) {
+        let before = self.early.len();
+        self.early.retain(|Reverse((_, known))| *known != line);
+        if self.early.len() == before {
+            self.wheel.remove(line);
+        }
+        self.find_first();
+    }
+
+    fn find_first(&mut self) {
+        let early = self.early.peek();
+        self.first = early.map_or_else(|| self.wheel.first(), |Reverse((release, _))| *release);
+    }
+}

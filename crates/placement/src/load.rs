@@ -132,34 +132,23 @@ impl Load {
     /// Returns the most bits that can be waiting at a port of `rate`, rounded up, if no more than
     /// `feed` comes over the links before it. Returns None if there is no bound.
     pub fn backlog(&self, rate: u64, feed: Option<AffineCurve>) -> Option<u64> {
-        let (slow, before) = self.around(rate)?;
-        let crossing = |fast: AffineCurve| {
-            if fast.rate <= rate {
-                return fast.burst;
-            }
-            if fast.burst >= slow.burst {
-                return slow.burst;
-            }
-            // The queue is longest where the curves cross, at
-            // (S2 - S1) / (B1 - B2): S2 - (R - B2) times that.
-            let drained = u128::from(rate - slow.rate) * u128::from(slow.burst - fast.burst)
-                / u128::from(fast.rate - slow.rate);
-            slow.burst - drained as u64
-        };
-        let fastest = [before, feed].into_iter().flatten().map(crossing).min();
-        Some(fastest.unwrap_or(slow.burst).min(slow.burst))
+        let (before, slow) = self.around(rate)?;
+        let first = before.map(|before| crossing(before, slow[0], rate));
+        let behind_links = feed.into_iter().flat_map(|feed| {
+            let slow = slow.iter();
+            slow.map(move |slow| crossing(feed, *slow, rate))
+        });
+        let bursts = slow.iter().map(|slow| slow.burst);
+        first.into_iter().chain(behind_links).chain(bursts).min()
     }
 
     /// Returns whether at most `limit` bits can be waiting: [`Self::backlog`] by multiplications
     /// alone.
     pub(crate) fn is_within(&self, rate: u64, limit: u64, feed: Option<AffineCurve>) -> bool {
-        let Some((slow, before)) = self.around(rate) else {
+        let Some((before, slow)) = self.around(rate) else {
             return false;
         };
-        if slow.burst <= limit {
-            return true;
-        }
-        let crossing = |fast: AffineCurve| {
+        let crosses_within = |fast: AffineCurve, slow: AffineCurve| {
             if fast.rate <= rate {
                 return fast.burst <= limit;
             }
@@ -167,15 +156,37 @@ impl Load {
                 && u128::from(slow.burst - limit) * u128::from(fast.rate - slow.rate)
                     <= u128::from(rate - slow.rate) * u128::from(slow.burst - fast.burst)
         };
-        before.is_some_and(crossing) || feed.is_some_and(crossing)
+        slow.iter().any(|slow| slow.burst <= limit)
+            || before.is_some_and(|before| crosses_within(before, slow[0]))
+            || feed.is_some_and(|feed| slow.iter().any(|slow| crosses_within(feed, *slow)))
     }
 
-    /// Returns the first affine curve that a port of `rate` keeps up with, and the one before it.
-    fn around(&self, rate: u64) -> Option<(AffineCurve, Option<AffineCurve>)> {
+    /// Returns the affine curves that a port of `rate` keeps up with, one at least, and the one
+    /// before them.
+    ///
+    /// That one meets the first of them where the queue is longest. What the links before the port
+    /// bring meets any of them first: the first has a higher rate than the others.
+    fn around(&self, rate: u64) -> Option<(Option<AffineCurve>, &[AffineCurve])> {
         let index = self.curves.iter().position(|curve| curve.rate <= rate)?;
         let before = index.checked_sub(1).map(|before| self.curves[before]);
-        Some((self.curves[index], before))
+        Some((before, &self.curves[index..]))
     }
+}
+
+/// Returns the most bits that wait at a port of `rate` if what comes is the least of two affine
+/// curves, of which the slow one is no faster than that.
+fn crossing(fast: AffineCurve, slow: AffineCurve, rate: u64) -> u64 {
+    if fast.rate <= rate {
+        return fast.burst.min(slow.burst);
+    }
+    if fast.burst >= slow.burst {
+        return slow.burst;
+    }
+    // The queue is longest where the curves cross, at
+    // (S2 - S1) / (B1 - B2): S2 - (R - B2) times that.
+    let drained = u128::from(rate - slow.rate) * u128::from(slow.burst - fast.burst)
+        / u128::from(fast.rate - slow.rate);
+    slow.burst - drained as u64
 }
 
 /// One of the affine curves of a tenant, from the fastest to the slowest.

@@ -2,7 +2,7 @@
 
 use super::search::{self, Scopes, Search};
 use super::{AdmitError, Datacentre, Placement, PlacementError, Tenant, ports};
-use crate::load::Load;
+use crate::load::{AffineCurve, Load};
 use crate::request::{Guarantee, Policy, Request};
 use crate::topology::{NodeId, PortId};
 use std::fmt;
@@ -117,24 +117,32 @@ impl fmt::Display for PortOverload {
             _ => write!(formatter, "would get more than it sends")?,
         }
         write!(formatter, "; it carries ")?;
-        write_curve(formatter, &self.carried)?;
+        write_curve(formatter, &self.carried, self.rate)?;
         write!(formatter, ", the request adds ")?;
-        write_curve(formatter, &self.added)
+        write_curve(formatter, &self.added, self.rate)
     }
 }
 
-/// Writes the first and the last affine curve of a load.
-fn write_curve(formatter: &mut fmt::Formatter<'_>, load: &Load) -> fmt::Result {
-    let [fast, .., slow] = load.curves();
-    if fast != slow {
+/// Writes the first and the last affine curve of a load, and the first that a link of `rate` keeps up
+/// with.
+fn write_curve(formatter: &mut fmt::Formatter<'_>, load: &Load, rate: u64) -> fmt::Result {
+    let curves = load.curves();
+    let [fast, .., slow] = curves;
+    let middle = curves.iter().find(|curve| curve.rate <= rate);
+    let mut shown: Vec<&AffineCurve> = vec![fast];
+    shown.extend(middle);
+    shown.push(slow);
+    shown.dedup();
+    for (index, curve) in shown.into_iter().enumerate() {
+        let then = if index > 0 { ", then " } else { "" };
         write!(
             formatter,
-            "{} + {}, then ",
-            bytes(fast.burst),
-            Rate(fast.rate)
+            "{then}{} + {}",
+            bytes(curve.burst),
+            Rate(curve.rate)
         )?;
     }
-    write!(formatter, "{} + {}", bytes(slow.burst), Rate(slow.rate))
+    Ok(())
 }
 
 impl fmt::Display for Adjustment {

@@ -111,6 +111,26 @@ fn the_average_counts_during_a_burst() {
     assert_eq!(bits.map(|bits| bits.div_ceil(8)), Some(429_429));
 }
 
+#[test]
+fn links_before_a_port_meet_the_slowest_line_first_where_senders_have_waited() {
+    // Eight senders that burst over links of 25 Gbit/s. These meet what three receivers' pairs send
+    // after 237 us, before they would meet what eight senders do (286 us).
+    let source = Source::new(
+        Rate(1_082_000_000),
+        Bytes(18_666),
+        Some(Rate(6_492_000_000)),
+        Bytes(1_538),
+    );
+    let load = source.across(8, 11, Nanos(404_938), 1);
+    let feed = Some(AffineCurve {
+        rate: 25_000_000_000,
+        burst: 3 * 12_304,
+    });
+    let (link, most) = (10_000_000_000, 3_592_593);
+    assert_eq!(load.backlog(link, feed), Some(most));
+    assert!(load.is_within(link, most, feed) && !load.is_within(link, most - 1, feed));
+}
+
 proptest! {
     /// What summaries rest on: no number of senders within a range, after no
     /// delay within a range, has a line below those of the least load.

@@ -282,6 +282,19 @@ fn nonsense_is_refused_by_name() {
     );
 }
 
+#[test]
+fn bursts_of_many_pairs_are_bounded() {
+    let of = |vms, burst| {
+        let mut request = request(vms, 100, 0);
+        request.guarantee.as_mut().unwrap().burst = Bytes(burst);
+        request.check().is_ok()
+    };
+    // A million pairs of 2,000 machines have 2^48 B at most, and any pair may have 100 KB.
+    assert!(of(1_000, 1_000_000_000));
+    assert!(of(2_000, 281_474_976) && !of(2_000, 281_474_977));
+    assert!(of(4_000_000, 100_000) && !of(4_000_000, 100_001));
+}
+
 /// What `explain` says, one line for the rule and one for each nearest request.
 fn told(dc: &Datacentre, request: &Request) -> String {
     let why = dc.explain(request).unwrap().unwrap();

@@ -3,13 +3,15 @@
 //!
 //! The tree is walked host by host, each with every number of machines, the most first. As soon as
 //! all hosts below a node have theirs, both ports of the node are looked at, with the ways that
-//! exist between the machines so far: what is over then stays over.
+//! exist between the machines so far: what is over then stays over. When all have theirs, they are
+//! looked at once more, with all ways. What a port may carry is looked up once.
 
 use super::ports::{BOTH, Cut};
 use super::{Datacentre, Placement};
 use crate::load::Source;
 use crate::request::{Policy, Request};
 use crate::topology::{Direction, NodeId, PortId};
+use std::collections::HashMap;
 use tailbound_units::Nanos;
 
 /// The most hosts with room among which all places are tried; as many as a mask has bits.
@@ -98,6 +100,8 @@ struct Complete<'a> {
     chosen: Vec<u32>,
     /// The candidates that have machines.
     placed: u64,
+    /// Whether a port of a site may carry what so many send that have waited so long.
+    known: HashMap<(PortId, u32, Nanos), bool>,
     looks: u32,
     effort: u32,
     found: Option<Placement>,
@@ -122,6 +126,7 @@ impl<'a> Complete<'a> {
             steps: Vec::new(),
             chosen: vec![0; hosts.len()],
             placed: 0,
+            known: HashMap::new(),
             looks: 0,
             effort,
             found: None,
@@ -251,7 +256,7 @@ impl<'a> Complete<'a> {
             return true;
         }
         match self.steps.get(step) {
-            None => left == 0 && self.is_place(),
+            None => left == 0 && self.may_all_pass() && self.is_place(),
             Some(Step::Choose(index)) => self.choose(*index, step, left),
             Some(Step::Close(site)) => self.close(*site, step, left),
         }
@@ -308,11 +313,7 @@ impl<'a> Complete<'a> {
         if below > most || !self.may_pass(site, below, waited) {
             return false;
         }
-        let port = PortId {
-            node: self.sites[site].node,
-            direction: Direction::Up,
-        };
-        let way = up + self.dc.topology.port(port).capacity;
+        let way = up + self.capacity(self.sites[site].node, Direction::Up);
         let had = self.sites[parent].clone();
         self.sites[parent].below += below;
         self.sites[parent].up = had.up.max(way);
@@ -345,11 +346,7 @@ impl<'a> Complete<'a> {
             if self.sites[at].below > 0 {
                 longest = longest.max(self.sites[at].up + down);
             }
-            let port = PortId {
-                node: self.sites[at].node,
-                direction: Direction::Down,
-            };
-            down += self.dc.topology.port(port).capacity;
+            down += self.capacity(self.sites[at].node, Direction::Down);
         }
         longest
     }
@@ -364,17 +361,59 @@ impl<'a> Complete<'a> {
         let vms = self.request.vms;
         let cut = Cut { below, vms };
         BOTH.into_iter().all(|direction| {
-            self.looks += 1;
             let port = PortId { node, direction };
             let delay = match direction {
                 Direction::Up => up,
                 Direction::Down => waited,
             };
+            let senders = cut.senders(direction);
+            if let Some(known) = self.known.get(&(port, senders, delay)) {
+                return *known;
+            }
+            self.looks += 1;
             let parts = self.dc.topology.port(port).parts;
-            let load = source.across(cut.senders(direction), vms, delay, parts);
+            let load = source.across(senders, vms, delay, parts);
             let sum = self.dc.load(port).plus(&load);
-            self.dc.policy() == Policy::Locality || self.dc.allows(&sum, port)
+            let passes = self.dc.policy() == Policy::Locality || self.dc.allows(&sum, port);
+            self.known.insert((port, senders, delay), passes);
+            passes
         })
+    }
+
+    /// Returns whether all ports may carry what was chosen.
+    fn may_all_pass(&mut self) -> bool {
+        (0..self.sites.len()).all(|site| {
+            let below = self.sites[site].below;
+            if below == 0 || below == self.request.vms {
+                return true;
+            }
+            let waited = self.waited_in_all(site);
+            self.may_pass(site, below, waited)
+        })
+    }
+
+    /// Returns how long those that have a place outside a site may have waited before its port down,
+    /// where all have theirs.
+    fn waited_in_all(&self, site: usize) -> Nanos {
+        let (mut longest, mut down) = (Nanos::ZERO, Nanos::ZERO);
+        let mut at = site;
+        while self.sites[at].parent != at {
+            let parent = self.sites[at].parent;
+            let beside = self.sites.iter().enumerate().filter(|(other, of)| {
+                *other != at && of.parent == parent && *other != parent && of.below > 0
+            });
+            let ways = beside.map(|(_, of)| of.up + self.capacity(of.node, Direction::Up));
+            if let Some(way) = ways.max() {
+                longest = longest.max(way + down);
+            }
+            down += self.capacity(self.sites[parent].node, Direction::Down);
+            at = parent;
+        }
+        longest
+    }
+
+    fn capacity(&self, node: NodeId, direction: Direction) -> Nanos {
+        self.dc.topology.port(PortId { node, direction }).capacity
     }
 
     /// Keeps what was chosen if no rule is broken.

@@ -44,7 +44,8 @@ use standing::Standings;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tailbound_api::{Tenant, TopologyState};
-use tailbound_placement::{Datacentre, NodeId, Policy, Spec, SpecError, TenantId};
+use tailbound_placement::{Datacentre, NodeId, Policy, PortId, Spec, SpecError, TenantId};
+use tailbound_units::Bytes;
 
 /// Tenants, hosts, topology and idempotency keys.
 ///
@@ -87,7 +88,8 @@ impl Ledger {
         Ok((ledger, changes))
     }
 
-    /// Rebuilds the ledger from what a store has kept. Every promise is checked again.
+    /// Rebuilds the ledger from what a store has kept. Nobody loses a place by rules that are stricter
+    /// now than when it was decided: [`Self::over`] says which ports carry too much.
     pub fn load(snapshot: Snapshot) -> Result<Self, LoadError> {
         let topology = snapshot.topology.ok_or(LoadError::NoTopology)?;
         let datacentre = Datacentre::new(topology.spec.build()?, topology.policy);
@@ -166,6 +168,22 @@ impl Ledger {
     /// Who is where and what every port carries.
     pub fn datacentre(&self) -> &Datacentre {
         &self.datacentre
+    }
+
+    /// What is wrong with ports that carry more than the rules allow now: their tenants were decided
+    /// by others. Nobody else is admitted there.
+    pub fn over(&self) -> Vec<String> {
+        let topology = self.datacentre.topology();
+        let over = |port: PortId| {
+            let holds = self.datacentre.bound(port).map_or_else(
+                || "get more than it sends".to_owned(),
+                |bound| format!("hold {} at worst", Bytes(bound.backlog.div_ceil(8))),
+            );
+            let most = Bytes(topology.port(port).backlog_limit.div_ceil(8));
+            let name = topology.port_name(port);
+            format!("port {name:?} would {holds}, and may hold {most}")
+        };
+        self.datacentre.ports_over().into_iter().map(over).collect()
     }
 
     /// The host, rack or pod of this name.

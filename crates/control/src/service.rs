@@ -92,6 +92,14 @@ impl Service {
     /// Starts a service that answers queries about this ledger and changes nothing until it is told
     /// to lead. `observe` is called after each commit.
     pub fn start(ledger: Ledger, observe: impl FnMut(&Committed) + Send + 'static) -> Self {
+        let over = ledger.over();
+        if let Some(first) = over.first() {
+            tracing::warn!(
+                ports = over.len(),
+                first,
+                "ports are over their capacity by the rules of this version: their tenants stay, nobody else is admitted there; `tailbound place audit` names all"
+            );
+        }
         let (jobs, queue) = mpsc::channel(QUEUE);
         let (revision, _) = watch::channel(ledger.revision());
         let shared = Arc::new(Shared {

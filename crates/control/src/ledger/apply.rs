@@ -128,8 +128,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Adds all tenants of a new ledger if every promise holds. After an error some of them may be
-    /// there.
+    /// Adds all tenants of a new ledger where they were decided to be. After an error some of them may
+    /// be there.
     pub(super) fn put_tenants(&mut self, tenants: Vec<Arc<Tenant>>) -> Result<(), LoadError> {
         let mut placements = Vec::with_capacity(tenants.len());
         for tenant in &tenants {
@@ -150,6 +150,19 @@ impl Ledger {
     }
 
     /// Adds a tenant whose number is free if every promise holds.
+    pub(super) fn put_if_kept(&mut self, tenant: Arc<Tenant>) -> Result<(), LoadError> {
+        let placement = self.placement(&tenant)?;
+        self.datacentre
+            .holds(&tenant.reserved(), &placement)
+            .map_err(|error| LoadError::Tenant {
+                tenant: tenant.id,
+                why: error.to_string(),
+            })?;
+        self.put_tenant(tenant)
+    }
+
+    /// Adds a tenant whose number is free where it was decided to be. Ports may be over their
+    /// capacity by it, where the rules were others then.
     pub(super) fn put_tenant(&mut self, tenant: Arc<Tenant>) -> Result<(), LoadError> {
         let placement = self.placement(&tenant)?;
         self.check_name(&tenant)?;

@@ -58,7 +58,7 @@ pub(super) fn plan(now: &Snapshot, spec: &Spec) -> Result<(TopologyDiff, Ledger)
     }
     let mut broken = Vec::new();
     for tenant in now.tenants.values() {
-        if let Err(why) = ledger.put_tenant(Arc::clone(tenant)) {
+        if let Err(why) = ledger.put_if_kept(Arc::clone(tenant)) {
             broken.push(Broken {
                 tenant: tenant.id,
                 owner: tenant.owner.clone(),

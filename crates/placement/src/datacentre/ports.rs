@@ -194,6 +194,16 @@ impl Datacentre {
         request: &Request,
         placement: &Placement,
     ) -> Result<(), PlacementError> {
+        self.verify_resources(request, placement)?;
+        self.verify_network(request, placement)
+    }
+
+    /// Checks slots, CPUs and memory.
+    pub(super) fn verify_resources(
+        &self,
+        request: &Request,
+        placement: &Placement,
+    ) -> Result<(), PlacementError> {
         for &(host, count) in placement.hosts() {
             let free = self.free[host.index()];
             if vms_that_fit_in(free, request) < count {
@@ -203,11 +213,27 @@ impl Datacentre {
                 });
             }
         }
-        self.verify_network(request, placement)
+        Ok(())
     }
 
-    /// Checks the same without slots, CPUs and memory.
+    /// Checks the rest.
     pub(super) fn verify_network(
+        &self,
+        request: &Request,
+        placement: &Placement,
+    ) -> Result<(), PlacementError> {
+        self.verify_place(request, placement)?;
+        let tenant = Tenant {
+            request: *request,
+            placement: placement.clone(),
+        };
+        self.verify_ports(&tenant, |sum, port| {
+            self.policy.allows(sum, self.topology.port(port))
+        })
+    }
+
+    /// Checks the fault domains of a placement, and how far apart its machines are.
+    pub(super) fn verify_place(
         &self,
         request: &Request,
         placement: &Placement,
@@ -221,13 +247,7 @@ impl Datacentre {
                 return Err(PlacementError::Delay { least, limit });
             }
         }
-        let tenant = Tenant {
-            request: *request,
-            placement: placement.clone(),
-        };
-        self.verify_ports(&tenant, |sum, port| {
-            self.policy.allows(sum, self.topology.port(port))
-        })
+        Ok(())
     }
 
     /// Checks what the links of hosts carry of a placement, as their hosts say.

@@ -1,18 +1,22 @@
 //! Restores tenants from a store.
 
-use super::{AdmitError, Datacentre, Placement, Tenant, TenantId};
+use super::{AdmitError, Datacentre, Placement, PlacementError, Tenant, TenantId};
 use crate::request::Request;
-use crate::topology::NodeId;
+use crate::topology::{Direction, NodeId, PortId};
 
 impl Datacentre {
-    /// Reserves a placement that was found before, by this or another data centre, if every promise
-    /// would hold. Its hosts may be closed: they were closed after it was made.
+    /// Reserves a placement that was found before, by this or another data centre, where it is one:
+    /// of this request in this tree, with its delay and its fault domains, and with slots, CPUs and
+    /// memory for it. Its hosts may be closed: they were closed after it was made.
+    ///
+    /// What ports would carry is not asked, for the rules may have been others when it was found, and
+    /// its machines are there: [`Self::ports_over`] tells, and [`Self::holds`] asks before.
     ///
     /// The same tenants and closed hosts are accepted in any order, with the same state as the
     /// result.
     ///
     /// # Errors
-    /// As for [`Self::admit`], or the placement is not one of this request in this tree.
+    /// It is none.
     pub fn restore(
         &mut self,
         id: TenantId,
@@ -63,8 +67,30 @@ impl Datacentre {
         Ok(())
     }
 
-    /// Returns the tenant if it can be put where it was. Looks at hosts and ports, and at nothing
-    /// that is derived from them.
+    /// Checks whether every promise would hold if a placement were restored, which is one.
+    ///
+    /// # Errors
+    /// The rule that would be broken.
+    pub fn holds(&self, request: &Request, placement: &Placement) -> Result<(), PlacementError> {
+        self.verify(request, placement)
+    }
+
+    /// Returns the ports that carry more than the policy allows: of tenants that were restored.
+    /// Nobody else is admitted there.
+    pub fn ports_over(&self) -> Vec<PortId> {
+        let nodes = (0..self.topology.len() as u32).map(NodeId);
+        let ports = nodes.flat_map(|node| {
+            [Direction::Up, Direction::Down].map(|direction| PortId { node, direction })
+        });
+        let is_over = |port: &PortId| {
+            let load = self.load(*port);
+            !load.is_none() && !self.policy.allows(load, self.topology.port(*port))
+        };
+        ports.filter(is_over).collect()
+    }
+
+    /// Returns the tenant if it can be put where it was. Looks at hosts, and at nothing that is
+    /// derived from them.
     fn restorable(
         &self,
         id: TenantId,
@@ -86,7 +112,8 @@ impl Datacentre {
                 vms: request.vms,
             });
         }
-        self.verify(request, &placement)?;
+        self.verify_resources(request, &placement)?;
+        self.verify_place(request, &placement)?;
         Ok(Tenant {
             request: *request,
             placement,

@@ -71,7 +71,7 @@ fn bits_in(rate: u64, time: Nanos) -> u64 {
 /// An upper bound on what may come to a port: the least of six affine curves.
 ///
 /// A tenant's curve is the least of three affine ones: the burst rate, the average of its senders and
-/// that of its receivers ([`Lines`]). The exact sum of many such curves has two knees for each. Here
+/// that of its receivers. The exact sum of many such curves has two knees for each. Here
 /// each curve is replaced, for each of six times, by the affine curve that is lowest at that time,
 /// and these are added up for each time. Each of the six sums bounds the exact sum, and touches it
 /// at its time, but for tenants whose average is the lowest between two of the times only: these

@@ -9,7 +9,7 @@ use tailbound_units::Nanos;
 pub struct Bound {
     /// The longest that a frame with a guarantee may wait before it has left;
     /// zero where none can come. Never more than the queue's capacity under
-    /// [`crate::Policy::Silo`].
+    /// [`crate::Policy::Silo`], but where tenants were restored that are too many.
     pub delay: Nanos,
     /// The most that can be waiting, in bits.
     pub backlog: u64,

@@ -382,28 +382,45 @@ impl<'a> Complete<'a> {
 
     /// Returns whether all ports may carry what was chosen.
     fn may_all_pass(&mut self) -> bool {
+        let longest = self.longest_ways();
         (0..self.sites.len()).all(|site| {
             let below = self.sites[site].below;
             if below == 0 || below == self.request.vms {
                 return true;
             }
-            let waited = self.waited_in_all(site);
+            let waited = self.waited_in_all(site, &longest);
             self.may_pass(site, below, waited)
         })
     }
 
+    /// Returns for each site the two longest ways that come up to it from different sites with
+    /// machines, and the sites.
+    fn longest_ways(&self) -> Vec<[Option<(Nanos, usize)>; 2]> {
+        let mut longest = vec![[None; 2]; self.sites.len()];
+        for (site, of) in self.sites.iter().enumerate() {
+            if of.below == 0 || of.parent == site {
+                continue;
+            }
+            let way = Some((of.up + self.capacity(of.node, Direction::Up), site));
+            let [first, second] = &mut longest[of.parent];
+            if way > *first {
+                *second = std::mem::replace(first, way);
+            } else {
+                *second = way.max(*second);
+            }
+        }
+        longest
+    }
+
     /// Returns how long those that have a place outside a site may have waited before its port down,
     /// where all have theirs.
-    fn waited_in_all(&self, site: usize) -> Nanos {
+    fn waited_in_all(&self, site: usize, ways: &[[Option<(Nanos, usize)>; 2]]) -> Nanos {
         let (mut longest, mut down) = (Nanos::ZERO, Nanos::ZERO);
         let mut at = site;
         while self.sites[at].parent != at {
             let parent = self.sites[at].parent;
-            let beside = self.sites.iter().enumerate().filter(|(other, of)| {
-                *other != at && of.parent == parent && *other != parent && of.below > 0
-            });
-            let ways = beside.map(|(_, of)| of.up + self.capacity(of.node, Direction::Up));
-            if let Some(way) = ways.max() {
+            let mut beside = ways[parent].into_iter().flatten();
+            if let Some((way, _)) = beside.find(|(_, other)| *other != at) {
                 longest = longest.max(way + down);
             }
             down += self.capacity(self.sites[parent].node, Direction::Down);

@@ -319,7 +319,13 @@ impl<F: Frame> Pacer<F> {
         if self.has_best_effort() || self.elastic.is_waiting() {
             next = wire;
         }
-        let next = next.max(wire).min(self.chain.local.next);
+        let mut next = next.max(wire);
+        let (due, local) = (self.chain.departures.first(), self.chain.local.next);
+        let release = self.chain.releases.first();
+        // Else it waits, as what is released before it does, for a frame that waits for the wire.
+        if local < release || release <= due {
+            next = next.min(local);
+        }
         let timer = self.elastic.timer();
         let timer = timer.filter(|_| self.waiting() > 0);
         if next == Position::NEVER && timer.is_none() {

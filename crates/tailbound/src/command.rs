@@ -47,7 +47,9 @@ use crate::exit::{Exit, Failure};
 pub(crate) use output::Color;
 #[cfg(any(feature = "host", feature = "place"))]
 pub(crate) use output::paints_log;
-pub(crate) use version::{commit, version};
+#[cfg(any(feature = "lab", feature = "sim"))]
+pub(crate) use version::commit;
+pub(crate) use version::version;
 
 /// What `tailbound` can do.
 #[derive(Debug, clap::Subcommand)]

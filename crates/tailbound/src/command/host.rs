@@ -6,7 +6,6 @@ mod snoop;
 mod verify;
 mod which;
 
-#[cfg(feature = "top")]
 pub(super) use which::Which;
 
 use crate::exit::{Exit, Failure};

@@ -19,6 +19,7 @@ mod report;
 mod restore;
 mod search;
 mod summary;
+mod totals;
 
 pub use bound::Bound;
 pub use change::AffectedTenant;
@@ -211,8 +212,8 @@ impl Datacentre {
 
     /// Sets how often first fit looks at ports before it gives up with
     /// [`PlacementError::Effort`]: 20,000 times by default, in less than half a millisecond. Where
-    /// at most 64 hosts have room, every place is tried then, with as many looks again. More finds
-    /// placements that are hard to find.
+    /// at most 64 hosts have room, every place is tried then, with ten times as many looks. More
+    /// finds placements that are hard to find.
     pub fn set_effort(&mut self, ports: u32) {
         self.effort = ports;
     }

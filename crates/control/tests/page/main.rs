@@ -423,14 +423,14 @@ fn what_is_too_much_for_one_picture_is_drawn_by_racks() {
         frame: Bytes(1538),
     };
     let running = Running::start(many.spec(), &[]);
-    running.create("web", 49);
+    running.create("web", 40);
     let page = page!(running);
     page.until("document.querySelectorAll('#map .cell').length === 200");
     page.says("#status [data-fact=hosts]", "8,000");
     // Machines are found on hosts that are not drawn.
     page.click("#tab-tenants");
     page.click("#tenants [data-tenant='1']");
-    page.until("document.querySelector('#map [data-node=\"pod1-rack1\"]').dataset.marked === '49'");
+    page.until("document.querySelector('#map [data-node=\"pod1-rack1\"]').dataset.marked === '40'");
     // A rack that is drawn whole has the colour of the scarcest port in it, not that of its own link,
     // and says so.
     let tight = page.eval(

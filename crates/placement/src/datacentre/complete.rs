@@ -4,9 +4,12 @@
 //! The tree is walked host by host, each with every number of machines, the most first. As soon as
 //! all hosts below a node have theirs, both ports of the node are looked at, with the ways that
 //! exist between the machines so far: what is over then stays over. When all have theirs, they are
-//! looked at once more, with all ways. What a port may carry is looked up once.
+//! looked at once more, with all ways. What a port may carry is looked up once. A number of machines
+//! that the hosts, racks and pods behind cannot make whole, as their own ports let them, is not
+//! tried.
 
 use super::ports::{BOTH, Cut};
+use super::totals::Totals;
 use super::{Datacentre, Placement};
 use crate::load::Source;
 use crate::request::{Policy, Request};
@@ -16,6 +19,9 @@ use tailbound_units::Nanos;
 
 /// The most hosts with room among which all places are tried; as many as a mask has bits.
 const HOSTS: usize = 64;
+/// The most machines of a request of which it is asked what hosts, racks and pods make together:
+/// that takes time by the square of them.
+const MACHINES: u32 = 4_096;
 
 /// What came of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,14 +36,18 @@ pub(super) enum Outcome {
     TooMany,
 }
 
+/// How many times the effort of first fit is spent on this: there is nothing behind it.
+const TIMES: u32 = 10;
+
 /// Looks at every place for a request that keeps the machines of `kept` where they are. Also
-/// returns how often it looked at a port or a host, hardly more than `effort`.
+/// returns how often it looked at a port or a host, hardly more than ten times `effort`.
 pub(super) fn search(
     dc: &Datacentre,
     request: &Request,
     kept: &Placement,
     effort: u32,
 ) -> (Outcome, u32) {
+    let effort = effort.saturating_mul(TIMES);
     let Some(mut all) = Complete::new(dc, request, kept, effort) else {
         return (Outcome::TooMany, 0);
     };
@@ -77,8 +87,8 @@ struct Candidate {
     near: u64,
     /// The candidate before it, if neither can be told from the other.
     same: Option<usize>,
-    /// How many all candidates after it may get.
-    rest: u32,
+    /// What all candidates after it may get together, for all that is known before the walk.
+    after: Totals,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -145,6 +155,7 @@ impl<'a> Complete<'a> {
         new.set_near();
         new.set_same();
         new.set_most();
+        new.set_after();
         Some(new)
     }
 
@@ -171,7 +182,7 @@ impl<'a> Complete<'a> {
                 most: fits.max(least).min(self.request.vms),
                 near: u64::MAX,
                 same: None,
-                rest: 0,
+                after: Totals::only(0, 0),
             });
         } else {
             let range = self.dc.topology.child_range(node);
@@ -242,10 +253,53 @@ impl<'a> Complete<'a> {
             });
             self.candidates[index].most = passes.unwrap_or(least);
         }
-        let mut rest = 0_u32;
-        for candidate in self.candidates.iter_mut().rev() {
-            candidate.rest = rest;
-            rest = rest.saturating_add(candidate.most);
+    }
+
+    /// Sets what the candidates after each may get together: hosts by themselves, and sites of
+    /// which none is chosen yet as their own ports let them, wherever the others are.
+    fn set_after(&mut self) {
+        let vms = self.request.vms;
+        if vms > MACHINES {
+            let mut rest = 0_u32;
+            for candidate in self.candidates.iter_mut().rev() {
+                candidate.after = Totals::range(0..=rest, vms);
+                rest = rest.saturating_add(candidate.most);
+            }
+            return;
+        }
+        let mut own = vec![Totals::only(0, vms); self.sites.len()];
+        for candidate in &self.candidates {
+            own[candidate.site] = Totals::range(candidate.least..=candidate.most, vms);
+        }
+        for site in (1..self.sites.len()).rev() {
+            let Site {
+                node, parent, most, ..
+            } = self.sites[site];
+            let is_host = self.dc.topology.is_host(node);
+            let mut totals = own[site].clone();
+            totals.retain(|below| {
+                below == 0
+                    || below == vms
+                    || self.looks > self.effort
+                    || below <= most && (is_host || self.may_pass(site, below, Nanos::ZERO))
+            });
+            own[parent] = own[parent].plus(&totals);
+            own[site] = totals;
+        }
+        self.follow(0, Totals::only(0, vms), &own);
+    }
+
+    /// Sets it below a site, behind which there is `after`.
+    fn follow(&mut self, site: usize, mut after: Totals, own: &[Totals]) {
+        if let Some(candidate) = self.candidates.iter_mut().find(|it| it.site == site) {
+            candidate.after = after;
+            return;
+        }
+        for child in (site + 1..self.sites.len()).rev() {
+            if self.sites[child].parent == site {
+                self.follow(child, after.clone(), own);
+                after = own[child].plus(&after);
+            }
         }
     }
 
@@ -269,7 +323,6 @@ impl<'a> Complete<'a> {
             most,
             near,
             same,
-            rest,
             ..
         } = self.candidates[index];
         let most = most
@@ -278,10 +331,7 @@ impl<'a> Complete<'a> {
         let is_near = self.placed & !near == 0;
         let before = self.placed;
         for count in (least..=most).rev() {
-            if left - count > rest {
-                break;
-            }
-            if count > 0 && !is_near {
+            if !self.candidates[index].after.has(left - count) || (count > 0 && !is_near) {
                 continue;
             }
             self.chosen[index] = count;

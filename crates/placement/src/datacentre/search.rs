@@ -54,7 +54,7 @@ struct Found {
 
 /// Finds a placement for a request by the data centre's rules: the first, or where few hosts have
 /// room any. Also returns how often a port was looked at: hardly more than `effort` for the first,
-/// and as often for any.
+/// and ten times as often for any.
 pub(super) fn fit(
     dc: &Datacentre,
     request: &Request,

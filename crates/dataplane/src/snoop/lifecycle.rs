@@ -158,6 +158,7 @@ impl<F: TcpFrame> Snoop<F> {
         // What is left of the place has nothing to be counted.
         flow.counted.set_mode(flow.mode.index());
         self.owing -= usize::from(flow.counted.replace_owes(false));
+        flow.vm = flow.next;
         self.store.clear(&mut flow.chain);
         self.flows.remove(place);
     }

@@ -115,6 +115,12 @@ impl World {
             }
         }
         self.nothing_more("the end", script);
+        let owes = !self.snoop.drained().is_done();
+        assert_eq!(
+            self.snoop.owes(),
+            owes,
+            "the count of connections:\n{script}"
+        );
     }
 
     fn line(&mut self, line: &str, script: &str) {

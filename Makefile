@@ -26,7 +26,7 @@ build stage demo static probe-static: export TAILBOUND_COMMIT ?= $(shell scripts
 
 .PHONY: help
 help: ## List the targets
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 28
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 28
 
 .PHONY: demo
 demo: ## Build the lab and run it: three latency traps open and close on this machine (three minutes, then two)
@@ -39,7 +39,7 @@ demo: ## Build the lab and run it: three latency traps open and close on this ma
 	$(DEMO) lab run $(EXPERIMENT) --out $(OUT)
 
 .PHONY: experiments
-experiments: build ## Run twelve experiments of the lab, all but snoop-throughput (twenty minutes)
+experiments: build ## Run eleven experiments of the lab, all but snoop-throughput (twenty minutes)
 	@scripts/need lab memcached
 	@scripts/experiments $(TAILBOUND) $(OUT)
 

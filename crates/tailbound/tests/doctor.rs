@@ -150,3 +150,36 @@ fn a_witness_that_is_on_no_port_of_the_switch_proves_nothing() {
         assert_eq!((code, &answer["verdict"]), (2, &"blind".into()), "{answer}");
     }
 }
+
+/// What the agent refuses an ordinary user, doctor does not say to work.
+#[test]
+fn an_ordinary_user_is_told_what_the_agent_will_refuse() {
+    let is_root = rustix::process::geteuid().is_root();
+    let ordinary = |arguments: &[&str]| {
+        let program = env!("CARGO_BIN_EXE_tailbound");
+        let nobody = "setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=-all";
+        let mut words: Vec<_> = nobody.split(' ').filter(|_| is_root).collect();
+        words.push(program);
+        words.extend(arguments);
+        Command::new(words[0]).args(&words[1..]).output().unwrap()
+    };
+    let output = ordinary(&["doctor", "vcpu", "--output", "json"]);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let findings = report["findings"].as_array().unwrap();
+    for name in ["custom-slice", "sched-deadline"] {
+        let finding = findings.iter().find(|it| it["name"] == name).unwrap();
+        assert_eq!(finding["grade"], "WARN", "{finding}");
+    }
+    // A guest of somebody else's is there where the test is root's.
+    if is_root {
+        let mut guest = Command::new("sleep").arg("600").spawn().unwrap();
+        let pid = guest.id().to_string();
+        for level in ["high", "top"] {
+            let refused = ordinary(&["vcpu", "apply", "--pid", &pid, "--level", level]);
+            let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+            assert!(!refused.status.success(), "{level}: {said}");
+        }
+        guest.kill().unwrap();
+        guest.wait().unwrap();
+    }
+}

@@ -279,6 +279,36 @@ fn a_service_that_is_not_there_or_is_none_is_told_apart() {
     }
 }
 
+/// Nothing is judged by a clock: whoever says nothing ends after a minute.
+#[test]
+fn a_terminal_is_told_that_a_service_does_not_answer() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", silent.local_addr().unwrap());
+    let program = env!("CARGO_BIN_EXE_tailbound");
+    let command = format!("exec {program} place status --url {url} --patience 20s");
+    let mut terminal = std::process::Command::new("script")
+        .args(["--quiet", "--return", "--command", &command, "/dev/null"])
+        .env("TERM", "xterm")
+        .env("SHELL", "/bin/sh")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = Vec::new();
+    let wanted = format!(
+        "waiting for {url} to answer: it may take a minute; if it is away, it is tried again for 20s"
+    );
+    let mut bytes = BufReader::new(terminal.stdout.take().unwrap()).bytes();
+    while !String::from_utf8_lossy(&said).contains(&wanted) {
+        match bytes.next() {
+            Some(byte) => said.push(byte.unwrap()),
+            None => panic!("{}", String::from_utf8_lossy(&said)),
+        }
+    }
+    terminal.kill().unwrap();
+    terminal.wait().unwrap();
+}
+
 #[test]
 fn an_audit_reads_the_store_once_the_service_has_left_it() {
     let directory = tempfile::tempdir().unwrap();

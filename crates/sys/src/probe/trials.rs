@@ -295,18 +295,20 @@ pub(super) fn sched_deadline() -> Outcome {
 pub(super) fn custom_slice() -> Outcome {
     // Unlike every kernel's default.
     let slice = Nanos::from_micros(300);
-    match sched::probe_slice(slice) {
+    slice_given(slice, sched::probe_slice(slice), may_raise())
+}
+
+fn slice_given(asked: Nanos, seen: io::Result<Nanos>, may_raise: bool) -> Outcome {
+    let old = || advice("use Linux >= 6.12");
+    match seen {
         // A thread of one's own may have a slice; guests' threads are somebody else's.
-        Ok(seen) if seen == slice && !may_raise() => Outcome::lacks(
-            format!("{slice} read back, but this process has no CAP_SYS_NICE for others' threads"),
+        Ok(seen) if seen == asked && !may_raise => Outcome::lacks(
+            format!("{asked} read back, but this process has no CAP_SYS_NICE for others' threads"),
             advice(RAISE),
         ),
-        Ok(seen) if seen == slice => Outcome::works(format!("{slice} read back")),
-        Ok(seen) => Outcome::lacks(
-            format!("asked for {slice}, {seen} read back"),
-            advice("use Linux >= 6.12"),
-        ),
-        Err(error) => Outcome::lacks(error.to_string(), advice("use Linux >= 6.12")),
+        Ok(seen) if seen == asked => Outcome::works(format!("{asked} read back")),
+        Ok(seen) => Outcome::lacks(format!("asked for {asked}, {seen} read back"), old()),
+        Err(error) => Outcome::lacks(error.to_string(), old()),
     }
 }
 
@@ -503,7 +505,11 @@ pub(super) fn steal() -> Outcome {
 
 /// Has a machine of one instruction run.
 pub(super) fn kvm() -> Outcome {
-    match kvm::halt() {
+    machine_run(kvm::halt())
+}
+
+fn machine_run(result: io::Result<()>) -> Outcome {
+    match result {
         Ok(()) => Outcome::works("ran a machine of one instruction"),
         Err(error) if error.kind() == ErrorKind::NotFound => Outcome::lacks(
             "/dev/kvm is not there",
@@ -605,18 +611,4 @@ fn command(program: &str, arguments: &str) -> Result<(), CommandError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::probe::required::{Part, skipped};
-
-    #[test]
-    fn the_kernel_says_what_it_was_built_with_where_it_says_so_at_all() {
-        match kernel_config() {
-            Some(config) => assert!(config.contains("\nCONFIG_"), "{config:.200}"),
-            None => skipped(
-                Part::KernelConfig,
-                "no /proc/config.gz and nothing in /boot",
-            ),
-        }
-    }
-}
+mod tests;

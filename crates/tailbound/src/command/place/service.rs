@@ -40,7 +40,7 @@ pub(super) struct Service {
                 TAILBOUND_CA, or the public ones]"
     )]
     ca: Option<PathBuf>,
-    /// For how long to try again while the service is away
+    /// For how long to try again while the service is away; each try may take a minute
     #[arg(long, value_name = "TIME", default_value = "10s")]
     patience: Nanos,
     /// What to print
@@ -128,8 +128,10 @@ impl Notice {
         let (done, ended) = mpsc::channel();
         let waiting = std::thread::spawn(move || {
             if ended.recv_timeout(QUIET) == Err(mpsc::RecvTimeoutError::Timeout) {
-                let text =
-                    format!("waiting for {url} to answer, for {patience} in all (--patience)");
+                let text = format!(
+                    "waiting for {url} to answer: it may take a minute; if it is away, it is \
+                     tried again for {patience} (--patience)"
+                );
                 output::progress(true, &text);
                 // Until what was asked has ended.
                 let _ = ended.recv();

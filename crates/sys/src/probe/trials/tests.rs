@@ -1,0 +1,70 @@
+use super::*;
+use crate::probe::required::{Part, skipped};
+
+#[test]
+fn the_kernel_says_what_it_was_built_with_where_it_says_so_at_all() {
+    match kernel_config() {
+        Some(config) => assert!(config.contains("\nCONFIG_"), "{config:.200}"),
+        None => skipped(
+            Part::KernelConfig,
+            "no /proc/config.gz and nothing in /boot",
+        ),
+    }
+}
+
+/// Any process may have a slice of its own; a guest's threads are somebody else's.
+#[test]
+fn a_slice_for_oneself_is_none_for_guests() {
+    let asked = Nanos::from_micros(300);
+    let given = |seen, may_raise| slice_given(asked, seen, may_raise);
+    assert_eq!(given(Ok(asked), true), Outcome::works("300us read back"));
+    assert_eq!(
+        given(Ok(asked), false),
+        Outcome::lacks(
+            "300us read back, but this process has no CAP_SYS_NICE for others' threads",
+            advice(RAISE)
+        )
+    );
+    let old = given(Ok(Nanos::from_millis(3)), true);
+    assert_eq!(
+        old,
+        Outcome::lacks(
+            "asked for 300us, 3ms read back",
+            advice("use Linux >= 6.12")
+        )
+    );
+    let refused = given(Err(io::Error::from(ErrorKind::InvalidInput)), true);
+    assert_eq!(refused.mend, old.mend);
+}
+
+/// The device's group is how every distribution opens it; nobody is told to open it to all.
+#[test]
+fn whoever_may_not_use_kvm_is_told_its_group() {
+    assert_eq!(
+        machine_run(Ok(())),
+        Outcome::works("ran a machine of one instruction")
+    );
+    let closed = machine_run(Err(ErrorKind::PermissionDenied.into()));
+    assert_eq!(closed.detail, "/dev/kvm: permission denied");
+    assert_eq!(
+        closed.mend,
+        Some(root("usermod -aG kvm $(id -un); newgrp kvm"))
+    );
+    let missing = machine_run(Err(ErrorKind::NotFound.into()));
+    assert_eq!(missing.detail, "/dev/kvm is not there");
+    let broken = machine_run(Err(io::Error::other("it ended for reason 17")));
+    assert!(
+        broken
+            .detail
+            .contains("no machine runs: it ended for reason 17")
+    );
+    for outcome in [missing, broken] {
+        assert!(matches!(outcome.mend, Some(Mend::Advice(_))), "{outcome:?}");
+    }
+}
+
+/// Memory that nothing uses was asked for once.
+#[test]
+fn nothing_asks_for_huge_pages() {
+    assert!(!include_str!("../trials.rs").contains("nr_hugepages"));
+}

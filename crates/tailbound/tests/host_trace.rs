@@ -1,40 +1,23 @@
 //! `tailbound trace --of packets`, with a daemon of the program's own and frames on real interfaces.
 
+mod host_daemon;
 #[path = "../../host/tests/support/mod.rs"]
 mod support;
 
+use host_daemon::{Process, start, tailbound};
 use serde_json::Value;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::Output;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use support::{Nic, command, datagram_of, plugged_in, sandboxed, until};
+use support::{Nic, command, datagram_of, plugged_in, sandboxed};
 use tailbound_sys::probe::required::{Part, skipped};
 use tailbound_units::Nanos;
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_tailbound");
 const MAC: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 9]];
 /// 125 B/ms: a frame of 1,514 B is let go every 12 ms.
 const KEYS: &str =
     "guarantee = { bandwidth = \"1Mbit/s\", burst = \"3KB\", burst_rate = \"1Gbit/s\" }\n";
-
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn tailbound(directory: &Path, arguments: &[&str]) -> Command {
-    let mut command = Command::new(PROGRAM);
-    command
-        .args(arguments)
-        .env("NO_COLOR", "1")
-        .current_dir(directory);
-    command
-}
 
 const DAEMON: [&str; 4] = ["--config", "host.toml", "--runtime-dir", "run"];
 
@@ -51,16 +34,7 @@ fn host(directory: &Path, name: &str) -> Process {
         port("g2"),
     );
     std::fs::write(directory.join("host.toml"), text).unwrap();
-    let daemon = tailbound(directory, &[&["host"], &DAEMON[..]].concat())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    until("the daemon answers", || {
-        let show = tailbound(directory, &[&["host", "show"], &DAEMON[..]].concat()).output();
-        show.unwrap().status.success()
-    });
-    Process(daemon)
+    start(directory, &DAEMON)
 }
 
 fn trace(directory: &Path, more: &[&str]) -> Output {

@@ -1,36 +1,19 @@
 //! `tailbound host verify`, with two daemons of the program's own, one of them right or wrong.
 
+mod host_daemon;
 #[path = "../../host/tests/support/mod.rs"]
 mod support;
 
+use host_daemon::{PROGRAM, Process, start, tailbound};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use support::{Nic, command, datagram_of, plugged_in, sandboxed, until};
+use support::{Nic, command, datagram_of, plugged_in, sandboxed};
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_tailbound");
 const MAC: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
 const GUARANTEED: &str =
     "guarantee = { bandwidth = \"50Mbit/s\", burst = \"30KB\", burst_rate = \"1Gbit/s\" }\n";
-
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn tailbound(directory: &Path, arguments: &[&str]) -> Command {
-    let mut command = Command::new(PROGRAM);
-    command
-        .args(arguments)
-        .env("NO_COLOR", "1")
-        .current_dir(directory);
-    command
-}
 
 /// A daemon with one guest, of this address, and these keys besides.
 fn host(directory: &Path, number: u8, mac: u8, keys: &str) -> Process {
@@ -46,16 +29,7 @@ fn host(directory: &Path, number: u8, mac: u8, keys: &str) -> Process {
     std::fs::write(directory.join(&config), text).unwrap();
     let runtime = format!("run{number}");
     let asked = ["--config", &config, "--runtime-dir", &runtime];
-    let daemon = tailbound(directory, &[&["host"], &asked[..]].concat())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    until("the daemon answers", || {
-        let show = tailbound(directory, &[&["host", "show"], &asked[..]].concat()).output();
-        show.unwrap().status.success()
-    });
-    Process(daemon)
+    start(directory, &asked)
 }
 
 /// Who sends what is looked at.

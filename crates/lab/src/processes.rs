@@ -6,7 +6,7 @@ use crate::run_dir::{OWNER_VARIABLE, RunDir};
 use rustix::process::Signal;
 use rustix::thread::CpuSet;
 use std::fs::File;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -94,6 +94,29 @@ impl Rank {
     }
 }
 
+/// A class as it is where this process runs: whoever was started by `nice` has shares below its own,
+/// since it may not leave that without a privilege.
+pub(crate) fn from_here(policy: Policy) -> io::Result<Policy> {
+    match policy {
+        Policy::Share { .. } => {
+            let own = rustix::process::getpriority_process(None)?;
+            Ok(below(policy, own))
+        }
+        other => Ok(other),
+    }
+}
+
+/// The class at a nice value of `own` instead of 0.
+fn below(policy: Policy, own: i32) -> Policy {
+    match policy {
+        Policy::Share { nice, slice } => Policy::Share {
+            nice: (own + nice).min(19),
+            slice,
+        },
+        other => other,
+    }
+}
+
 /// A child and what is expected of it.
 #[derive(Debug)]
 pub(crate) struct Member {
@@ -157,7 +180,7 @@ impl<'a> Supervisor<'a> {
         let what = || format!("starting {} ({})", start.name, start.program.display());
         let mut spawn = Spawn::new(&start.program);
         if let Some(policy) = start.policy {
-            spawn = spawn.policy(policy);
+            spawn = spawn.policy(from_here(policy).map_err(LabError::io(what()))?);
         }
         let child = spawn
             .args(&start.args)
@@ -333,5 +356,30 @@ impl Member {
             what,
             stderr: tail.join("\n"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_keep_their_distance_from_who_was_started_by_nice() {
+        let nice = |rank: Rank, own| match below(rank.policy(false).unwrap(), own) {
+            Policy::Share { nice, .. } => nice,
+            other => panic!("{other:?}"),
+        };
+        for (own, monitor, infrastructure, load) in [
+            (0, 0, 10, 19),
+            (5, 5, 15, 19),
+            (19, 19, 19, 19),
+            (-5, -5, 5, 14),
+        ] {
+            assert_eq!(nice(Rank::Monitor, own), monitor);
+            assert_eq!(nice(Rank::Infrastructure, own), infrastructure);
+            assert_eq!(nice(Rank::Load, own), load);
+        }
+        let fifo = Rank::Monitor.policy(true).unwrap();
+        assert_eq!(below(fifo, 5), fifo);
     }
 }

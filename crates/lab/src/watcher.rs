@@ -1,5 +1,6 @@
 //! A thread of its own that watches until it is told to stop.
 
+use crate::processes::from_here;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +26,7 @@ impl<T: Send + 'static> Watcher<T> {
         let stopped = Arc::clone(&stop);
         let thread = Builder::new().name(name.to_owned()).spawn(move || {
             if let Some(policy) = priority {
-                set_policy(0, policy)?;
+                set_policy(0, from_here(policy)?)?;
             }
             watch(&stopped)
         })?;

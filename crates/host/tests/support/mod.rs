@@ -25,10 +25,15 @@ const RUNTIME: &str = "TAILBOUND_TEST_RUNTIME";
 /// How long anything may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// Whether this is the sandbox.
+pub(crate) fn is_inside() -> bool {
+    std::env::var_os(INSIDE).is_some()
+}
+
 /// Runs `test`, the body of the test called `name`, in a sandbox; says so when
 /// there can be none.
 pub(crate) fn sandboxed(name: &str, test: impl FnOnce()) {
-    if std::env::var_os(INSIDE).is_some() {
+    if is_inside() {
         command("ip", &["link", "set", "lo", "up"]);
         return test();
     }

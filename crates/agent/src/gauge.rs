@@ -2,6 +2,7 @@
 //! sums otherwise.
 
 use super::division::divide;
+use super::entries::{Entries, candidates};
 use super::guest::Guest;
 use super::meters::{AgentSnapshot, MeterKey, Source};
 use super::tail::Tail;
@@ -107,6 +108,18 @@ impl Gauge {
                  rules, or smaller ones"
             )),
             Err(error) => Err(format!("cannot measure the waits of all threads: {error}")),
+        }
+    }
+
+    /// Measures those guests from now on, and returns which of their threads have entered a guest
+    /// until now.
+    pub(crate) fn entries(&mut self, guests: &[Guest], which: impl Fn(&Guest) -> bool) -> Entries {
+        // What cannot be measured is told of by whoever measures it.
+        let _ = self.follow(guests, &which);
+        let threads = candidates(guests.iter().filter(|guest| which(guest)));
+        match &mut self.tail {
+            Some(tail) => tail.entries(&threads),
+            None => Entries::Unknown(self.why.clone().unwrap_or_default()),
         }
     }
 

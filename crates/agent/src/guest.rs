@@ -37,6 +37,8 @@ pub const LOOP_THREAD: &CStr = c"tailbound-loop";
 pub enum Role {
     /// Runs a vCPU, with this number.
     Vcpu(u32),
+    /// Calls itself that vCPU, and has entered no guest: it gets no class.
+    Claim(u32),
     /// Any thread of a process that a rule names and that is no hypervisor.
     Task,
     /// Moves the packets of all guests: the first thread of the host's daemon, by its name.
@@ -60,6 +62,7 @@ impl fmt::Display for Role {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Vcpu(number) => write!(f, "vcpu {number}"),
+            Self::Claim(number) => write!(f, "claims vcpu {number}"),
             Self::Task => f.pad("task"),
             Self::PacketLoop => f.pad("packet loop"),
             Self::Io => f.pad("io"),

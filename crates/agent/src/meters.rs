@@ -138,6 +138,7 @@ impl MeterKey {
             Role::Vcpu(_) => (Group::Vcpu, thread.role.to_string()),
             Role::Task => (Group::Task, thread.name.clone()),
             Role::PacketLoop => (Group::PacketLoop, thread.role.to_string()),
+            Role::Claim(_) => (Group::Helper, Role::Emulator.to_string()),
             Role::Io | Role::Vhost | Role::Emulator => (Group::Helper, thread.role.to_string()),
         };
         Self {

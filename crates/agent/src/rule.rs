@@ -113,6 +113,7 @@ impl GuestRule {
     pub(crate) fn class_of(&self, thread: &GuestThread) -> Class {
         match thread.role {
             Role::PacketLoop => self.class(),
+            Role::Claim(_) => Class::Normal,
             role if role.is_vcpu() && !self.is_path() => self.class(),
             _ => self.helpers(),
         }

@@ -4,6 +4,7 @@ mod groups;
 mod weighed;
 
 use super::calls::{Live, SystemCalls};
+use super::entries::NAMELESS;
 use super::guest::{
     Guest, GuestThread, NamedThread, Origin, Process, Role, VcpuThread, plain, recognise,
 };
@@ -303,11 +304,7 @@ impl Scanner {
             return;
         }
         let Some(socket) = given.or_else(|| guest.qmp.clone()) else {
-            guest.notes.push(
-                "none of its threads says that it runs a vCPU: start QEMU with \
-                 -name NAME,debug-threads=on, or give its QMP socket (qmp = \"PATH\")"
-                    .to_owned(),
-            );
+            guest.notes.push(NAMELESS.to_owned());
             return;
         };
         match qmp::query_cpus(&self.root.path(&socket)) {

@@ -1,5 +1,6 @@
 //! Which threads are measured in the kernel, and what was measured since the last time.
 
+use super::entries::Entries;
 use std::collections::{BTreeMap, BTreeSet};
 use tailbound_metrics::FineHistogram;
 use tailbound_sys::thread::ThreadId;
@@ -85,6 +86,8 @@ pub struct Tail {
     free: Vec<u32>,
     /// Of threads that are measured no longer.
     last: Vec<(ThreadId, New)>,
+    /// The threads that have entered a guest since they are measured.
+    entered: BTreeSet<ThreadId>,
     /// Late waits that were taken before places got other threads.
     taken: Vec<(ThreadId, LateWait)>,
 }
@@ -102,8 +105,32 @@ impl Tail {
             places: BTreeMap::new(),
             free: (0..LEAST).rev().collect(),
             last: Vec::new(),
+            entered: BTreeSet::new(),
             taken: Vec::new(),
         })
+    }
+
+    /// Returns which of these threads have entered a guest, of those that are measured.
+    pub fn entries(&mut self, threads: &BTreeSet<ThreadId>) -> Entries {
+        if let Err(why) = self.tracer.note_entries() {
+            return Entries::Unknown(why.to_owned());
+        }
+        let mut known = BTreeMap::new();
+        for (thread, place) in &self.places {
+            if !threads.contains(thread) {
+                continue;
+            }
+            // It is read no more once it has.
+            let entered = self.entered.contains(thread)
+                || self.tracer.has_entered(place.number).unwrap_or(false);
+            if entered {
+                self.entered.insert(*thread);
+            }
+            known.insert(*thread, entered);
+        }
+        self.entered
+            .retain(|thread| self.places.contains_key(thread));
+        Entries::Known(known)
     }
 
     /// From when on a wait is late.

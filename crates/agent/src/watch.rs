@@ -8,9 +8,10 @@ use super::apply::Restored;
 use super::budget::{Wanted, desired};
 use super::config::{AgentConfig, OnDrift};
 use super::desired::Desired;
+use super::entries::{Claims, settle};
 use super::gauge::Gauge;
 use super::granted::granted;
-use super::guest::Guest;
+use super::guest::{Guest, Role};
 use super::meters::{AgentSnapshot, Meter, MeterKey, Shared};
 use super::offer::Offering;
 use super::path::{DAEMON, PathStep, path_of};
@@ -57,6 +58,7 @@ pub struct Watcher {
     /// Where moments are counted from.
     began: Instant,
     standstills: Standstills,
+    claims: Claims,
     gauge: Gauge,
     shared: Shared,
 }
@@ -84,6 +86,7 @@ impl Watcher {
             offering: Offering::default(),
             began: Instant::now(),
             standstills: Standstills::default(),
+            claims: Claims::default(),
             gauge,
             shared: Shared::default(),
         })
@@ -135,6 +138,7 @@ impl Watcher {
         for refusal in self.scanner.refusals().to_vec() {
             self.failed("", &refusal);
         }
+        self.settle();
         self.follow();
         // First: it decides which CPUs the guests have.
         if let Err(error) = self.keep_path() {
@@ -216,6 +220,20 @@ impl Watcher {
             }
         }
         Ok(())
+    }
+
+    /// Tells threads that run vCPUs from those that only say so, where the kernel can be asked.
+    fn settle(&mut self) {
+        let entries = self
+            .gauge
+            .entries(&self.guests, |guest| guest.rule.is_some());
+        let held = &self.agent.changes().threads;
+        settle(&mut self.guests, &entries, |thread| {
+            held.contains_key(&thread)
+        });
+        for note in self.claims.look(&self.guests) {
+            tracing::warn!("{note}");
+        }
     }
 
     /// Measures the threads of the guests with a rule.
@@ -440,7 +458,8 @@ impl Watcher {
             let Some(rule) = rule_for(&self.config.rules, guest) else {
                 continue;
             };
-            for thread in &guest.threads {
+            let threads = guest.threads.iter();
+            for thread in threads.filter(|thread| !matches!(thread.role, Role::Claim(_))) {
                 let meter = shared
                     .meters
                     .entry(MeterKey::of(guest, thread))

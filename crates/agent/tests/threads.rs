@@ -419,7 +419,7 @@ fn fake_guest_process() {
         if line.is_err() {
             return;
         }
-        let builder = std::thread::Builder::new().name(format!("CPU {number}/KVM"));
+        let builder = std::thread::Builder::new().name(format!("CPU {number}/TCG"));
         builder
             .spawn(|| {
                 loop {

@@ -41,7 +41,7 @@ fn guest_process() {
     let vcpus: Vec<_> = (0..VCPUS as u64)
         .map(|number| {
             let (go, named) = (Arc::clone(&go), Arc::clone(&named));
-            let vcpu = std::thread::Builder::new().name(format!("CPU {number}/KVM"));
+            let vcpu = std::thread::Builder::new().name(format!("CPU {number}/TCG"));
             let run = move || {
                 named.wait();
                 run_vcpu(number + 1, &go);

@@ -6,7 +6,7 @@
 //! those with [`Place::Namespace`] change the network namespace they run in, and
 //! are run in one that is thrown away.
 
-mod kvm;
+pub(crate) mod kvm;
 pub mod required;
 mod trials;
 

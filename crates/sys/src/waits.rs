@@ -6,7 +6,7 @@
 
 use crate::bpf::{remove, update};
 use aya::maps::{Array, HashMap, Map, MapData, RingBuf};
-use aya::programs::{BtfTracePoint, ProgramError};
+use aya::programs::{BtfTracePoint, ProgramError, RawTracePoint};
 use aya::{Btf, Ebpf, EbpfLoader, Pod};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::io;
@@ -29,6 +29,9 @@ const TRACEPOINTS: [(&str, &str); 3] = [
     ("on_waking", "sched_waking"),
     ("on_wakeup_new", "sched_wakeup_new"),
 ];
+
+/// The part that notes who enters a guest, and where it is attached: a tracepoint of the module kvm.
+const ENTRY: (&str, &str) = ("on_entry", "kvm_entry");
 
 /// What is measured, and how.
 #[derive(Debug, Clone, Copy)]
@@ -145,6 +148,7 @@ struct RawThread {
     queue: u64,
     slot: u32,
     preempted: u32,
+    entered: u64,
 }
 
 /// `struct meter`.
@@ -155,6 +159,7 @@ struct RawMeter {
     longest: [u64; 2],
     unknown: u64,
     lost: u64,
+    entered: u64,
     counts: [[u32; BUCKETS]; 2],
 }
 
@@ -186,9 +191,9 @@ struct RawLate {
     runs: [RawRun; RUNS],
 }
 
-// SAFETY: whole numbers alone, without padding: 5 times 8 and 2 times 4 bytes.
+// SAFETY: whole numbers alone, without padding: 6 times 8 and 2 times 4 bytes.
 unsafe impl Pod for RawThread {}
-// SAFETY: whole numbers alone, without padding: 6 times 8 and 2 times 466 times 4 bytes.
+// SAFETY: whole numbers alone, without padding: 7 times 8 and 2 times 466 times 4 bytes.
 unsafe impl Pod for RawMeter {}
 
 impl RawMeter {
@@ -197,6 +202,7 @@ impl RawMeter {
         longest: [0; 2],
         unknown: 0,
         lost: 0,
+        entered: 0,
         counts: [[0; BUCKETS]; 2],
     };
 
@@ -224,6 +230,8 @@ pub struct Tracer {
     late: RingBuf<MapData>,
     /// They are attached for as long as it lives.
     programs: Ebpf,
+    /// Why it is not noted who enters a guest; `None` while it is.
+    no_entries: Option<String>,
 }
 
 impl std::fmt::Debug for Tracer {
@@ -264,17 +272,65 @@ impl Tracer {
             program.load(tracepoint, &btf).map_err(|e| refused(&e))?;
             program.attach().map_err(|error| refused(&error))?;
         }
+        // While it has its maps. Without it waits are measured all the same.
+        let loaded = entry_program(&mut programs)
+            .and_then(|program| program.load().map_err(|error| refused(&error)));
         let mut take = |name| programs.take_map(name).ok_or_else(|| lacks(name));
         let followed = match take("threads")? {
             Map::Unsupported(map) if by_number == 0 => Followed::Threads(map),
             _ => Followed::Numbers(take("numbers")?.try_into().map_err(|e| refused(&e))?),
         };
-        Ok(Self {
+        let mut tracer = Self {
             followed,
             meters: take("meters")?.try_into().map_err(|e| refused(&e))?,
             late: take("late_waits")?.try_into().map_err(|e| refused(&e))?,
             programs,
-        })
+            no_entries: None,
+        };
+        tracer.no_entries = loaded
+            .map_err(|error| error.to_string())
+            .and_then(|()| tracer.begin_entries())
+            .err();
+        Ok(tracer)
+    }
+
+    /// Attaches the part that notes who enters a guest.
+    fn begin_entries(&mut self) -> Result<(), String> {
+        let (_, tracepoint) = ENTRY;
+        let program = entry_program(&mut self.programs).map_err(|error| error.to_string())?;
+        match program.attach(tracepoint) {
+            Ok(_) => Ok(()),
+            Err(ProgramError::SyscallError(error))
+                if error.io_error.kind() == io::ErrorKind::NotFound =>
+            {
+                Err(format!(
+                    "the kernel has no tracepoint {tracepoint}: the module kvm is not loaded"
+                ))
+            }
+            Err(error) => Err(refused(&error).to_string()),
+        }
+    }
+
+    /// Notes from now on who enters a guest, where that could not be done before: the module kvm
+    /// may be loaded at any time. It cannot be unloaded while this lives.
+    ///
+    /// # Errors
+    /// Why it still cannot, in words.
+    pub fn note_entries(&mut self) -> Result<(), &str> {
+        let loaded = entry_program(&mut self.programs).is_ok_and(|it| it.fd().is_ok());
+        if loaded && self.no_entries.is_some() {
+            self.no_entries = self.begin_entries().err();
+        }
+        self.no_entries.as_deref().map_or(Ok(()), Err)
+    }
+
+    /// Whether the thread of a place has entered a guest since it is followed.
+    ///
+    /// # Errors
+    /// There is no such place.
+    pub fn has_entered(&self, place: u32) -> Result<bool, WaitsError> {
+        let meter = self.meters.get(&place, 0).map_err(|e| refused(&e))?;
+        Ok(meter.entered != 0)
     }
 
     /// Loads it only to see whether that works.
@@ -290,11 +346,15 @@ impl Tracer {
         })
     }
 
-    /// How it knows threads, in words.
-    pub const fn way(&self) -> &'static str {
-        match self.followed {
+    /// How it knows threads, and which of them run vCPUs, in words.
+    pub fn way(&self) -> String {
+        let threads = match self.followed {
             Followed::Threads(_) => "threads are known by descriptors",
             Followed::Numbers(_) => "threads are known by their numbers (before Linux 6.9)",
+        };
+        match &self.no_entries {
+            None => format!("{threads}; those that run vCPUs by kvm_entry"),
+            Some(why) => format!("{threads}; those that run vCPUs by their names alone: {why}"),
         }
     }
 
@@ -362,12 +422,15 @@ impl Tracer {
     /// # Errors
     /// The kernel does not say.
     pub fn cost(&self) -> Result<Vec<(&'static str, Nanos, u64)>, WaitsError> {
-        let parts = TRACEPOINTS.into_iter().map(|(name, tracepoint)| {
-            let program = self.programs.program(name).ok_or_else(|| lacks(name))?;
-            let info = program.info().map_err(|error| refused(&error))?;
-            let time = u64::try_from(info.run_time().as_nanos()).unwrap_or(u64::MAX);
-            Ok((tracepoint, Nanos(time), info.run_count()))
-        });
+        let parts = TRACEPOINTS
+            .into_iter()
+            .chain([ENTRY])
+            .map(|(name, tracepoint)| {
+                let program = self.programs.program(name).ok_or_else(|| lacks(name))?;
+                let info = program.info().map_err(|error| refused(&error))?;
+                let time = u64::try_from(info.run_time().as_nanos()).unwrap_or(u64::MAX);
+                Ok((tracepoint, Nanos(time), info.run_count()))
+            });
         parts.collect()
     }
 
@@ -455,6 +518,12 @@ fn chain(error: &dyn std::error::Error) -> String {
     line.chars().take(300).collect()
 }
 
+fn entry_program(programs: &mut Ebpf) -> Result<&mut RawTracePoint, WaitsError> {
+    let (name, _) = ENTRY;
+    let program = programs.program_mut(name).ok_or_else(|| lacks(name))?;
+    program.try_into().map_err(|error| refused(&error))
+}
+
 fn is_permission(error: &(dyn std::error::Error + 'static)) -> bool {
     let io = error.downcast_ref::<io::Error>();
     let denied = io.is_some_and(|error| error.raw_os_error() == Some(libc::EPERM));
@@ -499,129 +568,4 @@ fn verdict(log: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::probe::required::{Part, skipped};
-    use std::time::Duration;
-
-    /// Buckets by powers of two alone: enough to count.
-    fn tables() -> ([u64; BUCKETS - 1], [u32; CELLS]) {
-        let bounds = std::array::from_fn(|index| (1 << index.min(62)) + index as u64);
-        let cells = std::array::from_fn(|cell| (cell / 16) as u32);
-        (bounds, cells)
-    }
-
-    fn own_tid() -> u32 {
-        rustix::thread::gettid()
-            .as_raw_nonzero()
-            .get()
-            .cast_unsigned()
-    }
-
-    fn tracer(by_number: bool) -> Option<Tracer> {
-        if !by_number && open_thread(rustix::thread::gettid()).is_err() {
-            skipped(
-                Part::BpfWaits,
-                "no thread has a descriptor before Linux 6.9",
-            );
-            return None;
-        }
-        let (bounds, cells) = tables();
-        let settings = Settings {
-            threads: 4,
-            late: Nanos(1),
-            bounds: &bounds,
-            cells: &cells,
-        };
-        match Tracer::load_as(&settings, by_number) {
-            Ok(tracer) => Some(tracer),
-            Err(error) => {
-                skipped(Part::BpfWaits, error);
-                None
-            }
-        }
-    }
-
-    fn sleep_often() {
-        for _ in 0..50 {
-            std::thread::sleep(Duration::from_micros(200));
-        }
-    }
-
-    fn count(waits: &Waits) -> u64 {
-        waits.counts.iter().map(|count| u64::from(*count)).sum()
-    }
-
-    #[test]
-    fn a_thread_is_measured_while_it_is_followed_by_a_descriptor() {
-        if let Some(tracer) = tracer(false) {
-            measures(tracer);
-        }
-    }
-
-    #[test]
-    fn a_thread_is_measured_while_it_is_followed_by_its_number() {
-        if let Some(tracer) = tracer(true) {
-            measures(tracer);
-        }
-    }
-
-    fn measures(mut tracer: Tracer) {
-        let tid = own_tid();
-        sleep_often();
-        tracer.follow(tid, 2).unwrap();
-        sleep_often();
-        tracer.leave(tid);
-        let measured = tracer.read(2).unwrap();
-        sleep_often();
-        assert_eq!(measured, tracer.read(2).unwrap(), "it went on");
-        // A timer that ends before its thread sleeps wakes nobody.
-        let woken = count(&measured.woken);
-        assert!((40..=50).contains(&woken), "{woken}");
-        assert!(measured.woken.longest > 0 && measured.woken.sum >= measured.woken.longest);
-        assert_eq!(tracer.read(1).unwrap().woken.sum, 0, "another's place");
-        let late: Vec<_> = std::iter::from_fn(|| tracer.next_late()).collect();
-        let known = late.len() as u64 + measured.lost;
-        assert_eq!(known, woken + count(&measured.preempted));
-        for wait in &late {
-            assert_eq!(wait.place, 2);
-            assert!(wait.until > wait.from);
-            let last = wait.runs.last().expect("whoever ran before");
-            assert_eq!(last.until, wait.until);
-        }
-        // A place starts empty.
-        tracer.follow(tid, 2).unwrap();
-        assert!(count(&tracer.read(2).unwrap().woken) < 2);
-    }
-
-    #[test]
-    fn a_refusal_says_the_verifiers_last_words_and_not_its_first() {
-        // Of Linux 6.1, on what it cannot see to be within bounds.
-        let log = "reg type unsupported for arg#0 function on_switch#44\n\
-                   0: R1=ctx(off=0,imm=0) R10=fp0\n\
-                   ; meter->counts[kind][at]++;\n\
-                   288: (0f) r5 += r2                    ; R2_w=scalar(umin=8,umax=1864)\n\
-                   289: (61) r2 = *(u32 *)(r5 +48)\n\
-                   invalid access to map value, value_size=3776 off=3776 size=4\n\
-                   R5 max value is outside of the allowed memory range\n\
-                   verification time 122873 usec\nstack depth 56\n\
-                   processed 6299 insns (limit 1000000) max_states_per_insn 11\n\n";
-        assert_eq!(
-            verdict(log),
-            "289: (61) r2 = *(u32 *)(r5 +48) | invalid access to map value, value_size=3776 \
-             off=3776 size=4 | R5 max value is outside of the allowed memory range"
-        );
-        assert_eq!(verdict("\n"), "nothing");
-    }
-
-    #[test]
-    fn what_has_exited_or_is_out_of_range_cannot_be_followed() {
-        let Some(mut tracer) = tracer(false) else {
-            return;
-        };
-        let tid = std::thread::spawn(own_tid).join().unwrap();
-        assert!(tracer.follow(tid, 0).is_err());
-        assert!(tracer.follow(own_tid(), 4).is_err());
-        tracer.leave(tid);
-    }
-}
+mod tests;

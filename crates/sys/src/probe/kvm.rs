@@ -57,7 +57,7 @@ impl Drop for Mapped {
 ///
 /// # Errors
 /// `/dev/kvm` is missing or closed to this user; no machine can be made; it ended otherwise.
-pub(super) fn halt() -> io::Result<()> {
+pub(crate) fn halt() -> io::Result<()> {
     let kvm = OpenOptions::new().read(true).write(true).open("/dev/kvm")?;
     if call(&kvm, GET_API_VERSION, 0)? != VERSION {
         return Err(io::Error::other("its version is not 12"));

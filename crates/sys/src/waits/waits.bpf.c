@@ -2,7 +2,8 @@
 //
 // A thread waits from when it is woken (sched_waking, in whoever wakes it, also on another CPU) or
 // loses its CPU until it is given one (sched_switch). Threads that nobody follows leave after one
-// look-up. `scripts/bpf` makes waits.bpf.o of this; ../waits.rs loads it, and has the same structs.
+// look-up. Of those that are followed it notes, too, who has entered a guest (kvm_entry): these run
+// vCPUs, whatever they are called. `scripts/bpf` makes waits.bpf.o of this; ../waits.rs loads it, and has the same structs.
 //
 // Types of the kernel have the members that are used here; where these are is looked up in the
 // kernel's BTF when the program is loaded (CO-RE). Linux 5.18 and later tell a thread that goes to
@@ -33,6 +34,7 @@ static void *(*const map_lookup)(void *map, const void *key) = (void *)1;
 static u64 (*const ktime)(void) = (void *)5;
 static long (*const ringbuf_output)(void *map, void *data, u64 size, u64 flags) = (void *)130;
 static void *(*const task_storage)(void *map, void *task, void *value, u64 flags) = (void *)156;
+static void *(*const current_task)(void) = (void *)158;
 
 #define uint(name, value) int(*name)[value]
 
@@ -92,6 +94,8 @@ struct thread {
 	u32 slot;
 	// Whether it could have run on when it left.
 	u32 preempted;
+	// Whether it has entered a guest, which is noted once.
+	u64 entered;
 };
 
 // What was measured of it.
@@ -102,6 +106,8 @@ struct meter {
 	u64 unknown;
 	// How many late waits nobody was told of, since there was no room.
 	u64 lost;
+	// Whether it has entered a guest.
+	u64 entered;
 	u32 counts[KINDS][BUCKETS];
 };
 
@@ -376,4 +382,19 @@ SECTION("tp_btf/sched_waking") int on_waking(u64 *context)
 SECTION("tp_btf/sched_wakeup_new") int on_wakeup_new(u64 *context)
 {
 	return note_waking((void *)context[0]);
+}
+
+// By its name alone, since the module that has it may come later: its arguments are not looked at.
+SECTION("raw_tp/kvm_entry") int on_entry(void)
+{
+	struct thread *thread = followed(current_task());
+
+	if (!thread || thread->entered)
+		return 0;
+	thread->entered = 1;
+	struct meter *meter = map_lookup(&meters, &thread->slot);
+
+	if (meter)
+		meter->entered = 1;
+	return 0;
 }

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use tailbound_agent::budget::{Wanted, desired};
 use tailbound_agent::guest::Guest;
 use tailbound_agent::journal::DEFAULT_STATE;
+use tailbound_agent::look::settle_once;
 use tailbound_agent::path::{PathStep, path_of};
 use tailbound_agent::plan::Plan;
 use tailbound_agent::rule::rule_for;
@@ -122,7 +123,7 @@ impl Apply {
         let source = self.select.source()?;
         let config = source.load(self.state.as_deref())?;
         let mut scanner = Scanner::new()?;
-        let guests = picked(&config, &mut scanner)?;
+        let mut guests = picked(&config, &mut scanner)?;
         let mut agent = if self.dry_run {
             Agent::preview(&config.state)
         } else {
@@ -130,6 +131,7 @@ impl Apply {
         }?;
         let held = &agent.changes().threads;
         let holds = |thread| held.contains_key(&thread);
+        let notes = settle_once(&mut guests, holds);
         let Wanted { desired, beyond } = desired(&config.rules, &guests, scanner.cpus()?, holds);
         let rules = config.rules;
         if !beyond.is_empty() {
@@ -149,8 +151,9 @@ impl Apply {
             agent.restore_path()?;
         }
         let mut plan = planned.map_err(refused)?;
-        let notes = guests.iter().flat_map(|guest| &guest.notes);
-        plan.notes.extend(notes.cloned());
+        plan.notes.extend(notes);
+        plan.notes
+            .extend(guests.iter().flat_map(|guest| guest.notes.iter().cloned()));
         let mut exited = plan.exited.clone();
         let mut back = Restored::default();
         if !self.dry_run {

@@ -1,0 +1,57 @@
+//! One look at who enters guests, for whoever does not watch them.
+
+use super::entries::{Entries, asks, candidates, claims, note, says_kvm, settle};
+use super::guest::{Guest, GuestThread, Role};
+use super::tail::Tail;
+use std::time::{Duration, Instant};
+use tailbound_sys::thread::ThreadId;
+use tailbound_units::Nanos;
+
+/// For how long one look at a guest waits for its vCPUs: one that is idle sleeps.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Settles the roles of guests' threads in one look that takes as long as it must, and two seconds
+/// at most; returns what is to be noted.
+pub fn settle_once(guests: &mut [Guest], holds: impl Fn(ThreadId) -> bool) -> Vec<String> {
+    let kvm = |guest: &Guest, thread: &GuestThread| {
+        matches!(thread.role, Role::Vcpu(_)) && says_kvm(guest.vmm, thread)
+    };
+    let asked = |guest: &Guest| {
+        let any = guest.threads.iter().any(|thread| kvm(guest, thread));
+        asks(guest) && (any || !guest.has_vcpus())
+    };
+    let threads = candidates(guests.iter().filter(|guest| asked(guest)));
+    if threads.is_empty() {
+        return Vec::new();
+    }
+    let by_name = |why: &str| {
+        vec![format!(
+            "vCPUs are known by the names of their threads alone: {why}"
+        )]
+    };
+    let mut tail = match Tail::open(Nanos(u64::MAX)) {
+        Ok(tail) => tail,
+        Err(error) => return by_name(&error.to_string()),
+    };
+    if let Err(error) = tail.follow(&threads) {
+        return by_name(&error.to_string());
+    }
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let entries = tail.entries(&threads);
+        if let Entries::Unknown(why) = &entries {
+            return by_name(why);
+        }
+        let mut seen = guests.to_vec();
+        settle(&mut seen, &entries, &holds);
+        let waits =
+            claims(&seen).next().is_some() || seen.iter().any(|it| asks(it) && !it.has_vcpus());
+        if !waits || Instant::now() >= end {
+            guests.clone_from_slice(&seen);
+            return claims(guests)
+                .map(|(guest, thread)| note(guest, thread))
+                .collect();
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}

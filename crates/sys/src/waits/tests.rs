@@ -1,0 +1,193 @@
+use super::*;
+use crate::probe::required::{Part, skipped};
+use std::time::Duration;
+
+/// Buckets by powers of two alone: enough to count.
+fn tables() -> ([u64; BUCKETS - 1], [u32; CELLS]) {
+    let bounds = std::array::from_fn(|index| (1 << index.min(62)) + index as u64);
+    let cells = std::array::from_fn(|cell| (cell / 16) as u32);
+    (bounds, cells)
+}
+
+fn own_tid() -> u32 {
+    rustix::thread::gettid()
+        .as_raw_nonzero()
+        .get()
+        .cast_unsigned()
+}
+
+fn tracer(by_number: bool) -> Option<Tracer> {
+    if !by_number && open_thread(rustix::thread::gettid()).is_err() {
+        skipped(
+            Part::BpfWaits,
+            "no thread has a descriptor before Linux 6.9",
+        );
+        return None;
+    }
+    let (bounds, cells) = tables();
+    let settings = Settings {
+        threads: 4,
+        late: Nanos(1),
+        bounds: &bounds,
+        cells: &cells,
+    };
+    match Tracer::load_as(&settings, by_number) {
+        Ok(tracer) => Some(tracer),
+        Err(error) => {
+            skipped(Part::BpfWaits, error);
+            None
+        }
+    }
+}
+
+fn sleep_often() {
+    for _ in 0..50 {
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}
+
+fn count(waits: &Waits) -> u64 {
+    waits.counts.iter().map(|count| u64::from(*count)).sum()
+}
+
+#[test]
+fn a_thread_is_measured_while_it_is_followed_by_a_descriptor() {
+    if let Some(tracer) = tracer(false) {
+        measures(tracer);
+    }
+}
+
+#[test]
+fn a_thread_is_measured_while_it_is_followed_by_its_number() {
+    if let Some(tracer) = tracer(true) {
+        measures(tracer);
+    }
+}
+
+fn measures(mut tracer: Tracer) {
+    let tid = own_tid();
+    sleep_often();
+    tracer.follow(tid, 2).unwrap();
+    sleep_often();
+    tracer.leave(tid);
+    let measured = tracer.read(2).unwrap();
+    sleep_often();
+    assert_eq!(measured, tracer.read(2).unwrap(), "it went on");
+    // A timer that ends before its thread sleeps wakes nobody.
+    let woken = count(&measured.woken);
+    assert!((40..=50).contains(&woken), "{woken}");
+    assert!(measured.woken.longest > 0 && measured.woken.sum >= measured.woken.longest);
+    assert_eq!(tracer.read(1).unwrap().woken.sum, 0, "another's place");
+    let late: Vec<_> = std::iter::from_fn(|| tracer.next_late()).collect();
+    let known = late.len() as u64 + measured.lost;
+    assert_eq!(known, woken + count(&measured.preempted));
+    for wait in &late {
+        assert_eq!(wait.place, 2);
+        assert!(wait.until > wait.from);
+        let last = wait.runs.last().expect("whoever ran before");
+        assert_eq!(last.until, wait.until);
+    }
+    // A place starts empty.
+    tracer.follow(tid, 2).unwrap();
+    assert!(count(&tracer.read(2).unwrap().woken) < 2);
+}
+
+/// A thread that says that it runs a vCPU, and sleeps.
+fn impostor(asks: std::sync::mpsc::Receiver<()>) -> (u32, std::thread::JoinHandle<()>) {
+    let (says, number) = std::sync::mpsc::channel();
+    let named = std::thread::Builder::new().name("CPU 0/KVM".to_owned());
+    let run = move || {
+        says.send(own_tid()).unwrap();
+        // Until it may end.
+        let _ = asks.recv();
+    };
+    let thread = named.spawn(run).unwrap();
+    (number.recv().unwrap(), thread)
+}
+
+/// Runs a machine in this thread, which is followed in place 1, beside an impostor in place 2;
+/// returns what is known of both.
+fn entered_while(run: impl FnOnce(), tracer: &mut Tracer) -> [bool; 2] {
+    let (end, asks) = std::sync::mpsc::channel();
+    let (tid, impostor) = impostor(asks);
+    tracer.follow(own_tid(), 1).unwrap();
+    tracer.follow(tid, 2).unwrap();
+    run();
+    drop(end);
+    impostor.join().unwrap();
+    [1, 2].map(|place| tracer.has_entered(place).unwrap())
+}
+
+#[test]
+fn nobody_enters_a_guest_by_a_name() {
+    for by_number in [false, true] {
+        let Some(mut tracer) = tracer(by_number) else {
+            return;
+        };
+        assert_eq!(entered_while(sleep_often, &mut tracer), [false, false]);
+        // The reason is the kernel's, and says what is missing.
+        if let Err(why) = tracer.note_entries() {
+            assert!(why.contains("kvm_entry"), "{why}");
+        }
+        assert!(tracer.way().contains("kvm_entry"), "{}", tracer.way());
+    }
+}
+
+/// Where a KVM runs machines on the CPU itself, as an emulated CPU with SVM has it.
+#[test]
+#[ignore = "in the machine of scripts/bpf-guest, once its module kvm is loaded"]
+fn a_thread_that_enters_a_guest_is_known() {
+    let mut tracer = tracer(open_thread(rustix::thread::gettid()).is_err()).unwrap();
+    tracer.note_entries().unwrap();
+    let halt = || crate::probe::kvm::halt().unwrap();
+    assert_eq!(entered_while(halt, &mut tracer), [true, false]);
+    // A place starts empty.
+    tracer.follow(own_tid(), 1).unwrap();
+    assert!(!tracer.has_entered(1).unwrap());
+}
+
+/// Before the module is loaded, and after.
+#[test]
+#[ignore = "in the machine of scripts/bpf-guest, which loads kvm when it is told"]
+fn a_tracepoint_that_comes_later_is_found() {
+    let by_number = open_thread(rustix::thread::gettid()).is_err();
+    let mut tracer = tracer(by_number).unwrap();
+    let why = tracer.note_entries().unwrap_err();
+    assert!(why.contains("the module kvm is not loaded"), "{why}");
+    let loads = std::process::Command::new("/load-kvm").status().unwrap();
+    assert!(loads.success());
+    tracer.note_entries().unwrap();
+    let halt = || crate::probe::kvm::halt().unwrap();
+    assert_eq!(entered_while(halt, &mut tracer), [true, false]);
+}
+
+#[test]
+fn a_refusal_says_the_verifiers_last_words_and_not_its_first() {
+    // Of Linux 6.1, on what it cannot see to be within bounds.
+    let log = "reg type unsupported for arg#0 function on_switch#44\n\
+               0: R1=ctx(off=0,imm=0) R10=fp0\n\
+               ; meter->counts[kind][at]++;\n\
+               288: (0f) r5 += r2                    ; R2_w=scalar(umin=8,umax=1864)\n\
+               289: (61) r2 = *(u32 *)(r5 +48)\n\
+               invalid access to map value, value_size=3776 off=3776 size=4\n\
+               R5 max value is outside of the allowed memory range\n\
+               verification time 122873 usec\nstack depth 56\n\
+               processed 6299 insns (limit 1000000) max_states_per_insn 11\n\n";
+    assert_eq!(
+        verdict(log),
+        "289: (61) r2 = *(u32 *)(r5 +48) | invalid access to map value, value_size=3776 \
+         off=3776 size=4 | R5 max value is outside of the allowed memory range"
+    );
+    assert_eq!(verdict("\n"), "nothing");
+}
+
+#[test]
+fn what_has_exited_or_is_out_of_range_cannot_be_followed() {
+    let Some(mut tracer) = tracer(false) else {
+        return;
+    };
+    let tid = std::thread::spawn(own_tid).join().unwrap();
+    assert!(tracer.follow(tid, 0).is_err());
+    assert!(tracer.follow(own_tid(), 4).is_err());
+    tracer.leave(tid);
+}

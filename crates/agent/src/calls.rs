@@ -1,6 +1,7 @@
 //! What no file says of a machine: the answers of system calls. They are behind a
 //! trait, so that a recorded machine can repeat those that it gave.
 
+use super::cri::{self, CriError, Pod};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::fs;
@@ -36,6 +37,12 @@ pub trait SystemCalls: fmt::Debug + Send {
     fn executable(&self, pid: u32) -> Option<FileId>;
     /// Returns which file a path leads to.
     fn file(&self, path: &Path) -> Option<FileId>;
+    /// Returns the pods of this host, from the container runtime at that socket, or one that is
+    /// found.
+    ///
+    /// # Errors
+    /// Why they are not known.
+    fn pods(&self, socket: Option<&Path>) -> Result<Vec<Pod>, CriError>;
 }
 
 /// One file, under whatever names: a bind mount gives it others, and gives its name to
@@ -84,6 +91,10 @@ impl SystemCalls for Live {
 
     fn file(&self, path: &Path) -> Option<FileId> {
         file_id(path)
+    }
+
+    fn pods(&self, socket: Option<&Path>) -> Result<Vec<Pod>, CriError> {
+        cri::pods(socket)
     }
 }
 

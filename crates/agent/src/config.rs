@@ -30,6 +30,9 @@ pub struct AgentConfig {
     pub detail: bool,
     /// The state file, which keeps what was there before.
     pub state: PathBuf,
+    /// The socket of the container runtime that says what pods are called; where it is not given,
+    /// one that is found.
+    pub cri: Option<PathBuf>,
     /// What becomes of threads that drifted.
     pub drift: OnDrift,
     /// What the host's own path gets; nothing without.
@@ -51,6 +54,7 @@ impl Default for AgentConfig {
             late: Nanos::from_millis(1),
             detail: false,
             state: DEFAULT_STATE.into(),
+            cri: None,
             drift: OnDrift::default(),
             path: None,
             offer: None,

@@ -25,6 +25,7 @@ pub mod budget;
 pub mod calls;
 pub mod class;
 mod config;
+pub mod cri;
 pub mod desired;
 pub mod division;
 mod entries;

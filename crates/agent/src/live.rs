@@ -169,7 +169,8 @@ impl Live {
         let guests = guests.map_err(AgentError::Observe)?;
         let followed = self.gauge.follow(&guests, |_| true);
         self.snapshot.source = self.gauge.source();
-        self.notes = followed.err().into_iter().collect();
+        let names = self.scanner.missing_names().map(str::to_owned);
+        self.notes = followed.err().into_iter().chain(names).collect();
         self.sample();
         Ok(())
     }

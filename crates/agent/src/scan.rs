@@ -4,11 +4,13 @@ mod groups;
 mod weighed;
 
 use super::calls::{Live, SystemCalls};
+use super::cri::PodNames;
 use super::entries::NAMELESS;
 use super::guest::{
     Guest, GuestThread, NamedThread, Origin, Process, Role, VcpuThread, plain, recognise,
 };
 use super::observer::levels;
+use super::place::Manager;
 use super::qmp;
 use super::rule::{GuestRule, Target, assign};
 use super::text::printable;
@@ -18,6 +20,7 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 use tailbound_sys::cgroup::{self, Groups, Mounts, Quota, Throttled, parse_groups};
 use tailbound_sys::cpuset::Cpus;
 use tailbound_sys::procfs;
@@ -38,6 +41,9 @@ pub struct Scanner {
     bound: HashMap<u32, u64>,
     /// What QMP answered about a process.
     asked: HashMap<ThreadId, Vec<VcpuThread>>,
+    /// What pods are called, and the socket of whoever says so.
+    pods: PodNames,
+    cri: Option<PathBuf>,
     /// What the last scan found wrong with rules.
     refusals: Vec<String>,
 }
@@ -65,8 +71,21 @@ impl Scanner {
             others: HashMap::new(),
             bound: HashMap::new(),
             asked: HashMap::new(),
+            pods: PodNames::default(),
+            cri: None,
             refusals: Vec::new(),
         })
+    }
+
+    /// Has it ask the container runtime at that socket what pods are called; without one, one that
+    /// is found.
+    pub fn ask_runtime(&mut self, socket: Option<PathBuf>) {
+        self.cri = socket;
+    }
+
+    /// Returns why the names of pods are not known.
+    pub fn missing_names(&self) -> Option<&str> {
+        self.pods.missing()
     }
 
     /// Returns what the last scan found wrong with rules: which of them pick nobody, though
@@ -140,6 +159,7 @@ impl Scanner {
         self.others = others;
         let mut guests = join(machines_alone(guests));
         self.refusals.extend(assign(rules, &mut guests));
+        self.name_pods(&mut guests);
         for guest in &mut guests {
             if guest.rule.is_some_and(|index| rules[index].is_path()) {
                 guest.name_packet_loop();
@@ -154,6 +174,25 @@ impl Scanner {
             self.ask(guest, given);
         }
         Ok(guests)
+    }
+
+    /// Calls the guests of pods what these are called, where their runtime says so. Rules go by the
+    /// UID, which nobody can choose.
+    fn name_pods(&mut self, guests: &mut [Guest]) {
+        let uid = |guest: &Guest| match &guest.origin.place {
+            Some((Manager::Pod(uid), _)) if guest.name == printable(&format!("pod-{uid}")) => {
+                Some(uid.clone())
+            }
+            _ => None,
+        };
+        let uids = guests.iter().filter_map(uid).collect();
+        let (calls, cri) = (&*self.calls, self.cri.as_deref());
+        self.pods.look(&uids, Instant::now(), || calls.pods(cri));
+        for guest in guests {
+            if let Some(name) = uid(guest).and_then(|uid| self.pods.of(&uid)) {
+                name.clone_into(&mut guest.name);
+            }
+        }
     }
 
     /// Returns the processes that `rules` name themselves.

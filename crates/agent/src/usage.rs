@@ -81,6 +81,7 @@ pub fn measure(rules: &[GuestRule], interval: Nanos, state: &Path) -> Result<Usa
         .iter()
         .flat_map(|guest| guest.notes.iter().map(move |text| note(guest, text)));
     let refusals = scanner.refusals().iter().cloned();
+    let names = scanner.missing_names().map(str::to_owned);
     let quotas = guests.iter().flat_map(|guest| {
         let quotas = scanner.quotas(guest).into_iter();
         quotas.map(move |quota| format!("{}: {quota}", guest.name))
@@ -88,7 +89,7 @@ pub fn measure(rules: &[GuestRule], interval: Nanos, state: &Path) -> Result<Usa
     Ok(Usage {
         interval,
         threads,
-        notes: noted.chain(quotas).chain(refusals).collect(),
+        notes: noted.chain(quotas).chain(refusals).chain(names).collect(),
     })
 }
 

@@ -134,6 +134,7 @@ impl Watcher {
     }
 
     fn try_round(&mut self) -> std::io::Result<()> {
+        self.scanner.ask_runtime(self.config.cri.clone());
         self.guests = self.scanner.scan(&self.config.rules)?;
         for refusal in self.scanner.refusals().to_vec() {
             self.failed("", &refusal);
@@ -251,6 +252,12 @@ impl Watcher {
 
     /// Logs once what is to be noted of guests, such as why no rule counts for one.
     fn note_guests(&mut self) {
+        if let Some(missing) = self.scanner.missing_names().map(str::to_owned)
+            && self.noted.len() < MAX_NOTED
+            && self.noted.insert(missing.clone())
+        {
+            tracing::warn!("{missing}");
+        }
         for guest in &self.guests {
             for note in &guest.notes {
                 let note = format!("{} (process {}): {note}", guest.name, guest.pid);

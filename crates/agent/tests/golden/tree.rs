@@ -15,6 +15,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tailbound_agent::calls::{Facts, FileId, SystemCalls};
+use tailbound_agent::cri::{CriError, Pod};
 use tailbound_agent::observed::ThreadState;
 use tailbound_sys::cpuset::Cpus;
 use tailbound_sys::thread::{Credentials, Scheduling};
@@ -91,6 +92,10 @@ impl SystemCalls for Recorded {
 
     fn file(&self, path: &Path) -> Option<FileId> {
         self.document.files.get(path).copied()
+    }
+
+    fn pods(&self, _: Option<&Path>) -> Result<Vec<Pod>, CriError> {
+        Err(CriError::NoSocket)
     }
 }
 

@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use tailbound_agent::AgentConfig;
 use tailbound_agent::calls::{FileId, SystemCalls};
+use tailbound_agent::cri::{CriError, Pod};
 use tailbound_agent::guest::Guest;
 use tailbound_agent::scan::Scanner;
 use tailbound_sys::cpuset::Cpus;
@@ -26,6 +27,8 @@ pub(crate) struct Answers {
     pub(crate) unguarded: BTreeSet<PathBuf>,
     pub(crate) runs: BTreeMap<u32, FileId>,
     pub(crate) files: BTreeMap<PathBuf, FileId>,
+    /// What the container runtime says; without that there is none.
+    pub(crate) pods: Option<Vec<Pod>>,
 }
 
 impl SystemCalls for Answers {
@@ -47,6 +50,9 @@ impl SystemCalls for Answers {
     }
     fn file(&self, path: &Path) -> Option<FileId> {
         self.files.get(path).copied()
+    }
+    fn pods(&self, _: Option<&Path>) -> Result<Vec<Pod>, CriError> {
+        self.pods.clone().ok_or(CriError::NoSocket)
     }
 }
 

@@ -9,6 +9,7 @@ use machine::{KTHREAD, Machine, Process, file, picked, qemu};
 use std::fs;
 use std::path::PathBuf;
 use tailbound_agent::AgentConfig;
+use tailbound_agent::cri::Pod;
 use tailbound_agent::guest::Role;
 
 const SCOPE: &str = r"/machine.slice/machine-qemu\x2d1\x2dweb1.scope";
@@ -335,4 +336,57 @@ fn no_name_of_a_process_or_thread_reaches_a_terminal_as_it_is() {
         !names.any(|name| name.chars().any(char::is_control)),
         "{shown}"
     );
+}
+
+#[test]
+fn a_pod_is_called_what_its_runtime_calls_it_and_picked_by_its_uid() {
+    let uid = "3f0c7ad2-1111-2222-3333-444455556666";
+    let group = format!("/kubepods/burstable/pod{uid}/{}", "4fa6".repeat(16));
+    let mut machine = Machine::new();
+    machine.start(&Process {
+        group: &group,
+        nested: true,
+        ..qemu(300, 107)
+    });
+    let rule = |text: &str| {
+        let config = format!("[[guest]]\n{text}\nlevel = \"top\"\n");
+        tailbound_agent::AgentConfig::parse(&config).unwrap().rules
+    };
+    let seen = |machine: &Machine, text: &str| {
+        let mut scanner = machine.scanner();
+        let guests = scanner.scan(&rule(text)).unwrap();
+        let [guest] = guests.as_slice() else {
+            panic!("{guests:?}")
+        };
+        let missing = scanner.missing_names().is_some();
+        (guest.name.clone(), guest.rule.is_some(), missing)
+    };
+    let by_uid = format!("pod = \"{uid}\"");
+    let own = format!("pod-{uid}");
+    assert_eq!(seen(&machine, &by_uid), (own.clone(), true, true));
+    let called = |uid: &str, name: &str| Pod {
+        uid: uid.to_owned(),
+        namespace: "tenant".to_owned(),
+        name: name.to_owned(),
+    };
+    machine.answers.pods = Some(vec![
+        called("other", "web"),
+        called(uid, "virt-launcher-web"),
+    ]);
+    let shown = "tenant/virt-launcher-web".to_owned();
+    assert_eq!(seen(&machine, &by_uid), (shown.clone(), true, false));
+    assert_eq!(
+        seen(&machine, &format!("name = \"{own}\"")),
+        (shown.clone(), true, false)
+    );
+    // A name in the cluster is no rule's, and a label stays.
+    assert_eq!(
+        seen(&machine, &format!("name = \"{shown}\"")),
+        (shown, false, false)
+    );
+    let labelled = format!("{by_uid}\nlabel = \"mine\"");
+    assert_eq!(seen(&machine, &labelled), ("mine".to_owned(), true, false));
+    machine.answers.pods = Some(vec![called(uid, "\x1b[2Jroot")]);
+    let escaped = r"tenant/\u{1b}[2Jroot".to_owned();
+    assert_eq!(seen(&machine, &by_uid), (escaped, true, false));
 }

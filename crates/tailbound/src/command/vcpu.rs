@@ -123,6 +123,7 @@ impl Apply {
         let source = self.select.source()?;
         let config = source.load(self.state.as_deref())?;
         let mut scanner = Scanner::new()?;
+        scanner.ask_runtime(config.cri.clone());
         let mut guests = picked(&config, &mut scanner)?;
         let mut agent = if self.dry_run {
             Agent::preview(&config.state)
@@ -152,6 +153,8 @@ impl Apply {
         }
         let mut plan = planned.map_err(refused)?;
         plan.notes.extend(notes);
+        plan.notes
+            .extend(scanner.missing_names().map(str::to_owned));
         plan.notes
             .extend(guests.iter().flat_map(|guest| guest.notes.iter().cloned()));
         let mut exited = plan.exited.clone();

@@ -123,7 +123,6 @@ impl Apply {
         let source = self.select.source()?;
         let config = source.load(self.state.as_deref())?;
         let mut scanner = Scanner::new()?;
-        scanner.ask_runtime(config.cri.clone());
         let mut guests = picked(&config, &mut scanner)?;
         let mut agent = if self.dry_run {
             Agent::preview(&config.state)
@@ -216,6 +215,7 @@ pub(super) fn all_run(pids: &[u32]) -> Result<(), Failure> {
 
 /// The guests that the configuration's rules pick.
 fn picked(config: &AgentConfig, scanner: &mut Scanner) -> Result<Vec<Guest>, Failure> {
+    scanner.ask_runtime(config.cri.clone());
     let mut guests = scanner.scan(&config.rules)?;
     let names: Vec<_> = guests.iter().map(|guest| guest.name.clone()).collect();
     let note = |guest: &Guest, note: &String| format!("{}: {note}", guest.name);

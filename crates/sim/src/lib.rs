@@ -18,8 +18,10 @@ mod parallel;
 pub mod placement;
 pub mod replay;
 mod scenario;
+mod scheduler;
 pub mod shaper;
 pub mod tcp;
 pub mod vcpu;
+mod xen_host;
 
 pub use parallel::Threads;

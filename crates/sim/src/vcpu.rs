@@ -14,10 +14,11 @@ mod sweep;
 #[cfg(test)]
 mod tests;
 
+pub use crate::scheduler::{CreditSpec, EdfSpec, SchedulerSpec};
 pub use experiment::VcpuExperiment;
 pub use network::{
     Conditions, Equations, HostSpec, NetworkPoint, Networks, PageSpec, Pattern, PingSpec, Receiver,
     Repeated, Sender, TransferSpec, WebSpec, Work,
 };
 pub use population::{Neighbour, Nodes, Population, Workflows};
-pub use sweep::{Count, CreditSpec, EdfSpec, Guest, Measure, Point, SchedulerSpec, Sweep};
+pub use sweep::{Count, Guest, Measure, Point, Sweep};

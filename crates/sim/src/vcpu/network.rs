@@ -2,8 +2,8 @@
 //! figures of vSnoop.
 //!
 //! Read [`net::Net`] first: machines, wires, and connections between them, in virtual time.
-//! [`xen_host`] is a machine under Xen: frames wait for its driver domain, then in a
-//! guest's ring for the guest. [`transfers`], [`pings`], [`web`] and [`messages`] are what is
+//! [`XenHost`](crate::xen_host::XenHost) is a machine under Xen: frames wait for its driver domain,
+//! then in a guest's ring for the guest. [`transfers`], [`pings`], [`web`] and [`messages`] are what is
 //! done over them, the last two by [`mail`]; [`bench`] is what hosts are made of, [`spec`] an experiment
 //! as data, [`run`] what comes of it.
 
@@ -19,7 +19,6 @@ mod spec;
 mod tests;
 mod transfers;
 mod web;
-mod xen_host;
 
 pub use spec::{
     Conditions, Equations, HostSpec, NetworkPoint, Networks, PageSpec, Pattern, PingSpec, Receiver,

@@ -1,7 +1,8 @@
 //! One scheduler running one point.
 
 use super::recorder::Recorder;
-use super::sweep::{AnyScheduler, Guest, Point, SchedulerSpec, Sweep};
+use super::sweep::{Guest, Point, Sweep};
+use crate::scheduler::{AnyScheduler, SchedulerSpec};
 use std::collections::BTreeMap;
 use tailbound_hypervisor::{
     Domain, Host, Machine, PcpuId, PcpuSet, Simulation, SimulationConfig, VcpuId, VcpuStats,

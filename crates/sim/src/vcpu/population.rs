@@ -9,7 +9,7 @@ mod node;
 mod summary;
 mod workflows;
 
-use super::sweep::CreditSpec;
+use crate::scheduler::CreditSpec;
 use crate::{Threads, parallel};
 use node::{Node, Test};
 use serde::Deserialize;

@@ -1,10 +1,6 @@
 //! A sweep as data: every scheduler runs every point.
 
-mod scheduler;
-
-pub(crate) use scheduler::AnyScheduler;
-pub use scheduler::{CreditSpec, EdfSpec, SchedulerSpec};
-
+use crate::scheduler::SchedulerSpec;
 use serde::Deserialize;
 use tailbound_experiment::{ChartSpec, Curve, Name};
 use tailbound_hypervisor::{Costs, DEFAULT_WEIGHT, Load, Task};

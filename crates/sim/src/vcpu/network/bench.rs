@@ -1,9 +1,11 @@
 //! What hosts are made of, and what is measured on them.
 
-use super::net::{Net, Station};
+use super::frame::Frame;
+use super::net::{Net, Station, TalkingHost};
 use super::spec::{HostSpec, NetworkPoint, Networks};
-use super::xen_host::{Job, Steps, XenHost};
+use crate::xen_host::{Early, Steps};
 use std::collections::BTreeMap;
+use tailbound_dataplane::Snoop;
 use tailbound_hypervisor::{
     Domain, Guests, Host, Load, Machine, PcpuId, PcpuSet, SimulationConfig, VcpuId,
 };
@@ -35,12 +37,12 @@ pub(super) struct Bench<'b> {
 impl Bench<'_> {
     /// So many hosts of the kind, and who talks.
     pub(super) fn net(&self, hosts: u64, stations: Vec<Station>) -> Result<Net, String> {
-        let hosts: Result<Vec<XenHost>, String> = (0..hosts).map(|at| self.host(at)).collect();
+        let hosts: Result<Vec<TalkingHost>, String> = (0..hosts).map(|at| self.host(at)).collect();
         Ok(Net::new(self.point.tcp.tcp(), hosts?, stations))
     }
 
     /// The host of this number; each is busy at other times.
-    pub(super) fn host(&self, number: u64) -> Result<XenHost, String> {
+    pub(super) fn host(&self, number: u64) -> Result<TalkingHost, String> {
         let (host, point) = (self.host, self.point);
         let conditions = &self.networks.network;
         let mut machine = Host::new(1 + u32::from(point.own_core)).map_err(|it| it.to_string())?;
@@ -61,7 +63,7 @@ impl Bench<'_> {
             timer_slop: conditions.timer_slop,
         };
         let machine = Machine::new(&machine, scheduler, conditions.costs);
-        let mut guests: Guests<_, Job> = Guests::new(machine, config);
+        let mut guests: Guests<_, _> = Guests::new(machine, config);
         for guest in (1..=point.machines).map(VcpuId) {
             let load = match point.own_load {
                 Some(own) if guest == TALKER => own,
@@ -81,7 +83,11 @@ impl Bench<'_> {
             hears: host.hears.unwrap_or(conditions.hears),
             ..Steps::PAPER
         };
-        Ok(XenHost::new(guests, host.netif, host.snoop, steps))
+        let early = || {
+            let snoop = host.snoop.map(|config| Snoop::new(config, ()));
+            snoop.map(|it| -> Box<dyn Early<Frame>> { Box::new(it) })
+        };
+        Ok(TalkingHost::new(guests, host.netif, steps, early))
     }
 }
 

@@ -1,11 +1,13 @@
 //! A frame of the model: a TCP segment, as the data path sees one.
 
 use crate::tcp::{Ecn, Edge, Sack, Segment};
+use crate::xen_host::{Carried, Step};
 use tailbound_dataplane::snoop::{
     Bare, Change, Flags, FlowId, Handshake, Link, Options, Segment as Seen, Seq, Sight, TcpFrame,
     Timestamps, Way,
 };
 use tailbound_dataplane::{Class, FlowKey, Frame as _, GuestId, Mark};
+use tailbound_units::Nanos;
 
 /// Which end of a connection: the one that opened it, or the one that accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -194,6 +196,12 @@ impl tailbound_dataplane::Frame for Frame {
     }
     fn segment(self, mut sink: impl FnMut(Self)) {
         sink(self);
+    }
+}
+
+impl Carried for Frame {
+    fn passes(&mut self, _: Step, _: Nanos) -> bool {
+        self.kind == Kind::Echo
     }
 }
 

@@ -1,9 +1,9 @@
 //! Machines, the wires between them, and connections.
 
 use super::frame::{End, Frame, Kind, Side};
-use super::xen_host::{DRIVER, Output, Work, XenHost};
 use crate::net::{Time, Wire};
 use crate::tcp::{Connection, Segment, TcpConfig};
+use crate::xen_host::{DRIVER, Output, XenHost};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use tailbound_hypervisor::{VcpuId, Wake};
@@ -18,6 +18,20 @@ const COPIED_BYTE: Nanos = Nanos(1);
 /// An application computes so long before its guest looks whether there is something else to
 /// do: frames that have come go first then, as in a softirq.
 const COMPUTED: Nanos = Nanos::from_micros(200);
+
+/// What a guest does beside receiving.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Work {
+    /// Its application looks at a connection.
+    Application(End),
+    /// Its TCP looks at its timers.
+    Timer(End),
+    /// An application computes: what the caller calls it, and what is left of it.
+    Compute(u32, Nanos),
+}
+
+/// A host whose guests talk.
+pub(super) type TalkingHost = XenHost<Frame, Work>;
 
 /// Who talks: a machine of its own, or a guest of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,7 +92,7 @@ pub(super) enum Notice {
 pub(super) struct Net {
     now: Nanos,
     tcp: TcpConfig,
-    hosts: Vec<XenHost>,
+    hosts: Vec<TalkingHost>,
     stations: Vec<(Station, Wire)>,
     connections: Vec<[Half; 2]>,
     events: BinaryHeap<Reverse<(Nanos, u64, Event)>>,
@@ -95,7 +109,7 @@ pub(super) struct Net {
 }
 
 impl Net {
-    pub(super) fn new(tcp: TcpConfig, hosts: Vec<XenHost>, stations: Vec<Station>) -> Self {
+    pub(super) fn new(tcp: TcpConfig, hosts: Vec<TalkingHost>, stations: Vec<Station>) -> Self {
         let station = |station| (station, Wire::new(RATE));
         Self {
             now: Nanos::ZERO,
@@ -134,7 +148,7 @@ impl Net {
         self.trace.as_deref().unwrap_or_default()
     }
 
-    pub(super) fn hosts(&self) -> &[XenHost] {
+    pub(super) fn hosts(&self) -> &[TalkingHost] {
         &self.hosts
     }
 
@@ -300,7 +314,7 @@ impl Net {
                 return Some(self.notices.remove(0));
             }
             let event = self.events.peek().map_or(Nanos::MAX, |Reverse(it)| it.0);
-            let host = self.hosts.iter().map(XenHost::poll_at).min();
+            let host = self.hosts.iter().map(TalkingHost::poll_at).min();
             let next = event.min(host.unwrap_or(Nanos::MAX));
             if next > until {
                 self.now = until;

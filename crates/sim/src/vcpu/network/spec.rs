@@ -1,7 +1,7 @@
 //! An experiment as data: every kind of host runs every point.
 
+use crate::scheduler::{CreditSpec, EdfSpec, SchedulerSpec};
 use crate::tcp::TcpConfig;
-use crate::vcpu::sweep::{CreditSpec, EdfSpec, SchedulerSpec};
 use serde::Deserialize;
 use std::ops::RangeInclusive;
 use tailbound_dataplane::SnoopConfig;

@@ -2,11 +2,12 @@
 
 use super::frame::End;
 use super::mail::{Mail, News};
+use super::net::TalkingHost;
 use super::net::{Net, Notice, Station};
 use super::transfers::{self, Plan, Transfer};
-use super::xen_host::{Job, Steps, XenHost};
+use crate::scheduler::AnyScheduler;
 use crate::tcp::TcpConfig;
-use crate::vcpu::sweep::AnyScheduler;
+use crate::xen_host::Steps;
 use tailbound_hypervisor::netif::NetifConfig;
 use tailbound_hypervisor::{
     Costs, Credit, CreditConfig, Domain, Guests, Host, Load, Machine, SimulationConfig, VcpuId,
@@ -15,7 +16,7 @@ use tailbound_hypervisor::{
 use tailbound_units::{Bytes, Nanos};
 
 /// A host with a driver domain, a receiver and `others` that never sleep.
-fn host(others: u32, netif: NetifConfig, steps: Steps) -> XenHost {
+fn host(others: u32, netif: NetifConfig, steps: Steps) -> TalkingHost {
     let mut host = Host::new(1).unwrap();
     for _ in 0..2 + others {
         let domain = host.add_domain(Domain::default()).unwrap();
@@ -23,14 +24,14 @@ fn host(others: u32, netif: NetifConfig, steps: Steps) -> XenHost {
     }
     let credit: AnyScheduler = Box::new(Credit::new(CreditConfig::xen(XenVersion::V3_3), &host));
     let machine = Machine::new(&host, credit, Costs::default());
-    let mut guests: Guests<_, Job> = Guests::new(machine, SimulationConfig::default());
+    let mut guests: Guests<_, _> = Guests::new(machine, SimulationConfig::default());
     for other in 0..others {
         guests.start_load(VcpuId(2 + other), Load::Endless);
     }
-    XenHost::new(guests, netif, None, steps)
+    TalkingHost::new(guests, netif, steps, || None)
 }
 
-fn transfers(host: XenHost, tcp: TcpConfig, size: u64) -> (Vec<Transfer>, u64) {
+fn transfers(host: TalkingHost, tcp: TcpConfig, size: u64) -> (Vec<Transfer>, u64) {
     let stations = vec![Station::Bare, Station::Guest(0, VcpuId(1))];
     let mut net = Net::new(tcp, vec![host], stations);
     let plan = Plan {

@@ -2,8 +2,8 @@
 
 use super::{Neighbour, Population, Rules, WARMUP};
 use crate::distribution::drawn;
+use crate::scheduler::AnyScheduler;
 use crate::vcpu::recorder::record;
-use crate::vcpu::sweep::AnyScheduler;
 use hdrhistogram::Histogram;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;

@@ -6,31 +6,30 @@
 //! wakes the driver domain, and it puts them on the wire. Whoever does a step does it when
 //! the scheduler lets it.
 
-use super::frame::{End, Frame, Kind};
-use crate::vcpu::sweep::AnyScheduler;
+use crate::scheduler::AnyScheduler;
 use std::collections::VecDeque;
-use tailbound_dataplane::snoop::{Origin, Placed};
-use tailbound_dataplane::{Snoop, SnoopConfig, SnoopStats};
+use tailbound_dataplane::snoop::{Origin, Placed, TcpFrame};
+use tailbound_dataplane::{Snoop, SnoopStats};
 use tailbound_hypervisor::netif::{NetifConfig, POLL_BUDGET, Receive, Taken, Transmit};
 use tailbound_hypervisor::{Guests, Happening, VcpuId, Wake};
 use tailbound_units::Nanos;
 
 /// The driver domain's only vCPU.
-pub(super) const DRIVER: VcpuId = VcpuId(0);
+pub(crate) const DRIVER: VcpuId = VcpuId(0);
 
 /// CPU time of the steps, and when the NIC interrupts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Steps {
+pub(crate) struct Steps {
     /// The driver domain's for a frame, either way.
-    pub(super) driver: Nanos,
+    pub(crate) driver: Nanos,
     /// A guest's for a frame, either way, up to and with its TCP.
-    pub(super) guest: Nanos,
+    pub(crate) guest: Nanos,
     /// How long after a frame the NIC interrupts,
-    pub(super) interrupt: Nanos,
+    pub(crate) interrupt: Nanos,
     /// or after how many frames.
-    pub(super) frames: usize,
+    pub(crate) frames: usize,
     /// The driver domain hears of a guest's frames at the next multiple of this; 0: at once.
-    pub(super) hears: Nanos,
+    pub(crate) hears: Nanos,
 }
 
 impl Steps {
@@ -39,7 +38,7 @@ impl Steps {
     /// vSnoop's table I gives 509 cycles as 3.03 % of the CPU time, so a packet takes
     /// 16,800 cycles in all, 5.6 us; of these a guest's own are about 2 us. The NIC's
     /// driver (`tg3`) sets 20 us or 5 frames.
-    pub(super) const PAPER: Self = Self {
+    pub(crate) const PAPER: Self = Self {
         driver: Nanos(3_600),
         guest: Nanos(2_000),
         interrupt: Nanos::from_micros(20),
@@ -50,9 +49,9 @@ impl Steps {
 
 /// What is done on a vCPU.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Job {
+pub(crate) enum Job<F, W> {
     /// The driver domain: a frame from the NIC to a guest's netback.
-    Bridge(VcpuId, Frame),
+    Bridge(VcpuId, F),
     /// The driver domain: slots were posted in a guest's ring.
     Resume(VcpuId),
     /// The driver domain: the next frame of a guest's to the wire.
@@ -62,70 +61,139 @@ pub(super) enum Job {
     /// A guest: the next frame of its ring.
     Poll,
     /// A guest: what its caller asked for.
-    Work(Work),
+    Work(W),
 }
 
-/// What a guest does beside receiving.
+/// Where a frame has come to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Work {
-    /// Its application looks at a connection.
-    Application(End),
-    /// Its TCP looks at its timers.
-    Timer(End),
-    /// An application computes: what the caller calls it, and what is left of it.
-    Compute(u32, Nanos),
+pub(crate) enum Step {
+    /// At the NIC, on its way in.
+    Arrived,
+    /// Through the driver domain's bridge, at the guest's ring.
+    Bridged,
+    /// Taken from the ring by the guest.
+    Taken,
+    /// In the guest's ring on the way out.
+    Answered,
+    /// Taken from there by the driver domain.
+    Left,
+}
+
+/// What goes through a machine.
+pub(crate) trait Carried: Copy {
+    /// It has come to a step. Returns whether the machine keeps when ([`XenHost::marks`]).
+    fn passes(&mut self, step: Step, now: Nanos) -> bool;
 }
 
 /// When the last ping was where.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Marks {
-    /// At the NIC, on its way in.
-    pub(super) arrived: Nanos,
-    /// Through the driver domain's bridge, at the guest's ring.
-    pub(super) bridged: Nanos,
-    /// Taken from the ring by the guest.
-    pub(super) taken: Nanos,
-    /// Answered by the guest: in its ring on the way out.
-    pub(super) answered: Nanos,
-    /// Taken from there by the driver domain.
-    pub(super) left: Nanos,
+pub(crate) struct Marks {
+    pub(crate) arrived: Nanos,
+    pub(crate) bridged: Nanos,
+    pub(crate) taken: Nanos,
+    pub(crate) answered: Nanos,
+    pub(crate) left: Nanos,
+}
+
+impl Marks {
+    fn pass<F: Carried>(&mut self, frame: &mut F, step: Step, now: Nanos) {
+        if !frame.passes(step, now) {
+            return;
+        }
+        *match step {
+            Step::Arrived => &mut self.arrived,
+            Step::Bridged => &mut self.bridged,
+            Step::Taken => &mut self.taken,
+            Step::Answered => &mut self.answered,
+            Step::Left => &mut self.left,
+        } = now;
+    }
 }
 
 /// What a machine hands to whoever knows what frames mean.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Output {
+pub(crate) enum Output<F, W> {
     /// A guest's TCP gets a frame.
-    Receive(Frame),
+    Receive(F),
     /// A guest's softirq is through: its applications may run.
     Received(VcpuId),
     /// A frame goes onto the wire.
-    Wire(Frame),
+    Wire(F),
     /// A guest has done this.
-    Done(VcpuId, Work),
+    Done(VcpuId, W),
+}
+
+/// Who acknowledges for a guest at its ring.
+pub(crate) trait Early<F>: Send {
+    /// A frame for the guest comes; it goes on unless it is answered here.
+    fn arrives(&mut self, now: Nanos, frame: F) -> Option<F>;
+    /// What became of the frame that came last.
+    fn placed(&mut self, placed: Placed);
+    /// A frame of the guest's leaves.
+    fn leaves(&mut self, now: Nanos, frame: F) -> Option<F>;
+    /// When it is to be looked at.
+    fn due(&self) -> Option<Nanos>;
+    /// Looks at its timers.
+    fn look(&mut self, now: Nanos);
+    /// The next of its own frames for the guest,
+    fn to_guest(&mut self) -> Option<F>;
+    /// and for its peers.
+    fn to_peer(&mut self) -> Option<F>;
+    /// What it did.
+    fn stats(&self) -> SnoopStats;
+}
+
+impl<F: TcpFrame> Early<F> for Snoop<F>
+where
+    Self: Send,
+{
+    fn arrives(&mut self, now: Nanos, frame: F) -> Option<F> {
+        self.handle_ingress(now, frame)
+    }
+    fn placed(&mut self, placed: Placed) {
+        self.handle_placed(placed);
+    }
+    fn leaves(&mut self, now: Nanos, frame: F) -> Option<F> {
+        self.handle_egress(now, frame, Origin::OUTSIDE)
+    }
+    fn due(&self) -> Option<Nanos> {
+        self.poll_at()
+    }
+    fn look(&mut self, now: Nanos) {
+        self.handle_timeout(now);
+    }
+    fn to_guest(&mut self) -> Option<F> {
+        self.poll_to_guest()
+    }
+    fn to_peer(&mut self) -> Option<F> {
+        self.poll_to_peer()
+    }
+    fn stats(&self) -> SnoopStats {
+        self.stats()
+    }
 }
 
 /// A guest's network card.
-#[derive(Debug)]
-struct Card {
-    receive: Receive<Frame>,
-    transmit: Transmit<Frame>,
+struct Card<F> {
+    receive: Receive<F>,
+    transmit: Transmit<F>,
     /// While NAPI runs: the frames taken in this poll.
     polling: Option<usize>,
-    snoop: Option<Snoop<Frame>>,
+    early: Option<Box<dyn Early<F>>>,
     /// Its timer is about to be looked at.
     snoop_pending: bool,
 }
 
-impl Card {
+impl<F> Card<F> {
     /// Gives a frame from the bridge to netback, past early acknowledgement.
-    fn bridge(&mut self, now: Nanos, frame: Frame) {
-        let Some(snoop) = &mut self.snoop else {
+    fn bridge(&mut self, now: Nanos, frame: F) {
+        let Some(early) = &mut self.early else {
             self.receive.give(frame);
             return;
         };
-        let passed = snoop.handle_ingress(now, frame);
+        let passed = early.arrives(now, frame);
         let taken = passed.map(|frame| self.receive.give(frame));
-        snoop.handle_placed(match taken {
+        early.placed(match taken {
             None | Some(Taken::Placed) => Placed::All,
             Some(Taken::Queued) => Placed::Waits,
             Some(Taken::Dropped) => Placed::Lost,
@@ -134,38 +202,40 @@ impl Card {
 
     /// When a timer of early acknowledgement is due that nobody looks at yet.
     fn snoop_at(&self) -> Nanos {
-        let due = self.snoop.as_ref().and_then(Snoop::poll_at);
+        let due = self.early.as_ref().and_then(|it| it.due());
         due.filter(|_| !self.snoop_pending).unwrap_or(Nanos::MAX)
     }
 }
 
 /// The machine. Its guests are the vCPUs behind [`DRIVER`].
-pub(super) struct XenHost {
-    guests: Guests<AnyScheduler, Job>,
+///
+/// Frames are of type `F`; what guests do beside receiving is of type `W`.
+pub(crate) struct XenHost<F, W> {
+    guests: Guests<AnyScheduler, Job<F, W>>,
     steps: Steps,
-    cards: Vec<Card>,
+    cards: Vec<Card<F>>,
     /// Frames that the NIC has got and not told of.
-    waiting: Vec<(VcpuId, Frame)>,
+    waiting: Vec<(VcpuId, F)>,
     interrupt_at: Nanos,
     /// Guests whose events the driver domain has not heard of, and when it does.
     heard: Vec<VcpuId>,
     heard_at: Nanos,
     marks: Marks,
-    out: VecDeque<Output>,
+    out: VecDeque<Output<F, W>>,
 }
 
-impl XenHost {
-    pub(super) fn new(
-        guests: Guests<AnyScheduler, Job>,
+impl<F: Carried, W: Copy> XenHost<F, W> {
+    pub(crate) fn new(
+        guests: Guests<AnyScheduler, Job<F, W>>,
         netif: NetifConfig,
-        snoop: Option<SnoopConfig>,
         steps: Steps,
+        mut early: impl FnMut() -> Option<Box<dyn Early<F>>>,
     ) -> Self {
         let card = |_| Card {
             receive: Receive::new(netif),
             transmit: Transmit::default(),
             polling: None,
-            snoop: snoop.map(|config| Snoop::new(config, ())),
+            early: early(),
             snoop_pending: false,
         };
         Self {
@@ -182,23 +252,23 @@ impl XenHost {
     }
 
     /// Frames that the guests' rings had no room for.
-    pub(super) fn dropped(&self) -> u64 {
+    pub(crate) fn dropped(&self) -> u64 {
         self.cards.iter().map(|card| card.receive.dropped()).sum()
     }
 
     /// What early acknowledgement did for its guests.
-    pub(super) fn snooped(&self) -> impl Iterator<Item = SnoopStats> {
-        let snoops = self.cards.iter().filter_map(|card| card.snoop.as_ref());
-        snoops.map(Snoop::stats)
+    pub(crate) fn snooped(&self) -> impl Iterator<Item = SnoopStats> {
+        let early = self.cards.iter().filter_map(|card| card.early.as_ref());
+        early.map(|it| it.stats())
     }
 
     /// When the last ping was where.
-    pub(super) fn marks(&self) -> Marks {
+    pub(crate) fn marks(&self) -> Marks {
         self.marks
     }
 
     /// The CPU time that a vCPU had so far.
-    pub(super) fn used(&self, vcpu: VcpuId) -> Nanos {
+    pub(crate) fn used(&self, vcpu: VcpuId) -> Nanos {
         self.guests.machine().stats(vcpu).run
     }
 
@@ -214,14 +284,14 @@ impl XenHost {
     }
 
     /// When something is next to be done.
-    pub(super) fn poll_at(&self) -> Nanos {
+    pub(crate) fn poll_at(&self) -> Nanos {
         let own = self.own_at();
         self.guests.poll_at().min(own)
     }
 
     /// Goes on to `now`, or to what the caller is to handle first; `None` once there is
     /// nothing more until then.
-    pub(super) fn poll(&mut self, now: Nanos) -> Option<(Nanos, Output)> {
+    pub(crate) fn poll(&mut self, now: Nanos) -> Option<(Nanos, Output<F, W>)> {
         loop {
             if let Some(output) = self.out.pop_front() {
                 return Some((self.guests.machine().now(), output));
@@ -261,10 +331,8 @@ impl XenHost {
 
     /// The NIC has got a frame for a guest, or for the driver domain itself. The machine
     /// must be at `now`.
-    pub(super) fn arrive(&mut self, now: Nanos, guest: VcpuId, frame: Frame) {
-        if frame.kind == Kind::Echo {
-            self.marks.arrived = now;
-        }
+    pub(crate) fn arrive(&mut self, now: Nanos, guest: VcpuId, mut frame: F) {
+        self.marks.pass(&mut frame, Step::Arrived, now);
         self.waiting.push((guest, frame));
         let at = if self.waiting.len() >= self.steps.frames {
             now
@@ -274,18 +342,17 @@ impl XenHost {
         self.interrupt_at = self.interrupt_at.min(at);
     }
 
-    fn drive(&mut self, job: Job) {
+    fn drive(&mut self, job: Job<F, W>) {
         self.guests
             .offer(DRIVER, job, self.steps.driver, Wake::Event);
     }
 
     /// A guest sends a frame, in the time of what it is doing.
-    pub(super) fn send(&mut self, guest: VcpuId, frame: Frame) {
-        if frame.kind == Kind::Echo {
-            self.marks.answered = self.guests.machine().now();
-        }
+    pub(crate) fn send(&mut self, guest: VcpuId, mut frame: F) {
+        let now = self.guests.machine().now();
+        self.marks.pass(&mut frame, Step::Answered, now);
         if self.cards[guest.index()].transmit.send(frame) {
-            let (now, hears) = (self.guests.machine().now(), self.steps.hears);
+            let hears = self.steps.hears;
             let at = if hears == Nanos::ZERO {
                 now
             } else {
@@ -297,18 +364,16 @@ impl XenHost {
     }
 
     /// A guest is to do something, `cost` of CPU time.
-    pub(super) fn work(&mut self, guest: VcpuId, work: Work, cost: Nanos, cause: Wake) {
+    pub(crate) fn work(&mut self, guest: VcpuId, work: W, cost: Nanos, cause: Wake) {
         self.guests.offer(guest, Job::Work(work), cost, cause);
     }
 
-    fn done(&mut self, vcpu: VcpuId, job: Job) {
+    fn done(&mut self, vcpu: VcpuId, job: Job<F, W>) {
         let now = self.guests.machine().now();
         match job {
             Job::Bridge(DRIVER, frame) => self.out.push_back(Output::Receive(frame)),
-            Job::Bridge(guest, frame) => {
-                if frame.kind == Kind::Echo {
-                    self.marks.bridged = now;
-                }
+            Job::Bridge(guest, mut frame) => {
+                self.marks.pass(&mut frame, Step::Bridged, now);
                 self.cards[guest.index()].bridge(now, frame);
                 self.end_batch(guest);
             }
@@ -318,13 +383,11 @@ impl XenHost {
             }
             Job::Outbound(guest) => {
                 let card = &mut self.cards[guest.index()];
-                if let Some(frame) = card.transmit.take() {
-                    if frame.kind == Kind::Echo {
-                        self.marks.left = now;
-                    }
-                    let goes = match &mut card.snoop {
+                if let Some(mut frame) = card.transmit.take() {
+                    self.marks.pass(&mut frame, Step::Left, now);
+                    let goes = match &mut card.early {
                         None => Some(frame),
-                        Some(snoop) => snoop.handle_egress(now, frame, Origin::OUTSIDE),
+                        Some(early) => early.leaves(now, frame),
                     };
                     self.out.extend(goes.map(Output::Wire));
                     // The one that finds nothing asks for an event.
@@ -335,8 +398,8 @@ impl XenHost {
             Job::Snoop(guest) => {
                 let card = &mut self.cards[guest.index()];
                 card.snoop_pending = false;
-                if let Some(snoop) = &mut card.snoop {
-                    snoop.handle_timeout(now);
+                if let Some(early) = &mut card.early {
+                    early.look(now);
                 }
                 self.end_batch(guest);
             }
@@ -349,13 +412,13 @@ impl XenHost {
     /// softirqs have nothing more to do, netback copies what it took.
     fn end_batch(&mut self, guest: VcpuId) {
         let card = &mut self.cards[guest.index()];
-        if let Some(snoop) = &mut card.snoop {
+        if let Some(early) = &mut card.early {
             while card.receive.room() > 0
-                && let Some(frame) = snoop.poll_to_guest()
+                && let Some(frame) = early.to_guest()
             {
                 card.receive.give(frame);
             }
-            while let Some(frame) = snoop.poll_to_peer() {
+            while let Some(frame) = early.to_peer() {
                 self.out.push_back(Output::Wire(frame));
             }
         }
@@ -379,10 +442,9 @@ impl XenHost {
         let taken = card.polling.unwrap_or(0);
         let frame = card.receive.take();
         let taken = taken + usize::from(frame.is_some());
-        if let Some(frame) = frame {
-            if frame.kind == Kind::Echo {
-                self.marks.taken = self.guests.machine().now();
-            }
+        if let Some(mut frame) = frame {
+            let now = self.guests.machine().now();
+            self.marks.pass(&mut frame, Step::Taken, now);
             self.out.push_back(Output::Receive(frame));
         }
         card.polling = Some(taken);

@@ -6,16 +6,62 @@
 //! wakes the driver domain, and it puts them on the wire. Whoever does a step does it when
 //! the scheduler lets it.
 
-use crate::scheduler::AnyScheduler;
+use crate::scheduler::{AnyScheduler, SchedulerSpec};
 use std::collections::VecDeque;
 use tailbound_dataplane::snoop::{Origin, Placed, TcpFrame};
 use tailbound_dataplane::{Snoop, SnoopStats};
 use tailbound_hypervisor::netif::{NetifConfig, POLL_BUDGET, Receive, Taken, Transmit};
-use tailbound_hypervisor::{Guests, Happening, VcpuId, Wake};
+use tailbound_hypervisor::{
+    Costs, Domain, Guests, Happening, Host, Machine, PcpuSet, SimulationConfig, VcpuId, Wake,
+};
 use tailbound_units::Nanos;
 
 /// The driver domain's only vCPU.
 pub(crate) const DRIVER: VcpuId = VcpuId(0);
+
+/// A domain on a machine, with its vCPU.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Seat {
+    /// What schedulers call its kind.
+    pub(crate) kind: &'static str,
+    pub(crate) domain: Domain,
+    /// Where it may run.
+    pub(crate) core: PcpuSet,
+}
+
+/// A machine's CPUs, and who shares them out.
+pub(crate) struct Cpus<'s> {
+    pub(crate) pcpus: u32,
+    pub(crate) scheduler: &'s SchedulerSpec,
+    pub(crate) costs: Costs,
+    pub(crate) config: SimulationConfig,
+}
+
+impl Cpus<'_> {
+    /// These vCPUs on them.
+    ///
+    /// # Errors
+    /// What the host or the scheduler refuses.
+    pub(crate) fn machine(&self, seats: &[Seat]) -> Result<Machine<AnyScheduler>, String> {
+        let mut host = Host::new(self.pcpus).map_err(|it| it.to_string())?;
+        for seat in seats {
+            let domain = host.add_domain(seat.domain).map_err(|it| it.to_string())?;
+            host.add_pinned_vcpu(domain, seat.core)
+                .map_err(|it| it.to_string())?;
+        }
+        let kinds: Vec<&str> = seats.iter().map(|seat| seat.kind).collect();
+        let scheduler = self.scheduler.build(&host, &kinds)?;
+        Ok(Machine::new(&host, scheduler, self.costs))
+    }
+
+    /// The same with a guest on each, without load.
+    ///
+    /// # Errors
+    /// As [`Self::machine`].
+    pub(crate) fn guests<J>(&self, seats: &[Seat]) -> Result<Guests<AnyScheduler, J>, String> {
+        Ok(Guests::new(self.machine(seats)?, self.config))
+    }
+}
 
 /// CPU time of the steps, and when the NIC interrupts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

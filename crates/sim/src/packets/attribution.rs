@@ -3,14 +3,15 @@
 //! A message is whole when the last of its bytes is there. [`Parts`] is the way of the segment that
 //! brought those: how long they waited to be sent, for the window or behind other messages of the
 //! connection; how long for being sent again; in which queues the segment waited; and what wires
-//! and links took. Together that is what the message took. Hosts take no time.
+//! and links took. Together that is what the message took. Where guests wait for CPUs, parts of it are
+//! what they did, and the driver domain.
 
 use super::line::{TIERS, Tier};
 use super::packet::Packet;
 use tailbound_units::Nanos;
 
 /// How many parts there are.
-pub(super) const PARTS: usize = TIERS + 3;
+pub(super) const PARTS: usize = SENDER_VCPU + 3;
 
 /// Their names, those of [`Tier`]s first.
 pub(super) const NAMES: [&str; PARTS] = [
@@ -23,11 +24,18 @@ pub(super) const NAMES: [&str; PARTS] = [
     "wire",
     "window",
     "resending",
+    "sender_vcpu",
+    "ring",
+    "receiver_vcpu",
 ];
 
 const WIRE: usize = TIERS;
 const WINDOW: usize = TIERS + 1;
 const RESENDING: usize = TIERS + 2;
+/// From here on they are what guests and driver domains take.
+pub(super) const SENDER_VCPU: usize = TIERS + 3;
+const RING: usize = TIERS + 4;
+const RECEIVER_VCPU: usize = TIERS + 5;
 
 /// Parts of a message's time, in nanoseconds, in the order of [`NAMES`]. None is longer than 4.29 s.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -36,14 +44,27 @@ pub(super) struct Parts(pub(super) [u32; PARTS]);
 /// When what happened to the bytes that were the last to come.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Way {
-    /// They were written,
+    /// Their guest was to write them,
+    pub(super) asked: Nanos,
+    /// did,
     pub(super) written: Nanos,
-    /// sent for the first time, if that is known,
+    /// and sent them for the first time, if that is known;
     pub(super) first_sent: Nanos,
-    /// and came.
+    /// they came.
     pub(super) came: Nanos,
     /// How long the connection stood still before they were sent, for want of an acknowledgement.
     pub(super) stalled: Nanos,
+    /// How long they were in the host that they came to.
+    pub(super) stay: Stay,
+}
+
+/// How long a packet was in the host that it came to.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Stay {
+    /// Until it stood in the guest's ring,
+    pub(super) ring: Nanos,
+    /// and from then until the guest took it.
+    pub(super) vcpu: Nanos,
 }
 
 impl Parts {
@@ -63,7 +84,14 @@ impl Parts {
             let nanos = u32::try_from(nanos).unwrap_or(u32::MAX);
             self.0[part] = self.0[part].saturating_add(nanos);
         };
-        put(WIRE, flight.saturating_sub(queued).into());
+        let stay = way.stay.ring.0 + way.stay.vcpu.0;
+        put(
+            WIRE,
+            u64::from(flight.saturating_sub(queued)).saturating_sub(stay),
+        );
+        put(SENDER_VCPU, way.written.since(way.asked).0);
+        put(RING, way.stay.ring.0);
+        put(RECEIVER_VCPU, way.stay.vcpu.0);
         put(WINDOW, waited.since(stalled).0);
         put(RESENDING, sent.since(first).0 + stalled.0);
     }

@@ -28,7 +28,7 @@ impl Experiment for PacketsExperiment {
     type Error = ExperimentError;
 
     const CATALOGUE: Catalogue = catalogue!("experiments/packets": "web-search", "queries", "incast",
-        "small-is-better-fig6", "small-is-better-fig7", "silo-fig12");
+        "small-is-better-fig3", "small-is-better-fig6", "small-is-better-fig7", "silo-fig12");
 
     fn read(document: &Document<'_>) -> Result<Self, Vec<Mistake>> {
         document.whole()
@@ -37,6 +37,19 @@ impl Experiment for PacketsExperiment {
     fn check(&mut self, _: &str, mistakes: &mut Mistakes) {
         let settings = self.messages.iter().flat_map(|it| &it.setting);
         mistakes.names("setting", settings.map(|it| &it.name));
+        let messages = || self.messages.iter();
+        mistakes.names(
+            "machine",
+            messages().flat_map(|it| &it.machine).map(|it| &it.name),
+        );
+        mistakes.names(
+            "guest",
+            messages().flat_map(|it| &it.guest).map(|it| &it.name),
+        );
+        mistakes.names(
+            "talk",
+            messages().flat_map(|it| &it.talk).map(|it| &it.name),
+        );
         scenario::check(&self.scenarios(), mistakes);
     }
 

@@ -1,6 +1,6 @@
 //! What came of a run, as figures.
 
-use super::attribution::{self, NAMES};
+use super::attribution::{self, NAMES, PARTS, Record, SENDER_VCPU};
 use super::tally::{CLASSES, Outcome};
 use tailbound_report::{Series, Value, Variant, empty_histogram};
 
@@ -23,13 +23,19 @@ pub(super) fn variant(name: &str, outcome: &Outcome, hosts: usize) -> Variant {
             ("packet_events", totals.packets as f64, ""),
         ],
     );
-    let mut records = outcome.records.clone();
-    for (slowest, of) in [("slowest_1_percent", 100), ("slowest_0_1_percent", 10)] {
-        let parts = attribution::of_slowest(&mut records, of);
-        for (name, part) in NAMES.iter().zip(parts) {
-            let value = Value::new("ns", part);
-            variant.values.insert(format!("{slowest}_{name}"), value);
+    let parts = if outcome.waits { PARTS } else { SENDER_VCPU };
+    put_parts(&mut variant, "", &mut outcome.records.clone(), parts);
+    for (owner, talk) in (0..).zip(&outcome.talks) {
+        let own = outcome.records.iter().filter(|it| it.owner == owner);
+        let mut own: Vec<Record> = own.copied().collect();
+        put_parts(&mut variant, &format!("{talk}_"), &mut own, parts);
+        let mut took = empty_histogram();
+        for record in own {
+            took.saturating_record(record.took.max(1));
         }
+        let mean = Value::new("ns", took.mean());
+        variant.values.insert(format!("mean_{talk}"), mean);
+        variant.series.insert(talk.clone(), Series::of("ns", &took));
     }
     let mut all = empty_histogram();
     for (name, took) in CLASSES.iter().zip(&outcome.took) {
@@ -46,4 +52,16 @@ pub(super) fn variant(name: &str, outcome: &Outcome, hosts: usize) -> Variant {
         tenants.put(&mut variant);
     }
     variant
+}
+
+/// Where the time of the slowest of messages went.
+fn put_parts(variant: &mut Variant, whose: &str, records: &mut [Record], named: usize) {
+    for (slowest, of) in [("slowest_1_percent", 100), ("slowest_0_1_percent", 10)] {
+        let parts = attribution::of_slowest(records, of);
+        for (name, part) in NAMES.iter().zip(parts).take(named) {
+            let value = Value::new("ns", part);
+            let name = format!("{whose}{slowest}_{name}");
+            variant.values.insert(name, value);
+        }
+    }
 }

@@ -1,15 +1,19 @@
 //! All hosts: their connections, the timers of those, and the messages on them.
 
-use super::attribution::{Parts, Record, Way};
+use super::attribution::{Parts, Record, Stay, Way};
+use super::machines::{Fresh, Handed, Inside, Machines, Work};
 use super::packet::{LAST, Packet};
 use super::promises::Promises;
+use super::sizes::Kind;
 use super::tally::Tally;
-use super::workload::{Kind, Workload};
+use super::workload::Workload;
 use crate::net::{Node, Time};
 use crate::tcp::{Connection, Segment, TcpConfig};
+use crate::xen_host::Output;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use tailbound_dataplane::{FlowKey, GuestId, Meter};
+use tailbound_hypervisor::Wake;
 use tailbound_units::Nanos;
 
 /// A message on its way.
@@ -22,6 +26,9 @@ struct Message {
     kind: Kind,
     /// Where the time of its question went, if it is an answer.
     before: Parts,
+    /// When its guest was to write it,
+    asked: Nanos,
+    /// and did.
     written: Nanos,
     /// When its last byte was sent first,
     sent: Nanos,
@@ -31,15 +38,6 @@ struct Message {
     timeouts: u64,
 }
 
-/// A message that is to be written.
-#[derive(Debug, Clone, Copy)]
-struct Fresh {
-    begun: Nanos,
-    kind: Kind,
-    size: u64,
-    before: Parts,
-}
-
 /// One end of a connection; the other one's number differs in the last bit.
 #[derive(Debug, Clone)]
 struct End {
@@ -47,6 +45,10 @@ struct End {
     /// The first place of its way in the routes.
     route: u32,
     host: u32,
+    /// Its guest there.
+    guest: u32,
+    /// Its guest is to look at its timer once it runs.
+    looks: bool,
     /// The earliest entry among the timers.
     armed: Nanos,
     /// Who owns the connection.
@@ -63,6 +65,10 @@ struct End {
 }
 
 impl End {
+    const fn seat(&self) -> (u32, u32) {
+        (self.host, self.guest)
+    }
+
     /// Data goes, behind its end of the stream.
     fn send(&mut self, now: Nanos, end: u64) {
         self.active = now;
@@ -86,6 +92,9 @@ pub(super) struct Hosts {
     /// Each host's, where its frames are metered.
     meters: Vec<Meter>,
     workload: Workload,
+    /// Those whose guests wait for CPUs.
+    pub(super) machines: Machines,
+    now: Time,
     /// What is promised to frames, where something is.
     pub(super) promises: Promises,
     pub(super) tally: Tally,
@@ -98,6 +107,8 @@ pub(super) struct Hosts {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place {
     pub(super) host: u32,
+    /// Its guest there, from 1.
+    pub(super) guest: u32,
     pub(super) route: u32,
     pub(super) round_trip: Nanos,
     /// Who owns the connection.
@@ -108,7 +119,7 @@ impl Hosts {
     pub(super) fn new(
         tcp: TcpConfig,
         places: impl Iterator<Item = Place>,
-        meters: Vec<Meter>,
+        (meters, machines): (Vec<Meter>, Machines),
         workload: Workload,
         promises: Promises,
         tally: Tally,
@@ -117,6 +128,8 @@ impl Hosts {
             tcp: Connection::established(tcp, place.round_trip),
             route: place.route,
             host: place.host,
+            guest: place.guest,
+            looks: false,
             armed: Nanos::MAX,
             owner: place.owner,
             written: 0,
@@ -131,6 +144,8 @@ impl Hosts {
             timers: BinaryHeap::new(),
             meters,
             workload,
+            machines,
+            now: Time::ZERO,
             promises,
             tally,
             segments: Vec::new(),
@@ -148,6 +163,7 @@ impl Hosts {
     fn write(&mut self, now: Nanos, number: u32, fresh: Fresh, out: &mut Vec<Packet>) {
         let Fresh {
             begun,
+            asked,
             kind,
             size,
             before,
@@ -161,6 +177,7 @@ impl Hosts {
             size,
             kind,
             before,
+            asked,
             written: now,
             sent: Nanos::MAX,
             stalled: end.stalled,
@@ -189,17 +206,27 @@ impl Hosts {
                     packet.class = LAST;
                 }
             }
-            out.push(packet);
+            if self.machines.has(end.host) {
+                self.machines.send(end.seat(), packet);
+            } else {
+                out.push(packet);
+            }
         }
         let at = end.tcp.poll_at();
-        if at < end.armed {
+        if at < end.armed && !end.looks {
             end.armed = at;
             self.timers.push(Reverse((at, number)));
         }
     }
 
     /// An end has read bytes: messages may be whole.
-    fn read(&mut self, now: Nanos, packet: &Packet, bytes: u64, out: &mut Vec<Packet>) {
+    fn read(
+        &mut self,
+        now: Nanos,
+        (packet, stay): (&Packet, Stay),
+        bytes: u64,
+        out: &mut Vec<Packet>,
+    ) {
         let number = packet.to;
         let end = &mut self.ends[number as usize];
         let to = end.host;
@@ -214,10 +241,12 @@ impl Hosts {
             end.messages.pop_front();
             let mut parts = message.before;
             let way = Way {
+                asked: message.asked,
                 written: message.written,
                 first_sent: message.sent,
                 came: now,
                 stalled: message.stalled,
+                stay,
             };
             parts.add(&way, packet);
             match message.kind {
@@ -237,11 +266,12 @@ impl Hosts {
                 Kind::Question(size) => {
                     let answer = Fresh {
                         begun: message.begun,
+                        asked: now,
                         kind: Kind::Answer,
                         size,
                         before: parts,
                     };
-                    self.write(now, number, answer, out);
+                    self.ask(now, number, answer, Wake::Event, out);
                 }
             }
         }
@@ -265,24 +295,105 @@ impl Hosts {
             }
             let fresh = Fresh {
                 begun: now,
+                asked: now,
                 kind,
                 size,
                 before: Parts::default(),
             };
-            self.write(now, number, fresh, out);
+            self.ask(now, number, fresh, Wake::Timer, out);
         }
         self.begun = begun;
+    }
+
+    /// A message is to be written: at once, or once its guest runs.
+    fn ask(&mut self, now: Nanos, number: u32, fresh: Fresh, cause: Wake, out: &mut Vec<Packet>) {
+        let seat = self.ends[number as usize].seat();
+        if self.machines.has(seat.0) {
+            self.go_on(now, seat.0, out);
+            self.machines.work(seat, Work::Write(number, fresh), cause);
+        } else {
+            self.write(now, number, fresh, out);
+        }
+    }
+
+    /// A timer of an end may be due.
+    fn look(&mut self, now: Nanos, number: u32, out: &mut Vec<Packet>) {
+        let end = &mut self.ends[number as usize];
+        let seat = end.seat();
+        if end.looks || end.tcp.poll_at() > now {
+            return self.flush(now, number, out);
+        }
+        if self.machines.has(seat.0) {
+            end.looks = true;
+            self.go_on(now, seat.0, out);
+            self.machines.work(seat, Work::Timer(number), Wake::Timer);
+        } else {
+            self.fire(now, number, out);
+        }
+    }
+
+    /// The TCP of an end looks at its timer.
+    fn fire(&mut self, now: Nanos, number: u32, out: &mut Vec<Packet>) {
+        let end = &mut self.ends[number as usize];
+        end.looks = false;
+        if end.tcp.poll_at() <= now {
+            let timeouts = end.tcp.resent().1;
+            end.tcp.poll(now, &mut self.segments);
+            if end.tcp.resent().1 > timeouts {
+                end.stalled += now.since(end.active);
+            }
+        }
+        self.flush(now, number, out);
+    }
+
+    /// Brings a host's guests to `now`.
+    fn go_on(&mut self, now: Nanos, host: u32, out: &mut Vec<Packet>) {
+        while let Some(handed) = self.machines.poll(now, host) {
+            self.handle(now, handed, out);
+        }
+    }
+
+    fn handle(&mut self, now: Nanos, handed: Handed, out: &mut Vec<Packet>) {
+        match handed {
+            Output::Receive(inside) => {
+                let Inside { packet, .. } = inside;
+                self.take(now, &packet, inside.stay(), out);
+            }
+            Output::Wire(inside) => out.push(inside.packet),
+            // An application reads in the time of its guest's softirq.
+            Output::Received(_) => {}
+            Output::Done(_, Work::Write(number, fresh)) => self.write(now, number, fresh, out),
+            Output::Done(_, Work::Timer(number)) => self.fire(now, number, out),
+        }
+    }
+
+    /// An end's TCP gets a segment.
+    fn take(&mut self, now: Nanos, packet: &Packet, stay: Stay, out: &mut Vec<Packet>) {
+        let end = &mut self.ends[packet.to as usize];
+        end.active = now;
+        end.tcp.receive(now, &packet.segment, &mut self.segments);
+        let bytes = end.tcp.read(now, &mut self.segments);
+        self.flush(now, packet.to, out);
+        if bytes > 0 {
+            self.read(now, (packet, stay), bytes, out);
+        }
     }
 }
 
 impl Node<Packet> for Hosts {
     fn poll_at(&self) -> Time {
         let timer = self.timers.peek().map_or(Nanos::MAX, |first| first.0.0);
-        timer.min(self.workload.next_at()).into()
+        let own = timer.min(self.workload.next_at()).into();
+        // Guests' clocks are in nanoseconds.
+        self.machines.poll_at().max(self.now).min(own)
     }
 
-    fn poll(&mut self, now: Time, out: &mut Vec<Packet>) {
-        let now = now.floor();
+    fn poll(&mut self, time: Time, out: &mut Vec<Packet>) {
+        self.now = time;
+        let now = time.floor();
+        while let Some(host) = self.machines.due(now) {
+            self.go_on(now, host, out);
+        }
         while self.workload.next_at() <= now {
             self.begin(now, out);
         }
@@ -294,27 +405,20 @@ impl Node<Packet> for Hosts {
             if end.armed == at {
                 end.armed = Nanos::MAX;
             }
-            if end.tcp.poll_at() <= now {
-                let timeouts = end.tcp.resent().1;
-                end.tcp.poll(now, &mut self.segments);
-                if end.tcp.resent().1 > timeouts {
-                    end.stalled += now.since(end.active);
-                }
-            }
-            self.flush(now, number, out);
+            self.look(now, number, out);
         }
     }
 
-    fn receive(&mut self, now: Time, packet: Packet, out: &mut Vec<Packet>) {
-        let now = now.floor();
+    fn receive(&mut self, time: Time, packet: Packet, out: &mut Vec<Packet>) {
+        self.now = time;
+        let now = time.floor();
         self.promises.hold(now, &packet);
-        let end = &mut self.ends[packet.to as usize];
-        end.active = now;
-        end.tcp.receive(now, &packet.segment, &mut self.segments);
-        let bytes = end.tcp.read(now, &mut self.segments);
-        self.flush(now, packet.to, out);
-        if bytes > 0 {
-            self.read(now, &packet, bytes, out);
+        let seat = self.ends[packet.to as usize].seat();
+        if self.machines.has(seat.0) {
+            self.go_on(now, seat.0, out);
+            self.machines.arrive(now, seat, packet);
+        } else {
+            self.take(now, &packet, Stay::default(), out);
         }
     }
 }

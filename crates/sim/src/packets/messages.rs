@@ -1,8 +1,10 @@
 //! What an experiment of messages says, and how it is told what came of it.
 
 use super::figures::variant;
+use super::machines::{MachineSpec, Machines, Talkers};
 use super::port::Phantom;
 use super::racks::Racks;
+use super::talks::{self, GuestSpec, Talk};
 use super::tally::Outcome;
 use super::tenants::Tenants;
 use super::topology::{FatTree, Star, Topology};
@@ -44,6 +46,15 @@ pub struct Messages {
     pub bursts: Option<Bursts>,
     /// or, in racks, tenants' rounds.
     pub tenants: Option<Tenants>,
+    /// or guests by name,
+    #[serde(default)]
+    pub guest: Vec<GuestSpec>,
+    /// and what they say to each other.
+    #[serde(default)]
+    pub talk: Vec<Talk>,
+    /// Kinds of hosts whose guests wait for CPUs.
+    #[serde(default)]
+    pub machine: Vec<MachineSpec>,
     /// Each is a variant.
     pub setting: Vec<Setting>,
 }
@@ -68,6 +79,24 @@ pub struct Setting {
     /// The hosts' pacer, which holds tenants' machines to their guarantees; without it all send as
     /// they like.
     pub pacer: Option<PacerSpec>,
+    /// What kind of machine hosts are; without it, frames and messages take no time in them.
+    pub machine: Option<Name>,
+    /// The same for single hosts.
+    #[serde(default)]
+    pub on: Vec<On>,
+    /// Talks that there are not.
+    #[serde(default)]
+    pub quiet: Vec<Name>,
+}
+
+/// What kind of machine a host is.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct On {
+    /// Its number, from 0.
+    pub host: usize,
+    /// The kind.
+    pub machine: Name,
 }
 
 /// The pacer of hosts with tenants.
@@ -274,6 +303,87 @@ impl Messages {
         there.expect("a checked experiment has a topology")
     }
 
+    /// An outcome of no messages.
+    pub(super) fn nothing(&self) -> Outcome {
+        let talks = self.talk.iter().map(|talk| talk.name.get_ref().clone());
+        let waits = !self.machine.is_empty();
+        Outcome::nothing(self.tenants.as_ref(), talks.collect(), waits)
+    }
+
+    /// Those of a setting's hosts whose guests wait for CPUs.
+    pub(super) fn machines(&self, setting: &Setting, hosts: usize, seed: u64) -> Machines {
+        let machines = self.try_machines(setting, hosts, seed);
+        machines.expect("a checked experiment's machines run")
+    }
+
+    fn try_machines(&self, setting: &Setting, hosts: usize, seed: u64) -> Result<Machines, String> {
+        let kind = |host: usize| {
+            let own = setting.on.iter().find(|it| it.host == host);
+            let name = own.map(|it| &it.machine).or(setting.machine.as_ref())?;
+            let named = |it: &&MachineSpec| it.name.get_ref() == name.get_ref();
+            let spec = self.machine.iter().find(named)?;
+            Some((spec, self.guests_on(host)))
+        };
+        let specs: Vec<_> = (0..hosts).map(kind).collect();
+        if specs.iter().all(Option::is_none) {
+            return Ok(Machines::nowhere());
+        }
+        Machines::new(&specs, seed)
+    }
+
+    /// Who talks on a host; one guest, if nobody is named.
+    fn guests_on(&self, host: usize) -> Talkers {
+        let there = self.guest.iter().filter(|guest| guest.host == host);
+        let there: Talkers = there.map(|guest| guest.core).collect();
+        if self.guest.is_empty() {
+            vec![None]
+        } else {
+            there
+        }
+    }
+
+    fn check_guests(&self, hosts: usize, section: &mut Section<'_>) {
+        for (place, guest) in self.guest.iter().enumerate() {
+            let mut section = section.item("guest", place);
+            section.range("host", guest.host, 0..=hosts - 1);
+        }
+        let seats = talks::seats(&self.guest);
+        for (place, talk) in self.talk.iter().enumerate() {
+            talk.check(&seats, &mut section.item("talk", place));
+        }
+        for (place, machine) in self.machine.iter().enumerate() {
+            machine.check(&vec![None], &mut section.item("machine", place));
+        }
+    }
+
+    fn check_machines(&self, setting: &Setting, section: &mut Section<'_>) {
+        let machines = || self.machine.iter().map(|it| it.name.get_ref());
+        let is_known = |name: &Name| machines().any(|it| it == name.get_ref());
+        let unknown = |name: &Name| format!("{} is no `machine`: name one", name.get_ref());
+        if let Some(name) = setting.machine.as_ref().filter(|it| !is_known(it)) {
+            section.at("machine", unknown(name));
+        }
+        for (place, on) in setting.on.iter().enumerate() {
+            let mut section = section.item("on", place);
+            let hosts = self.hosts().next().unwrap_or(1);
+            section.range("host", on.host, 0..=hosts - 1);
+            if !is_known(&on.machine) {
+                section.at("machine", unknown(&on.machine));
+            }
+        }
+        let hosts = self.hosts().next().unwrap_or(1);
+        section.hold("machine", self.try_machines(setting, hosts, 0).map(drop));
+        let talks = || self.talk.iter().map(|talk| talk.name.get_ref());
+        if let Some(name) = setting
+            .quiet
+            .iter()
+            .find(|it| !talks().any(|talk| talk == it.get_ref()))
+        {
+            let message = format!("{} is no `talk`: name one", name.get_ref());
+            section.at("quiet", message);
+        }
+    }
+
     fn check_setting(&self, setting: &Setting, section: &mut Section<'_>) {
         setting.transport.check(&mut section.table("transport"));
         setting.switches.check(&mut section.table("switches"));
@@ -284,7 +394,11 @@ impl Messages {
             let bursts = Bytes(1_538)..=Bytes(250_000_000);
             section.range("burst", meter.burst, bursts);
         }
+        self.check_machines(setting, section);
         if self.tenants.is_some() {
+            if setting.machine.is_some() || !setting.on.is_empty() {
+                section.at("machine", "tenants' machines wait for no CPU: leave it out");
+            }
             if setting.meter.is_some() {
                 section.at("meter", "tenants are not metered: leave it out");
             }
@@ -311,15 +425,17 @@ impl Scenario for Messages {
         section.range("warm_up", self.warm_up, Nanos::ZERO..=self.duration);
         let topologies = self.hosts().count();
         let loads = self.loads().into_iter().flatten().count();
-        let loads = loads + usize::from(self.tenants.is_some());
+        let loads =
+            loads + usize::from(self.tenants.is_some()) + usize::from(!self.talk.is_empty());
         if topologies != 1 {
             let message =
                 format!("{topologies} topologies: write one of `star`, `fat_tree`, `racks`");
             section.at("star", message);
         }
         if loads != 1 {
-            let message =
-                format!("{loads} loads: write one of `flows`, `queries`, `bursts`, `tenants`");
+            let message = format!(
+                "{loads} loads: write one of `flows`, `queries`, `bursts`, `tenants`, `talk`"
+            );
             section.at("flows", message);
         }
         if let Some(star) = &self.star {
@@ -341,6 +457,7 @@ impl Scenario for Messages {
             }
             tenants.check(&mut section.table("tenants"));
         }
+        self.check_guests(hosts, section);
         section.count("setting", self.setting.len(), 1..=100);
         for (place, setting) in self.setting.iter().enumerate() {
             self.check_setting(setting, &mut section.item("setting", place));
@@ -348,7 +465,7 @@ impl Scenario for Messages {
     }
 
     fn outline(&self) -> Vec<Variant> {
-        let nothing = Outcome::nothing(self.tenants.as_ref());
+        let nothing = self.nothing();
         let settings = self.setting.iter();
         settings
             .map(|it| variant(it.name.get_ref(), &nothing, 1))
@@ -363,7 +480,7 @@ impl Scenario for Messages {
         let each = parallel::map(run, &jobs, name, |(setting, centre)| {
             self.simulate_one(setting, seed, *centre)
         })?;
-        let nothing = Outcome::nothing(self.tenants.as_ref());
+        let nothing = self.nothing();
         let mut outcomes = vec![nothing; self.setting.len()];
         for (place, outcome) in each.into_iter().enumerate() {
             outcomes[place / self.centres() as usize].add(outcome);

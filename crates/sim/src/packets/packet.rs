@@ -58,9 +58,10 @@ impl Packet {
         }
     }
 
-    /// It begins to wait.
+    /// It begins to wait, beside what it has waited there before.
     pub(super) fn wait(&mut self, now: Time, tier: Tier) {
-        self.waited[tier as usize] = stamp(now);
+        let waited = &mut self.waited[tier as usize];
+        *waited = stamp(now).wrapping_sub(*waited);
     }
 
     /// It has waited.

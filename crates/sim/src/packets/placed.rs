@@ -117,6 +117,7 @@ impl Joined {
             };
             let place = Place {
                 host: from as u32,
+                guest: 1,
                 route: routes.len() as u32,
                 round_trip: Nanos(2 * way.iter().map(opening).sum::<u64>()),
                 owner,

@@ -4,6 +4,7 @@ use super::hose::{Hoses, STEP};
 use super::hosts::{Hosts, Place};
 use super::judged::TenantsOutcome;
 use super::line::{Sends, Tier};
+use super::machines::Machines;
 use super::messages::{Messages, Setting};
 use super::paced::PacedHost;
 use super::packet::{OVERHEAD, Packet};
@@ -11,16 +12,18 @@ use super::placed::Joined;
 use super::port::{Port, PortConfig, PortTally};
 use super::promises::Promises;
 use super::racks::BuiltRacks;
+use super::talks::{self, Seat, Talking};
 use super::tally::{Outcome, Tally, Totals};
 use super::tenants::Tenants;
 use super::topology::Topology;
-use super::workload::{HostsLoad, Load, Workload};
+use super::workload::{HostsLoad, Workload};
 use crate::net::{Node, NodeId, Simulation, Time};
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 use std::sync::Arc;
 use tailbound_dataplane::pacer::PacerError;
 use tailbound_dataplane::{HashKeys, Meter, MeterConfig};
+use tailbound_experiment::Name;
 use tailbound_units::{Bytes, Nanos};
 
 /// How often it is looked whether all messages that count have come.
@@ -89,7 +92,7 @@ impl Messages {
     /// # Panics
     /// The experiment was not checked.
     pub fn simulate(&self, setting: &Setting, seed: u64) -> Result<Outcome, PacerError> {
-        let mut all = Outcome::nothing(self.tenants.as_ref());
+        let mut all = self.nothing();
         for centre in 0..self.centres() {
             all.add(self.simulate_one(setting, seed, centre)?);
         }
@@ -108,14 +111,11 @@ impl Messages {
     ) -> Result<Outcome, PacerError> {
         // The first has the seed itself.
         let seed = seed.wrapping_add(u64::from(centre).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let mut network = match (self.topology(), self.load(), &self.tenants) {
-            (Topology::Racks(racks), None, Some(tenants)) => {
+        let mut network = match (self.topology(), &self.tenants) {
+            (Topology::Racks(racks), Some(tenants)) => {
                 self.with_tenants(racks, tenants, setting, seed)?
             }
-            (topology, load, _) => {
-                let load = load.expect("a checked experiment has a load");
-                self.with_load(&topology, load, setting, seed)
-            }
+            (topology, _) => self.with_hosts(&topology, setting, seed),
         };
         let mut now = Nanos::ZERO;
         let (mut flying, mut memory) = (0, 0);
@@ -129,7 +129,7 @@ impl Messages {
             let tally = &network.all_hosts().tally;
             let is_whole = now >= self.duration && tally.begun == tally.ended;
             if is_whole || now >= self.longest() {
-                let mut outcome = network.outcome(now, self.tenants.as_ref());
+                let mut outcome = network.outcome(now, self);
                 outcome.totals.flying = flying;
                 outcome.totals.memory = memory;
                 return Ok(outcome);
@@ -137,63 +137,89 @@ impl Messages {
         }
     }
 
-    fn with_load(&self, topology: &Topology, load: Load, setting: &Setting, seed: u64) -> Network {
+    fn with_hosts(&self, topology: &Topology, setting: &Setting, seed: u64) -> Network {
         let hosts = topology.hosts();
-        let mut random = Pcg64Mcg::seed_from_u64(seed);
-        let connections = load.connections(hosts, &mut random);
         let ports = topology.ports();
         let all_hosts = NodeId(ports.len() as u32);
+        let (opened, workload) = self.workload(hosts, setting, seed);
         let (mut routes, mut places) = (Vec::new(), Vec::new());
-        let mut opened = vec![Vec::new(); hosts];
         let mut way = Vec::new();
-        for (number, &(from, to)) in connections.iter().enumerate() {
-            opened[from].push(2 * number as u32);
-            for (from, to, side) in [(from, to, 0), (to, from, 1)] {
+        for (number, it) in (0_u64..).zip(&opened) {
+            for (from, to, side) in [(it.from, it.to, 0), (it.to, it.from, 1)] {
                 way.clear();
-                topology.way(from, to, hash(2 * number as u64 + side), &mut way);
+                let flow = hash(2 * number + side);
+                topology.way(from.0 as usize, to.0 as usize, flow, &mut way);
                 // Both ways are as long.
                 let one_way = way.iter().map(|port| opening(&ports[*port]).0).sum::<u64>();
                 places.push(Place {
-                    host: from as u32,
+                    host: from.0,
+                    guest: from.1,
                     route: routes.len() as u32,
                     round_trip: Nanos(2 * one_way),
-                    owner: 0,
+                    owner: it.owner,
                 });
                 routes.extend(way.iter().map(|port| NodeId(*port as u32)));
                 routes.push(all_hosts);
             }
         }
-        let meter = setting.meter.map(|it| MeterConfig {
-            rate: it.rate,
-            burst: it.burst,
-            flows: (2 * hosts).next_power_of_two(),
-            ..MeterConfig::default()
-        });
-        let meters = meter.iter().flat_map(|it| {
-            let meter = |_| Meter::with_keys(it, HashKeys::FIXED);
-            (0..hosts).map(meter)
-        });
-        let until = if self.stops {
-            self.duration
-        } else {
-            Nanos::MAX
-        };
         let ends = Ends {
             places,
             routes,
-            workload: Workload::Hosts(HostsLoad::new(load, opened, until, random)),
+            workload,
         };
+        let own = (meters(setting, hosts), self.machines(setting, hosts, seed));
         let port = |it: &Sends| Element::Port(Port::new(&port_config(it, setting)));
         Network {
             simulation: self.network(
                 ports.iter().map(port).collect(),
                 ends,
-                (setting, meters.collect(), Promises::default()),
+                (setting, own, Promises::default()),
             ),
             hosts,
             joined: None,
             hoses: None,
         }
+    }
+
+    /// The connections that there are, and what goes over them.
+    fn workload(&self, hosts: usize, setting: &Setting, seed: u64) -> (Vec<Opened>, Workload) {
+        let mut random = Pcg64Mcg::seed_from_u64(seed);
+        let until = if self.stops {
+            self.duration
+        } else {
+            Nanos::MAX
+        };
+        let Some(load) = self.load() else {
+            return self.talks(setting, until, random);
+        };
+        let mut ends = vec![Vec::new(); hosts];
+        let mut opened = Vec::new();
+        for (number, (from, to)) in (0..).zip(load.connections(hosts, &mut random)) {
+            ends[from].push(2 * number);
+            opened.push(Opened {
+                from: (from as u32, 1),
+                to: (to as u32, 1),
+                owner: 0,
+            });
+        }
+        let load = HostsLoad::new(load, ends, until, random);
+        (opened, Workload::Hosts(load))
+    }
+
+    /// The same of guests that talk.
+    fn talks(&self, setting: &Setting, until: Nanos, random: Pcg64Mcg) -> (Vec<Opened>, Workload) {
+        let seats = talks::seats(&self.guest);
+        let (mut opened, mut talks) = (Vec::new(), Vec::new());
+        for (owner, talk) in (0..).zip(&self.talk) {
+            let is_it = |name: &Name| name.get_ref() == talk.name.get_ref();
+            let is_quiet = setting.quiet.iter().any(is_it);
+            let seats = talk.seats(&seats).filter(|_| !is_quiet);
+            let end = 2 * opened.len() as u32;
+            opened.extend(seats.map(|(from, to)| Opened { from, to, owner }));
+            talks.push((talk, seats.map(|_| end)));
+        }
+        let talking = Talking::new(&talks, until, random);
+        (opened, Workload::Talks(talking))
     }
 
     fn with_tenants(
@@ -226,7 +252,11 @@ impl Messages {
             Promises::default()
         };
         Ok(Network {
-            simulation: self.network(nodes, ends, (setting, Vec::new(), promises)),
+            simulation: self.network(
+                nodes,
+                ends,
+                (setting, (Vec::new(), Machines::nowhere()), promises),
+            ),
             hosts,
             hoses: is_paced.then(|| Hoses::new(hosts, &joined.members(policy, racks.host_rate()))),
             joined: Some((racks, joined)),
@@ -237,12 +267,12 @@ impl Messages {
         &self,
         mut nodes: Vec<Element>,
         ends: Ends,
-        (setting, meters, promises): (&Setting, Vec<Meter>, Promises),
+        (setting, own, promises): (&Setting, (Vec<Meter>, Machines), Promises),
     ) -> Simulation<Element, Packet> {
         let hosts = Hosts::new(
             setting.transport.tcp(),
             ends.places.into_iter(),
-            meters,
+            own,
             ends.workload,
             promises,
             Tally::new(self.warm_up, self.duration),
@@ -250,6 +280,29 @@ impl Messages {
         nodes.push(Element::Hosts(Box::new(hosts)));
         Simulation::new(nodes, ends.routes)
     }
+}
+
+/// A connection: from which guest to which, and who owns it.
+#[derive(Debug, Clone, Copy)]
+struct Opened {
+    from: Seat,
+    to: Seat,
+    owner: u32,
+}
+
+/// Each host's meter, where there is one.
+fn meters(setting: &Setting, hosts: usize) -> Vec<Meter> {
+    let meter = setting.meter.map(|it| MeterConfig {
+        rate: it.rate,
+        burst: it.burst,
+        flows: (2 * hosts).next_power_of_two(),
+        ..MeterConfig::default()
+    });
+    let of_hosts = |it: &MeterConfig| -> Vec<Meter> {
+        let meter = |_| Meter::with_keys(it, HashKeys::FIXED);
+        (0..hosts).map(meter).collect()
+    };
+    meter.iter().flat_map(of_hosts).collect()
 }
 
 /// How long the segment that opens a connection takes over a link.
@@ -341,6 +394,7 @@ impl Network {
             resent,
             timeouts,
             end,
+            dropped: self.all_hosts().machines.dropped(),
             ..Totals::default()
         };
         for (place, node) in self.simulation.nodes().iter().enumerate() {
@@ -368,9 +422,9 @@ impl Network {
         totals
     }
 
-    fn outcome(&self, end: Nanos, tenants: Option<&Tenants>) -> Outcome {
+    fn outcome(&self, end: Nanos, messages: &Messages) -> Outcome {
         let tally = &self.all_hosts().tally;
-        let judged = tenants.zip(self.joined.as_ref());
+        let judged = messages.tenants.as_ref().zip(self.joined.as_ref());
         let judged = judged.map(|(tenants, (racks, joined))| {
             let outcome = TenantsOutcome::new(tenants, &joined.centre, &tally.records);
             self.judge(outcome, racks, joined)
@@ -382,6 +436,7 @@ impl Network {
             totals: self.totals(end),
             records: tally.records.clone(),
             tenants: judged,
+            ..messages.nothing()
         }
     }
 

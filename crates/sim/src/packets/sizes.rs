@@ -7,6 +7,17 @@ use serde::Deserialize;
 use tailbound_experiment::Section;
 use tailbound_units::Bytes;
 
+/// What a message is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// One way.
+    Flow,
+    /// It is answered, so long.
+    Question(u64),
+    /// It answers to a question of that time.
+    Answer,
+}
+
 /// Lengths: one of the three.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -72,6 +72,10 @@ pub struct Outcome {
     pub(super) records: Vec<Record>,
     /// What came of tenants, if there were any.
     pub(super) tenants: Option<TenantsOutcome>,
+    /// The names of talks, which own connections.
+    pub(super) talks: Vec<String>,
+    /// Whether there are hosts whose guests wait for CPUs.
+    pub(super) waits: bool,
 }
 
 /// A message that has come.
@@ -102,7 +106,7 @@ impl Outcome {
     }
 
     /// That of no messages.
-    pub(super) fn nothing(tenants: Option<&Tenants>) -> Self {
+    pub(super) fn nothing(tenants: Option<&Tenants>, talks: Vec<String>, waits: bool) -> Self {
         Self {
             took: std::array::from_fn(|_| empty_histogram()),
             begun: 0,
@@ -110,6 +114,8 @@ impl Outcome {
             totals: Totals::default(),
             records: Vec::new(),
             tenants: tenants.map(TenantsOutcome::nothing),
+            talks,
+            waits,
         }
     }
 

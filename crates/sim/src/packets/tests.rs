@@ -1,7 +1,9 @@
 //! Runs of whole networks.
 
+mod machines;
 mod tenants;
 
+use super::attribution::{NAMES, Record};
 use super::*;
 use tailbound_experiment::{Experiment as _, Loaded, Source};
 use tailbound_units::Nanos;

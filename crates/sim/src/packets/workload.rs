@@ -1,7 +1,8 @@
 //! Who sends what to whom, and when.
 
 use super::rounds::Rounds;
-use super::sizes::{self, Sizes};
+use super::sizes::{self, Kind, Sizes};
+use super::talks::Talking;
 use rand::RngExt as _;
 use rand_pcg::Pcg64Mcg;
 use serde::Deserialize;
@@ -61,17 +62,6 @@ pub enum Peers {
     Some(usize),
 }
 
-/// What a message is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// One way.
-    Flow,
-    /// It is answered, so long.
-    Question(u64),
-    /// It answers to a question of that time.
-    Answer,
-}
-
 /// One of the workloads of an experiment.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Load {
@@ -87,6 +77,8 @@ pub(super) enum Workload {
     Hosts(HostsLoad),
     /// Tenants' rounds.
     Tenants(Rounds),
+    /// Guests' talks.
+    Talks(Talking),
 }
 
 /// What hosts send.
@@ -197,6 +189,7 @@ impl Workload {
         match self {
             Self::Hosts(load) => load.next,
             Self::Tenants(rounds) => rounds.next_at(),
+            Self::Talks(talking) => talking.next_at(),
         }
     }
 
@@ -207,6 +200,7 @@ impl Workload {
             Self::Tenants(rounds) => {
                 rounds.begin(|end, size| begun.push((end, Kind::Flow, size)));
             }
+            Self::Talks(talking) => talking.begin(begun),
         }
     }
 
@@ -217,8 +211,10 @@ impl Workload {
 
     /// One of somebody's has come.
     pub(super) fn end(&mut self, now: Nanos, owner: u32) {
-        if let Self::Tenants(rounds) = self {
-            rounds.end(now, owner);
+        match self {
+            Self::Hosts(_) => {}
+            Self::Tenants(rounds) => rounds.end(now, owner),
+            Self::Talks(talking) => talking.end(now, owner),
         }
     }
 }

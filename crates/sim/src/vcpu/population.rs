@@ -5,6 +5,7 @@
 //! called good, as in the paper: a false positive is a bad node called GOOD, a
 //! false negative a good node not called so.
 
+mod mixtures;
 mod node;
 mod summary;
 mod workflows;
@@ -131,8 +132,11 @@ impl Population {
     pub(super) fn outline(&self) -> Vec<Variant> {
         let rule = Rule::new(Config::default());
         let nodes = rule.map(|rule| summary::variant(&[], &rule));
-        let chosen = self.workflows.as_ref().map(|_| Workflows::outline());
-        nodes.into_iter().chain(chosen).collect()
+        let workflows = self.workflows.iter().flat_map(|it| {
+            let chosen = [Workflows::outline()];
+            chosen.into_iter().chain(mixtures::outline(it))
+        });
+        nodes.into_iter().chain(workflows).collect()
     }
 
     /// Judges all nodes, and compares those that are chosen with others.
@@ -143,22 +147,23 @@ impl Population {
         let rule = &rules.fine;
         let nodes: Vec<u32> = (0..self.population.nodes).collect();
         let name = |index: &u32| format!("node {index}");
-        let (judged, chosen): (Vec<_>, _) = match &self.workflows {
+        let (judged, compared): (Vec<_>, Vec<_>) = match &self.workflows {
             None => {
                 let judge =
                     |index: &u32| Node::draw(self, *index, seed).judge(self, &rules, &mut |_| {});
-                (parallel::map(run, &nodes, name, judge)?, None)
+                (parallel::map(run, &nodes, name, judge)?, Vec::new())
             }
             Some(workflows) => {
                 let measure =
                     |index: &u32| workflows.measure(&Node::draw(self, *index, seed), self, &rules);
                 let measured = parallel::map(run, &nodes, name, measure)?;
-                let chosen = workflows.compare(&measured, seed);
+                let mut compared = vec![workflows.compare(&measured, seed)];
+                compared.extend(mixtures::measure(workflows, &measured, seed));
                 let judged = measured.into_iter().map(|node| node.judged);
-                (judged.collect(), Some(chosen))
+                (judged.collect(), compared)
             }
         };
-        let variants = std::iter::once(summary::variant(&judged, rule)).chain(chosen);
+        let variants = std::iter::once(summary::variant(&judged, rule)).chain(compared);
         let mut found = Found {
             variants: variants.collect(),
             charts: summary::charts(&judged, rule),

@@ -141,11 +141,11 @@ name = "one"
     ));
     let outcome = outcome(&alone, 3);
     for record in &outcome.records {
-        let [host, .., wire, window, resending] = record.parts.0;
+        let [host, .., wire, window, resending, sender, ring, vcpu] = record.parts.0;
         // Six of 1538 B before the last of 1402 B; two wires of it and two links.
         assert_eq!(host, 6 * 12_304);
         assert!(wire.abs_diff(2 * 11_216 + 40_000) < 4, "{wire}");
-        assert_eq!((window, resending), (0, 0));
+        assert_eq!((window, resending, sender, ring, vcpu), (0, 0, 0, 0, 0));
     }
 }
 

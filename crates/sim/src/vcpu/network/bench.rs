@@ -3,12 +3,10 @@
 use super::frame::Frame;
 use super::net::{Net, Station, TalkingHost};
 use super::spec::{HostSpec, NetworkPoint, Networks};
-use crate::xen_host::{Early, Steps};
+use crate::xen_host::{Cpus, Early, Seat, Steps};
 use std::collections::BTreeMap;
 use tailbound_dataplane::Snoop;
-use tailbound_hypervisor::{
-    Domain, Guests, Host, Load, Machine, PcpuId, PcpuSet, SimulationConfig, VcpuId,
-};
+use tailbound_hypervisor::{Domain, Load, PcpuId, SimulationConfig, VcpuId};
 use tailbound_report::{Series, Value, Variant};
 use tailbound_units::Nanos;
 
@@ -45,25 +43,28 @@ impl Bench<'_> {
     pub(super) fn host(&self, number: u64) -> Result<TalkingHost, String> {
         let (host, point) = (self.host, self.point);
         let conditions = &self.networks.network;
-        let mut machine = Host::new(1 + u32::from(point.own_core)).map_err(|it| it.to_string())?;
-        let mut kinds = vec!["driver", "guest"];
-        kinds.resize(1 + point.machines as usize, "neighbour");
-        for index in 0..kinds.len() {
-            let domain = machine.add_domain(Domain::default());
-            let pcpu = PcpuId(u32::from(point.own_core && index > 0));
-            let core: PcpuSet = [pcpu].into_iter().collect();
-            let domain = domain.map_err(|it| it.to_string())?;
-            machine
-                .add_pinned_vcpu(domain, core)
-                .map_err(|it| it.to_string())?;
-        }
-        let scheduler = host.scheduler().build(&machine, &kinds)?;
-        let config = SimulationConfig {
-            seed: self.seed ^ (number * 0x5eed),
-            timer_slop: conditions.timer_slop,
+        let seat = |index: u32| Seat {
+            kind: match index {
+                0 => "driver",
+                1 => "guest",
+                _ => "neighbour",
+            },
+            domain: Domain::default(),
+            core: [PcpuId(u32::from(point.own_core && index > 0))]
+                .into_iter()
+                .collect(),
         };
-        let machine = Machine::new(&machine, scheduler, conditions.costs);
-        let mut guests: Guests<_, _> = Guests::new(machine, config);
+        let seats: Vec<Seat> = (0..=point.machines).map(seat).collect();
+        let cpus = Cpus {
+            pcpus: 1 + u32::from(point.own_core),
+            scheduler: &host.scheduler(),
+            costs: conditions.costs,
+            config: SimulationConfig {
+                seed: self.seed ^ (number * 0x5eed),
+                timer_slop: conditions.timer_slop,
+            },
+        };
+        let mut guests = cpus.guests(&seats)?;
         for guest in (1..=point.machines).map(VcpuId) {
             let load = match point.own_load {
                 Some(own) if guest == TALKER => own,

@@ -32,16 +32,19 @@ pub struct Workflows {
     pub wire: [Nanos; 3],
     /// From the end of a sequential workflow at a node to the next one there, on average.
     pub pause: Nanos,
+    /// Of nodes that workflows call, how many in a hundred are bad: a variant each.
+    #[serde(default)]
+    pub bad: Vec<u32>,
 }
 
 /// Calls of a sequential workflow.
 const CALLS: u32 = 10;
 /// The nodes of one client.
-const GROUPS: [usize; 3] = [10, 20, 40];
+pub(super) const GROUPS: [usize; 3] = [10, 20, 40];
 /// Of the distribution of Student at 29 degrees of freedom, both sides 90 %: for 30 draws.
 const STUDENT: f64 = 1.699;
 /// The percentiles that are compared, in thousandths.
-const PERCENTILES: [(&str, f64); 2] = [("p99", 0.99), ("p99_9", 0.999)];
+pub(super) const PERCENTILES: [(&str, f64); 2] = [("p99", 0.99), ("p99_9", 0.999)];
 
 /// What a node answered, each in its order: nanoseconds.
 #[derive(Debug, Clone, Default)]
@@ -49,7 +52,7 @@ pub(super) struct Answers {
     /// Calls at each rate.
     calls: Vec<Vec<u32>>,
     /// Sequential workflows.
-    sequences: Vec<u32>,
+    pub(super) sequences: Vec<u32>,
 }
 
 /// A node, what is known of it, and what it answers.
@@ -69,6 +72,9 @@ impl Workflows {
         section.range("keep", self.keep, 1..=self.candidates - 1);
         let times = Nanos::from_millis(1)..=Nanos::from_secs(100);
         section.range("pause", self.pause, times);
+        for percent in &self.bad {
+            section.range("bad", *percent, 0..=100);
+        }
     }
 
     /// The variant with the names of all that is measured.
@@ -185,12 +191,12 @@ fn figures(nodes: &[&Measured]) -> Vec<(String, f64)> {
     figures
 }
 
-fn merged<'a>(of: impl Iterator<Item = &'a Vec<u32>>) -> Vec<u32> {
+pub(super) fn merged<'a>(of: impl Iterator<Item = &'a Vec<u32>>) -> Vec<u32> {
     of.flatten().copied().collect()
 }
 
 /// The figure that such a part of the others does not exceed.
-fn at(all: &[u32], part: f64) -> f64 {
+pub(super) fn at(all: &[u32], part: f64) -> f64 {
     let mut all = all.to_vec();
     if all.is_empty() {
         return f64::NAN;
@@ -201,7 +207,7 @@ fn at(all: &[u32], part: f64) -> f64 {
 
 /// What the slowest of one call to each node takes, at most so often: the smallest time for which
 /// the product of their distributions is `part`.
-fn slowest(nodes: &[&Measured], part: f64) -> f64 {
+pub(super) fn slowest(nodes: &[&Measured], part: f64) -> f64 {
     let below = |time: u32| {
         nodes.iter().fold(1.0, |product, node| {
             let calls = &node.answers.calls[0];
@@ -244,6 +250,6 @@ fn variant(reductions: &[(String, Vec<f64>)], chosen_bad: &[f64]) -> Variant {
     }
 }
 
-fn mean(figures: &[f64]) -> f64 {
+pub(super) fn mean(figures: &[f64]) -> f64 {
     figures.iter().sum::<f64>() / figures.len().max(1) as f64
 }

@@ -1,0 +1,176 @@
+//! Who talks to whom, by name: guests on hosts, and what each sends another.
+
+use super::sizes::{self, Kind, Sizes};
+use rand_pcg::Pcg64Mcg;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use tailbound_experiment::{Name, Section};
+use tailbound_units::Nanos;
+
+/// A guest that talks.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GuestSpec {
+    /// What talks call it.
+    pub name: Name,
+    /// The number of its host, from 0.
+    pub host: usize,
+    /// The core that it is pinned to there, from 0; without it, any.
+    pub core: Option<u32>,
+}
+
+/// Messages of one guest to another, on one connection.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Talk {
+    /// What its series are called.
+    pub name: Name,
+    /// Who writes first,
+    pub from: Name,
+    /// and to whom.
+    pub to: Name,
+    /// How far messages are apart in the mean (Poisson); without it each follows the end of the
+    /// last one.
+    pub every: Option<Nanos>,
+    /// How long they are.
+    pub message: Sizes,
+    /// Whether each is answered, and how long that is.
+    pub answer: Option<Sizes>,
+}
+
+/// Where a guest is: its host, and its number there, from 1.
+pub(super) type Seat = (u32, u32);
+
+/// Where guests are, by name.
+pub(super) fn seats(guests: &[GuestSpec]) -> BTreeMap<&str, Seat> {
+    let mut there = BTreeMap::new();
+    let mut seats = BTreeMap::new();
+    for guest in guests {
+        let number: &mut u32 = there.entry(guest.host).or_default();
+        *number += 1;
+        seats.insert(guest.name.get_ref().as_str(), (guest.host as u32, *number));
+    }
+    seats
+}
+
+impl Talk {
+    /// Where it goes from and to.
+    pub(super) fn seats(&self, seats: &BTreeMap<&str, Seat>) -> Option<(Seat, Seat)> {
+        let seat = |name: &Name| seats.get(name.get_ref().as_str()).copied();
+        Some((seat(&self.from)?, seat(&self.to)?))
+    }
+
+    pub(super) fn check(&self, seats: &BTreeMap<&str, Seat>, section: &mut Section<'_>) {
+        for (key, name) in [("from", &self.from), ("to", &self.to)] {
+            if !seats.contains_key(name.get_ref().as_str()) {
+                let message = format!("{} is no guest: name one of `guest`", name.get_ref());
+                section.at(key, message);
+            }
+        }
+        if let Some((from, to)) = self.seats(seats)
+            && from.0 == to.0
+        {
+            section.at("to", "is on the same host: frames pass switches here");
+        }
+        if let Some(every) = self.every {
+            let pauses = Nanos::from_micros(1)..=Nanos::from_secs(60);
+            section.range("every", every, pauses);
+        }
+        self.message.check("message", section);
+        if let Some(answer) = &self.answer {
+            answer.check("answer", section);
+        }
+    }
+}
+
+/// A talk as it goes on.
+#[derive(Debug, Clone, Copy)]
+struct Running {
+    /// The end that writes first.
+    end: u32,
+    every: Option<Nanos>,
+    message: Sizes,
+    answer: Option<Sizes>,
+    next: Nanos,
+}
+
+/// All talks as they go on.
+#[derive(Debug, Clone)]
+pub(super) struct Talking {
+    /// By owner of their connections.
+    talks: Vec<Option<Running>>,
+    random: Pcg64Mcg,
+    /// Nothing begins from here on.
+    until: Nanos,
+}
+
+impl Talking {
+    /// Each talk with the end that writes first; without one it is quiet.
+    pub(super) fn new(talks: &[(&Talk, Option<u32>)], until: Nanos, random: Pcg64Mcg) -> Self {
+        let running = |(talk, end): &(&Talk, Option<u32>)| {
+            Some(Running {
+                end: (*end)?,
+                every: talk.every,
+                message: talk.message,
+                answer: talk.answer,
+                next: Nanos::ZERO,
+            })
+        };
+        let mut talking = Self {
+            talks: talks.iter().map(running).collect(),
+            random,
+            until,
+        };
+        for owner in 0..talks.len() {
+            talking.plan(owner, Nanos::ZERO);
+        }
+        talking
+    }
+
+    /// When the next message of a talk begins, after one at `now`.
+    fn plan(&mut self, owner: usize, now: Nanos) {
+        let Some(talk) = &mut self.talks[owner] else {
+            return;
+        };
+        let pause = talk
+            .every
+            .map_or(0, |every| sizes::pause(&mut self.random, every.0 as f64));
+        let next = now.saturating_add(Nanos(pause));
+        talk.next = if next < self.until { next } else { Nanos::MAX };
+    }
+
+    pub(super) fn next_at(&self) -> Nanos {
+        let next = self.talks.iter().flatten().map(|talk| talk.next).min();
+        next.unwrap_or(Nanos::MAX)
+    }
+
+    /// The message that is due begins.
+    pub(super) fn begin(&mut self, begun: &mut Vec<(u32, Kind, u64)>) {
+        let due = self.next_at();
+        let is_due = |talk: &Option<Running>| talk.is_some_and(|talk| talk.next == due);
+        let Some(owner) = self.talks.iter().position(is_due) else {
+            return;
+        };
+        let Some(talk) = &mut self.talks[owner] else {
+            return;
+        };
+        let kind = match talk.answer {
+            Some(answer) => Kind::Question(answer.draw(&mut self.random)),
+            None => Kind::Flow,
+        };
+        begun.push((talk.end, kind, talk.message.draw(&mut self.random)));
+        if talk.every.is_some() {
+            self.plan(owner, due);
+        } else {
+            talk.next = Nanos::MAX;
+        }
+    }
+
+    /// A message has come, with its answer.
+    pub(super) fn end(&mut self, now: Nanos, owner: u32) {
+        let owner = owner as usize;
+        if self.talks[owner].is_some_and(|talk| talk.every.is_none()) {
+            self.plan(owner, now);
+        }
+    }
+}

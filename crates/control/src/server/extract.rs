@@ -12,6 +12,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName};
 use serde::de::DeserializeOwned;
 use sha2::{Digest as _, Sha256};
+use std::error::Error as _;
 use std::sync::Arc;
 use tailbound_api::{Code, HostReport, MoveVm, NewTenant, Resize, VmLimit};
 use tailbound_placement::{Request as PlacementRequest, Spec, TenantId};
@@ -31,7 +32,12 @@ impl<T: DeserializeOwned + Send> FromRequestParts<Arc<App>> for Params<T> {
     async fn from_request_parts(parts: &mut Parts, _: &Arc<App>) -> Result<Self, ApiError> {
         Query::try_from_uri(&parts.uri)
             .map(|Query(params)| Self(params))
-            .map_err(|rejection| ApiError::malformed(rejection.body_text()))
+            .map_err(|rejection| {
+                // Below what the library says of itself is what is wrong with the query.
+                let why = rejection.source().map(ToString::to_string);
+                let why = why.unwrap_or_else(|| rejection.body_text());
+                ApiError::malformed(format!("the query is not as it has to be: {why}"))
+            })
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tailbound_hose::{
     Address, ClassesCode, Destination, Epoch, FlowKey, GuestId, HoseConfig, HoseState, HostId,
-    KeyEpoch, Machine, PairKeys, Secret, Station, TimeOfDay,
+    KeyEpoch, Machine, PairKeys, Secret, Station, TimeOfDay, Usage,
 };
 use tailbound_units::{Bytes, Nanos, Rate};
 
@@ -103,7 +103,12 @@ fn main() {
                             guest: GuestId(0),
                             destination: Destination::Station(station(to)),
                         };
-                        state.handle_usage(now, flow, Bytes(1538), true);
+                        let usage = Usage {
+                            taken: Bytes(1538),
+                            lacks: Bytes(1538),
+                            waiting: true,
+                        };
+                        state.handle_usage(now, flow, usage);
                     }
                     state.handle_sample_end(now);
                 }

@@ -14,12 +14,13 @@ use crate::share::{Claim, Divider};
 use crate::table::Beside;
 use crate::view::Wanted;
 use crate::wire::Entry;
+pub use flow::Usage;
 use flow::{Flow, Sample};
 use pair::{Pair, State};
 use pairs::{PairIndex, Pairs, Regime};
 use std::collections::HashMap;
 use std::mem;
-use tailbound_units::{Bytes, Nanos, Rate};
+use tailbound_units::{Nanos, Rate};
 
 /// A rate that is to be set, or taken away, for what a guest sends to a destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -227,20 +228,14 @@ impl SendingSide {
     }
 
     /// Notes what a flow has sent since the last sample.
-    pub(crate) fn handle_usage(
-        &mut self,
-        cx: &mut Context<'_>,
-        flow: FlowKey,
-        taken: Bytes,
-        waiting: bool,
-    ) {
+    pub(crate) fn handle_usage(&mut self, cx: &mut Context<'_>, flow: FlowKey, usage: Usage) {
         let Some(index) = self.flows.get(&flow).copied() else {
             return;
         };
         let pair = &mut self.pairs[index];
         let mut flows = pair.flows.iter_mut();
         if let Some(flow) = flows.find(|known| known.destination == flow.destination) {
-            flow.handle_usage(taken, waiting);
+            flow.handle_usage(usage);
         }
         if !pair.state.is_open() {
             let peer = pair.key.peer;
@@ -275,7 +270,6 @@ impl SendingSide {
         let sample = Sample {
             elapsed,
             interval: cx.times.interval,
-            burst: cx.view.locals[pair.local].machine.burst,
             share: pair.share,
         };
         pair.demand = Rate::ZERO;

@@ -17,7 +17,7 @@ use crate::peers::Peer;
 use crate::receiver::{IncomingRequest, ReceivingSide};
 use crate::replay::{Fresh, Stale};
 use crate::schedule::{Schedule, Scope};
-use crate::sender::{Change, IncomingGrant, SendingSide};
+use crate::sender::{Change, IncomingGrant, SendingSide, Usage};
 use crate::stations::{StationChange, Stations};
 use crate::stats::{Dropped, HoseStats};
 use crate::view::View;
@@ -298,11 +298,11 @@ impl HoseState {
         self.schedule.expedite_datagram(now, index);
     }
 
-    /// Notes what a guest sent to a destination since the last sample: `taken` bytes
-    /// on the wire, and whether frames had to wait for the rate that is set.
-    pub fn handle_usage(&mut self, now: Nanos, flow: FlowKey, taken: Bytes, waiting: bool) {
+    /// Notes what a guest sent to a destination since the last sample. It is to be noted in
+    /// each sample in which frames were sent or waited, or the bucket was not full at the end.
+    pub fn handle_usage(&mut self, now: Nanos, flow: FlowKey, usage: Usage) {
         let (mut cx, sending, _) = self.sides(now);
-        sending.handle_usage(&mut cx, flow, taken, waiting);
+        sending.handle_usage(&mut cx, flow, usage);
     }
 
     /// Notes what each guest that is sent to has taken from its port since the last

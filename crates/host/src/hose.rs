@@ -409,8 +409,12 @@ impl Hose {
                     guest: hose::GuestId(used.flow.source.get().get()),
                     destination: destination(used.flow.destination),
                 };
-                let taken = used.taken.into();
-                self.state.handle_usage(now, flow, taken, used.backlogged);
+                let usage = hose::Usage {
+                    taken: used.taken.into(),
+                    lacks: used.lacks.into(),
+                    waiting: used.backlogged,
+                };
+                self.state.handle_usage(now, flow, usage);
             });
             self.state.handle_sample_end(now);
         }

@@ -438,11 +438,13 @@ impl<F: Frame> Pacer<F> {
     }
 
     /// Hands over what each flow with a limit did since the last call: those of
-    /// which a frame had its turn, and those whose frames still wait for the limit. It
-    /// takes as long as there are such, however many limits there are.
+    /// which a frame had its turn, those whose frames still wait for the limit, and those
+    /// whose buckets are not full again. It takes as long as there are such, however many
+    /// limits there are.
     pub fn destinations_used(&mut self, now: Nanos, sink: impl FnMut(FlowUse)) {
-        self.advance(now);
-        self.lines.drain_used(&mut self.chain.used, sink);
+        let at = self.advance(now).max(self.chain.wire);
+        let sight = (at, &self.chain.change);
+        self.lines.drain_used(&mut self.chain.used, sight, sink);
     }
 }
 

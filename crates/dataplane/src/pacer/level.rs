@@ -5,7 +5,7 @@ use super::config::PacerError;
 use super::guest::Contract;
 use super::{Pacer, guest};
 use crate::{FlowKey, Frame, GuestId};
-use tailbound_units::{Nanos, Rate, WireBytes};
+use tailbound_units::{Nanos, Position, Rate, WireBytes};
 
 /// What the buckets of a guaranteed guest hold at a moment, in bytes on the wire, rounded
 /// down. {Bmax, one frame} is not among them: it is full again after one frame.
@@ -74,7 +74,7 @@ impl<F: Frame> Pacer<F> {
         }
         while let Some(limit) = self.lines.limit(next) {
             let index = std::mem::replace(&mut next, limit.sibling);
-            self.change_limit(index, at, |limit| limit.hold(WireBytes::ZERO, at));
+            self.hold(index, WireBytes::ZERO, at);
         }
     }
 
@@ -95,8 +95,17 @@ impl<F: Frame> Pacer<F> {
             destination: level.destination,
         };
         if let Some(index) = self.lines.find(key) {
-            self.change_limit(index, at, |limit| limit.hold(level.holds, at));
+            self.hold(index, level.holds, at);
         }
         Ok(())
+    }
+
+    /// Lets the bucket of a line's limit hold so much. Whoever asks which are used is told of
+    /// it until it is full.
+    fn hold(&mut self, index: u32, bytes: WireBytes, at: Position) {
+        self.change_limit(index, at, |limit| limit.hold(bytes, at));
+        if let Some(limit) = self.lines.limit_mut(index) {
+            limit.note(index, &mut self.chain.used);
+        }
     }
 }

@@ -22,6 +22,8 @@ pub struct FlowUse {
     pub rate: Rate,
     /// Bytes on the wire of the frames that had their turn.
     pub taken: WireBytes,
+    /// What its bucket lacks to be full, in bytes on the wire.
+    pub lacks: WireBytes,
     /// Whether frames waited for the limit: the flow would send more than it does.
     pub backlogged: bool,
 }
@@ -121,6 +123,11 @@ impl Limit {
     /// What the bucket holds at `now`.
     pub(super) fn holds(&self, now: Position) -> WireBytes {
         self.bucket.tokens(self.closed.unwrap_or(now))
+    }
+
+    /// What the bucket lacks to be full at `now`.
+    pub(super) fn lacks(&self, now: Position) -> WireBytes {
+        self.bucket.lacks(self.closed.unwrap_or(now))
     }
 
     /// Lets the bucket hold so many bytes at `now`, or as many as it can.

@@ -2,11 +2,12 @@
 
 use super::limit::{FlowUse, Limit, NOT_USED};
 use super::line::{Line, Stage};
+use super::rate_change::RateChange;
 use super::store::NIL;
 use crate::hash::MultilinearHash;
 use crate::{FlowKey, GuestId, HashKeys};
 use std::mem;
-use tailbound_units::WireBytes;
+use tailbound_units::{Position, WireBytes};
 
 /// All lines. Limits are in chains by the hash of their flows, which has secret keys: a
 /// guest cannot choose destinations that collide.
@@ -177,9 +178,14 @@ impl Lines {
         }
     }
 
-    /// Hands over what was used since the last call. What still waits counts as used
-    /// from now on too.
-    pub(super) fn drain_used(&mut self, used: &mut Vec<u32>, mut sink: impl FnMut(FlowUse)) {
+    /// Hands over what was used since the last call, and what is not as it was before: what
+    /// still waits, or lacks something at `now`, is handed over by the next call too.
+    pub(super) fn drain_used(
+        &mut self,
+        used: &mut Vec<u32>,
+        (now, change): (Position, &RateChange),
+        mut sink: impl FnMut(FlowUse),
+    ) {
         let all = &mut self.all;
         let mut kept = 0;
         used.retain(|&index| {
@@ -188,17 +194,21 @@ impl Lines {
             let Some(limit) = &mut line.limit else {
                 return false;
             };
+            limit.translate(change);
+            let lacks = limit.lacks(now);
             sink(FlowUse {
                 flow: limit.key,
                 rate: limit.rate(),
                 taken: limit.taken,
+                lacks,
                 backlogged: limit.waited,
             });
+            let stays = waits || lacks > WireBytes::ZERO;
             limit.taken = WireBytes::ZERO;
             limit.waited = waits;
-            limit.place = if waits { kept } else { NOT_USED };
-            kept += u32::from(waits);
-            waits
+            limit.place = if stays { kept } else { NOT_USED };
+            kept += u32::from(stays);
+            stays
         });
     }
 }

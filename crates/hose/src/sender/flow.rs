@@ -3,6 +3,17 @@
 use crate::ids::Destination;
 use tailbound_units::{Bytes, Nanos, Rate};
 
+/// What a guest sent to one destination since the last sample.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Bytes on the wire.
+    pub taken: Bytes,
+    /// What its bucket lacks to be full now, in bytes on the wire.
+    pub lacks: Bytes,
+    /// Whether frames had to wait for the rate that is set.
+    pub waiting: bool,
+}
+
 /// What a guest sends to one destination of a receiver.
 #[derive(Debug)]
 pub(super) struct Flow {
@@ -11,8 +22,8 @@ pub(super) struct Flow {
     taken: Bytes,
     /// Whether frames waited since the last sample.
     waiting: bool,
-    /// What its bucket lacks to be full: the pacer's, whose rate is set here.
-    deficit: Bytes,
+    /// Whether its bucket, the pacer's, is not full.
+    lacks: bool,
     /// What it sent in the last sample and in the one before.
     recent: [Rate; 2],
     /// What it has use for.
@@ -28,8 +39,6 @@ pub(super) struct Sample {
     pub(super) elapsed: Nanos,
     /// How long it is usually.
     pub(super) interval: Nanos,
-    /// The depth of the sender's bucket, S.
-    pub(super) burst: Bytes,
     /// The pair's static share.
     pub(super) share: Rate,
 }
@@ -40,7 +49,7 @@ impl Flow {
             destination,
             taken: Bytes::ZERO,
             waiting: false,
-            deficit: Bytes::ZERO,
+            lacks: false,
             recent: [Rate::ZERO; 2],
             demand: Rate::ZERO,
             rate: None,
@@ -48,9 +57,10 @@ impl Flow {
     }
 
     /// Adds what was sent to the sample.
-    pub(super) fn handle_usage(&mut self, taken: Bytes, waiting: bool) {
-        self.taken = self.taken.saturating_add(taken);
-        self.waiting |= waiting;
+    pub(super) fn handle_usage(&mut self, usage: Usage) {
+        self.taken = self.taken.saturating_add(usage.taken);
+        self.waiting |= usage.waiting;
+        self.lacks = usage.lacks > Bytes::ZERO;
     }
 
     /// Ends a sample, and estimates the demand by it.
@@ -58,13 +68,8 @@ impl Flow {
         let Sample {
             elapsed,
             interval,
-            burst,
             share,
         } = sample;
-        let refilled = self.rate.map_or(Bytes::ZERO, |rate| rate.bytes_in(elapsed));
-        self.deficit = (self.deficit + self.taken)
-            .saturating_sub(refilled)
-            .min(burst);
         let span = elapsed.0.clamp(interval.0, 2 * interval.0).max(1);
         let rate = u128::from(self.taken.0) * 8_000_000_000 / u128::from(span);
         let rate = Rate(rate.try_into().unwrap_or(u64::MAX));
@@ -73,7 +78,7 @@ impl Flow {
         let more = used.saturating_add(Rate(used.0 / 4));
         self.demand = if self.waiting {
             Rate::MAX
-        } else if self.deficit > Bytes::ZERO {
+        } else if self.lacks {
             // A bucket that is not full yet is filled at no less than the share
             // that is the pair's whatever others want.
             more.max(share)
@@ -82,5 +87,6 @@ impl Flow {
         };
         self.taken = Bytes::ZERO;
         self.waiting = false;
+        self.lacks = false;
     }
 }

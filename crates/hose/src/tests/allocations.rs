@@ -1,7 +1,7 @@
 //! What a host allocates while rates are exchanged.
 
 use super::net::{Faults, INTERVAL, Net, address, machine};
-use crate::{Destination, FlowKey, GuestId};
+use crate::{Destination, FlowKey, GuestId, Usage};
 use tailbound_units::{Bytes, Nanos, Rate};
 
 const B: Rate = Rate::from_mbit(1000);
@@ -26,7 +26,12 @@ fn a_sample_and_its_divisions_allocate_nothing() {
                 guest: GuestId(0),
                 destination: Destination::Address(address(other, 0)),
             };
-            host.handle_usage(clock, flow, Bytes(15_000), true);
+            let usage = Usage {
+                taken: Bytes(15_000),
+                lacks: Bytes(1538),
+                waiting: true,
+            };
+            host.handle_usage(clock, flow, usage);
         }
         host.handle_sample_end(clock);
         host.recompute(clock);

@@ -6,7 +6,7 @@ use super::paced::Paces;
 use crate::{
     Address, Change, ClassesCode, Destination, Dropped, Epoch, FlowKey, GuestId, HoseConfig,
     HoseState, HostId, Incoming, Key, KeyEpoch, Machine, PairKeys, ReceiverLimits, Secret,
-    SenderId, Station, TimeOfDay,
+    SenderId, Station, TimeOfDay, Usage,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -83,6 +83,8 @@ pub(super) struct Host {
     pub(super) changed: Vec<Change>,
     /// What guests have to send: bits a second by destination.
     pub(super) demands: BTreeMap<FlowKey, u64>,
+    /// What buckets lack that are not full.
+    lacks: BTreeMap<FlowKey, Bytes>,
     /// When its clock began.
     born: Nanos,
     next_sample: Nanos,
@@ -429,6 +431,7 @@ impl Host {
             receivers: BTreeMap::new(),
             changed: Vec::new(),
             demands: BTreeMap::new(),
+            lacks: BTreeMap::new(),
             born,
             next_sample: clock,
             sampled: clock,
@@ -443,8 +446,8 @@ impl Host {
             paces.turn(clock);
             if clock >= self.next_sample {
                 self.next_sample = clock + INTERVAL;
-                paces.used(clock, |flow, taken, waiting| {
-                    self.state.handle_usage(clock, flow, taken, waiting);
+                paces.used(clock, |flow, usage| {
+                    self.state.handle_usage(clock, flow, usage);
                 });
                 self.state.handle_sample_end(clock);
             }
@@ -453,16 +456,47 @@ impl Host {
         if clock < self.next_sample || self.demands.is_empty() && !self.state.has_open_pairs() {
             return;
         }
-        let elapsed = clock.since(self.sampled).min(INTERVAL);
-        for (flow, demand) in &self.demands {
-            let rate = self.rates.get(flow).copied();
+        let elapsed = clock.since(self.sampled);
+        let unfilled = std::mem::take(&mut self.lacks);
+        for (flow, demand) in self.demands.clone() {
+            let rate = self.rates.get(&flow).copied();
             let rate = rate.unwrap_or(u64::MAX);
-            let sent = Rate(rate.min(*demand)).bytes_in(elapsed);
-            self.state.handle_usage(clock, *flow, sent, *demand > rate);
+            let taken = Rate(rate.min(demand)).bytes_in(elapsed.min(INTERVAL));
+            let lacked = unfilled.get(&flow).copied().unwrap_or_default();
+            let usage = Usage {
+                taken,
+                lacks: self.fill(flow, lacked + taken, elapsed),
+                waiting: demand > rate,
+            };
+            self.state.handle_usage(clock, flow, usage);
+        }
+        for (flow, lacked) in unfilled {
+            if !self.demands.contains_key(&flow) {
+                let lacks = self.fill(flow, lacked, elapsed);
+                let usage = Usage {
+                    lacks,
+                    ..Usage::default()
+                };
+                self.state.handle_usage(clock, flow, usage);
+            }
         }
         self.state.handle_sample_end(clock);
         self.sampled = clock;
         self.next_sample = clock + INTERVAL;
+    }
+
+    /// Lets the bucket of a flow fill, which lacks so much. Returns what it still lacks.
+    fn fill(&mut self, flow: FlowKey, lacks: Bytes, elapsed: Nanos) -> Bytes {
+        let machine = self.machines.iter().find(|it| it.guest == flow.guest);
+        let burst = machine.map_or(Bytes::ZERO, |machine| machine.burst);
+        let rate = self.rates.get(&flow).copied().unwrap_or_default();
+        let lacks = lacks
+            .saturating_sub(Rate(rate).bytes_in(elapsed))
+            .min(burst);
+        if lacks > Bytes::ZERO {
+            self.lacks.insert(flow, lacks);
+        }
+        lacks
     }
 
     fn take_incoming(&mut self, clock: Nanos) {

@@ -2,7 +2,7 @@
 
 use super::net::{Faults, Net, address, machine};
 use super::tcp::Ack;
-use crate::{Address, Change, Destination, FlowKey, GuestId};
+use crate::{Address, Change, Destination, FlowKey, GuestId, Machine, Usage};
 use std::collections::VecDeque;
 use tailbound_dataplane::pacer::MAX_RATIO;
 use tailbound_dataplane::{
@@ -65,15 +65,20 @@ impl Paces {
             .unwrap();
     }
 
-    /// Calls `tell` for each flow that was used since the last call, with the bytes on
-    /// the wire and whether frames wait.
-    pub(super) fn used(&mut self, clock: Nanos, mut tell: impl FnMut(FlowKey, Bytes, bool)) {
+    /// Calls `tell` for each flow that was used since the last call, or whose bucket is not
+    /// full.
+    pub(super) fn used(&mut self, clock: Nanos, mut tell: impl FnMut(FlowKey, Usage)) {
         self.pacer.destinations_used(clock, |used| {
             let flow = FlowKey {
                 guest: GuestId(used.flow.source.slot() as u64),
                 destination: Destination::Address(Address(used.flow.destination)),
             };
-            tell(flow, used.taken.into(), used.backlogged);
+            let usage = Usage {
+                taken: used.taken.into(),
+                lacks: used.lacks.into(),
+                waiting: used.backlogged,
+            };
+            tell(flow, usage);
         });
     }
 
@@ -237,4 +242,49 @@ fn a_burst_to_an_idle_receiver_leaves_though_nobody_answers_and_no_more_does() {
     // The pledge is over.
     net.run_for(Nanos::from_millis(700));
     assert_eq!(sent(&net, 1), 2100);
+}
+
+/// Four hosts with a machine each, which are guaranteed ten frames of burst.
+fn four_that_burst(bandwidth: Rate, burst: Bytes) -> Net {
+    let link = Rate::from_mbit(1_000);
+    let machines = (0..4).map(|host| {
+        let machine = machine(host, 0, bandwidth, 4);
+        vec![Machine { burst, ..machine }]
+    });
+    let mut net = Net::new(machines.collect(), Faults::NONE, 11);
+    net.slice = Nanos::from_micros(50);
+    net.run_for(Nanos::from_millis(10));
+    for host in 0..4 {
+        let mut pacer = Pacer::new(&PacerConfig::strict(link)).unwrap();
+        let guarantee = Guarantee::new(bandwidth, burst, link);
+        pacer
+            .set_guest(Nanos::ZERO, dataplane::GuestId::first(0), Some(&guarantee))
+            .unwrap();
+        net.pace(host, Paces::new(pacer, link));
+    }
+    net.run_for(Nanos::from_millis(20));
+    net
+}
+
+#[test]
+fn bursts_that_all_send_to_one_are_whole_again_when_their_shares_have_filled_them() {
+    let (bandwidth, frames) = (Rate::from_mbit(100), 10);
+    let burst = Bytes(frames * FRAME.0);
+    let mut net = four_that_burst(bandwidth, burst);
+    // What a third of B needs for a burst, and an exchange.
+    let share = Rate(bandwidth.0 / 3);
+    let every = share.time_for(burst) + Nanos::from_millis(4);
+    for round in 1..=30 {
+        for from in 1..4 {
+            for _ in 0..frames {
+                send(&mut net, from, packet(0, 1514));
+            }
+        }
+        net.run_for(Nanos::from_micros(500));
+        for from in 1..4 {
+            let left = sent(&net, from);
+            assert_eq!(left, round * frames * 1514, "round {round} from {from}");
+        }
+        net.run_for(every.since(Nanos::from_micros(500)));
+    }
 }

@@ -121,9 +121,8 @@ impl Hoses {
         for (host, state) in hosts.iter_mut().enumerate() {
             if is_sample {
                 change(host, &mut |paced| {
-                    paced.destinations_used(now, |slot, destination, taken, waits| {
-                        let flow = flow(slot, destination);
-                        state.handle_usage(now, flow, taken, waits);
+                    paced.destinations_used(now, |slot, destination, usage| {
+                        state.handle_usage(now, flow(slot, destination), usage);
                     });
                 });
                 state.handle_sample_end(now);

@@ -12,7 +12,8 @@ use tailbound_dataplane::{
     Class, Coverage, FlowKey, Frame, Guarantee, GuestId, HashKeys, Mark, Outgoing, PacedPipeline,
     PacedPipelineConfig, PacerConfig,
 };
-use tailbound_units::{Bytes, Nanos, Rate};
+use tailbound_hose::Usage;
+use tailbound_units::{Nanos, Rate};
 
 /// Who sends what goes to an end of a connection.
 #[derive(Debug, Clone, Copy)]
@@ -163,12 +164,11 @@ impl PacedHost {
         pacer.set_destination(now, guest, destination, Some(nearest))
     }
 
-    /// What its guests sent since the last call to addresses with a limit: bytes on the wire, and
-    /// whether frames wait for that.
+    /// What its guests sent since the last call to addresses with a limit.
     pub(super) fn destinations_used(
         &mut self,
         now: Nanos,
-        mut sink: impl FnMut(GuestId, u128, Bytes, bool),
+        mut sink: impl FnMut(GuestId, u128, Usage),
     ) {
         let pacer = self.pipeline.pacer_mut();
         pacer.destinations_used(now, |used| {
@@ -176,7 +176,12 @@ impl PacedHost {
                 source,
                 destination,
             } = used.flow;
-            sink(source, destination, used.taken.into(), used.backlogged);
+            let usage = Usage {
+                taken: used.taken.into(),
+                lacks: used.lacks.into(),
+                waiting: used.backlogged,
+            };
+            sink(source, destination, usage);
         });
     }
 

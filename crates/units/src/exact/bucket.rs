@@ -199,6 +199,12 @@ impl<T: Tick> TokenBucket<T> {
         WireBytes((tokens / u128::from(self.byte)) as u64)
     }
 
+    /// How many bytes it lacks to be full at `now`, rounded up; no more than it can hold.
+    pub fn lacks(&self, now: T) -> WireBytes {
+        let owed = self.owed(now).min(self.capacity());
+        WireBytes(owed.div_ceil(u128::from(self.byte)) as u64)
+    }
+
     /// The work that it lacks to be full at `now`.
     fn owed(&self, now: T) -> u128 {
         match self.due.ticks().checked_sub(now.ticks()) {

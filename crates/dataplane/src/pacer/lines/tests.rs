@@ -11,6 +11,7 @@ proptest! {
         let rate = Rate::from_mbit(1);
         let bucket = TokenBucket::on_wire(rate, rate, WireBytes(1538)).expect("sound");
         let (mut lines, mut used) = (Lines::new(HashKeys::random()), Vec::new());
+        let change = RateChange::none(rate);
         let mut model = BTreeMap::new();
         let key = |source, destination| FlowKey { source: GuestId::first(source), destination };
         for (kind, source, destination) in steps {
@@ -37,7 +38,7 @@ proptest! {
                 }
                 _ => {
                     let mut flows = Vec::new();
-                    lines.drain_used(&mut used, |used| flows.push(used.flow));
+                    lines.drain_used(&mut used, (Position::ZERO, &change), |used| flows.push(used.flow));
                     for flow in flows {
                         prop_assert!(model.contains_key(&(flow.source.slot() as u32, flow.destination)));
                     }

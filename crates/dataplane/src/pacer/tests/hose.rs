@@ -164,6 +164,41 @@ fn a_destination_is_named_while_it_is_used_and_while_its_frames_wait() {
     assert_eq!(uses(&mut host), []);
 }
 
+fn lacks(host: &mut Host) -> Vec<(u128, u64)> {
+    let mut lacks = Vec::new();
+    host.pacer.destinations_used(host.now, |used| {
+        lacks.push((used.flow.destination, used.lacks.0));
+    });
+    lacks.sort_unstable();
+    lacks
+}
+
+#[test]
+fn a_destination_is_named_until_its_bucket_is_full_again() {
+    let mut host = host(&[(1, 100)]);
+    limit(&mut host, 2, Some(Rate(0)));
+    for (id, destination) in [(0, 1), (1, 1), (2, 2)] {
+        host.ring(0, host.now, to(destination, id, 1538));
+    }
+    host.turn();
+    host.run_until(host.now + Nanos::from_micros(100));
+    // 123 us for each frame; what is closed does not fill.
+    let [(1, first), (2, 1538)] = lacks(&mut host)[..] else {
+        panic!("both lack something");
+    };
+    assert!((1538..=2 * 1538 - 1000).contains(&first), "{first}");
+    host.now += Nanos::from_micros(200);
+    assert_eq!(lacks(&mut host), [(1, 0), (2, 1538)]);
+    assert_eq!(lacks(&mut host), [(2, 1538)]);
+    limit(&mut host, 2, Some(Rate::from_mbit(100)));
+    host.now += Nanos::from_micros(124);
+    assert_eq!(lacks(&mut host), [(2, 0)]);
+    assert_eq!(lacks(&mut host), []);
+    // Also where it was another pacer's before, which says what it held.
+    host.pacer.empty_buckets(host.now, GuestId::first(0));
+    assert_eq!(lacks(&mut host), [(1, 3076), (2, 3076)]);
+}
+
 fn limit(host: &mut Host, destination: u128, rate: Option<Rate>) {
     let now = host.now;
     host.pacer

@@ -294,6 +294,15 @@ compare-ns3: ## Compare the simulator of messages with ns-3: the same star and f
 	@scripts/need build ns3
 	$(CARGO) run --release --locked -p tailbound-sim --example ns3 -- "$$(scripts/ns3)" $(SEEDS) $(MILLISECONDS)
 
+# Lab runs of each case, and how long flows begin in each, in seconds.
+RUNS ?= 5
+STAR_SECONDS ?= 10
+
+.PHONY: compare-kernel
+compare-kernel: ## Compare the simulator's TCP with the kernel's: the same star and flows, times (RUNS=5 STAR_SECONDS=10)
+	@scripts/need build lab
+	$(CARGO) run --release --locked -p tailbound-lab --example star -- $(RUNS) $(STAR_SECONDS)
+
 .PHONY: faults
 faults: ## Kill services, replicas and etcd members amid 2 x 50 x 10,000 admissions (twenty minutes)
 	@scripts/need build etcd

@@ -13,7 +13,7 @@ use tailbound_sys::process::program_path;
 use tailbound_units::Bytes;
 
 /// What every namespace is told.
-const SETTINGS: [(&str, &str); 2] = [
+pub(crate) const SETTINGS: [(&str, &str); 2] = [
     // Neighbour discovery and router solicitations would be traffic of nobody's.
     ("net/ipv6/conf/all/disable_ipv6", "1"),
     ("net/ipv6/conf/default/disable_ipv6", "1"),
@@ -159,7 +159,7 @@ fn clear(namespace: &str, interface: &str) -> Result<(), LabError> {
     }
 }
 
-fn configure(namespace: &str, settings: &[(&str, &str)]) -> Result<(), LabError> {
+pub(crate) fn configure(namespace: &str, settings: &[(&str, &str)]) -> Result<(), LabError> {
     let written = tailbound_sys::netns::within(&namespace_path(namespace), || {
         settings.iter().try_for_each(|(name, value)| {
             let path = format!("/proc/sys/{name}");

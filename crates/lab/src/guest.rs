@@ -11,7 +11,7 @@ mod copy;
 mod duty;
 mod echo;
 mod etc;
-mod events;
+pub(crate) mod events;
 mod flood;
 mod frames;
 mod hog;

@@ -30,6 +30,7 @@ mod reservation;
 mod run;
 mod run_dir;
 pub mod shaped;
+pub mod star;
 mod summarise;
 mod tools;
 pub mod topology;

@@ -7,18 +7,18 @@ use std::io;
 use tailbound_units::Nanos;
 
 /// What [`Events::wait`] reports for the alarm.
-pub(super) const ALARM: u64 = u64::MAX;
+pub(crate) const ALARM: u64 = u64::MAX;
 
 /// An epoll set with an alarm in it. A timer file, not epoll's own timeout: that
 /// is in milliseconds.
-pub(super) struct Events {
+pub(crate) struct Events {
     epoll: OwnedFd,
     alarm: OwnedFd,
     ready: Vec<epoll::Event>,
 }
 
 impl Events {
-    pub(super) fn new() -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let alarm = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)?;
@@ -32,7 +32,7 @@ impl Events {
     }
 
     /// Adds a socket, edge-triggered: read and write until it would block.
-    pub(super) fn add(&self, socket: impl AsFd, key: u64) -> io::Result<()> {
+    pub(crate) fn add(&self, socket: impl AsFd, key: u64) -> io::Result<()> {
         let flags = epoll::EventFlags::IN
             | epoll::EventFlags::OUT
             | epoll::EventFlags::RDHUP
@@ -46,7 +46,7 @@ impl Events {
     }
 
     /// Sets the alarm to `moment`; one that has passed rings at once.
-    pub(super) fn set_alarm(&self, moment: Nanos) -> io::Result<()> {
+    pub(crate) fn set_alarm(&self, moment: Nanos) -> io::Result<()> {
         let time = Itimerspec {
             it_interval: timespec(Nanos::ZERO),
             // Zero would disarm it.
@@ -58,7 +58,7 @@ impl Events {
 
     /// Waits until something happens and puts the keys of whom it happened to
     /// into `happened`.
-    pub(super) fn wait(&mut self, happened: &mut Vec<u64>) -> io::Result<()> {
+    pub(crate) fn wait(&mut self, happened: &mut Vec<u64>) -> io::Result<()> {
         self.ready.clear();
         match epoll::wait(
             &self.epoll,
@@ -84,7 +84,7 @@ impl Events {
     }
 }
 
-pub(super) fn timespec(moment: Nanos) -> Timespec {
+pub(crate) fn timespec(moment: Nanos) -> Timespec {
     Timespec {
         tv_sec: (moment.as_nanos() / 1_000_000_000).cast_signed(),
         tv_nsec: (moment.as_nanos() % 1_000_000_000).cast_signed(),
@@ -92,7 +92,7 @@ pub(super) fn timespec(moment: Nanos) -> Timespec {
 }
 
 /// Whether a non-blocking call may succeed later, as when a connection is there.
-pub(super) fn is_retry(error: &io::Error) -> bool {
+pub(crate) fn is_retry(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted | io::ErrorKind::NotConnected

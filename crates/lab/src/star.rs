@@ -1,0 +1,380 @@
+//! Hosts at one switch with the kernel's own TCP between them, and nothing else of ours on the way:
+//! what a simulation of the same star is held against.
+//!
+//! A host is a network namespace with a TAP. Links and switch are [`wires`], carried out by one
+//! thread: a TBF or an HTB would send the first frames after a pause at once, as a token
+//! bucket must, and a link does not. Kernels hand over single frames, and nothing is offloaded.
+
+mod wires;
+
+use crate::LabError;
+use crate::build::{self, batch, configure};
+use crate::guest::events::{ALARM, Events, is_retry};
+use crate::guest::{GUEST_INTERFACE, control_congestion, now};
+use crate::processes::Rank;
+use crate::topology::{Guest, GuestKind, GuestPort, Topology, namespace_path};
+use crate::turns::Place;
+use hdrhistogram::Histogram;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::io::{self, IoSliceMut, Read, Write};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tailbound_sys::netns::within;
+use tailbound_sys::process::program_path;
+use tailbound_sys::sched::set_policy;
+use tailbound_sys::tap::{Tap, VIRTIO_HEADER_LEN};
+use tailbound_units::{Bytes, Nanos};
+pub use wires::Links;
+use wires::{Framed, Wires};
+
+/// What a frame takes of a wire beside what a TAP sees: preamble, FCS and gap; and the least in all.
+const OVERHEAD: u64 = 24;
+const SHORTEST: u64 = 84;
+/// The longest frame that a TAP hands over.
+const LONGEST: usize = 65_550;
+const PORT: u16 = 7_100;
+/// How long a star waits for what is missing after the last flow has begun.
+const PATIENCE: Nanos = Nanos::from_secs(10);
+/// How often the switch looks whether it is to end.
+const LOOK: Nanos = Nanos::from_millis(20);
+/// Flows begin so long after all is ready.
+const HEAD_START: Nanos = Nanos::from_millis(50);
+
+/// What kernels are told beside the lab's own settings: no window ends what a flow may do but that
+/// of congestion.
+const SETTINGS: [(&str, &str); 3] = [
+    ("net/ipv4/tcp_no_metrics_save", "1"),
+    ("net/ipv4/tcp_rmem", "4096 4194304 33554432"),
+    ("net/ipv4/tcp_wmem", "4096 4194304 33554432"),
+];
+
+/// Some bytes over a connection of their own, which is open before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Flow {
+    /// When it is written, from the start on.
+    pub begun: Nanos,
+    /// The host that sends,
+    pub from: usize,
+    /// and the one that receives.
+    pub to: usize,
+    /// How much.
+    pub size: Bytes,
+}
+
+/// What came of flows.
+#[derive(Debug)]
+pub struct Carried {
+    /// How long each took, from when it was to be written until its last byte was read; `None` if it
+    /// did not come.
+    pub took: Vec<Option<Nanos>>,
+    /// Frames that were lost for want of room.
+    pub lost: u64,
+    /// By how many nanoseconds frames came later than the links say, since this machine had other
+    /// things to do.
+    pub late: Histogram<u64>,
+}
+
+/// Hosts at one switch.
+pub struct Star {
+    _place: Place,
+    real_time: bool,
+    topology: Topology,
+    taps: Vec<Tap>,
+}
+
+impl Star {
+    /// Builds it. Moves this process into namespaces of its own, so it must have a single thread,
+    /// and cannot go back. Connections have CUBIC.
+    ///
+    /// # Errors
+    /// The machine does not allow that, or lacks iproute2 or ethtool.
+    pub fn build(hosts: u8) -> Result<Self, LabError> {
+        let place = Place::enter()?;
+        raise_files().map_err(LabError::io("asking for more open files"))?;
+        let host = |number: u8| Guest {
+            name: format!("h{number}"),
+            host: String::new(),
+            ip: Ipv4Addr::new(10, 77, 0, number + 1),
+            mac: [2, 0, 0, 0, 0, number],
+            kind: GuestKind::Namespace,
+        };
+        let topology = Topology {
+            hosts: Vec::new(),
+            guests: (0..hosts).map(host).collect(),
+            guest_port: GuestPort::Tap,
+            hosts_talk: false,
+            has_service: false,
+        };
+        build::namespaces(&topology)?;
+        let mut taps = Vec::new();
+        for guest in &topology.guests {
+            configure(&guest.name, &build::SETTINGS)?;
+            batch("ip", Some(&guest.name), &topology.guest_links(guest))?;
+            configure(&guest.name, &SETTINGS)?;
+            let tap = Tap::open(GUEST_INTERFACE, Some(&namespace_path(&guest.name)));
+            taps.push(tap.map_err(|error| LabError::io("opening a TAP")(io::Error::other(error)))?);
+            let queue = format!("link set {GUEST_INTERFACE} txqueuelen 10000\n");
+            batch("ip", Some(&guest.name), &queue)?;
+            single_frames(&guest.name)?;
+        }
+        Ok(Self {
+            real_time: place.real_time,
+            _place: place,
+            topology,
+            taps,
+        })
+    }
+
+    /// Sends flows, in the order in which they begin, over links that are like this.
+    ///
+    /// # Errors
+    /// A connection or the switch failed.
+    pub fn run(&self, links: &Links, flows: &[Flow]) -> Result<Carried, LabError> {
+        let is_over = AtomicBool::new(false);
+        let (took, carried) = std::thread::scope(|scope| {
+            let switch = scope.spawn(|| self.carry(links, &is_over));
+            let ends = scope.spawn(|| self.send(flows));
+            let took = ends.join();
+            is_over.store(true, Ordering::Relaxed);
+            (took, switch.join())
+        });
+        let failed = || io::Error::other("a thread of the star panicked");
+        let took = took.unwrap_or_else(|_| Err(failed()));
+        let carried = carried.unwrap_or_else(|_| Err(failed()));
+        let (lost, late) = carried.map_err(LabError::io("the star's switch"))?;
+        Ok(Carried {
+            took: took.map_err(LabError::io("the star's flows"))?,
+            lost,
+            late,
+        })
+    }
+
+    /// This thread stands for hardware, or for hosts of their own.
+    fn rank(&self, rank: Rank) -> io::Result<()> {
+        rank.policy(self.real_time)
+            .map_or(Ok(()), |policy| set_policy(0, policy))
+    }
+
+    /// The switch and all links, until it is over.
+    fn carry(&self, links: &Links, is_over: &AtomicBool) -> io::Result<(u64, Histogram<u64>)> {
+        self.rank(Rank::OnPath)?;
+        let mut wires = Wires::new(self.taps.len(), *links);
+        let mut late = tailbound_report::empty_histogram();
+        let mut events = Events::new()?;
+        for (key, tap) in (0..).zip(&self.taps) {
+            events.add(tap, key)?;
+        }
+        let mut happened = Vec::new();
+        let mut buffer = vec![0; LONGEST];
+        while !is_over.load(Ordering::Relaxed) {
+            for (from, tap) in self.taps.iter().enumerate() {
+                receive(tap, from, &mut buffer, &mut wires)?;
+            }
+            while let Some((at, framed)) = wires.next(now()) {
+                late.saturating_record(now().since(at).0.max(1));
+                transmit(&self.taps[framed.to], &framed.frame)?;
+            }
+            events.set_alarm(wires.poll_at().min(now() + LOOK))?;
+            events.wait(&mut happened)?;
+        }
+        Ok((wires.lost, late))
+    }
+
+    /// All flows' ends.
+    fn send(&self, flows: &[Flow]) -> io::Result<Vec<Option<Nanos>>> {
+        self.rank(Rank::Infrastructure)?;
+        let mut pairs = self.connect(flows)?;
+        let mut events = Events::new()?;
+        for (key, pair) in (0..).zip(&pairs) {
+            events.add(&pair.sender, 2 * key)?;
+            events.add(&pair.receiver, 2 * key + 1)?;
+        }
+        let start = now() + HEAD_START;
+        let give_up = start + flows.last().map_or(Nanos::ZERO, |it| it.begun) + PATIENCE;
+        let mut took = vec![None; flows.len()];
+        let (mut begun, mut ended) = (0, 0);
+        let mut happened = Vec::new();
+        let mut buffer = vec![0x5a; 256 << 10];
+        while ended < flows.len() && now() < give_up {
+            while let Some(flow) = flows.get(begun)
+                && start + flow.begun <= now()
+            {
+                let pair = &mut pairs[begun];
+                pair.unsent = flow.size.0;
+                pair.send(&buffer)?;
+                begun += 1;
+            }
+            let next = flows.get(begun).map_or(give_up, |it| start + it.begun);
+            events.set_alarm(next)?;
+            events.wait(&mut happened)?;
+            for key in &happened {
+                if *key == ALARM {
+                    continue;
+                }
+                let place = (*key / 2) as usize;
+                let pair = &mut pairs[place];
+                if *key % 2 == 0 {
+                    pair.send(&buffer)?;
+                } else if pair.receive(&mut buffer)? {
+                    took[place] = Some(now().since(start + flows[place].begun));
+                    ended += 1;
+                }
+            }
+        }
+        Ok(took)
+    }
+
+    /// A connection for each flow.
+    fn connect(&self, flows: &[Flow]) -> io::Result<Vec<Pair>> {
+        let listen = || {
+            let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT))?;
+            control_congestion(&listener)?;
+            Ok::<_, io::Error>(listener)
+        };
+        let paths = self.topology.guests.iter();
+        let paths: Vec<_> = paths.map(|it| namespace_path(&it.name)).collect();
+        let listeners: io::Result<Vec<_>> = paths.iter().map(|it| within(it, listen)?).collect();
+        let listeners = listeners?;
+        let mut pairs: Vec<Option<Pair>> = flows.iter().map(|_| None).collect();
+        for (from, path) in paths.iter().enumerate() {
+            let mut open = || -> io::Result<()> {
+                let each = flows.iter().zip(&mut pairs);
+                for (flow, pair) in each.filter(|it| it.0.from == from) {
+                    let sender = connect(self.topology.guests[flow.to].ip)?;
+                    let (receiver, _) = listeners[flow.to].accept()?;
+                    *pair = Some(Pair::new(sender, receiver, flow.size)?);
+                }
+                Ok(())
+            };
+            within(path, &mut open)??;
+        }
+        Ok(pairs.into_iter().flatten().collect())
+    }
+}
+
+/// Connects. What another congestion control would have left on the socket, as BBR its pacing, must not
+/// be there, so this comes first.
+fn connect(ip: Ipv4Addr) -> io::Result<TcpStream> {
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
+    control_congestion(&socket)?;
+    rustix::net::connect(&socket, &SocketAddrV4::new(ip, PORT))?;
+    Ok(socket.into())
+}
+
+/// Both ends of a flow.
+struct Pair {
+    sender: TcpStream,
+    receiver: TcpStream,
+    /// What is to be written, and to be read.
+    unsent: u64,
+    unread: u64,
+}
+
+impl Pair {
+    fn new(sender: TcpStream, receiver: TcpStream, size: Bytes) -> io::Result<Self> {
+        sender.set_nonblocking(true)?;
+        receiver.set_nonblocking(true)?;
+        Ok(Self {
+            sender,
+            receiver,
+            unsent: 0,
+            unread: size.0,
+        })
+    }
+
+    /// Writes what there is room for.
+    fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        while self.unsent > 0 {
+            let most = bytes.len().min(self.unsent as usize);
+            match self.sender.write(&bytes[..most]) {
+                Ok(written) => self.unsent -= written as u64,
+                Err(error) if is_retry(&error) => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads what is there. Returns whether that was the last.
+    fn receive(&mut self, buffer: &mut [u8]) -> io::Result<bool> {
+        while self.unread > 0 {
+            match self.receiver.read(buffer) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(read) => self.unread -= (read as u64).min(self.unread),
+                Err(error) if is_retry(&error) => return Ok(false),
+                Err(error) => return Err(error),
+            }
+            if self.unread == 0 {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// Takes all frames off a TAP.
+fn receive(
+    tap: &Tap,
+    from: usize,
+    buffer: &mut [u8],
+    wires: &mut Wires<Vec<u8>>,
+) -> io::Result<()> {
+    loop {
+        let length = match tap.receive(&mut [IoSliceMut::new(buffer)]) {
+            Ok(length) => length,
+            Err(error) if is_retry(&error) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        // The last byte of the receiver's address is its number; nobody else is asked for.
+        let to = buffer[VIRTIO_HEADER_LEN + 5];
+        let size = (length - VIRTIO_HEADER_LEN) as u64 + OVERHEAD;
+        wires.send(
+            now(),
+            from,
+            Framed {
+                size: Bytes(size.max(SHORTEST)),
+                to: usize::from(to),
+                frame: buffer[..length].to_vec(),
+            },
+        );
+    }
+}
+
+/// Hands a frame to a host's kernel.
+fn transmit(tap: &Tap, frame: &[u8]) -> io::Result<()> {
+    match tap.transmit(frame) {
+        // It may be full for a moment, as a card may: lost.
+        Err(error) if !is_retry(&error) => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Has a kernel cut and checksum what it hands over.
+fn single_frames(namespace: &str) -> Result<(), LabError> {
+    let mut command = Command::new(program_path("ip"));
+    command.args(["netns", "exec", namespace, "ethtool", "-K", GUEST_INTERFACE]);
+    command.args(["tx", "off", "tso", "off", "gso", "off", "gro", "off"]);
+    let output = command.output().map_err(LabError::io("ip netns exec"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(LabError::Build {
+        command: format!("ethtool -K {GUEST_INTERFACE} in {namespace}"),
+        message: String::from_utf8_lossy(&output.stderr).into_owned(),
+    })
+}
+
+/// Two files a flow are open at a time.
+fn raise_files() -> io::Result<()> {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    Ok(setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: maximum,
+            maximum,
+        },
+    )?)
+}

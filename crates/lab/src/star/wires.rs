@@ -1,0 +1,173 @@
+//! The links of a star and the ports of its switch, as times: what a frame meets on its way.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use tailbound_units::{Bytes, Nanos, Rate};
+
+/// What all links and ports are like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Links {
+    /// Of each link, in both directions.
+    pub rate: Rate,
+    /// From a frame's last bit at one end of a link until it is at the other.
+    pub delay: Nanos,
+    /// What may wait at a port of the switch; the frame on the wire does not count.
+    pub buffer: Bytes,
+}
+
+/// A frame, its length with all that it takes of a wire, and where it goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Framed<T> {
+    pub(super) size: Bytes,
+    pub(super) to: usize,
+    pub(super) frame: T,
+}
+
+/// Where a frame has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Switch,
+    Host,
+}
+
+/// A port that sends.
+#[derive(Debug, Clone, Default)]
+struct Port {
+    free_at: Nanos,
+    /// What waits: when each frame begins, and its length.
+    waiting: VecDeque<(Nanos, Bytes)>,
+    bytes: u64,
+}
+
+/// All links. A frame is in it from when it is sent until it has come or is lost.
+#[derive(Debug)]
+pub(super) struct Wires<T> {
+    links: Links,
+    up: Vec<Nanos>,
+    down: Vec<Port>,
+    next: BinaryHeap<Reverse<(Nanos, u64)>>,
+    frames: BTreeMap<u64, (Place, Framed<T>)>,
+    count: u64,
+    /// Frames that came to a full port.
+    pub(super) lost: u64,
+}
+
+impl<T> Wires<T> {
+    pub(super) fn new(hosts: usize, links: Links) -> Self {
+        Self {
+            links,
+            up: vec![Nanos::ZERO; hosts],
+            down: vec![Port::default(); hosts],
+            next: BinaryHeap::new(),
+            frames: BTreeMap::new(),
+            count: 0,
+            lost: 0,
+        }
+    }
+
+    /// A host sends a frame, behind what it has sent before.
+    pub(super) fn send(&mut self, now: Nanos, from: usize, framed: Framed<T>) {
+        let free_at = &mut self.up[from];
+        *free_at = now.max(*free_at) + self.links.rate.time_for(framed.size);
+        let at = *free_at + self.links.delay;
+        self.put(at, Place::Switch, framed);
+    }
+
+    fn put(&mut self, at: Nanos, place: Place, framed: Framed<T>) {
+        self.count += 1;
+        self.next.push(Reverse((at, self.count)));
+        self.frames.insert(self.count, (place, framed));
+    }
+
+    /// When something happens next; [`Nanos::MAX`] for never.
+    pub(super) fn poll_at(&self) -> Nanos {
+        self.next.peek().map_or(Nanos::MAX, |first| first.0.0)
+    }
+
+    /// The next frame that has come to its host by `now`, and when it did.
+    pub(super) fn next(&mut self, now: Nanos) -> Option<(Nanos, Framed<T>)> {
+        while self.poll_at() <= now {
+            let Reverse((at, number)) = self.next.pop()?;
+            let (place, framed) = self.frames.remove(&number)?;
+            match place {
+                Place::Switch => self.forward(at, framed),
+                Place::Host => return Some((at, framed)),
+            }
+        }
+        None
+    }
+
+    /// A frame comes to the switch.
+    fn forward(&mut self, at: Nanos, framed: Framed<T>) {
+        let Links {
+            rate,
+            delay,
+            buffer,
+        } = self.links;
+        let port = &mut self.down[framed.to];
+        while let Some(first) = port.waiting.front()
+            && first.0 <= at
+        {
+            port.bytes -= first.1.0;
+            port.waiting.pop_front();
+        }
+        let begins = port.free_at.max(at);
+        if begins > at {
+            if port.bytes + framed.size.0 > buffer.0 {
+                self.lost += 1;
+                return;
+            }
+            port.bytes += framed.size.0;
+            port.waiting.push_back((begins, framed.size));
+        }
+        port.free_at = begins + rate.time_for(framed.size);
+        let at = port.free_at + delay;
+        self.put(at, Place::Host, framed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 1,250 B take 100 us.
+    const LINKS: Links = Links {
+        rate: Rate::from_mbit(100),
+        delay: Nanos::from_micros(30),
+        buffer: Bytes(2_500),
+    };
+
+    fn framed(to: usize, frame: u32) -> Framed<u32> {
+        Framed {
+            size: Bytes(1_250),
+            to,
+            frame,
+        }
+    }
+
+    fn come(wires: &mut Wires<u32>) -> Vec<(u64, u32)> {
+        let all = std::iter::from_fn(|| wires.next(Nanos::MAX));
+        all.map(|(at, it)| (at.0 / 1_000, it.frame)).collect()
+    }
+
+    #[test]
+    fn a_frame_takes_both_links_and_waits_for_those_before_it() {
+        let mut wires = Wires::new(3, LINKS);
+        wires.send(Nanos::ZERO, 0, framed(2, 0));
+        wires.send(Nanos::ZERO, 0, framed(1, 1));
+        wires.send(Nanos::from_micros(50), 1, framed(2, 2));
+        assert_eq!(wires.poll_at(), Nanos::from_micros(130));
+        // The third is at the switch after 180 us and waits there until 230.
+        assert_eq!(come(&mut wires), [(260, 0), (360, 1), (360, 2)]);
+        assert_eq!(wires.poll_at(), Nanos::MAX);
+    }
+
+    #[test]
+    fn what_finds_no_room_is_lost() {
+        let mut wires = Wires::new(6, LINKS);
+        // One is on the wire and two wait, of five at once.
+        (0..5).for_each(|from| wires.send(Nanos::ZERO, from, framed(5, from as u32)));
+        assert_eq!(come(&mut wires), [(260, 0), (360, 1), (460, 2)]);
+        assert_eq!(wires.lost, 2);
+    }
+}

@@ -1,16 +1,17 @@
 //! A small TCP: what decides how fast a transfer goes, and nothing else.
 //!
 //! Read [`Connection`] first. `send` sends, `congestion` says how much: Reno (RFC 5681), CUBIC
-//! (RFC 9438) or DCTCP (RFC 8257). What is lost is found by duplicate acknowledgements (RFC
+//! (RFC 9438, with Linux's `hystart`) or DCTCP (RFC 8257). What is lost is found by duplicate acknowledgements (RFC
 //! 6582), or by SACK with RACK-TLP (RFC 8985) and proportional rate reduction (RFC 6937).
 //! `receive` acknowledges as Linux does (every second segment, the first ones at
 //! once) and lets its window grow as Linux does. All have the shape of what is pure
 //! here: `now` comes in, segments go out, `poll_at` says when to come back.
 //!
-//! Not modelled: urgent data, Nagle's algorithm, path MTU, `HyStart`, undoing of needless
+//! Not modelled: urgent data, Nagle's algorithm, path MTU, undoing of needless
 //! repairs, and TIME-WAIT.
 
 mod congestion;
+mod hystart;
 mod receive;
 mod round_trip;
 mod scoreboard;
@@ -18,7 +19,7 @@ mod send;
 #[cfg(test)]
 mod tests;
 
-pub use congestion::Congestion;
+pub use congestion::{Congestion, SlowStart};
 use receive::Receiver;
 use send::{Due, Sender};
 use tailbound_units::Nanos;
@@ -53,6 +54,8 @@ pub struct TcpConfig {
     pub recovery: Recovery,
     /// How the window grows and shrinks.
     pub congestion: Congestion,
+    /// How CUBIC leaves slow start, with [`Recovery::Rack`], which measures round trips exactly.
+    pub slow_start: SlowStart,
     /// Whether a sender that was silent for a timeout begins with the initial window again
     /// (RFC 2861, `tcp_slow_start_after_idle`).
     pub restarts: bool,
@@ -88,6 +91,7 @@ impl TcpConfig {
         delayed_ack: Nanos::from_millis(40),
         recovery: Recovery::Duplicates,
         congestion: Congestion::NewReno,
+        slow_start: SlowStart::UntilLoss,
         restarts: true,
         probes: true,
         prequeue: true,
@@ -110,6 +114,7 @@ impl TcpConfig {
     /// Linux in a data centre: SACK and RACK.
     pub const RACK: Self = Self {
         recovery: Recovery::Rack,
+        slow_start: SlowStart::HyStart,
         ..Self::TODAY
     };
 }

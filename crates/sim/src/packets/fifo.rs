@@ -34,10 +34,6 @@ impl<T> Fifo<T> {
         self.0.len()
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     pub(super) fn front(&self) -> Option<&T> {
         self.0.front()
     }
@@ -84,7 +80,7 @@ mod tests {
                     popped += 1;
                 }
                 let room = fifo.memory() / size_of::<u32>();
-                let most = if fifo.is_empty() {
+                let most = if fifo.len() == 0 {
                     4
                 } else {
                     2 * fifo.len() + 16
@@ -92,7 +88,7 @@ mod tests {
                 assert!(room <= most, "{room} for {}", fifo.len());
             }
         }
-        assert!(fifo.is_empty() && fifo.pop().is_none());
+        assert!(fifo.pop().is_none());
     }
 
     /// A queue that goes up and down by one allocates nothing.

@@ -8,7 +8,7 @@ use super::sizes::Kind;
 use super::tally::Tally;
 use super::workload::Workload;
 use crate::net::{Node, Time};
-use crate::tcp::{Connection, Segment, TcpConfig};
+use crate::tcp::{Congestion, Connection, Segment, TcpConfig};
 use crate::xen_host::Output;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -53,6 +53,8 @@ struct End {
     armed: Nanos,
     /// Who owns the connection.
     owner: u32,
+    /// How often this number was another connection's: what goes to those is not for this one.
+    reused: u8,
     written: u64,
     read: u64,
     messages: VecDeque<Message>,
@@ -98,6 +100,13 @@ pub(super) struct Hosts {
     /// What is promised to frames, where something is.
     pub(super) promises: Promises,
     pub(super) tally: Tally,
+    /// First ends of connections of messages' own that are through.
+    through: Vec<u32>,
+    tcp: TcpConfig,
+    /// What [`Hosts::resent`] was of connections that are no more.
+    resent_before: (u64, u64),
+    /// Whether frames tell what is left of their flow, as in pFabric.
+    tells_rest: bool,
     segments: Vec<Segment>,
     begun: Vec<(u32, Kind, u64)>,
 }
@@ -132,6 +141,7 @@ impl Hosts {
             looks: false,
             armed: Nanos::MAX,
             owner: place.owner,
+            reused: 0,
             written: 0,
             read: 0,
             messages: VecDeque::new(),
@@ -148,6 +158,10 @@ impl Hosts {
             now: Time::ZERO,
             promises,
             tally,
+            through: Vec::new(),
+            tcp,
+            resent_before: (0, 0),
+            tells_rest: tcp.congestion == Congestion::PFabric,
             segments: Vec::new(),
             begun: Vec::new(),
         }
@@ -156,7 +170,12 @@ impl Hosts {
     /// How often segments were sent again, and how often by a timeout.
     pub(super) fn resent(&self) -> (u64, u64) {
         let each = self.ends.iter().map(|end| end.tcp.resent());
-        each.fold((0, 0), |all, it| (all.0 + it.0, all.1 + it.1))
+        each.fold(self.resent_before, |all, it| (all.0 + it.0, all.1 + it.1))
+    }
+
+    /// Connections that there is memory for.
+    pub(super) fn connections(&self) -> usize {
+        self.ends.len() / 2
     }
 
     /// A message of so many bytes begins on a connection.
@@ -193,6 +212,10 @@ impl Hosts {
         let end = &mut self.ends[number as usize];
         for segment in self.segments.drain(..) {
             let mut packet = Packet::new(now, segment, number ^ 1, end.route);
+            packet.reused = end.reused;
+            if self.tells_rest && segment.len > 0 {
+                packet.class = rest(end.written - end.tcp.acknowledged());
+            }
             if segment.len > 0 {
                 // The stream's first byte has place 1.
                 end.send(now, segment.end() - 1);
@@ -277,12 +300,46 @@ impl Hosts {
         }
     }
 
-    /// Opens a connection between the hosts of one on which nothing was sent; returns its first end.
+    /// Opens a connection between the hosts of one on which nothing was sent; returns the end that
+    /// stands for that one's.
     fn open_as(&mut self, number: u32) -> u32 {
-        let first = self.ends.len();
         let same = number as usize & !1;
-        self.ends.extend_from_within(same..same + 2);
-        first as u32 | (number & 1)
+        let Some(first) = self.through.pop() else {
+            let first = self.ends.len();
+            self.ends.extend_from_within(same..same + 2);
+            return first as u32 | (number & 1);
+        };
+        for side in 0..2 {
+            let place = first as usize + side;
+            let reused = self.ends[place].reused.wrapping_add(1);
+            let end = self.ends[same + side].clone();
+            self.ends[place] = End { reused, ..end };
+        }
+        first | (number & 1)
+    }
+
+    /// A connection of a message's own on which all has come and is acknowledged is no more: nobody
+    /// waits for anything, and what may still be under way is not for its successor.
+    fn close_if_through(&mut self, number: u32) {
+        let first = number & !1;
+        let ends = &mut self.ends[first as usize..first as usize + 2];
+        let is_through = |it: &End| {
+            it.messages.is_empty() && it.tcp.is_acknowledged() && it.tcp.poll_at() == Nanos::MAX
+        };
+        let has_sent = ends.iter().any(|it| it.written > 0);
+        if !has_sent || !ends.iter().all(is_through) {
+            return;
+        }
+        for end in ends {
+            let (resent, timeouts) = end.tcp.resent();
+            self.resent_before.0 += resent;
+            self.resent_before.1 += timeouts;
+            // It has neither written nor read, nor are there segments of it in any memory.
+            end.tcp = Connection::established(self.tcp, Nanos::ZERO);
+            end.written = 0;
+            end.armed = Nanos::MAX;
+        }
+        self.through.push(first);
     }
 
     fn begin(&mut self, now: Nanos, out: &mut Vec<Packet>) {
@@ -370,6 +427,9 @@ impl Hosts {
     /// An end's TCP gets a segment.
     fn take(&mut self, now: Nanos, packet: &Packet, stay: Stay, out: &mut Vec<Packet>) {
         let end = &mut self.ends[packet.to as usize];
+        if end.reused != packet.reused {
+            return;
+        }
         end.active = now;
         end.tcp.receive(now, &packet.segment, &mut self.segments);
         let bytes = end.tcp.read(now, &mut self.segments);
@@ -377,7 +437,18 @@ impl Hosts {
         if bytes > 0 {
             self.read(now, (packet, stay), bytes, out);
         }
+        if self.workload.has_own_connections() {
+            self.close_if_through(packet.to);
+        }
     }
+}
+
+/// What is left of a flow as a class, in eighths of a power of two: to the tenth part.
+fn rest(bytes: u64) -> u8 {
+    let bytes = bytes.clamp(1, u32::MAX.into());
+    let power = bytes.ilog2();
+    let eighths = ((bytes << 3) >> power) & 7;
+    (8 * power) as u8 + eighths as u8
 }
 
 impl Node<Packet> for Hosts {

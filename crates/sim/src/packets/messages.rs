@@ -2,7 +2,7 @@
 
 use super::figures::variant;
 use super::machines::{MachineSpec, Machines, Talkers};
-use super::port::Phantom;
+use super::port::{Phantom, Shared};
 use super::racks::Racks;
 use super::talks::{self, GuestSpec, Talk};
 use super::tally::Outcome;
@@ -10,7 +10,7 @@ use super::tenants::Tenants;
 use super::topology::{FatTree, Star, Topology};
 use super::workload::{Bursts, Flows, Load, Queries};
 use crate::scenario::Scenario;
-use crate::tcp::{Congestion, Recovery, TcpConfig};
+use crate::tcp::{Congestion, Recovery, SlowStart, TcpConfig};
 use crate::{Threads, parallel};
 use serde::Deserialize;
 use std::sync::Arc;
@@ -113,6 +113,8 @@ pub struct PacerSpec {
 pub struct Transport {
     /// How windows grow and shrink.
     pub congestion: Congestion,
+    /// How CUBIC leaves slow start, where there is SACK.
+    pub slow_start: SlowStart,
     /// Whether losses are found by SACK and RACK-TLP and repaired by PRR, and not by duplicate
     /// acknowledgements.
     pub sack: bool,
@@ -139,6 +141,7 @@ impl Default for Transport {
         let linux = TcpConfig::RACK;
         Self {
             congestion: linux.congestion,
+            slow_start: linux.slow_start,
             sack: true,
             initial_window: linux.initial_window,
             least_timeout: linux.least_timeout,
@@ -167,6 +170,7 @@ impl Transport {
                 Recovery::Duplicates
             },
             congestion: self.congestion,
+            slow_start: self.slow_start,
             restarts: self.restarts,
             probes: self.probes,
             ..TcpConfig::RACK
@@ -184,6 +188,9 @@ impl Transport {
         if self.congestion == Congestion::Dctcp && !self.sack {
             section.at("sack", "DCTCP takes marks with SACK alone: leave it out");
         }
+        if self.congestion == Congestion::PFabric && !self.sack {
+            section.at("sack", "pFabric repairs with SACK: leave it out");
+        }
     }
 }
 
@@ -198,6 +205,11 @@ pub struct Switches {
     pub buffer: Option<Bytes>,
     /// Whether each class of a port has a buffer of its own.
     pub apart: bool,
+    /// A buffer that all ports of a switch share, in place of those of ports. Not in racks.
+    pub shared: Option<Shared>,
+    /// Whether the flow of which the least is left goes first, and that of which the most is is lost
+    /// first (pFabric: Alizadeh et al., SIGCOMM 2013). Goes with a transport of that name.
+    pub pfabric: bool,
     /// A frame that finds so much of its class waiting is marked, where its sender takes marks.
     pub mark_at: Option<Bytes>,
     /// A queue that is not there, and marks.
@@ -214,6 +226,8 @@ impl Default for Switches {
             classes: 1,
             buffer: Some(Bytes(150_000)),
             apart: false,
+            shared: None,
+            pfabric: false,
             mark_at: None,
             phantom: None,
             host_buffer: None,
@@ -230,6 +244,14 @@ impl Switches {
             if let Some(buffer) = buffer {
                 section.range(key, buffer, buffers.clone());
             }
+        }
+        if let Some(shared) = &self.shared {
+            let mut section = section.table("shared");
+            section.range("buffer", shared.buffer, buffers);
+            section.range("alpha", shared.alpha, 0.001..=1_000.0);
+        }
+        if self.pfabric && self.classes != 1 {
+            section.at("classes", "pFabric has its own order: leave it out");
         }
         let marks = Bytes(1)..=Bytes(1 << 30);
         for (key, mark_at) in [
@@ -387,6 +409,24 @@ impl Messages {
     fn check_setting(&self, setting: &Setting, section: &mut Section<'_>) {
         setting.transport.check(&mut section.table("transport"));
         setting.switches.check(&mut section.table("switches"));
+        let is_pfabric = setting.transport.congestion == Congestion::PFabric;
+        if is_pfabric != setting.switches.pfabric {
+            let message = "pFabric is switches and hosts: write `switches = { pfabric = true }` and \
+                           `transport = { congestion = \"pfabric\" }`";
+            section.at("switches", message);
+        }
+        if is_pfabric && (setting.meter.is_some() || self.tenants.is_some()) {
+            section.at(
+                "transport",
+                "pFabric has no classes: leave out `meter` and `tenants`",
+            );
+        }
+        if setting.switches.shared.is_some() && self.racks.is_some() {
+            section.at(
+                "switches",
+                "racks say what their ports hold: leave out `shared`",
+            );
+        }
         if let Some(meter) = &setting.meter {
             let mut section = section.table("meter");
             let rates = Rate(100_000)..=Rate::from_mbit(100_000);

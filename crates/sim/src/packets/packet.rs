@@ -29,6 +29,8 @@ pub struct Packet {
     pub(super) size: u16,
     /// 0 is served first.
     pub(super) class: u8,
+    /// Of the connections that had this number, which it is for.
+    pub(super) reused: u8,
     pub(super) segment: Segment,
     /// When TCP sent it, as [`stamp`] counts,
     pub(super) sent: u32,
@@ -52,6 +54,7 @@ impl Packet {
             next,
             size: Self::size_of(&segment),
             class: FIRST,
+            reused: 0,
             segment,
             sent: now.0 as u32,
             waited: [0; TIERS],
@@ -103,5 +106,25 @@ impl Travels for Packet {
     fn step(&mut self) -> usize {
         self.next += 1;
         self.next as usize - 1
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::tcp::{Connection, TcpConfig};
+
+    /// A frame of 1,500 B on its wire, which may be marked; `to` tells it from others.
+    pub(in crate::packets) fn frame(class: u8, to: u32) -> Packet {
+        let mut out = Vec::new();
+        let mut connection = Connection::established(TcpConfig::RACK, Nanos::from_micros(100));
+        connection.write(Nanos::ZERO, 1_410, &mut out);
+        let mut segment = out[0];
+        segment.ecn = Ecn::Able;
+        Packet {
+            size: 1_500,
+            class,
+            ..Packet::new(Nanos::ZERO, segment, to, 0)
+        }
     }
 }

@@ -3,11 +3,14 @@
 //! [`crate::net::Port`] keeps backlogs exactly, to compare them with bounds. This one is for
 //! many packets: a frame that finds the link free costs one event.
 
-use super::fifo::Fifo;
 use super::line::Tier;
 use super::packet::Packet;
+use super::pool::{Frames, List, Pool};
 use crate::net::{Node, Time, Wire};
 use serde::Deserialize;
+use std::cell::Cell;
+use std::cmp::Reverse;
+use std::rc::Rc;
 use tailbound_units::{Bytes, Nanos, Rate};
 
 /// A queue that is not there, which a slower link would have (HULL: Alizadeh et al., NSDI 2012):
@@ -50,6 +53,39 @@ impl PhantomQueue {
     }
 }
 
+/// A buffer that all ports of a switch share, by dynamic thresholds (Choudhury and Hahne, 1998, as
+/// switches' chips have them): a class of a port may hold so many times what is free.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Shared {
+    /// What a switch has room for.
+    pub buffer: Bytes,
+    /// How many times.
+    pub alpha: f64,
+}
+
+/// A shared buffer as it is.
+#[derive(Debug, Clone)]
+pub(super) struct Room {
+    shared: Shared,
+    used: Rc<Cell<u64>>,
+}
+
+impl Room {
+    pub(super) fn new(shared: Shared) -> Self {
+        Self {
+            shared,
+            used: Rc::default(),
+        }
+    }
+
+    /// Whether a class that holds so much may hold more.
+    fn takes(&self, held: u64, size: u64) -> bool {
+        let free = self.shared.buffer.0.saturating_sub(self.used.get());
+        size <= free && (held + size) as f64 <= self.shared.alpha * free as f64
+    }
+}
+
 /// What a port is like.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PortConfig {
@@ -67,6 +103,8 @@ pub(super) struct PortConfig {
     /// A frame that finds so much in its class waiting, or more, is marked.
     pub(super) mark_at: Option<Bytes>,
     pub(super) phantom: Option<Phantom>,
+    /// Whether the class of a frame is what is left of its flow, as in pFabric.
+    pub(super) pfabric: bool,
 }
 
 /// What happened at a port.
@@ -81,62 +119,136 @@ pub(super) struct PortTally {
 }
 
 /// A class: what waits, and its bytes.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct Queue {
-    packets: Fifo<Packet>,
+    packets: List,
     bytes: u64,
 }
 
-impl Queue {
-    const EMPTY: Self = Self {
-        packets: Fifo::new(),
-        bytes: 0,
-    };
-}
-
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct Port {
     tier: Tier,
     wire: Wire,
     /// When the frame on the wire ends.
     free_at: Time,
     delay: Time,
+    pool: Pool,
     queues: Box<[Queue]>,
     /// What waits in all classes.
     waiting: u64,
     buffer: u64,
     apart: bool,
+    /// The buffer of the switch, where its ports share one.
+    room: Option<Room>,
     mark_at: u64,
     phantom: Option<PhantomQueue>,
-    /// On the wire and on the link, and when each arrives.
-    flying: Fifo<(Time, Packet)>,
+    pfabric: bool,
+    /// On the wire and on the link,
+    flying: List,
+    /// and when the first of them arrives.
+    arrives_at: Time,
     pub(super) tally: PortTally,
 }
 
 impl Port {
-    pub(super) fn new(config: &PortConfig) -> Self {
+    /// One whose frames are in this pool, and that shares a room, if any.
+    pub(super) fn new(config: &PortConfig, pool: &Pool, room: Option<Room>) -> Self {
         let limit = |bytes: Option<Bytes>| bytes.map_or(u64::MAX, |it| it.0);
+        let queue = |_| Queue {
+            packets: List::EMPTY,
+            bytes: 0,
+        };
         Self {
             tier: config.tier,
             wire: Wire::new(config.rate),
             free_at: Time::ZERO,
             delay: config.delay.into(),
-            queues: vec![Queue::EMPTY; config.classes].into(),
+            pool: pool.clone(),
+            queues: (0..config.classes).map(queue).collect(),
             waiting: 0,
             buffer: limit(config.buffer),
             apart: config.apart,
+            room,
             mark_at: limit(config.mark_at),
             phantom: config.phantom.map(|it| PhantomQueue::new(&it, config.rate)),
-            flying: Fifo::new(),
+            pfabric: config.pfabric,
+            flying: List::EMPTY,
+            arrives_at: Time::NEVER,
             tally: PortTally::default(),
         }
     }
 
-    fn send(&mut self, now: Time, packet: Packet) {
-        self.free_at = self.wire.send(now, packet.bytes());
-        self.flying.push((self.free_at + self.delay, packet));
+    /// The frame at a place goes on the wire.
+    fn send(&mut self, now: Time, frames: &mut Frames, place: u32) {
+        let packet = frames.packet(place);
         self.tally.sent += 1;
         self.tally.bytes += u64::from(packet.size);
+        self.free_at = self.wire.send(now, packet.bytes());
+        let at = self.free_at + self.delay;
+        if self.flying.is_empty() {
+            self.arrives_at = at;
+        }
+        self.flying.push(frames, place, at);
+    }
+
+    /// What waits goes on the wire: the first of the first class that has one.
+    fn send_next(&mut self, now: Time) {
+        let pool = Rc::clone(&self.pool.0);
+        let frames = &mut *pool.borrow_mut();
+        let queue = self.queues.iter_mut().find(|it| !it.packets.is_empty());
+        let Some(queue) = queue else { return };
+        let place = if self.pfabric {
+            // The earliest of the flow of which the least is left.
+            let first = queue.packets.least(frames, |it| it.class);
+            let flow = first.map(|it| it.to);
+            queue.packets.take_least(frames, |it| Some(it.to) != flow)
+        } else {
+            queue.packets.pop(frames)
+        };
+        let Some(place) = place else { return };
+        let packet = frames.packet(place);
+        packet.go_on(now, self.tier);
+        let size = u64::from(packet.size);
+        queue.bytes -= size;
+        self.leave(size);
+        self.send(now, frames, place);
+    }
+
+    /// So much does not wait any more.
+    fn leave(&mut self, size: u64) {
+        self.waiting -= size;
+        if let Some(room) = &self.room {
+            room.used.set(room.used.get() - size);
+        }
+    }
+
+    /// Whether so much more may wait in a class.
+    fn takes(&self, class: usize, size: u64) -> bool {
+        let held = self.queues[class].bytes;
+        if let Some(room) = &self.room {
+            return room.takes(held, size);
+        }
+        let held = if self.apart { held } else { self.waiting };
+        held + size <= self.buffer
+    }
+
+    /// Loses what of all flows the most is left, until there is room for a frame of which less is
+    /// (pFabric). Returns whether there is.
+    fn make_room(&mut self, frames: &mut Frames, packet: &Packet) -> bool {
+        while !self.takes(0, packet.size.into()) {
+            let queue = &mut self.queues[0];
+            let most = queue.packets.least(frames, |it| Reverse(it.class));
+            if most.is_none_or(|most| most.class <= packet.class) {
+                return false;
+            }
+            let place = queue.packets.take_least(frames, |it| Reverse(it.class));
+            let Some(place) = place else { return false };
+            let size = u64::from(frames.free(place).size);
+            queue.bytes -= size;
+            self.leave(size);
+            self.tally.dropped += 1;
+        }
+        true
     }
 
     /// Frames that wait or are on the link.
@@ -144,41 +256,30 @@ impl Port {
         let queued = self.queues.iter().map(|it| it.packets.len());
         (queued.sum::<usize>() + self.flying.len()) as u64
     }
-
-    /// Memory of what is on its way here, in bytes.
-    pub(super) fn memory(&self) -> usize {
-        let queued = self.queues.iter().map(|it| it.packets.memory());
-        queued.sum::<usize>() + self.flying.memory()
-    }
 }
 
 impl Node<Packet> for Port {
     fn poll_at(&self) -> Time {
-        let arrives = self.flying.front().map_or(Time::NEVER, |first| first.0);
         if self.waiting > 0 {
-            arrives.min(self.free_at)
+            self.arrives_at.min(self.free_at)
         } else {
-            arrives
+            self.arrives_at
         }
     }
 
     fn poll(&mut self, now: Time, out: &mut Vec<Packet>) {
         if self.waiting > 0 && self.free_at <= now {
-            let first = self.queues.iter_mut().find(|it| !it.packets.is_empty());
-            if let Some(queue) = first
-                && let Some(mut packet) = queue.packets.pop()
-            {
-                queue.bytes -= u64::from(packet.size);
-                self.waiting -= u64::from(packet.size);
-                packet.go_on(now, self.tier);
-                self.send(now, packet);
-            }
+            self.send_next(now);
         }
-        while let Some((at, packet)) = self.flying.front()
-            && *at <= now
+        if self.arrives_at > now {
+            return;
+        }
+        let frames = &mut *self.pool.0.borrow_mut();
+        while self.arrives_at <= now
+            && let Some(place) = self.flying.pop(frames)
         {
-            out.push(*packet);
-            self.flying.pop();
+            out.push(frames.free(place));
+            self.arrives_at = self.flying.arrives_at(frames);
         }
     }
 
@@ -188,28 +289,35 @@ impl Node<Packet> for Port {
         {
             self.tally.marked += u64::from(packet.mark());
         }
+        let pool = Rc::clone(&self.pool.0);
+        let frames = &mut *pool.borrow_mut();
         if self.waiting == 0 && self.free_at <= now {
-            return self.send(now, packet);
+            let place = frames.put(packet);
+            return self.send(now, frames, place);
         }
         let size = u64::from(packet.size);
         let class = usize::from(packet.class).min(self.queues.len() - 1);
-        let queue = &mut self.queues[class];
-        let held = if self.apart {
-            queue.bytes
+        let fits = if self.pfabric {
+            self.make_room(frames, &packet)
         } else {
-            self.waiting
+            self.takes(class, size)
         };
-        if held + size > self.buffer {
+        if !fits {
             self.tally.dropped += 1;
             return;
         }
+        let queue = &mut self.queues[class];
         if queue.bytes >= self.mark_at {
             self.tally.marked += u64::from(packet.mark());
         }
         queue.bytes += size;
         packet.wait(now, self.tier);
-        queue.packets.push(packet);
+        let place = frames.put(packet);
+        queue.packets.push(frames, place, Time::NEVER);
         self.waiting += size;
+        if let Some(room) = &self.room {
+            room.used.set(room.used.get() + size);
+        }
         self.tally.peak = self.tally.peak.max(self.waiting);
     }
 }
@@ -217,20 +325,8 @@ impl Node<Packet> for Port {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tcp::{Connection, Ecn, TcpConfig};
-
-    fn packet(class: u8, number: u32) -> Packet {
-        let mut out = Vec::new();
-        let mut connection = Connection::established(TcpConfig::RACK, Nanos::from_micros(100));
-        connection.write(Nanos::ZERO, 1_410, &mut out);
-        let mut segment = out[0];
-        segment.ecn = Ecn::Able;
-        Packet {
-            size: 1_500,
-            class,
-            ..Packet::new(Nanos::ZERO, segment, number, 0)
-        }
-    }
+    use crate::packets::packet::tests::frame;
+    use crate::tcp::Ecn;
 
     const CONFIG: PortConfig = PortConfig {
         tier: Tier::ToHost,
@@ -241,6 +337,7 @@ mod tests {
         apart: true,
         mark_at: Some(Bytes(1_500)),
         phantom: None,
+        pfabric: false,
     };
 
     /// What arrives behind the link, when: each poll at its time.
@@ -257,9 +354,9 @@ mod tests {
 
     #[test]
     fn the_first_class_goes_before_the_second_and_not_before_what_is_on_the_wire() {
-        let mut port = Port::new(&CONFIG);
+        let mut port = Port::new(&CONFIG, &Pool::new(), None);
         for (class, number) in [(1, 0), (1, 1), (1, 2), (0, 3)] {
-            port.receive(Time::ZERO, packet(class, number), &mut Vec::new());
+            port.receive(Time::ZERO, frame(class, number), &mut Vec::new());
         }
         // 12 us each, and 5 on the link. The third finds one of its class waiting.
         let expected = [
@@ -275,12 +372,70 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_lost_by_class_or_by_port() {
         for (apart, lost) in [(true, 1), (false, 3)] {
-            let mut port = Port::new(&PortConfig { apart, ..CONFIG });
+            let mut port = Port::new(&PortConfig { apart, ..CONFIG }, &Pool::new(), None);
             for (class, number) in [(1, 0), (1, 1), (1, 2), (1, 3), (1, 4), (0, 5), (0, 6)] {
-                port.receive(Time::ZERO, packet(class, number), &mut Vec::new());
+                port.receive(Time::ZERO, frame(class, number), &mut Vec::new());
             }
             assert_eq!(port.tally.dropped, lost);
             assert_eq!(port.tally.peak, 4_500 + 3_000 * u64::from(apart));
         }
+    }
+
+    /// One of two ports may hold half of 30,000 B where alpha is 1; both together a third each.
+    #[test]
+    fn ports_of_a_switch_share_its_buffer_by_what_is_free() {
+        let room = Room::new(Shared {
+            buffer: Bytes(30_000),
+            alpha: 1.0,
+        });
+        let pool = Pool::new();
+        let mut ports = [0, 1].map(|_| Port::new(&CONFIG, &pool, Some(room.clone())));
+        let fill = |port: &mut Port| {
+            (0..30).for_each(|number| port.receive(Time::ZERO, frame(1, number), &mut Vec::new()));
+            port.waiting
+        };
+        assert_eq!(fill(&mut ports[0]), 15_000);
+        // 15,000 B are free for the other one: it gets half of those.
+        assert_eq!(fill(&mut ports[1]), 7_500);
+        // The first empties. In turn both get more until nothing is below what is free: 9,000 B in
+        // place of the second's, which has more than a third and keeps it.
+        arrivals(&mut ports[0]);
+        assert_eq!(room.used.get(), 7_500);
+        for _ in 0..20 {
+            for port in &mut ports {
+                port.receive(Time::ZERO, frame(1, 0), &mut Vec::new());
+            }
+        }
+        assert_eq!(ports.map(|port| port.waiting), [9_000, 12_000]);
+    }
+
+    /// pFabric: the flow of which least is left goes first, with its earliest frame, and what most is
+    /// left of is lost.
+    #[test]
+    fn pfabric_serves_what_has_least_left_and_loses_what_has_most() {
+        let config = PortConfig {
+            classes: 1,
+            mark_at: None,
+            buffer: Some(Bytes(6_000)),
+            pfabric: true,
+            ..CONFIG
+        };
+        let mut port = Port::new(&config, &Pool::new(), None);
+        // The first is on the wire. Flow 1 has 50 left, then 20; flow 2 has 30; flow 3 90 and 80.
+        for (class, flow) in [
+            (99, 9),
+            (50, 1),
+            (30, 2),
+            (90, 3),
+            (20, 1),
+            (80, 3),
+            (95, 4),
+        ] {
+            port.receive(Time::ZERO, frame(class, flow), &mut Vec::new());
+        }
+        // 90 made room for 80, and 95 found none.
+        assert_eq!(port.tally.dropped, 2);
+        let order: Vec<u32> = arrivals(&mut port).iter().map(|it| it.1).collect();
+        assert_eq!(order, [9, 1, 1, 2, 3]);
     }
 }

@@ -9,7 +9,8 @@ use super::messages::{Messages, Setting};
 use super::paced::PacedHost;
 use super::packet::{OVERHEAD, Packet};
 use super::placed::Joined;
-use super::port::{Port, PortConfig, PortTally};
+use super::pool::Pool;
+use super::port::{Port, PortConfig, PortTally, Room};
 use super::promises::Promises;
 use super::racks::BuiltRacks;
 use super::talks::{self, Seat, Talking};
@@ -20,6 +21,7 @@ use super::workload::{HostsLoad, Workload};
 use crate::net::{Node, NodeId, Simulation, Time};
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use tailbound_dataplane::pacer::PacerError;
 use tailbound_dataplane::{HashKeys, Meter, MeterConfig};
@@ -67,6 +69,8 @@ impl Node<Packet> for Element {
 /// A network as it goes on.
 struct Network {
     simulation: Simulation<Element, Packet>,
+    /// The frames of its ports.
+    pool: Pool,
     /// How many hosts there are: the first ports are their own.
     hosts: usize,
     /// Its tenants,
@@ -168,13 +172,20 @@ impl Messages {
             workload,
         };
         let own = (meters(setting, hosts), self.machines(setting, hosts, seed));
-        let port = |it: &Sends| Element::Port(Port::new(&port_config(it, setting)));
+        let pool = Pool::new();
+        let mut rooms = BTreeMap::new();
+        let port = |(it, switch): (&Sends, Option<u32>)| {
+            let room = switch.zip(setting.switches.shared);
+            let room = room.map(|(switch, shared)| {
+                let room = rooms.entry(switch).or_insert_with(|| Room::new(shared));
+                room.clone()
+            });
+            Element::Port(Port::new(&port_config(it, setting), &pool, room))
+        };
+        let nodes = ports.iter().zip(topology.switches()).map(port).collect();
         Network {
-            simulation: self.network(
-                ports.iter().map(port).collect(),
-                ends,
-                (setting, own, Promises::default()),
-            ),
+            simulation: self.network(nodes, ends, (setting, own, Promises::default())),
+            pool,
             hosts,
             joined: None,
             hoses: None,
@@ -240,7 +251,8 @@ impl Messages {
             routes,
             workload: Workload::Tenants(joined.rounds()),
         };
-        let port = |it: &Sends| Element::Port(Port::new(&port_config(it, setting)));
+        let pool = Pool::new();
+        let port = |it: &Sends| Element::Port(Port::new(&port_config(it, setting), &pool, None));
         let mut nodes: Vec<Element> = racks.ports().iter().map(port).collect();
         let paced = joined.paced(&racks, setting)?;
         for (node, host) in nodes.iter_mut().zip(paced) {
@@ -257,6 +269,7 @@ impl Messages {
                 ends,
                 (setting, (Vec::new(), Machines::nowhere()), promises),
             ),
+            pool,
             hosts,
             hoses: is_paced.then(|| Hoses::new(hosts, &joined.members(policy, racks.host_rate()))),
             joined: Some((racks, joined)),
@@ -321,6 +334,7 @@ fn port_config(it: &Sends, setting: &Setting) -> PortConfig {
     PortConfig {
         tier: it.tier,
         phantom: switches.phantom,
+        pfabric: switches.pfabric,
         rate: it.line.rate,
         delay: it.line.delay,
         classes,
@@ -381,11 +395,10 @@ impl Network {
     fn memory(&self) -> u64 {
         let nodes = self.simulation.nodes().iter();
         let memory = nodes.map(|node| match node {
-            Element::Port(port) => port.memory(),
             Element::Paced(host) => host.memory(),
-            Element::Hosts(_) => 0,
+            Element::Port(_) | Element::Hosts(_) => 0,
         });
-        memory.sum::<usize>() as u64
+        (self.pool.memory() + memory.sum::<usize>()) as u64
     }
 
     fn totals(&self, end: Nanos) -> Totals {
@@ -395,6 +408,7 @@ impl Network {
             timeouts,
             end,
             dropped: self.all_hosts().machines.dropped(),
+            connections: self.all_hosts().connections() as u64,
             ..Totals::default()
         };
         for (place, node) in self.simulation.nodes().iter().enumerate() {

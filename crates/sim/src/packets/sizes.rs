@@ -50,7 +50,15 @@ pub enum Empirical {
     WebSearch,
     /// Data mining (Greenberg et al., VL2, SIGCOMM 2009), as pFabric's simulations have it.
     DataMining,
+    /// Values of Facebook's key-value store, its pool ETC (Atikoglu et al., SIGMETRICS 2012, 5): a
+    /// generalised Pareto distribution from 15 B on; what is longer than 1 MB is cut to that.
+    KeyValue,
 }
+
+/// The values of ETC: the least, the scale, both in bytes, and the shape.
+const ETC: [f64; 3] = [15.0, 214.476, 0.348_238];
+/// The longest value that the store takes, in bytes.
+const LONGEST_VALUE: f64 = 1e6;
 
 /// Bytes in a packet of the published distributions.
 const PACKET: f64 = 1_460.0;
@@ -84,11 +92,17 @@ impl Empirical {
                 (66_667.0, 0.99),
                 (666_667.0, 1.0),
             ],
+            Self::KeyValue => &[],
         }
     }
 
     /// The length that this part of messages does not exceed, in bytes.
     fn at(self, part: f64) -> f64 {
+        if self == Self::KeyValue {
+            let [least, scale, shape] = ETC;
+            let beyond = scale * ((1.0 - part).powf(-shape) - 1.0) / shape;
+            return (least + beyond).min(LONGEST_VALUE);
+        }
         let points = self.points();
         let above = points.partition_point(|it| it.1 < part);
         let above = above.clamp(1, points.len() - 1);
@@ -98,6 +112,10 @@ impl Empirical {
     }
 
     fn mean(self) -> f64 {
+        if self == Self::KeyValue {
+            let [least, scale, shape] = ETC;
+            return least + scale / (1.0 - shape);
+        }
         let pairs = self.points().windows(2);
         let means = pairs.map(|pair| (pair[1].1 - pair[0].1) * f64::midpoint(pair[0].0, pair[1].0));
         PACKET * means.sum::<f64>()
@@ -191,6 +209,23 @@ mod tests {
             let size = distribution::percentile(&drawn, part) / PACKET;
             assert!((size / packets - 1.0).abs() < 0.05, "{size} for {packets}");
         }
+    }
+
+    /// The median is 15 + 214.476 (2^0.348238 - 1) / 0.348238 = 183.1 B, the mean
+    /// 15 + 214.476 / (1 - 0.348238) = 344.1 B.
+    #[test]
+    fn values_are_as_atikoglu_and_others_found() {
+        let sizes = Sizes {
+            empirical: Some(Empirical::KeyValue),
+            ..Sizes::default()
+        };
+        assert!((sizes.mean() - 344.07).abs() < 0.01, "{}", sizes.mean());
+        let drawn = drawn(&sizes);
+        let mean = drawn.iter().sum::<f64>() / drawn.len() as f64;
+        assert!((mean / sizes.mean() - 1.0).abs() < 0.02, "{mean}");
+        let median = distribution::percentile(&drawn, 50.0);
+        assert!((median / 183.1 - 1.0).abs() < 0.02, "{median}");
+        assert!(drawn[0] >= 15.0 && drawn[199_999] <= LONGEST_VALUE);
     }
 
     #[test]

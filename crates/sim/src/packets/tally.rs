@@ -159,6 +159,8 @@ pub struct Totals {
     pub flying: u64,
     /// Memory that queues and links had allocated then, in bytes.
     pub memory: u64,
+    /// Connections that there was memory for at the end.
+    pub connections: u64,
 }
 
 impl Totals {
@@ -174,5 +176,6 @@ impl Totals {
         self.end += other.end;
         self.flying = self.flying.max(other.flying);
         self.memory += other.memory;
+        self.connections += other.connections;
     }
 }

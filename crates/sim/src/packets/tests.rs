@@ -194,6 +194,118 @@ transport = {{ restarts = false }}
     assert!(kept + 1_000_000 < longest, "{kept} to {longest} ns");
 }
 
+/// A connection of a message's own is gone when that has come, and what is still under way for it
+/// does not reach the next.
+#[test]
+fn connections_of_messages_own_are_freed() {
+    let any = messages(
+        r#"
+[messages]
+duration = "2s"
+star = { hosts = 4, link = { rate = "1Gbit/s", delay = "20us" } }
+flows = { every = "2ms", sizes = { pareto = { shape = 1.2, mean = "100KB", most = "1MB" } }, own_connections = true }
+[[messages.setting]]
+name = "one"
+transport = { least_timeout = "1ms", delayed_ack = "1ms" }
+switches = { buffer = "20KB" }
+"#,
+    );
+    let outcome = any.simulate(&any.setting[0], 1).unwrap();
+    assert_eq!(outcome.begun, outcome.ended);
+    let Totals {
+        connections,
+        resent,
+        timeouts,
+        ..
+    } = outcome.totals;
+    // Losses and needless repairs, so that frames come to connections that are through.
+    assert!(resent > 1_000 && timeouts > 10, "{resent}, {timeouts}");
+    assert!(outcome.begun > 3_000);
+    assert!(connections < 12 + 200, "{connections} of {}", outcome.begun);
+}
+
+/// What is busy at one time uses what others used before: ports have no memory of their own.
+#[test]
+fn a_frame_on_its_way_takes_200_bytes_at_most() {
+    let tree = messages(
+        r#"
+[messages]
+duration = "10ms"
+fat_tree = { pods = 8, edges = 4, hosts = 4, aggregations = 4, cores = 4, host = { rate = "1Gbit/s", delay = "5us" }, edge = { rate = "1Gbit/s", delay = "5us" }, core = { rate = "1Gbit/s", delay = "5us" } }
+flows = { every = "6ms", sizes = { pareto = { shape = 1.2, mean = "250KB", most = "1MB" } }, peers = { some = 16 } }
+[[messages.setting]]
+name = "one"
+transport = { congestion = "dctcp", least_timeout = "10ms", delayed_ack = "1ms" }
+switches = { buffer = "375KB", mark_at = "30KB" }
+"#,
+    );
+    let totals = tree.simulate(&tree.setting[0], 1).unwrap().totals;
+    assert!(totals.flying > 500, "{}", totals.flying);
+    let each = totals.memory as f64 / totals.flying as f64;
+    assert!(each <= 200.0, "{each} B of {}", totals.flying);
+}
+
+/// Short flows come as if they were alone, and long ones as fast as TCP brings them.
+#[test]
+fn pfabric_serves_short_flows_first() {
+    let star = |setting: &str| {
+        let any = messages(&format!(
+            r#"
+[messages]
+duration = "200ms"
+star = {{ hosts = 8, link = {{ rate = "1Gbit/s", delay = "5us" }} }}
+flows = {{ every = "3ms", sizes = {{ pareto = {{ shape = 1.2, mean = "200KB", most = "5MB" }} }}, own_connections = true }}
+[[messages.setting]]
+name = "one"
+{setting}
+"#
+        ));
+        let outcome = any.simulate(&any.setting[0], 1).unwrap();
+        assert_eq!(outcome.begun, outcome.ended);
+        outcome
+    };
+    let tcp = star(
+        r#"transport = { congestion = "dctcp", least_timeout = "1ms", delayed_ack = "100us" }
+switches = { buffer = "240KB", mark_at = "30KB" }"#,
+    );
+    let pfabric = star(
+        r#"transport = { congestion = "pfabric", initial_window = 6, least_timeout = "210us", probes = false, restarts = false, delayed_ack = "0us" }
+switches = { buffer = "18KB", host_buffer = "18KB", pfabric = true }"#,
+    );
+    assert!(pfabric.totals.dropped > 0);
+    let p99 = |outcome: &Outcome| outcome.took[1].value_at_quantile(0.99);
+    let (slow, fast) = (p99(&tcp), p99(&pfabric));
+    assert!(fast * 2 < slow, "{fast} of {slow} ns");
+    let mean = |outcome: &Outcome| outcome.took[2].mean();
+    assert!(
+        mean(&pfabric) < 1.5 * mean(&tcp),
+        "{} of {} ns",
+        mean(&pfabric),
+        mean(&tcp)
+    );
+}
+
+/// A port whose switch's others are idle holds more of a burst than its part.
+#[test]
+fn a_shared_buffer_takes_a_burst_that_ports_apart_lose() {
+    let lost = |switches: &str| {
+        let burst = messages(&format!(
+            r#"{STAR}
+bursts = {{ every = "90ms", size = "40KB" }}
+[[messages.setting]]
+name = "one"
+transport = {{ initial_window = 40, least_timeout = "1ms" }}
+switches = {{ {switches} }}
+"#
+        ));
+        burst.simulate(&burst.setting[0], 1).unwrap().totals.dropped
+    };
+    // Three of 40 KB at once, of which the link takes a third meanwhile: some 85 KB wait.
+    assert!(lost(r#"buffer = "50KB""#) > 10);
+    assert_eq!(lost(r#"shared = { buffer = "200KB", alpha = 1.0 }"#), 0);
+    assert!(lost(r#"shared = { buffer = "200KB", alpha = 0.25 }"#) > 10);
+}
+
 #[test]
 fn a_load_that_stops_is_what_counts_alone() {
     let sent = |stops: bool| {
@@ -280,6 +392,24 @@ fn mistakes_are_told_where_they_are() {
             "DCTCP takes marks with SACK alone: leave it out",
         ),
     ];
+    for (rest, expected) in [
+        (
+            "transport = { congestion = \"pfabric\" }",
+            "pFabric is switches and hosts",
+        ),
+        (
+            "switches = { pfabric = true, classes = 2 }\ntransport = { congestion = \"pfabric\" }",
+            "pFabric has its own order",
+        ),
+        (
+            "switches = { shared = { buffer = \"1MB\", alpha = 0.0 } }",
+            "alpha 0: choose 0.001 to 1000",
+        ),
+    ] {
+        let load = "bursts = { every = \"1ms\", size = \"1KB\" }";
+        let told = refused(&format!("{STAR}{load}\n{setting}{rest}\n"));
+        assert!(told.contains(expected), "{told}");
+    }
     for (text, expected) in cases {
         let told = refused(&text);
         assert!(told.contains(expected), "{told}");

@@ -123,6 +123,18 @@ impl Topology {
         }
     }
 
+    /// The switch that each of [`Self::ports`] is of; none, if it is a host's own or not known.
+    pub(super) fn switches(&self) -> Vec<Option<u32>> {
+        let hosts = self.hosts();
+        let switch = |port: usize| match self {
+            Self::Star(_) => port.checked_sub(hosts).map(|_| 0),
+            Self::FatTree(tree) => tree.switch_of(port),
+            Self::Racks(_) => None,
+        };
+        let ports = 0..self.ports().len();
+        ports.map(|port| switch(port).map(|it| it as u32)).collect()
+    }
+
     /// The ports that frames of one flow pass; `hash` chooses among ways of the same length.
     pub(super) fn way(&self, from: usize, to: usize, hash: u64, way: &mut Vec<usize>) {
         if let Self::Racks(racks) = self {
@@ -137,6 +149,32 @@ impl Topology {
 }
 
 impl FatTree {
+    /// The switch that a port is of: edges first, then aggregations, then cores.
+    fn switch_of(&self, port: usize) -> Option<usize> {
+        let (hosts, edges) = (self.all_hosts(), self.pods * self.edges);
+        let aggregations = self.pods * self.aggregations;
+        let above = aggregations * self.cores;
+        let between = edges * self.aggregations;
+        let port = port.checked_sub(hosts)?;
+        if port < hosts {
+            return Some(port / self.hosts);
+        }
+        let port = port - hosts;
+        if port < between {
+            return Some(port / self.aggregations);
+        }
+        let port = port - between;
+        if port < between {
+            let (edge, aggregation) = (port / self.aggregations, port % self.aggregations);
+            return Some(edges + edge / self.edges * self.aggregations + aggregation);
+        }
+        let port = port - between;
+        if port < above {
+            return Some(edges + port / self.cores);
+        }
+        Some(edges + aggregations + (port - above) % (self.aggregations * self.cores))
+    }
+
     /// The ports of switches that lead to other switches.
     fn between(&self, from: usize, to: usize, hash: u64, way: &mut Vec<usize>) {
         let edge = |host: usize| host / self.hosts;
@@ -222,6 +260,28 @@ mod tests {
             let most = if port < 128 { 8 - 1 + 4 } else { 8 };
             assert!(after.len() <= most, "port {port} leads to {}", after.len());
         }
+    }
+
+    /// A frame goes from switch to switch: from an edge to its pod's aggregation, a core, and down.
+    #[test]
+    fn a_way_passes_ports_of_the_switches_between() {
+        let switches = Topology::FatTree(TREE).switches();
+        let passed = |from, to, hash| -> Vec<Option<u32>> {
+            let way = way(from, to, hash);
+            way.iter().map(|port| switches[*port]).collect()
+        };
+        // 16 edges, 16 aggregations, 8 cores. Hash 6 is aggregation 2 and its core 1.
+        let expected = [
+            None,
+            Some(0),
+            Some(16 + 2),
+            Some(32 + 5),
+            Some(16 + 14),
+            Some(15),
+        ];
+        assert_eq!(passed(0, 127, 6), expected);
+        assert_eq!(passed(0, 8, 1), [None, Some(0), Some(16 + 1), Some(1)]);
+        assert_eq!(passed(9, 10, 1), [None, Some(1)]);
     }
 
     #[test]

@@ -60,6 +60,8 @@ pub enum Peers {
     All,
     /// So many others, drawn once.
     Some(usize),
+    /// One other, drawn once, such that each host is one host's.
+    Permutation,
 }
 
 /// One of the workloads of an experiment.
@@ -124,6 +126,15 @@ impl Peers {
     }
 }
 
+/// A permutation in which nobody stays where it is: one circle of all (Sattolo, 1986).
+fn permutation(hosts: usize, random: &mut Pcg64Mcg) -> Vec<usize> {
+    let mut of: Vec<usize> = (0..hosts).collect();
+    for place in (1..hosts).rev() {
+        of.swap(place, random.random_range(0..place));
+    }
+    of
+}
+
 impl Load {
     /// Finds what is wrong with it; `section` is its own.
     pub(super) fn check(&self, hosts: usize, section: &mut Section<'_>) {
@@ -162,6 +173,9 @@ impl Load {
             Self::Queries(queries) => queries.peers,
             Self::Bursts(_) => return (1..hosts).map(|host| (host, 0)).collect(),
         };
+        if peers == Peers::Permutation {
+            return permutation(hosts, random).into_iter().enumerate().collect();
+        }
         let of = |host: usize| {
             let peers = peers.draw(host, hosts, random);
             peers.into_iter().map(move |peer| (host, peer))
@@ -271,5 +285,30 @@ impl HostsLoad {
         let host = self.random.random_range(0..self.opened.len());
         let opened = &self.opened[host];
         opened[self.random.random_range(0..opened.len())]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::SeedableRng as _;
+
+    #[test]
+    fn in_a_permutation_each_host_sends_to_one_and_hears_from_one() {
+        let flows = Flows {
+            every: Nanos::from_millis(1),
+            sizes: Sizes::default(),
+            peers: Peers::Permutation,
+            own_connections: false,
+        };
+        for hosts in 2..30 {
+            let mut random = Pcg64Mcg::seed_from_u64(hosts as u64);
+            let pairs = Load::Flows(flows).connections(hosts, &mut random);
+            assert!(pairs.iter().all(|(from, to)| from != to));
+            let mut heard: Vec<usize> = pairs.iter().map(|it| it.1).collect();
+            heard.sort_unstable();
+            assert_eq!(heard, (0..hosts).collect::<Vec<_>>());
+            assert!(pairs.iter().map(|it| it.0).eq(0..hosts));
+        }
     }
 }

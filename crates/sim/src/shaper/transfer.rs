@@ -6,7 +6,7 @@
 //! small queues).
 
 use super::guest::Guest;
-use crate::tcp::{Congestion, Connection, MSS, Segment, TcpConfig};
+use crate::tcp::{Congestion, Connection, MSS, Segment, SlowStart, TcpConfig};
 use std::collections::VecDeque;
 use tailbound_dataplane::PacketRecord;
 use tailbound_units::Nanos;
@@ -16,9 +16,10 @@ const HEADERS: usize = 66;
 /// An Ethernet frame of a full segment.
 pub(super) const FRAME: usize = MSS as usize + HEADERS;
 
-/// Linux with its defaults.
+/// Linux with its defaults, but that slow start ends in losses: the shaper's are what is looked at.
 const LINUX: TcpConfig = TcpConfig {
     congestion: Congestion::Cubic,
+    slow_start: SlowStart::UntilLoss,
     ..TcpConfig::RACK
 };
 

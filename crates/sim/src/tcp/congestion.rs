@@ -3,6 +3,8 @@
 //! In segments, as Linux counts. [`Window`] is slow start and what is common; the algorithms
 //! differ in congestion avoidance and in what a loss or a mark leaves of a window.
 
+use super::TcpConfig;
+use super::hystart::{HyStart, RoundTripOf};
 use tailbound_units::Nanos;
 
 /// How a window behaves beyond slow start.
@@ -12,10 +14,25 @@ pub enum Congestion {
     /// A segment a round trip; half at a loss (RFC 5681).
     #[default]
     NewReno,
-    /// RFC 9438, without `HyStart`.
+    /// RFC 9438.
     Cubic,
     /// RFC 8257: as `NewReno`, but in proportion to the marks.
     Dctcp,
+    /// pFabric's (Alizadeh et al., SIGCOMM 2013, 4.2): the initial window throughout, which is to be what
+    /// the network holds; losses change nothing, but the fifth timeout in a row leaves one segment
+    /// until something is acknowledged. The least timeout is the timeout.
+    PFabric,
+}
+
+/// How slow start ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+pub enum SlowStart {
+    /// Before losses, where round trips tell of a full network; as in Linux.
+    #[serde(rename = "hystart")]
+    HyStart,
+    /// By a loss.
+    #[serde(rename = "until-loss")]
+    UntilLoss,
 }
 
 /// A window.
@@ -35,6 +52,17 @@ enum Algorithm {
     NewReno,
     Cubic(Cubic),
     Dctcp(Dctcp),
+    PFabric(PFabric),
+}
+
+/// Timeouts in a row after which a flow asks whether anything comes through.
+const IN_VAIN: u32 = 5;
+
+#[derive(Debug, Clone, Copy)]
+struct PFabric {
+    window: u32,
+    /// Timeouts in a row.
+    timeouts: u32,
 }
 
 /// CUBIC's constants (RFC 9438, 4.1 and 4.6).
@@ -53,10 +81,20 @@ struct Cubic {
     plateau: f64,
     /// When the curve is at its plateau, in seconds of the epoch.
     k: f64,
-    /// The window of Reno, and where it grows by a whole segment again.
+    /// The window of Reno, and where it grows by a whole segment again: the window before the last
+    /// loss; 0 before the first.
     reno: f64,
     prior: f64,
+    /// Ends slow start before losses do.
+    hystart: Option<HyStart>,
 }
+
+/// While no loss has shown how much there is room for, a window grows by this part of what is
+/// acknowledged at least (`bictcp_update`).
+const UNKNOWN: f64 = 1.0 / 20.0;
+/// After the window has begun to follow its curve round trips tell of its own queue for so long
+/// (`cubictcp_acked`).
+const DISTRUST: Nanos = Nanos::from_secs(1);
 
 /// The weight of a new round trip in DCTCP's estimate (RFC 8257, 4.2).
 const GAIN: f64 = 1.0 / 16.0;
@@ -84,10 +122,13 @@ pub(super) struct Marks {
 }
 
 impl Window {
-    pub(super) fn new(kind: Congestion, size: u32) -> Self {
-        let algorithm = match kind {
+    pub(super) fn new(config: &TcpConfig) -> Self {
+        let algorithm = match config.congestion {
             Congestion::NewReno => Algorithm::NewReno,
-            Congestion::Cubic => Algorithm::Cubic(Cubic::default()),
+            Congestion::Cubic => Algorithm::Cubic(Cubic {
+                hystart: (config.slow_start == SlowStart::HyStart).then(HyStart::new),
+                ..Cubic::default()
+            }),
             Congestion::Dctcp => Algorithm::Dctcp(Dctcp {
                 alpha: 1.0,
                 acked: 0,
@@ -95,9 +136,13 @@ impl Window {
                 observed_until: 0,
                 reduced_until: 0,
             }),
+            Congestion::PFabric => Algorithm::PFabric(PFabric {
+                window: config.initial_window,
+                timeouts: 0,
+            }),
         };
         Self {
-            size,
+            size: config.initial_window,
             threshold: u32::MAX,
             credit: 0,
             algorithm,
@@ -106,6 +151,11 @@ impl Window {
 
     /// Lets it grow by so many acknowledged segments, of a sender whom it held back.
     pub(super) fn grow(&mut self, now: Nanos, segments: u32, smoothed: Nanos) {
+        if let Algorithm::PFabric(fixed) = &mut self.algorithm {
+            fixed.timeouts = 0;
+            self.size = fixed.window;
+            return;
+        }
         let slow = segments.min(self.threshold.saturating_sub(self.size));
         self.size += slow;
         let rest = segments - slow;
@@ -131,15 +181,50 @@ impl Window {
                 cubic.lose(flight);
                 (f64::from(flight) * CUBIC_BETA) as u32
             }
+            Algorithm::PFabric(fixed) => fixed.window,
             _ => flight / 2,
         };
         self.threshold = left.max(2);
     }
 
-    /// After a timeout it begins anew, at this size.
-    pub(super) const fn begin(&mut self, size: u32) {
+    /// After a timeout it begins anew, at this size. CUBIC forgets what it knew of the network
+    /// (RFC 9438, 4.8, and `bictcp_reset`).
+    pub(super) fn begin(&mut self, size: u32) {
         self.size = size;
         self.credit = 0;
+        match &mut self.algorithm {
+            Algorithm::Cubic(cubic) => {
+                *cubic = Cubic {
+                    hystart: cubic.hystart.map(|_| HyStart::new()),
+                    ..Cubic::default()
+                };
+            }
+            Algorithm::PFabric(fixed) => {
+                fixed.timeouts += 1;
+                self.size = if fixed.timeouts < IN_VAIN {
+                    fixed.window
+                } else {
+                    1
+                };
+            }
+            Algorithm::NewReno | Algorithm::Dctcp(_) => {}
+        }
+    }
+
+    /// Takes the round trip that an acknowledgement tells of: slow start may end.
+    pub(super) fn measure(&mut self, now: Nanos, of: &RoundTripOf) {
+        let Algorithm::Cubic(cubic) = &mut self.algorithm else {
+            return;
+        };
+        let trusts = cubic.epoch.is_none_or(|epoch| now.since(epoch) >= DISTRUST);
+        if let Some(hystart) = &mut cubic.hystart
+            && trusts
+        {
+            hystart.measure(of.delay);
+            if self.size < self.threshold && hystart.ends(now, self.size, of) {
+                self.threshold = self.size;
+            }
+        }
     }
 
     /// Takes what an acknowledgement says about marks. Returns whether the window may grow.
@@ -197,6 +282,11 @@ impl Cubic {
         let curve = |at: f64| C * (at - self.k).powi(3) + self.plateau;
         let gain = if self.reno < self.prior { AS_RENO } else { 1.0 };
         self.reno += gain * f64::from(segments) / self.size;
+        let least = if self.prior == 0.0 {
+            self.size + UNKNOWN * f64::from(segments)
+        } else {
+            self.size
+        };
         if curve(since) < self.reno {
             self.size = self.size.max(self.reno);
         } else {
@@ -204,6 +294,7 @@ impl Cubic {
             let target = target.clamp(self.size, 1.5 * self.size);
             self.size += (target - self.size) / self.size * f64::from(segments);
         }
+        self.size = self.size.max(least);
         self.size as u32
     }
 
@@ -241,11 +332,19 @@ mod tests {
 
     const ROUND_TRIP: Nanos = Nanos::from_millis(100);
 
+    fn window(congestion: Congestion, initial_window: u32) -> Window {
+        Window::new(&TcpConfig {
+            initial_window,
+            congestion,
+            ..TcpConfig::RACK
+        })
+    }
+
     /// RFC 9438, figure 1: `W(t) = C (t - K)^3 + W_max`, K where that begins at the window
     /// that a loss has left.
     #[test]
     fn cubics_window_follows_its_curve() {
-        let mut window = Window::new(Congestion::Cubic, 1_000);
+        let mut window = window(Congestion::Cubic, 1_000);
         window.lose(1_000);
         window.size = window.threshold;
         assert_eq!(window.size, 700);
@@ -270,7 +369,7 @@ mod tests {
     #[test]
     fn cubic_is_no_slower_than_reno_on_a_short_round_trip() {
         let short = Nanos::from_micros(200);
-        let mut window = Window::new(Congestion::Cubic, 40);
+        let mut window = window(Congestion::Cubic, 40);
         window.lose(40);
         window.size = window.threshold;
         let mut now = Nanos::from_secs(1);
@@ -292,9 +391,67 @@ mod tests {
         assert!((cubic.plateau - 68.0).abs() < 1e-9);
     }
 
+    /// RFC 9438, 4.8: after a timeout the curve begins at the window with which slow start ends, and
+    /// the window grows by a twentieth a round trip at least.
+    #[test]
+    fn a_timeout_has_cubic_forget_the_plateau() {
+        let mut window = window(Congestion::Cubic, 1_000);
+        window.lose(1_000);
+        window.begin(1);
+        // Slow start up to 700, then 701 acknowledgements: 35.05 segments more.
+        (0..699).for_each(|_| window.grow(Nanos::from_secs(1), 1, ROUND_TRIP));
+        assert_eq!(window.size, 700);
+        let short = Nanos::from_millis(50);
+        (0..701).for_each(|_| window.grow(Nanos::from_secs(1) + short, 1, short));
+        assert_eq!(window.size, 735);
+    }
+
+    /// The end of slow start is the window of that moment, and the curve goes on from there.
+    #[test]
+    fn hystart_makes_the_window_the_threshold() {
+        let mut window = window(Congestion::Cubic, 64);
+        let measure = |window: &mut Window, now: u64, delay: u64| {
+            let of = RoundTripOf {
+                delay: Nanos::from_millis(delay),
+                una: now,
+                next: now + 1_000,
+                smoothed: Nanos::from_millis(20),
+            };
+            window.measure(Nanos::from_millis(5 * now), &of);
+        };
+        measure(&mut window, 1, 20);
+        assert_eq!(window.threshold, u32::MAX);
+        (2..12).for_each(|now| measure(&mut window, now, 30));
+        assert_eq!(
+            window.threshold,
+            u32::MAX,
+            "the round trip began with 20 ms"
+        );
+        (1_002..1_011).for_each(|now| measure(&mut window, now, 30));
+        assert_eq!((window.threshold, window.size), (64, 64));
+    }
+
+    #[test]
+    fn pfabrics_window_is_one_segment_after_five_timeouts_alone() {
+        let mut window = window(Congestion::PFabric, 12);
+        window.grow(Nanos::ZERO, 3, ROUND_TRIP);
+        window.lose(12);
+        assert_eq!((window.size, window.threshold), (12, 12));
+        let mut sizes = Vec::new();
+        for _ in 0..6 {
+            window.begin(1);
+            sizes.push(window.size);
+        }
+        assert_eq!(sizes, [12, 12, 12, 12, 1, 1]);
+        window.grow(Nanos::ZERO, 1, ROUND_TRIP);
+        assert_eq!(window.size, 12);
+        window.begin(1);
+        assert_eq!(window.size, 12);
+    }
+
     #[test]
     fn reno_halves_and_grows_by_one_a_round_trip() {
-        let mut window = Window::new(Congestion::NewReno, 40);
+        let mut window = window(Congestion::NewReno, 40);
         window.lose(40);
         assert_eq!(window.threshold, 20);
         window.size = window.threshold;
@@ -309,7 +466,7 @@ mod tests {
     /// that, once.
     #[test]
     fn dctcps_alpha_follows_the_marks_and_shrinks_the_window() {
-        let mut window = Window::new(Congestion::Dctcp, 100);
+        let mut window = window(Congestion::Dctcp, 100);
         let marks = |una: u64, marked: bool| Marks {
             segments: 1,
             marked,

@@ -1,6 +1,6 @@
 //! How long a round trip takes, and when nothing is to be hoped for any more (RFC 6298).
 
-use super::TcpConfig;
+use super::{Congestion, TcpConfig};
 use tailbound_units::Nanos;
 
 /// The longest timeout (RFC 6298, 2.5, and `TCP_RTO_MAX`).
@@ -48,6 +48,9 @@ impl RoundTrip {
     }
 
     pub(super) fn timeout(&self, config: &TcpConfig) -> Nanos {
+        if config.congestion == Congestion::PFabric {
+            return config.least_timeout;
+        }
         let base = self.smoothed.map_or(config.first_timeout, |smoothed| {
             // Linux: the least timeout is what the variation counts for at least.
             smoothed.saturating_add(Nanos(4 * self.variation.0).max(config.least_timeout))

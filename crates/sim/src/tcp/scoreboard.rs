@@ -45,6 +45,8 @@ pub(super) struct Delivered {
     pub(super) segments: u32,
     /// How long the oldest of those took that were sent once.
     pub(super) round_trip: Option<Nanos>,
+    /// How long the last of those took.
+    pub(super) latest: Option<Nanos>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -187,6 +189,7 @@ impl Scoreboard {
         } else {
             self.reordered |= it.end() < self.highest;
             all.round_trip.get_or_insert(took);
+            all.latest = Some(took);
         }
         self.highest = self.highest.max(it.end());
         if is_after(it.number, self.rack) {

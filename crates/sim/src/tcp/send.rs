@@ -73,7 +73,7 @@ impl Sender {
             written: 1,
             is_closed: false,
             edge: 1,
-            window: Window::new(config.congestion, config.initial_window),
+            window: Window::new(&config),
             duplicates: 0,
             phase: Phase::Open,
             resend: false,

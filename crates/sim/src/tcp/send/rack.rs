@@ -6,6 +6,7 @@
 use super::{Phase, Recovery, Sender, UNUSED};
 use crate::tcp::Segment;
 use crate::tcp::congestion::Marks;
+use crate::tcp::hystart::RoundTripOf;
 use crate::tcp::scoreboard::Scoreboard;
 use tailbound_units::Nanos;
 
@@ -108,6 +109,15 @@ impl Sender {
         }
         if let Some(took) = delivered.round_trip {
             self.round_trip.measure(took);
+        }
+        if let Some(delay) = delivered.latest {
+            let of = RoundTripOf {
+                delay,
+                una: self.una,
+                next: self.next,
+                smoothed: self.round_trip.smoothed().unwrap_or(delay),
+            };
+            self.window.measure(now, &of);
         }
         self.settle_probe(segment, ack);
         let may_grow = self.window.observe(Marks {

@@ -1,0 +1,274 @@
+//! The frames of all ports, in one memory.
+//!
+//! Ports are busiest at different times: with a memory for each there would be the sum of their
+//! busiest times. A [`List`] is a queue in a [`Pool`]; a frame that goes from one list to another
+//! stays where it is.
+
+use super::packet::Packet;
+use crate::net::Time;
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// No place.
+const NONE: u32 = u32::MAX;
+/// So many places are allocated at a time, and never moved.
+const CHUNK: usize = 512;
+
+#[derive(Debug)]
+struct Slot {
+    packet: Packet,
+    /// When it arrives, once it is sent.
+    at: Time,
+    /// The place behind it in its list, or the next free one.
+    next: u32,
+}
+
+/// Frames, by their places.
+#[derive(Debug)]
+pub(super) struct Frames {
+    chunks: Vec<Vec<Slot>>,
+    /// The first free place.
+    free: u32,
+}
+
+/// The frames of all ports of a network.
+#[derive(Debug, Clone)]
+pub(super) struct Pool(pub(super) Rc<RefCell<Frames>>);
+
+/// Frames of a pool, one behind the other.
+#[derive(Debug)]
+pub(super) struct List {
+    first: u32,
+    last: u32,
+    len: u32,
+}
+
+impl Pool {
+    pub(super) fn new() -> Self {
+        Self(Rc::new(RefCell::new(Frames {
+            chunks: Vec::new(),
+            free: NONE,
+        })))
+    }
+
+    /// What is allocated, in bytes.
+    pub(super) fn memory(&self) -> usize {
+        let frames = self.0.borrow();
+        let each = frames.chunks.capacity() * size_of::<Vec<Slot>>();
+        each + frames.chunks.len() * CHUNK * size_of::<Slot>()
+    }
+}
+
+impl Frames {
+    fn slot(&self, place: u32) -> &Slot {
+        &self.chunks[place as usize / CHUNK][place as usize % CHUNK]
+    }
+
+    fn slot_mut(&mut self, place: u32) -> &mut Slot {
+        &mut self.chunks[place as usize / CHUNK][place as usize % CHUNK]
+    }
+
+    /// Puts a frame to a place of its own, in no list.
+    pub(super) fn put(&mut self, packet: Packet) -> u32 {
+        let slot = Slot {
+            packet,
+            at: Time::NEVER,
+            next: NONE,
+        };
+        if self.free != NONE {
+            let place = self.free;
+            let old = std::mem::replace(self.slot_mut(place), slot);
+            self.free = old.next;
+            return place;
+        }
+        if self.chunks.last().is_none_or(|it| it.len() == CHUNK) {
+            self.chunks.push(Vec::with_capacity(CHUNK));
+        }
+        let last = self.chunks.len() - 1;
+        self.chunks[last].push(slot);
+        (last * CHUNK + self.chunks[last].len() - 1) as u32
+    }
+
+    /// A frame that is in no list leaves.
+    pub(super) fn free(&mut self, place: u32) -> Packet {
+        let free = self.free;
+        self.free = place;
+        let it = self.slot_mut(place);
+        it.next = free;
+        it.packet
+    }
+
+    /// The frame there.
+    pub(super) fn packet(&mut self, place: u32) -> &mut Packet {
+        &mut self.slot_mut(place).packet
+    }
+}
+
+impl List {
+    pub(super) const EMPTY: Self = Self {
+        first: NONE,
+        last: NONE,
+        len: 0,
+    };
+
+    pub(super) const fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// When the first arrives; [`Time::NEVER`] if there is none.
+    pub(super) fn arrives_at(&self, frames: &Frames) -> Time {
+        if self.is_empty() {
+            return Time::NEVER;
+        }
+        frames.slot(self.first).at
+    }
+
+    /// Puts the frame at a place, which is in no list, behind the others.
+    pub(super) fn push(&mut self, frames: &mut Frames, place: u32, at: Time) {
+        if self.is_empty() {
+            self.first = place;
+        } else {
+            frames.slot_mut(self.last).next = place;
+        }
+        frames.slot_mut(place).at = at;
+        self.last = place;
+        self.len += 1;
+    }
+
+    /// Takes the first out.
+    pub(super) fn pop(&mut self, frames: &mut Frames) -> Option<u32> {
+        self.take(frames, NONE)
+    }
+
+    /// Takes out the one behind a place, or the first.
+    fn take(&mut self, frames: &mut Frames, before: u32) -> Option<u32> {
+        let place = if before == NONE {
+            self.first
+        } else {
+            frames.slot(before).next
+        };
+        if place == NONE {
+            return None;
+        }
+        let next = std::mem::replace(&mut frames.slot_mut(place).next, NONE);
+        if before == NONE {
+            self.first = next;
+        } else {
+            frames.slot_mut(before).next = next;
+        }
+        if next == NONE {
+            self.last = before;
+        }
+        self.len -= 1;
+        Some(place)
+    }
+
+    /// Takes out the one that comes first by an order, and the earliest of equals.
+    pub(super) fn take_least<K: Ord>(
+        &mut self,
+        frames: &mut Frames,
+        order: impl Fn(&Packet) -> K,
+    ) -> Option<u32> {
+        let mut least: Option<(K, u32)> = None;
+        let (mut before, mut place) = (NONE, self.first);
+        while place != NONE {
+            let it = frames.slot(place);
+            let key = order(&it.packet);
+            if least.as_ref().is_none_or(|least| key < least.0) {
+                least = Some((key, before));
+            }
+            (before, place) = (place, it.next);
+        }
+        let (_, before) = least?;
+        self.take(frames, before)
+    }
+
+    /// The one that comes first by an order, and the earliest of equals.
+    pub(super) fn least<'f, K: Ord>(
+        &self,
+        frames: &'f Frames,
+        order: impl Fn(&Packet) -> K,
+    ) -> Option<&'f Packet> {
+        let mut place = self.first;
+        let all = std::iter::from_fn(|| {
+            let it = (place != NONE).then(|| frames.slot(place))?;
+            place = it.next;
+            Some(&it.packet)
+        });
+        all.min_by_key(|it| order(it))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packets::packet::tests::frame;
+
+    fn numbers(list: &mut List, frames: &mut Frames) -> Vec<u32> {
+        let all = std::iter::from_fn(|| {
+            let place = list.pop(frames)?;
+            Some(frames.free(place).to)
+        });
+        all.collect()
+    }
+
+    #[test]
+    fn what_leaves_makes_room_for_what_comes() {
+        let pool = Pool::new();
+        let frames = &mut *pool.0.borrow_mut();
+        let (mut one, mut other) = (List::EMPTY, List::EMPTY);
+        for number in 0..1_000 {
+            let place = frames.put(frame(0, number));
+            one.push(frames, place, Time::NEVER);
+        }
+        // Half goes to another list, in its order.
+        for _ in 0..500 {
+            let place = one.pop(frames).unwrap();
+            other.push(frames, place, Time(7));
+        }
+        assert_eq!((one.len(), other.len()), (500, 500));
+        assert_eq!(other.arrives_at(frames), Time(7));
+        assert_eq!(numbers(&mut other, frames), (0..500).collect::<Vec<_>>());
+        for number in 1_000..1_500 {
+            let place = frames.put(frame(0, number));
+            other.push(frames, place, Time::NEVER);
+        }
+        assert_eq!(frames.chunks.len(), 2, "as many as 1,000 need");
+        assert_eq!(numbers(&mut one, frames), (500..1_000).collect::<Vec<_>>());
+        assert_eq!(
+            numbers(&mut other, frames),
+            (1_000..1_500).collect::<Vec<_>>()
+        );
+    }
+
+    #[test]
+    fn the_least_is_taken_from_wherever_it_is() {
+        let pool = Pool::new();
+        let frames = &mut *pool.0.borrow_mut();
+        let mut list = List::EMPTY;
+        for (class, number) in [(5, 0), (2, 1), (9, 2), (2, 3), (9, 4)] {
+            let place = frames.put(frame(class, number));
+            list.push(frames, place, Time::NEVER);
+        }
+        let least = list.least(frames, |it| it.class).map(|it| it.to);
+        assert_eq!(least, Some(1));
+        let mut taken = Vec::new();
+        for _ in 0..2 {
+            let place = list.take_least(frames, |it| it.class).unwrap();
+            taken.push(frames.free(place).to);
+        }
+        assert_eq!(taken, [1, 3]);
+        // The last one goes, and another comes behind those that are left.
+        let place = list
+            .take_least(frames, |it| std::cmp::Reverse(it.to))
+            .unwrap();
+        assert_eq!(frames.free(place).to, 4);
+        let place = frames.put(frame(1, 5));
+        list.push(frames, place, Time::NEVER);
+        assert_eq!(numbers(&mut list, frames), [0, 2, 5]);
+    }
+}

@@ -28,7 +28,7 @@ impl Experiment for PacketsExperiment {
     type Error = ExperimentError;
 
     const CATALOGUE: Catalogue = catalogue!("experiments/packets": "web-search", "queries", "incast",
-        "small-is-better-fig3", "small-is-better-fig6", "small-is-better-fig7", "silo-fig12");
+        "small-is-better-fig3", "small-is-better-fig5", "small-is-better-fig6", "small-is-better-fig7", "silo-fig12");
 
     fn read(document: &Document<'_>) -> Result<Self, Vec<Mistake>> {
         document.whole()

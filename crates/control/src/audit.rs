@@ -107,6 +107,9 @@ pub struct Finding {
     pub subject: String,
     /// What is wrong with the subject.
     pub what: String,
+    /// Whether the subject is a port that carries more than the rules allow, and nothing else is wrong:
+    /// so it is where tenants were admitted by other rules.
+    pub is_over: bool,
 }
 
 impl fmt::Display for Finding {
@@ -120,6 +123,7 @@ impl Finding {
         Self {
             subject: subject.into(),
             what: what.into(),
+            is_over: false,
         }
     }
 }

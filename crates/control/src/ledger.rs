@@ -186,6 +186,25 @@ impl Ledger {
         self.datacentre.ports_over().into_iter().map(over).collect()
     }
 
+    /// The tenants whose traffic passes a port that carries more than the rules allow now, as
+    /// owner/name in the order of their numbers.
+    pub fn tenants_over(&self) -> Vec<String> {
+        let topology = self.datacentre.topology();
+        let ports = self.datacentre.ports_over();
+        let is_over = |hosts: &[(NodeId, u32)]| {
+            ports.iter().any(|port| {
+                let is_below = |(host, _): &(NodeId, u32)| topology.is_below(*host, port.node);
+                hosts.iter().any(is_below) && !hosts.iter().all(is_below)
+            })
+        };
+        let over = self.datacentre.tenants().filter(|(_, tenant)| {
+            tenant.request.guarantee.is_some() && is_over(tenant.placement.hosts())
+        });
+        over.filter_map(|(id, _)| self.tenants.get(&id))
+            .map(|tenant| format!("{}/{}", tenant.owner, tenant.name))
+            .collect()
+    }
+
     /// The host, rack or pod of this name.
     pub fn node(&self, name: &str) -> Option<NodeId> {
         self.datacentre.topology().find(name)

@@ -9,6 +9,10 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
+use tailbound_api::TopologyState;
+use tailbound_control::backup;
+use tailbound_placement::Policy;
 use tempfile::TempDir;
 
 const TREE: &str = r#"
@@ -449,6 +453,49 @@ fn a_backup_of_a_running_service_becomes_another_store() {
         assert_eq!((found, said.contains(why)), (Some(code), true), "{said}");
         assert!(!dir.path().join("other.db").exists());
     }
+}
+
+#[test]
+fn a_backup_of_tenants_by_other_rules_is_imported_where_that_is_asked_for() {
+    let dir = dir();
+    let serve = ["--insecure-loopback", "--topology", "tree.toml"];
+    let service = start(
+        dir.path(),
+        &[&serve[..], &["--policy", "locality"]].concat(),
+    );
+    let url = format!("--url=http://{}", service.address);
+    let create = ["create", "web", "--owner", "acme", "--vms", "8"];
+    let promise = ["--bandwidth", "1Gbit/s", "--burst", "200KB", &url];
+    let (code, said) = place(dir.path(), &[&create[..], &promise].concat());
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(
+        place(dir.path(), &["backup", "place.jsonl", &url]).0,
+        Some(0)
+    );
+    assert_eq!(service.end().status.code(), Some(0));
+
+    let path = dir.path().join("place.jsonl");
+    let mut snapshot = backup::read(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    let mut topology = TopologyState::clone(&snapshot.topology.unwrap());
+    topology.policy = Policy::Silo;
+    snapshot.topology = Some(Arc::new(topology));
+    std::fs::write(&path, backup::write(&snapshot)).unwrap();
+
+    let import = ["import", "place.jsonl", "--store", "sqlite:new.db"];
+    let (code, said) = place(dir.path(), &import);
+    let is_told = said.contains("port \"a-1 up\"") && said.contains("--over takes");
+    assert_eq!((code, is_told), (Some(1), true), "{said}");
+    assert!(!dir.path().join("new.db").exists());
+    let (code, said) = place(dir.path(), &[&import[..], &["--over"]].concat());
+    let is_told = said.contains("OVER  tenant acme/web is kept as it is");
+    assert_eq!((code, is_told), (Some(0), true), "{said}");
+    let again = start(
+        dir.path(),
+        &["--insecure-loopback", "--store", "sqlite:new.db"],
+    );
+    let url = format!("--url=http://{}", again.address);
+    assert_eq!(place(dir.path(), &["get", "acme/web", &url]).0, Some(0));
+    assert_eq!(again.end().status.code(), Some(0));
 }
 
 /// The value of an attribute in OTLP's JSON.

@@ -182,6 +182,11 @@ fn a_port_over_its_capacity_is_found() {
     let first = "port \"host-1 down\": a frame may wait longer than 240us, or more comes than \
                  leaves";
     assert!(found.contains(&first.to_owned()), "{found:?}");
+    assert!(audit(&snapshot).findings.iter().all(|it| it.is_over));
+    let ledger = Ledger::load(snapshot.clone()).unwrap();
+    let name = |tenant: &Arc<Tenant>| format!("{}/{}", tenant.owner, tenant.name);
+    let over = ledger.tenants_over();
+    assert!(over.contains(&name(&snapshot.tenants[&id])), "{over:?}");
     // The rates alone are within the links.
     under(&mut snapshot, Policy::Oktopus);
     assert_eq!(findings(&snapshot), [""; 0]);

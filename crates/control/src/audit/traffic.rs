@@ -97,7 +97,9 @@ impl<'a> Traffic<'a> {
         ports.sort_by_key(|(port, _)| *port);
         for (id, sum) in ports {
             let port = self.topology.port(id);
-            let what = match fits(self.topology, self.policy, id, sum) {
+            let fits = fits(self.topology, self.policy, id, sum);
+            let is_over = matches!(fits, Ok(false));
+            let what = match fits {
                 Ok(true) => continue,
                 Ok(false) if self.policy == Policy::Silo => format!(
                     "a frame may wait longer than {}, or more comes than leaves",
@@ -107,7 +109,10 @@ impl<'a> Traffic<'a> {
                 Err(error) => error.to_string(),
             };
             let subject = format!("port {:?}", self.topology.port_name(id));
-            findings.push(Finding::new(subject, what));
+            findings.push(Finding {
+                is_over,
+                ..Finding::new(subject, what)
+            });
         }
         count
     }

@@ -36,7 +36,9 @@ pub(super) struct Backup {
 #[command(
     after_help = "Every promise in the backup is checked twice: as at a start of the service, and by the \
     exact curves of `tailbound place audit`. Hosts that know later numbers than the backup follow \
-    the new store. Exit code: 0 done; 1 a promise does not hold, nothing was written; 2 could not."
+    the new store. Where ports carry more than the rules allow, as tenants of an earlier version may \
+    leave them, --over takes all as they are and names these tenants: they stay, and nobody else is \
+    admitted there. Exit code: 0 done; 1 a promise does not hold, nothing was written; 2 could not."
 )]
 pub(super) struct Import {
     /// A file of `tailbound place backup`
@@ -44,6 +46,9 @@ pub(super) struct Import {
     /// The store to make: sqlite:FILE, which does not exist yet
     #[arg(long, value_name = "STORE")]
     store: StoreUrl,
+    /// Take tenants that were admitted by other rules as they are, and name them
+    #[arg(long)]
+    over: bool,
     /// What to print
     #[arg(long, value_enum, default_value_t)]
     output: Output,
@@ -58,6 +63,9 @@ struct Content {
     tenants: usize,
     vms: u64,
     keys: usize,
+    /// Of an import: the tenants that the rules would not admit now where they are.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    over: Vec<String>,
 }
 
 impl Content {
@@ -70,6 +78,7 @@ impl Content {
             tenants: snapshot.tenants.len(),
             vms: vms.map(|tenant| u64::from(tenant.request.vms)).sum(),
             keys: snapshot.keys.len(),
+            over: Vec::new(),
         }
     }
 
@@ -137,15 +146,30 @@ impl Import {
                 format!("{name}: a promise in it does not hold: {what}"),
             )
         };
-        Ledger::load(snapshot.clone()).map_err(|error| broken(&error))?;
-        if let Some(finding) = audit(&snapshot).findings.first() {
+        let ledger = Ledger::load(snapshot.clone()).map_err(|error| broken(&error))?;
+        let findings = audit(&snapshot).findings;
+        if let Some(finding) = findings.iter().find(|finding| !finding.is_over) {
             return Err(broken(finding));
         }
+        if let Some(finding) = findings.first().filter(|_| !self.over) {
+            return Err(broken(&format!(
+                "{finding}; --over takes what other rules admitted as it is"
+            )));
+        }
         Sqlite::restore(store, &snapshot).map_err(Failure::new)?;
-        let content = Content::of("place-import", &snapshot);
+        let mut content = Content::of("place-import", &snapshot);
+        if !findings.is_empty() {
+            content.over = ledger.tenants_over();
+        }
         output::print(&match self.output {
             Output::Json => output::json(&content),
-            Output::Text => format!("{}  {}\n", paint().good("IMPORTED"), content.text()),
+            Output::Text => {
+                let over = findings.iter().map(|finding| format!("OVER  {finding}\n"));
+                let tenants = content.over.iter();
+                let tenants = tenants.map(|name| format!("OVER  tenant {name} is kept as it is\n"));
+                let over: String = over.chain(tenants).collect();
+                format!("{}  {}\n{over}", paint().good("IMPORTED"), content.text())
+            }
         });
         Ok(Exit::Holds)
     }

@@ -53,8 +53,9 @@ sim: build ## Run all simulations: the papers' figures, bounds against packets (
 	$(TAILBOUND) sim flows run all --out $(OUT)
 
 .PHONY: reproduce
-reproduce: build ## Hold every table and figure of the papers against what comes out here: docs/reproduction.md (a minute)
-	$(TAILBOUND) reproduce all --quick --page docs/reproduction.md
+reproduce: build ## Hold every table and figure of the papers against what comes out here: docs/reproduction.md (an hour)
+	@scripts/need lab memcached
+	@scripts/reproduce $(TAILBOUND) $(OUT)/reproduce
 
 .PHONY: grid-clusters
 grid-clusters: build ## Run a grid on two nodes of Slurm and with GNU parallel: the same byte by byte (root)

@@ -34,7 +34,7 @@ impl Made {
     }
 
     /// It in words: `2026-01-31 09:05 UTC, tailbound 0.1.0 (1f2e3d4c5b6a)`.
-    pub(crate) fn words(&self) -> String {
+    pub fn words(&self) -> String {
         let (date, time) = self.at.split_once('T').unwrap_or((&self.at, ""));
         let time = time
             .get(..5)

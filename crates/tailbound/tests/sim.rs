@@ -155,7 +155,38 @@ fn the_items_of_the_papers_are_listed_and_those_of_seconds_are_run() {
     assert!(out.contains("not run bobtail-16"), "{out}");
     assert!(out.contains("-       silo-1 "), "{out}");
     let page = fs::read_to_string(directory.path().join("page.md")).unwrap();
-    assert!(page.contains("**PASS**<br>bursts alone in a"), "{page}");
+    let told = "**PASS** (nine machines, the paper's)<br>bursts alone in a";
+    assert!(page.contains(told), "{page}");
+}
+
+#[test]
+fn what_came_out_of_items_is_kept_and_priced_first() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = |args: &[&str]| text(&reproduce(directory.path(), args).stdout);
+    let keep = ["silo-10", "vsnoop-4", "--results", "kept"];
+    // The second of two experiments alone, and then both.
+    let part = run(&[&keep[..], &["--shard", "2/2"]].concat());
+    assert!(part.starts_with("not run silo-10"), "{part}");
+    assert!(part.contains("PASS    vsnoop-4"), "{part}");
+    let row = directory.path().join("kept/vcpu/snoop-sequence.row");
+    let written = || fs::metadata(&row).unwrap().modified().unwrap();
+    let before = written();
+    let all = run(&keep);
+    assert!(all.starts_with("PASS    silo-10"), "{all}");
+    assert_eq!(written(), before);
+    let damaged = fs::read_to_string(&row)
+        .unwrap()
+        .replace("\"seed\":1", "\"seed\":2");
+    fs::write(&row, damaged).unwrap();
+    let again = reproduce(directory.path(), &keep);
+    assert_eq!(text(&again.stdout), all);
+    assert!(text(&again.stderr).contains("snoop-sequence.row: its checksum"));
+    let price = run(&["silo-32", "--full", "--price"]);
+    assert!(price.starts_with("packets/silo-fig12 "), "{price}");
+    assert!(
+        price.contains("50 centres of 10 racks of 40 hosts"),
+        "{price}"
+    );
 }
 
 /// The check that every kind of experiments gets, wrong in the same three ways.

@@ -1,8 +1,13 @@
 //! A row: what one point found, and whether it is still what was written.
 
+use super::GridError;
 use super::scenario::hex;
+use super::store::write_whole;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
 use tailbound_report::{Results, Verdict};
 
 /// What a row's file begins with, before its checksum.
@@ -45,6 +50,31 @@ impl Row {
             key: key.to_owned(),
             results,
         }
+    }
+
+    /// The row in a file, if that is there.
+    ///
+    /// # Errors
+    /// It is not what was written, or cannot be read.
+    pub fn read(path: &Path) -> Result<Option<Self>, GridError> {
+        let bytes = match fs::read(path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(GridError::file(path)(error)),
+        };
+        let corrupt = |why| GridError::Corrupt {
+            path: path.to_owned(),
+            why,
+        };
+        Self::from_bytes(&bytes).map(Some).map_err(corrupt)
+    }
+
+    /// Keeps it in a file: from then on it is there, whatever happens to this process or machine.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn write(&self, path: &Path) -> Result<(), GridError> {
+        write_whole(path, &self.to_text())
     }
 
     /// The row's file: a line with the checksum of all that follows, then JSON.

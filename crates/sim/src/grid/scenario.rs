@@ -289,8 +289,8 @@ impl<C: Fn(&Source) -> Result<String, ExperimentError>> Varied<'_, C> {
     }
 }
 
-/// 32 bytes of all parts, as text.
-fn key(parts: &[&str]) -> String {
+/// 32 bytes of all parts, as text: what a [`Row`](super::Row) follows from.
+pub fn key(parts: &[&str]) -> String {
     let mut hash = Sha256::new();
     for part in parts {
         hash.update((part.len() as u64).to_le_bytes());

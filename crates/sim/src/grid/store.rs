@@ -142,16 +142,9 @@ impl Store {
     /// It is not what was written, or of another point, or cannot be read.
     pub fn read(&self, point: usize) -> Result<Option<Row>, GridError> {
         let path = self.path(point);
-        let bytes = match fs::read(&path) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(GridError::file(path)(error)),
+        let Some(row) = Row::read(&path)? else {
+            return Ok(None);
         };
-        let corrupt = |why| GridError::Corrupt {
-            path: path.clone(),
-            why,
-        };
-        let row = Row::from_bytes(&bytes).map_err(corrupt)?;
         if row.point != point || row.key != self.manifest.points[point].key {
             let why = format!("it is the row of another point, {}", row.point);
             return Err(GridError::Corrupt { path, why });
@@ -164,7 +157,7 @@ impl Store {
     /// # Errors
     /// It cannot be written.
     pub fn write(&self, row: &Row) -> Result<(), GridError> {
-        write_whole(&self.path(row.point), &row.to_text())
+        row.write(&self.path(row.point))
     }
 
     /// What a point's row cost, if that is known.
@@ -246,7 +239,7 @@ fn json(value: &impl Serialize) -> String {
 
 /// Writes a file so that it is there whole or not at all, and there for good. Others may write the
 /// same one, from other machines, too.
-fn write_whole(path: &Path, text: &str) -> Result<(), GridError> {
+pub(super) fn write_whole(path: &Path, text: &str) -> Result<(), GridError> {
     let folder = path.parent().unwrap_or(Path::new("."));
     let write = || -> io::Result<()> {
         let mut part = tempfile::Builder::new();

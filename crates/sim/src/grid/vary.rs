@@ -113,6 +113,25 @@ pub(super) fn text(value: &Value) -> String {
     }
 }
 
+/// The text of an experiment with other values for some of its keys, each as [`Scenario`] varies it.
+///
+/// [`Scenario`]: super::Scenario
+///
+/// # Errors
+/// The text is no TOML, or a key leads nowhere.
+pub fn changed<'v>(
+    text: &str,
+    values: impl IntoIterator<Item = (&'v String, &'v Value)>,
+) -> Result<String, String> {
+    let mut table: Table = text
+        .parse()
+        .map_err(|error: toml::de::Error| error.to_string())?;
+    for (path, value) in values {
+        put(&mut table, path, value)?;
+    }
+    Ok(table.to_string())
+}
+
 /// Puts a value where `path` leads, keys with dots between. Of a list of tables all are meant,
 /// or the one that has the next key as its name.
 ///
@@ -166,16 +185,15 @@ fn put_in_items(
 mod tests {
     use super::*;
 
-    fn changed(text: &str, path: &str, value: i64) -> Result<Table, String> {
-        let mut table: Table = text.parse().unwrap();
-        put(&mut table, path, &Value::Integer(value))?;
-        Ok(table)
+    fn with(text: &str, path: &str, value: i64) -> Result<Table, String> {
+        let values = [(&path.to_owned(), &Value::Integer(value))];
+        changed(text, values).map(|text| text.parse().unwrap())
     }
 
     #[test]
     fn a_value_is_put_in_all_of_a_list_or_in_the_named_one() {
         let text = "a.b = 1\n[[p]]\nname = \"x\"\nv = 1\n[[p]]\nname = \"y\"\n";
-        let all = changed(text, "p.v", 2).unwrap();
+        let all = with(text, "p.v", 2).unwrap();
         let values = |table: &Table| -> Vec<Option<i64>> {
             let items = table["p"].as_array().unwrap().iter();
             items
@@ -183,16 +201,13 @@ mod tests {
                 .collect()
         };
         assert_eq!(values(&all), [Some(2), Some(2)]);
+        assert_eq!(values(&with(text, "p.y.v", 2).unwrap()), [Some(1), Some(2)]);
         assert_eq!(
-            values(&changed(text, "p.y.v", 2).unwrap()),
-            [Some(1), Some(2)]
-        );
-        assert_eq!(
-            changed(text, "a.b", 2).unwrap()["a"]["b"].as_integer(),
+            with(text, "a.b", 2).unwrap()["a"]["b"].as_integer(),
             Some(2)
         );
         for path in ["q.v", "a.c.d", "p.z.v"] {
-            assert!(changed(text, path, 2).is_err(), "{path}");
+            assert!(with(text, path, 2).is_err(), "{path}");
         }
     }
 }

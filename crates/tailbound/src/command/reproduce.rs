@@ -1,41 +1,61 @@
 //! `tailbound reproduce`: every table and figure of the papers, what they say and what comes out
 //! here.
 //!
-//! Read [`Registry`] first, and `reproduce/items.toml`, which it is read from. An item that has
-//! an experiment in virtual time is judged by that experiment's own checks; any other says which
-//! command holds it, or why nothing does.
+//! Read [`registry::Registry`] first, and `reproduce/items.toml`, which it is read from. An item that
+//! has an experiment is judged by that experiment's own checks; any other says which command holds
+//! it, or why nothing does. Experiments in virtual time are run here. What the lab found is read
+//! from a directory ([`kept`]), where what was run is kept, too.
 
+mod kept;
 mod page;
+mod registry;
 
 use super::experiment::Line;
 use super::output::{self, Output};
-use super::sim::{self, AnyNamed};
-use crate::exit::{Exit, Failure};
-use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use crate::exit::{Exit, Failure, print_error};
+use kept::Kept;
+use registry::{By, Item, Planned, Ran, Registry, Size};
+use serde::Serialize;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
-use tailbound_report::{CheckResult, Results, Verdict};
+use tailbound_report::{CheckResult, Made, Results, Verdict};
+use tailbound_sim::grid::{Shard, key};
+use tailbound_units::Nanos;
 
 /// Arguments of `tailbound reproduce`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "An item that has an experiment in virtual time is run; of any other is said \
+    after_help = "An item that has an experiment in virtual time is run; of one on this machine is \
+    said what `tailbound lab run NAME --out DIR/lab` found, where --results names DIR; of any other \
     which command holds it, or why nothing does. What is known not to hold is told, and decides \
     nothing. Exit code: 0 all that ran holds, but for what is known; 1 something does not; 2 an \
     experiment could not run."
 )]
 pub(crate) struct Args {
     /// Papers (small, bobtail, vsnoop, qos, silo), items (vsnoop-12), or `all`
-    #[arg(required_unless_present = "list", value_name = "ITEM")]
+    #[arg(required_unless_present_any = ["list", "price"], value_name = "ITEM")]
     items: Vec<String>,
-    /// Run nothing; say what there is, and by which command
-    #[arg(long)]
-    list: bool,
-    /// Leave out experiments of more than a few seconds
-    #[arg(long)]
+    #[command(flatten)]
+    only: Only,
+    /// Leave out experiments of more than ten seconds
+    #[arg(long, conflicts_with = "full")]
     quick: bool,
+    /// Run at the papers' sizes where these are larger: hours; says first how many
+    #[arg(long)]
+    full: bool,
+    /// Keep here what comes out of each experiment, and run none again that is here
+    #[arg(long, value_name = "DIR")]
+    results: Option<PathBuf>,
+    /// Run each N-th experiment alone, from the I-th on; all results together are those of one run
+    #[arg(
+        long,
+        value_name = "I/N",
+        default_value = "1/1",
+        hide_default_value = true,
+        requires = "results"
+    )]
+    shard: Shard,
     /// Everything random follows from this number
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -47,59 +67,15 @@ pub(crate) struct Args {
     page: Option<PathBuf>,
 }
 
-/// All items.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Registry {
-    /// Experiments that take more than a few seconds.
-    long: Vec<String>,
-    paper: Vec<Paper>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Paper {
-    /// What items are called after: KEY-1 is the first.
-    key: String,
-    name: String,
-    item: Vec<Item>,
-}
-
-/// A table, a figure, a mechanism or a claim.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Item {
-    what: String,
-    /// Of the paper.
-    section: String,
-    /// What the paper says, where that is a figure.
-    value: Option<String>,
-    by: By,
-}
-
-/// What reproduces an item.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum By {
-    /// Checks of an experiment in virtual time.
-    Sim(Checks),
-    /// An experiment on this machine.
-    Lab(String),
-    /// A command that holds the mechanism.
-    Test(String),
-    /// Nothing does, for this reason.
-    Not(String),
-    /// Nothing can, for this reason.
-    Elsewhere(String),
-}
-
-/// Checks of an experiment.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Checks {
-    /// KIND/NAME.
-    experiment: String,
-    checks: Vec<String>,
+/// What is done in place of a run.
+#[derive(Debug, clap::Args)]
+struct Only {
+    /// Run nothing; say what there is, and by which command
+    #[arg(long)]
+    list: bool,
+    /// Run nothing; say what would be run, at which size, and how long that takes on one CPU
+    #[arg(long, conflicts_with_all = ["list", "page"])]
+    price: bool,
 }
 
 /// What `--output json` prints.
@@ -127,16 +103,13 @@ struct Told<'r> {
 impl<'r> Document<'r> {
     fn new(chosen: &'r [(String, &'r Item)], ran: &'r Ran) -> Self {
         let items = chosen.iter().map(|(name, item)| {
-            let checks = match &item.by {
-                By::Sim(checks) if !ran.is_empty() => checks.results(ran),
-                _ => Vec::new(),
-            };
+            let checks: Vec<_> = item.checks().flat_map(|it| it.results(ran)).collect();
             Told {
                 name,
                 what: &item.what,
                 section: &item.section,
                 value: item.value.as_deref(),
-                command: item.by.command(),
+                command: item.command(),
                 verdict: (!checks.is_empty()).then(|| outcome(&checks).1),
                 checks,
             }
@@ -150,84 +123,6 @@ impl<'r> Document<'r> {
     }
 }
 
-/// What came out, by experiment.
-type Ran = BTreeMap<String, Results>;
-
-impl Registry {
-    fn read() -> Result<Self, Failure> {
-        toml::from_str(include_str!("reproduce/items.toml")).map_err(Failure::new)
-    }
-
-    /// The items that these words name, each with its own name.
-    fn chosen(&self, words: &[String]) -> Result<Vec<(String, &Item)>, Failure> {
-        let mut chosen = Vec::new();
-        for word in words {
-            let before = chosen.len();
-            for (name, paper, item) in self.items() {
-                if word == "all" || *word == paper.key || *word == name {
-                    chosen.push((name, item));
-                }
-            }
-            if chosen.len() == before {
-                let message = format!(
-                    "there is no item {word:?}: name a paper ({}), an item such as vsnoop-12, or \
-                     all; --list shows them",
-                    self.paper
-                        .iter()
-                        .map(|paper| paper.key.as_str())
-                        .collect::<Vec<_>>()
-                        .join(", ")
-                );
-                return Err(Failure::wrong_arguments(message));
-            }
-        }
-        Ok(chosen)
-    }
-
-    fn items(&self) -> impl Iterator<Item = (String, &Paper, &Item)> {
-        let of = |paper: &'_ Paper| {
-            (1..=paper.item.len())
-                .map(|at| format!("{}-{at}", paper.key))
-                .collect::<Vec<_>>()
-        };
-        self.paper.iter().flat_map(move |paper| {
-            of(paper)
-                .into_iter()
-                .zip(&paper.item)
-                .map(move |(name, item)| (name, paper, item))
-        })
-    }
-}
-
-impl By {
-    /// The command to look at it with, if there is one.
-    fn command(&self) -> Option<String> {
-        match self {
-            Self::Sim(checks) => Some(command(&checks.experiment)),
-            Self::Lab(experiment) => Some(format!("tailbound lab run {experiment}")),
-            Self::Test(command) => Some(command.clone()),
-            Self::Not(_) | Self::Elsewhere(_) => None,
-        }
-    }
-}
-
-/// The command that runs KIND/NAME.
-fn command(experiment: &str) -> String {
-    let experiment = experiment.replacen('/', " run ", 1);
-    format!("tailbound sim {experiment}")
-}
-
-impl Checks {
-    /// What came out of its checks.
-    fn results<'r>(&self, ran: &'r Ran) -> Vec<&'r CheckResult> {
-        let results = ran
-            .get(&self.experiment)
-            .map_or(&[][..], |results| &results.checks);
-        let named = |name: &String| results.iter().find(|result| result.name == *name);
-        self.checks.iter().filter_map(named).collect()
-    }
-}
-
 impl Args {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
         let registry = Registry::read()?;
@@ -238,56 +133,128 @@ impl Args {
             &self.items
         };
         let chosen = registry.chosen(words)?;
-        let ran = if self.list {
-            Ran::new()
-        } else {
-            self.experiments(&registry, &chosen)?
-        };
-        if self.output == Output::Json {
-            output::print(&output::json(&Document::new(&chosen, &ran)));
-        }
-        if self.list {
-            if self.output == Output::Text {
-                for (name, item) in &chosen {
-                    output::print(&line("", name, item));
-                }
-            }
+        let plan = registry.plan(&chosen, self.size());
+        if self.only.price {
+            output::print(&price(&plan));
             return Ok(Exit::Holds);
         }
-        let mut exit = Exit::Holds;
-        for (name, item) in &chosen {
-            let told = tell(name, item, &ran);
-            if self.output == Output::Text {
-                output::print(&told.0);
-            }
-            exit = exit.max(told.1);
+        if self.only.list {
+            self.say(&chosen, &Ran::new());
+            return Ok(Exit::Holds);
         }
+        if self.full {
+            print_error(price(&plan).trim_end());
+        }
+        let ran = self.experiments(&plan)?;
+        self.say(&chosen, &ran);
         if let Some(page) = &self.page {
-            fs::write(page, page::page(&registry, &ran))
+            let made = Made::now(super::commit());
+            fs::write(page, page::page(&registry, self.size(), &made, &ran))
                 .map_err(|error| Failure::new(format!("{}: {error}", page.display())))?;
         }
-        Ok(exit)
+        let ends = chosen.iter().map(|(name, item)| tell(name, item, &ran).1);
+        Ok(ends.max().unwrap_or(Exit::Holds))
     }
 
-    /// Runs what the items rest on, each experiment once.
-    fn experiments(&self, registry: &Registry, chosen: &[(String, &Item)]) -> Result<Ran, Failure> {
-        let mut named: BTreeMap<&str, Box<dyn AnyNamed>> = BTreeMap::new();
-        for (_, item) in chosen {
-            if let By::Sim(Checks { experiment, .. }) = &item.by
-                && !(self.quick && registry.long.contains(experiment))
-                && !named.contains_key(experiment.as_str())
-            {
-                named.insert(experiment, sim::named(experiment)?);
-            }
+    const fn size(&self) -> Size {
+        match (self.quick, self.full) {
+            (true, _) => Size::Quick,
+            (false, true) => Size::Full,
+            (false, false) => Size::Usual,
         }
+    }
+
+    /// Prints items, with what came out of them unless they are only listed.
+    fn say(&self, chosen: &[(String, &Item)], ran: &Ran) {
+        if self.output == Output::Json {
+            output::print(&output::json(&Document::new(chosen, ran)));
+            return;
+        }
+        for (name, item) in chosen {
+            output::print(&if self.only.list {
+                line("", name, item)
+            } else {
+                tell(name, item, ran).0
+            });
+        }
+    }
+
+    /// Runs what is not kept, each experiment once.
+    fn experiments(&self, plan: &[Planned<'_>]) -> Result<Ran, Failure> {
+        let kept = self.results.clone().map(Kept::new);
         let mut ran = Ran::new();
-        for (name, experiment) in named {
-            let line = Line::new();
-            let mut progress = |done: &str| line.show(&format!("{name}: {done}"));
-            ran.insert(name.to_owned(), experiment.run(self.seed, &mut progress)?);
+        let mut number = 0;
+        for planned in plan {
+            let found = if planned.is_of_lab() {
+                kept.as_ref()
+                    .map_or(Ok(None), |kept| kept.of_lab(planned))?
+            } else {
+                number += 1;
+                self.experiment(planned, kept.as_ref(), self.shard.has(number - 1))?
+            };
+            if let Some(results) = found {
+                ran.insert(planned.experiment.to_owned(), results);
+            }
         }
         Ok(ran)
     }
+
+    /// What an experiment found before, or finds now if it is to be run.
+    fn experiment(
+        &self,
+        planned: &Planned<'_>,
+        kept: Option<&Kept>,
+        is_asked: bool,
+    ) -> Result<Option<Results>, Failure> {
+        let (experiment, text) = planned.read()?;
+        let (version, seed) = (super::version(), self.seed.to_string());
+        let key = key(&[&version, &seed, &text, &experiment.inputs()]);
+        if let Some(kept) = kept
+            && let Some(found) = kept.read(planned, self.size(), &key)?
+        {
+            return Ok(Some(found));
+        }
+        if !is_asked {
+            return Ok(None);
+        }
+        let line = Line::new();
+        let mut progress = |done: &str| line.show(&format!("{}: {done}", planned.experiment));
+        let results = experiment.run(self.seed, &mut progress)?;
+        drop(line);
+        if let Some(kept) = kept {
+            kept.write(planned, self.size(), &key, &results)?;
+        }
+        Ok(Some(results))
+    }
+}
+
+/// What a plan takes.
+fn price(plan: &[Planned<'_>]) -> String {
+    let mut text = String::new();
+    let (mut virtual_time, mut lab) = (Nanos::ZERO, Nanos::ZERO);
+    for planned in plan {
+        let sum = if planned.is_of_lab() {
+            &mut lab
+        } else {
+            &mut virtual_time
+        };
+        *sum += planned.takes;
+        let takes = planned.takes.to_string();
+        // Writing to a String does not fail.
+        let _ = writeln!(
+            text,
+            "{:<32} {takes:>8}  {}",
+            planned.experiment, planned.size
+        );
+    }
+    let minutes = |time: Nanos| time.0.div_ceil(60_000_000_000);
+    let _ = writeln!(
+        text,
+        "{} minutes of one CPU in virtual time; in the lab, which --results has, {} minutes",
+        minutes(virtual_time),
+        minutes(lab),
+    );
+    text
 }
 
 /// An item in a line.
@@ -295,7 +262,7 @@ fn line(verdict: &str, name: &str, item: &Item) -> String {
     let held = match &item.by {
         By::Not(why) => format!("not reproduced: {why}"),
         By::Elsewhere(why) => format!("cannot be reproduced: {why}"),
-        by => by.command().unwrap_or_default(),
+        By::Checks(_) | By::Test(_) => item.command().unwrap_or_default(),
     };
     let (what, section) = (&item.what, &item.section);
     format!("{verdict}{name:<11} {what} ({section}): {held}\n")
@@ -319,10 +286,10 @@ fn outcome(results: &[&CheckResult]) -> (&'static str, Verdict) {
 
 /// Returns what came out of an item, and how the command ends for it.
 fn tell(name: &str, item: &Item, ran: &Ran) -> (String, Exit) {
-    let By::Sim(checks) = &item.by else {
+    let results: Vec<_> = item.checks().flat_map(|it| it.results(ran)).collect();
+    let By::Checks(_) = &item.by else {
         return (line("-       ", name, item), Exit::Holds);
     };
-    let results = checks.results(ran);
     let (word, verdict) = outcome(&results);
     let mut text = line(&format!("{word:<8}"), name, item);
     for result in results {
@@ -335,6 +302,7 @@ fn tell(name: &str, item: &Item, ran: &Ran) -> (String, Exit) {
 
 #[cfg(test)]
 mod tests {
+    use super::registry::{Checks, Run};
     use super::*;
     use std::path::Path;
 
@@ -351,46 +319,87 @@ mod tests {
             .map(|paper| paper.item.len())
             .collect();
         assert_eq!(counts, [32, 23, 15, 24, 37]);
+        let lab: Vec<String> = registry.run.iter().flat_map(of_lab).collect();
         for (name, _, item) in registry.items() {
-            match &item.by {
-                By::Sim(checks) => {
-                    let experiment = sim::named(&checks.experiment)
-                        .unwrap_or_else(|error| panic!("{name}: {error}"));
-                    let known = experiment.checks();
-                    assert!(!checks.checks.is_empty(), "{name}");
-                    for check in &checks.checks {
-                        assert!(known.contains(&check.as_str()), "{name}: {check}");
-                    }
-                }
-                By::Lab(experiment) => {
-                    let file = root().join(format!("experiments/{experiment}.toml"));
-                    assert!(file.exists(), "{name}: {experiment}");
-                }
-                By::Test(text) | By::Not(text) | By::Elsewhere(text) => {
-                    assert!(!text.trim().is_empty(), "{name}");
+            if let By::Test(text) | By::Not(text) | By::Elsewhere(text) = &item.by {
+                assert!(!text.trim().is_empty(), "{name}");
+            }
+            for checks in item.checks() {
+                let planned = registry.planned(&checks.experiment, Size::Full);
+                let known = if planned.is_of_lab() {
+                    lab.clone()
+                } else {
+                    let (experiment, _) = planned.read().map_err(|_| name.clone()).unwrap();
+                    let known = experiment.checks().into_iter();
+                    let of_it = |check| format!("{}/{check}", planned.experiment);
+                    known.map(of_it).collect()
+                };
+                assert!(!checks.checks.is_empty(), "{name}");
+                for check in &checks.checks {
+                    let check = format!("{}/{check}", planned.experiment);
+                    assert!(known.contains(&check), "{name}: {check}");
                 }
             }
         }
-        for long in &registry.long {
-            assert!(sim::named(long).is_ok(), "{long}");
+        for run in &registry.run {
+            let is_it = |checks: &Checks| checks.experiment == run.experiment;
+            let mut items = registry.items();
+            let is_used = items.any(|(_, _, item)| item.checks().any(is_it));
+            assert!(is_used, "no item rests on {}", run.experiment);
         }
+    }
+
+    /// The checks of a lab's experiment: `lab/NAME/CHECK`.
+    fn of_lab(run: &Run) -> Vec<String> {
+        let Some(("lab", name)) = run.experiment.split_once('/') else {
+            return Vec::new();
+        };
+        let text = fs::read_to_string(root().join(format!("experiments/{name}.toml"))).unwrap();
+        let table: toml::Table = text.parse().unwrap();
+        let checks = table["check"].as_array().unwrap().iter();
+        let named = |check: &toml::Value| check["name"].as_str().unwrap().to_owned();
+        checks
+            .map(|check| format!("lab/{name}/{}", named(check)))
+            .collect()
     }
 
     #[test]
     fn the_page_is_that_of_the_table_but_for_what_came_out() {
         let text = fs::read_to_string(root().join("docs/reproduction.md")).unwrap();
         let registry = Registry::read().unwrap();
-        let known = page::page(&registry, &Ran::new());
+        let made = Made::now(None);
+        let known = page::page(&registry, Size::Usual, &made, &Ran::new());
         assert_eq!(text.lines().count(), known.lines().count());
         for (line, known) in text.lines().zip(known.lines()) {
             assert_eq!(page::without_outcome(line), page::without_outcome(known));
         }
-        let left_out = |line: &&str| line.contains(page::NOT_RUN) && line.contains("`tailbound");
-        for line in text.lines().filter(left_out) {
-            let mut long = registry.long.iter();
-            let is_long = long.any(|it| line.contains(&format!("`{}`", command(it))));
-            assert!(is_long, "run `make reproduce`: {line}");
+        let quick = registry.plan(&registry.chosen(&["all".to_owned()]).unwrap(), Size::Quick);
+        for planned in quick.iter().filter(|planned| !planned.is_of_lab()) {
+            let not_run = format!("**{}** ({})", page::NOT_RUN, planned.size);
+            let of_it = format!("`{}`", registry::command(planned.experiment));
+            let is_left_out = |line: &&str| line.contains(&of_it) && line.contains(&not_run);
+            assert_eq!(text.lines().find(is_left_out), None, "run `make reproduce`");
         }
+    }
+
+    #[test]
+    fn what_is_kept_is_not_run_again_unless_it_is_of_something_else_or_damaged() {
+        let directory = tempfile::tempdir().unwrap();
+        let registry = Registry::read().unwrap();
+        let planned = registry.planned("net/silo-figure5", Size::Usual);
+        let kept = Kept::new(directory.path().to_owned());
+        let read = |key| kept.read(&planned, Size::Usual, key).map_err(drop).unwrap();
+        assert!(read("a").is_none());
+        let (experiment, _) = planned.read().map_err(drop).unwrap();
+        let results = experiment.run(1, &mut |_| ()).unwrap();
+        let written = kept.write(&planned, Size::Usual, "a", &results);
+        written.map_err(drop).unwrap();
+        assert_eq!(read("a"), Some(results));
+        assert!(read("b").is_none());
+        let file = directory.path().join("net/silo-figure5.row");
+        let text = fs::read_to_string(&file).unwrap();
+        fs::write(&file, text.replace("400000", "400001")).unwrap();
+        assert!(read("a").is_none());
     }
 
     #[test]

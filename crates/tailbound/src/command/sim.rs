@@ -13,6 +13,7 @@ pub(super) use runner::AnyNamed;
 use runner::{AnyKind, Args as Of, Parallel, Share};
 use tailbound_experiment::ExperimentError;
 use tailbound_sim::flows::FlowsExperiment;
+use tailbound_sim::grid::changed;
 use tailbound_sim::net::NetExperiment;
 use tailbound_sim::pacer::PacerExperiment;
 use tailbound_sim::packets::PacketsExperiment;
@@ -87,11 +88,15 @@ fn kind(name: &str, threads: Share) -> Option<Box<dyn AnyKind>> {
     })
 }
 
-/// Reads the experiment `KIND/NAME`, one of those that come with the program.
+/// Reads the experiment `KIND/NAME`, one of those that come with the program, with other values for
+/// some of its keys. Returns it with its text.
 ///
 /// # Errors
 /// There is none, or it has mistakes.
-pub(super) fn named(kind_and_name: &str) -> Result<Box<dyn AnyNamed>, ExperimentError> {
+pub(super) fn named(
+    kind_and_name: &str,
+    values: &toml::Table,
+) -> Result<(Box<dyn AnyNamed>, String), Failure> {
     let (kind, name) = kind_and_name.split_once('/').unwrap_or(("", kind_and_name));
     let kind = match kind {
         "placement" => Box::new(placement::Timed {}),
@@ -100,6 +105,10 @@ pub(super) fn named(kind_and_name: &str) -> Result<Box<dyn AnyNamed>, Experiment
             known: format!("{}/NAME, placement/NAME", KINDS.join("/NAME, ")),
         })?,
     };
-    let source = kind.catalogue().source(name)?;
-    kind.read(&source)
+    let mut source = kind.catalogue().source(name)?;
+    if !values.is_empty() {
+        source.text = changed(&source.text, values)
+            .map_err(|why| Failure::new(format!("{}: {why}", source.file)))?;
+    }
+    Ok((kind.read(&source)?, source.text))
 }

@@ -157,8 +157,9 @@ mod tests {
         wires.send(Nanos::ZERO, 0, framed(1, 1));
         wires.send(Nanos::from_micros(50), 1, framed(2, 2));
         assert_eq!(wires.poll_at(), Nanos::from_micros(130));
-        // The third is at the switch after 180 us and waits there until 230.
-        assert_eq!(come(&mut wires), [(260, 0), (360, 1), (360, 2)]);
+        // The third is at the switch after 180 us and waits there until 230, when the second comes to
+        // another port: both end together, and the one that came to its port first is first.
+        assert_eq!(come(&mut wires), [(260, 0), (360, 2), (360, 1)]);
         assert_eq!(wires.poll_at(), Nanos::MAX);
     }
 

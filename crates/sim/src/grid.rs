@@ -8,6 +8,7 @@
 //! is that of one run.
 
 mod error;
+mod file;
 mod price;
 mod row;
 mod run;

@@ -1,8 +1,8 @@
 //! A row: what one point found, and whether it is still what was written.
 
 use super::GridError;
+use super::file::write_whole;
 use super::scenario::hex;
-use super::store::write_whole;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use std::fs;

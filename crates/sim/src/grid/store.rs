@@ -1,10 +1,10 @@
 //! The rows of a grid in a directory.
 
+use super::file::write_whole;
 use super::{Cost, GridError, Row, Scenario};
 use serde::{Deserialize, Serialize};
-use std::fs::{self, File, Permissions};
-use std::io::{self, ErrorKind, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// What a directory has rows of.
@@ -235,22 +235,4 @@ impl Store {
 fn json(value: &impl Serialize) -> String {
     let text = serde_json::to_string_pretty(value);
     text.expect("plain values always serialize") + "\n"
-}
-
-/// Writes a file so that it is there whole or not at all, and there for good. Others may write the
-/// same one, from other machines, too.
-pub(super) fn write_whole(path: &Path, text: &str) -> Result<(), GridError> {
-    let folder = path.parent().unwrap_or(Path::new("."));
-    let write = || -> io::Result<()> {
-        let mut part = tempfile::Builder::new();
-        part.prefix(".").suffix(".part");
-        // As other files are made, and not as secrets are.
-        part.permissions(Permissions::from_mode(0o666));
-        let mut part = part.tempfile_in(folder)?;
-        part.write_all(text.as_bytes())?;
-        part.as_file().sync_all()?;
-        part.persist(path)?;
-        File::open(folder)?.sync_all()
-    };
-    write().map_err(GridError::file(path))
 }

@@ -1,7 +1,7 @@
 //! Hosts at one switch with the kernel's own TCP between them, and nothing else of ours on the way:
 //! what a simulation of the same star is held against.
 //!
-//! A host is a network namespace with a TAP. Links and switch are [`wires`], carried out by one
+//! A host is a network namespace with a TAP. Links and switch are the module `wires`, carried out by one
 //! thread: a TBF or an HTB would send the first frames after a pause at once, as a token
 //! bucket must, and a link does not. Kernels hand over single frames, and nothing is offloaded.
 

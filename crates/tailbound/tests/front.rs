@@ -239,7 +239,7 @@ fn the_demo_takes_as_long_and_as_much_as_it_says() {
     ] {
         assert!(file(page).contains(words), "{page}: {words}");
     }
-    let tree = Command::new(std::env::var_os("CARGO").unwrap())
+    let tree = Command::new(env!("CARGO"))
         .current_dir(root())
         .args([
             "tree",

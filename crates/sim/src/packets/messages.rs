@@ -1,6 +1,7 @@
 //! What an experiment of messages says, and how it is told what came of it.
 
 use super::figures::variant;
+use super::line::MOST;
 use super::machines::{MachineSpec, Machines, Talkers};
 use super::port::{Phantom, Shared};
 use super::racks::Racks;
@@ -385,15 +386,15 @@ impl Messages {
         if let Some(name) = setting.machine.as_ref().filter(|it| !is_known(it)) {
             section.at("machine", unknown(name));
         }
+        // Of a number that is none a mistake is told elsewhere.
+        let hosts = self.hosts().next().unwrap_or(1).clamp(1, MOST);
         for (place, on) in setting.on.iter().enumerate() {
             let mut section = section.item("on", place);
-            let hosts = self.hosts().next().unwrap_or(1);
             section.range("host", on.host, 0..=hosts - 1);
             if !is_known(&on.machine) {
                 section.at("machine", unknown(&on.machine));
             }
         }
-        let hosts = self.hosts().next().unwrap_or(1);
         section.hold("machine", self.try_machines(setting, hosts, 0).map(drop));
         let talks = || self.talk.iter().map(|talk| talk.name.get_ref());
         if let Some(name) = setting

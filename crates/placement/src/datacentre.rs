@@ -12,6 +12,7 @@ mod cpu;
 mod error;
 mod index;
 mod limits;
+mod loads;
 mod moving;
 mod offer;
 mod ports;
@@ -211,7 +212,7 @@ impl Datacentre {
     }
 
     /// Sets how often first fit looks at ports before it gives up with
-    /// [`PlacementError::Effort`]: 20,000 times by default, in less than half a millisecond. Where
+    /// [`PlacementError::Effort`]: 20,000 times by default, in about a millisecond. Where
     /// at most 64 hosts have room, every place is tried then, with ten times as many looks. More
     /// finds placements that are hard to find.
     pub fn set_effort(&mut self, ports: u32) {
@@ -235,12 +236,14 @@ impl Datacentre {
     }
 
     /// Returns the load of a port.
+    #[inline]
     pub fn load(&self, port: PortId) -> &Load {
         &self.loads[port.node.index()][port.direction as usize]
     }
 
     /// Returns the free resources of a host, or of the open hosts below a node; none for a closed
     /// host and one that gets no machines.
+    #[inline]
     pub fn free(&self, node: NodeId) -> Resources {
         let nothing = Some(&HostOffer::Nothing);
         if self.closed[node.index()] || self.offers[node.index()].as_deref() == nothing {

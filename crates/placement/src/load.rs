@@ -25,6 +25,7 @@ pub struct AffineCurve {
 }
 
 impl AffineCurve {
+    #[inline]
     fn plus(self, other: Self) -> Self {
         Self {
             rate: self.rate + other.rate,
@@ -32,6 +33,7 @@ impl AffineCurve {
         }
     }
 
+    #[inline]
     fn minus(self, other: Self) -> Self {
         Self {
             rate: self.rate - other.rate,
@@ -40,6 +42,7 @@ impl AffineCurve {
     }
 
     /// Returns an affine curve that is nowhere above either.
+    #[inline]
     fn lower(self, other: Self) -> Self {
         Self {
             rate: self.rate.min(other.rate),
@@ -107,26 +110,35 @@ impl Load {
 
     /// Returns the sum of two loads.
     #[must_use]
+    #[inline]
     pub fn plus(&self, other: &Self) -> Self {
-        Self {
-            curves: std::array::from_fn(|index| self.curves[index].plus(other.curves[index])),
-        }
+        self.with(other, AffineCurve::plus)
     }
 
     /// Returns what is left when `other`, a part of the sum, is subtracted.
     #[must_use]
     pub fn minus(&self, other: &Self) -> Self {
-        Self {
-            curves: std::array::from_fn(|index| self.curves[index].minus(other.curves[index])),
-        }
+        self.with(other, AffineCurve::minus)
     }
 
     /// Returns a load that is nowhere above either, for bounds on many ports at once.
     #[must_use]
+    #[inline]
     pub fn lower(&self, other: &Self) -> Self {
-        Self {
-            curves: std::array::from_fn(|index| self.curves[index].lower(other.curves[index])),
+        self.with(other, AffineCurve::lower)
+    }
+
+    /// Combines the two loads' curves of each time.
+    ///
+    /// By a loop: `std::array::from_fn` is a call for each curve where a build is not optimised as a
+    /// whole, and decisions do little else.
+    #[inline]
+    fn with(&self, other: &Self, each: impl Fn(AffineCurve, AffineCurve) -> AffineCurve) -> Self {
+        let mut with = *self;
+        for (index, curve) in with.curves.iter_mut().enumerate() {
+            *curve = each(*curve, other.curves[index]);
         }
+        with
     }
 
     /// Returns the most bits that can be waiting at a port of `rate`, rounded up, if no more than
@@ -144,6 +156,7 @@ impl Load {
 
     /// Returns whether at most `limit` bits can be waiting: [`Self::backlog`] by multiplications
     /// alone.
+    #[inline]
     pub(crate) fn is_within(&self, rate: u64, limit: u64, feed: Option<AffineCurve>) -> bool {
         let Some((before, slow)) = self.around(rate) else {
             return false;
@@ -212,9 +225,11 @@ struct Lines {
 
 impl Lines {
     fn load(&self) -> Load {
-        Load {
-            curves: self.lowest().map(|line| self.get(line)),
+        let mut load = Load::NONE;
+        for (curve, line) in load.curves.iter_mut().zip(self.lowest()) {
+            *curve = self.get(line);
         }
+        load
     }
 
     /// Returns an affine curve that [`Self::lowest`] has named.
@@ -239,15 +254,14 @@ impl Lines {
         let is = |touches: &Option<[bool; CURVES]>, index: usize| {
             touches.as_ref().is_some_and(|touches| touches[index])
         };
-        let mut lines: [Line; CURVES] = std::array::from_fn(|index| {
+        let mut lines = [Line::Pairs; CURVES];
+        for (index, line) in lines.iter_mut().enumerate() {
             if is(&is_peak, index) && is(&peak_over_pairs, index) {
-                Line::Peak
+                *line = Line::Peak;
             } else if over_pairs[index] && !is(&is_peak, index) {
-                Line::Senders
-            } else {
-                Line::Pairs
+                *line = Line::Senders;
             }
-        });
+        }
         if let Some(peak) = self.peak
             && lines[0] == Line::Peak
             && !lines.contains(&Line::Senders)
@@ -385,6 +399,9 @@ impl Source {
         if senders.least == 0 || senders.most >= vms {
             return Load::NONE;
         }
+        if senders.least == senders.most && delays.least == delays.most {
+            return self.across(senders.least, vms, delays.least, parts);
+        }
         let few = self.lines(senders.least, vms, delays.least, parts);
         let many = self.lines(senders.most, vms, delays.most, parts);
         let (at_few, at_many) = (few.lowest(), many.lowest());
@@ -396,20 +413,21 @@ impl Source {
         // what holds at both ends of the intervals holds between them. At the last time alone the
         // senders' curve may be in place of the peak for some numbers of senders between.
         let is_varied = senders.least < senders.most && many.pairs.is_some();
-        let between = |index: usize| {
+        let mut load = Load::NONE;
+        for (index, curve) in load.curves.iter_mut().enumerate() {
             let (one, other) = (at_few[index], at_many[index]);
             let (mut fastest, mut slowest) = (one.min(other), one.max(other));
             if index == LAST_TOUCH && is_varied && (one != other || one == Line::Peak) {
                 (fastest, slowest) = (Line::Peak, slowest.max(Line::Senders));
             }
-            let range = [Line::Peak, Line::Senders, Line::Pairs].into_iter();
-            let range = range.filter(|line| (fastest..=slowest).contains(line));
-            let below = range.map(|line| least.get(line)).reduce(AffineCurve::lower);
-            below.unwrap_or(least.senders)
-        };
-        Load {
-            curves: std::array::from_fn(between),
+            *curve = least.get(slowest);
+            for line in [Line::Peak, Line::Senders] {
+                if (fastest..slowest).contains(&line) {
+                    *curve = curve.lower(least.get(line));
+                }
+            }
         }
+        load
     }
 
     /// Returns an affine curve that is nowhere above that of the pairs of any number of senders, and

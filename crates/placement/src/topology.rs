@@ -172,6 +172,7 @@ impl Topology {
     }
 
     /// Returns the node above; None for the top.
+    #[inline]
     pub fn parent(&self, node: NodeId) -> Option<NodeId> {
         (node != NodeId::TOP).then(|| NodeId(self.nodes[node.index()].parent))
     }
@@ -182,16 +183,19 @@ impl Topology {
     }
 
     /// Returns the numbers of the nodes directly below.
+    #[inline]
     pub(crate) fn child_range(&self, node: NodeId) -> Range<u32> {
         self.nodes[node.index()].children.clone()
     }
 
     /// Returns the longest path down to a host: 0 for a host, 1 for a rack.
+    #[inline]
     pub fn height(&self, node: NodeId) -> u8 {
         self.nodes[node.index()].height
     }
 
     /// Returns whether the node is a host.
+    #[inline]
     pub fn is_host(&self, node: NodeId) -> bool {
         self.nodes[node.index()].height == 0
     }
@@ -219,6 +223,7 @@ impl Topology {
     }
 
     /// Returns a port. The top has no ports; those that are returned for it let nothing through.
+    #[inline]
     pub fn port(&self, port: PortId) -> &Port {
         let node = &self.nodes[port.node.index()];
         match port.direction {
@@ -279,6 +284,7 @@ impl Topology {
 
     /// Returns how long traffic may have waited before it comes to the port, if all of it comes
     /// from below `scope`. It comes from any host there, but never back to where it is from.
+    #[inline]
     pub(crate) fn delay_before(&self, port: PortId, scope: NodeId) -> Nanos {
         match port.direction {
             Direction::Up => self.nodes[port.node.index()].below,

@@ -5,6 +5,7 @@
 
 use super::Datacentre;
 use super::best::{BestPort, Delays};
+use super::loads::Key;
 use super::ports::BOTH;
 use super::search::Search;
 use super::summary::STEPS;
@@ -91,7 +92,7 @@ impl Search<'_> {
         if summary.largest.cpu < self.request.cpu || summary.largest.memory < self.request.memory {
             return None;
         }
-        let Some(source) = self.source else {
+        let Some(loads) = &mut self.loads else {
             return Some(1);
         };
         let vms = self.request.vms;
@@ -104,8 +105,12 @@ impl Search<'_> {
             BOTH.into_iter().all(|direction| {
                 let end = direction as usize;
                 let senders = senders(direction, Interval::point(*count), vms);
-                let load = source.at_least(senders, vms, delays[end], 1);
-                let sum = lightest[end].plus(&load);
+                let load = loads.at_least(Key {
+                    senders,
+                    delays: delays[end],
+                    parts: 1,
+                });
+                let sum = lightest[end].plus(load);
                 self.policy.allows(&sum, &best[end].port())
             })
         });
@@ -177,7 +182,7 @@ impl Search<'_> {
     /// Returns false if both ports of a node cannot carry the traffic of any number of machines
     /// within an interval below it, by a load that is below all of theirs.
     fn may_any_pass(&mut self, node: NodeId, below: Interval<u32>) -> bool {
-        let Some(source) = self.source else {
+        let Some(loads) = &mut self.loads else {
             return true;
         };
         BOTH.into_iter().all(|direction| {
@@ -186,13 +191,12 @@ impl Search<'_> {
             let port = self.dc.topology.port(id);
             let delay = self.dc.topology.delay_before(id, self.scope);
             let vms = self.request.vms;
-            let load = source.at_least(
-                senders(direction, below, vms),
-                vms,
-                Interval::point(delay),
-                port.parts,
-            );
-            self.policy.allows(&self.dc.load(id).plus(&load), port)
+            let load = loads.at_least(Key {
+                senders: senders(direction, below, vms),
+                delays: Interval::point(delay),
+                parts: port.parts,
+            });
+            self.policy.allows(&self.dc.load(id).plus(load), port)
         })
     }
 }

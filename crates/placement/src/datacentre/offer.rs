@@ -116,6 +116,7 @@ impl Datacentre {
     /// Returns whether a port may carry a load: with the rate that its host says that it has,
     /// where that is less than the topology's. As much may wait as it sends in the time that the
     /// topology promises.
+    #[inline]
     pub(super) fn allows(&self, load: &Load, id: PortId) -> bool {
         let port = self.topology.port(id);
         let Some(HostOffer::Within(limits)) = self.offers[id.node.index()].as_deref() else {

@@ -1,7 +1,7 @@
 //! The load that one tenant brings to each port that its traffic uses.
 
 use super::{Datacentre, Placement, PlacementError, Tenant};
-use crate::load::{Load, Source};
+use crate::load::Load;
 use crate::request::{Policy, Request};
 use crate::topology::{Direction, NodeId, Port, PortId, Resources, Topology};
 use std::collections::BTreeMap;
@@ -27,18 +27,9 @@ impl Cut {
     }
 }
 
-impl Source {
-    /// Returns the most that a port carries of a tenant that it cuts so, wherever below `scope` its
-    /// machines are.
-    pub(super) fn at(&self, topology: &Topology, port: PortId, cut: Cut, scope: NodeId) -> Load {
-        let senders = cut.senders(port.direction);
-        let delay = topology.delay_before(port, scope);
-        self.across(senders, cut.vms, delay, topology.port(port).parts)
-    }
-}
-
 impl Policy {
     /// Returns whether a port may carry a load under this policy.
+    #[inline]
     pub(super) fn allows(self, load: &Load, port: &Port) -> bool {
         match self {
             Self::Silo => load.is_within(port.rate, port.backlog_limit, port.feed),

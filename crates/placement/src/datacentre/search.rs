@@ -1,14 +1,15 @@
 //! Greedy first fit by height: a host, a rack, a pod, all (Silo 4.2.3).
 
 use super::complete::{self, Outcome};
+use super::loads::{Key, Loads};
 use super::ports::{BOTH, Cut};
 use super::{Datacentre, Placement, PlacementError};
-use crate::load::Source;
+use crate::load::Interval;
 use crate::request::{Policy, Request};
 use crate::topology::{NodeId, PortId, Resources};
 use tailbound_units::Nanos;
 
-/// How many ports a decision looks at by default before it gives up; less than half a
+/// How many ports a decision looks at by default before it gives up: about a
 /// millisecond.
 pub(super) const EFFORT: u32 = 20_000;
 
@@ -17,7 +18,8 @@ pub(super) struct Search<'a> {
     pub(super) dc: &'a Datacentre,
     pub(super) request: &'a Request,
     pub(super) policy: Policy,
-    pub(super) source: Option<Source>,
+    /// What it brings to ports; None without a guarantee.
+    pub(super) loads: Option<Loads>,
     /// The node below which all machines have to be.
     pub(super) scope: NodeId,
     /// The most machines that a host may get.
@@ -134,11 +136,12 @@ impl<'a> Scopes<'a> {
 
 impl<'a> Search<'a> {
     pub(super) fn new(dc: &'a Datacentre, request: &'a Request, policy: Policy) -> Self {
+        let source = request.source(policy, dc.topology.frame());
         Self {
             dc,
             request,
             policy,
-            source: request.source(policy, dc.topology.frame()),
+            loads: source.map(|source| Loads::new(source, request.vms)),
             scope: NodeId::TOP,
             host_limit: u32::MAX,
             near: Near::All,
@@ -222,7 +225,7 @@ impl<'a> Search<'a> {
             limit -= 1;
             let hosts = self.dc.topology.children(scope).count() as u64;
             let few = u64::from(limit) * hosts < u64::from(vms);
-            if self.source.is_none() || self.dc.topology.height(scope) > 1 || few {
+            if self.loads.is_none() || self.dc.topology.height(scope) > 1 || few {
                 return Ok(None);
             }
         }
@@ -249,7 +252,7 @@ impl<'a> Search<'a> {
     }
 
     fn not_here(&self) -> PlacementError {
-        if self.source.is_some() && self.policy != Policy::Locality {
+        if self.loads.is_some() && self.policy != Policy::Locality {
             PlacementError::Ports
         } else if self.request.domains.is_some() {
             PlacementError::Domains
@@ -406,19 +409,28 @@ impl<'a> Search<'a> {
     /// Returns whether both ports of a node may carry what `count` machines below it exchange with
     /// the others.
     fn may_pass(&mut self, node: NodeId, count: u32) -> bool {
-        let Some(source) = self.source else {
+        let Some(loads) = &mut self.loads else {
             return true;
         };
-        let cut = Cut {
-            below: count,
-            vms: self.request.vms,
-        };
-        BOTH.into_iter().all(|direction| {
+        if self.policy == Policy::Locality {
+            self.checks += 2;
+            return true;
+        }
+        let vms = self.request.vms;
+        let cut = Cut { below: count, vms };
+        for direction in BOTH {
             self.checks += 1;
-            let port = PortId { node, direction };
-            let load = source.at(&self.dc.topology, port, cut, self.scope);
-            let sum = self.dc.load(port).plus(&load);
-            self.policy == Policy::Locality || self.dc.allows(&sum, port)
-        })
+            let id = PortId { node, direction };
+            let topology = &self.dc.topology;
+            let load = loads.at_least(Key {
+                senders: Interval::point(cut.senders(direction)),
+                delays: Interval::point(topology.delay_before(id, self.scope)),
+                parts: topology.port(id).parts,
+            });
+            if !self.dc.allows(&self.dc.load(id).plus(load), id) {
+                return false;
+            }
+        }
+        true
     }
 }

@@ -1,0 +1,95 @@
+//! What one tenant brings to ports, computed once for all ports that are alike to it.
+
+use crate::load::{Interval, Load, Source};
+use tailbound_units::Nanos;
+
+/// How many loads are kept, a power of two: those of a rack's hosts with any number of machines,
+/// and those of the racks and pods that are looked at in turn.
+const KEPT: usize = 128;
+
+/// What a tenant's load at a port follows from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Key {
+    /// How many machines send, at least and at most.
+    pub(super) senders: Interval<u32>,
+    /// How long their frames may have waited.
+    pub(super) delays: Interval<Nanos>,
+    /// Over how many links they are spread.
+    pub(super) parts: u32,
+}
+
+/// The loads that were asked for last. A search asks for the same few again and again.
+#[derive(Debug)]
+pub(super) struct Loads {
+    source: Source,
+    /// Each at the place that follows from its key; none before the first is asked for.
+    kept: Vec<Option<(Key, Load)>>,
+    vms: u32,
+}
+
+impl Loads {
+    /// Those of a tenant with so many machines.
+    pub(super) fn new(source: Source, vms: u32) -> Self {
+        let kept = Vec::new();
+        Self { source, kept, vms }
+    }
+
+    /// Returns a load that is nowhere above any of the key's: [`Source::at_least`].
+    #[inline]
+    pub(super) fn at_least(&mut self, key: Key) -> &Load {
+        if self.kept.is_empty() {
+            self.kept.resize(KEPT, None);
+        }
+        let kept = &mut self.kept[key.place()];
+        if kept.as_ref().is_some_and(|known| known.0 != key) {
+            *kept = None;
+        }
+        let (source, vms) = (&self.source, self.vms);
+        let make = || source.at_least(key.senders, vms, key.delays, key.parts);
+        &kept.get_or_insert_with(|| (key, make())).1
+    }
+}
+
+impl Key {
+    /// Returns the load's place among those that are kept.
+    #[inline]
+    fn place(&self) -> usize {
+        let Interval { least, most } = self.senders;
+        let waited = self.delays.least.0 ^ self.delays.most.0.rotate_left(32);
+        // The upper digits of the product depend on all others.
+        let mixed = (waited ^ u64::from(least) << 20 ^ u64::from(most) << 40)
+            .wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        (mixed >> (u64::BITS - KEPT.trailing_zeros())) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use tailbound_units::{Bytes, Rate};
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(8))]
+
+        /// Many more keys than are kept, some of them again and again.
+        #[test]
+        fn what_was_kept_is_what_would_be_computed(
+            asked in prop::collection::vec((1_u32..40, 0_u32..4, 0_u64..4, 0_u64..2, 1_u32..3), 400),
+        ) {
+            let (rate, fast) = (Rate::from_mbit(250), Rate::from_mbit(1_000));
+            let source = Source::new(rate, Bytes(15_000), Some(fast), Bytes(1_538));
+            let mut loads = Loads::new(source, 50);
+            for (least, more, soonest, later, parts) in asked {
+                let soonest = Nanos(100_000 * soonest);
+                let key = Key {
+                    senders: Interval { least, most: least + more },
+                    delays: Interval { least: soonest, most: soonest + Nanos(later) },
+                    parts,
+                };
+                let computed = source.at_least(key.senders, 50, key.delays, parts);
+                prop_assert_eq!(*loads.at_least(key), computed);
+            }
+        }
+    }
+}

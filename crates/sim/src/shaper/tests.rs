@@ -14,8 +14,21 @@ fn parse(name: &str, changes: &[(&str, &str)]) -> Result<Loaded<ShaperExperiment
         assert!(source.text.contains(from), "{name} has no {from}");
         source.text = source.text.replacen(from, to, 1);
     }
+    // A limit that others are on both sides of.
+    if name == "rate" {
+        let is_kept = |it: &&str| !it.contains("-16-") && *it != "\"16Mbit/s\"";
+        let kept: Vec<&str> = source.text.split(", ").filter(is_kept).collect();
+        source.text = kept.join(", ");
+    }
     Loaded::parse(&source).map_err(|error| error.to_string())
 }
+
+const CREDIT_50: &str =
+    "[[rate.shaper]]\nname = \"credit-50\"\nkind = \"credit\"\ninterval = \"50ms\"\n";
+const CREDIT_30: &str =
+    "[[rate.shaper]]\nname = \"credit-30\"\nkind = \"credit\"\ninterval = \"30ms\"\n";
+const CREDIT_250_HZ: &str = "[[rate.shaper]]\nname = \"credit-5-250hz\"\nkind = \"credit\"\n\
+                             interval = \"5ms\"\ntick = \"4ms\"\n";
 
 /// Each experiment, as short as it still proves something.
 const SHORT: [(&str, &[(&str, &str)]); 5] = [
@@ -23,25 +36,42 @@ const SHORT: [(&str, &[(&str, &str)]); 5] = [
     ("key-frames", &[("time = \"120s\"", "time = \"20s\"")]),
     ("video", &[("time = \"120s\"", "time = \"20s\"")]),
     ("http", &[("requests = 1000", "requests = 300")]),
-    ("rate", &[("time = \"120s\"", "time = \"20s\"")]),
+    (
+        "rate",
+        &[
+            ("time = \"120s\"", "time = \"20s\""),
+            // Nothing is expected of these.
+            (CREDIT_50, ""),
+            (CREDIT_30, ""),
+            (CREDIT_250_HZ, ""),
+        ],
+    ),
 ];
 
 #[test]
-fn every_experiment_holds_and_follows_from_its_seed_whatever_the_number_of_threads() {
+fn every_experiment_holds() {
     for (name, changes) in SHORT {
         let loaded = parse(name, changes).expect("a sound experiment");
-        let run = |threads| {
-            let results = loaded.run(1, &Threads(threads), &mut |_| {});
-            results.expect("it runs")
-        };
-        let results = run(2);
+        let results = loaded.run(1, &Threads(1), &mut |_| {}).expect("it runs");
         let checks = &results.checks;
         assert_eq!(results.verdict, Verdict::Pass, "{name}: {checks:?}");
-        assert_eq!(results.to_json(), run(1).to_json(), "{name}");
         for (outline, variant) in loaded.experiment.outline().iter().zip(&results.variants) {
             assert_eq!(outline.name, variant.name, "{name}");
             assert!(outline.values.keys().eq(variant.values.keys()), "{name}");
         }
+    }
+}
+
+/// All but the last, which shares its work as the others do, and takes as long as all of them.
+#[test]
+fn results_follow_from_the_seed_whatever_the_number_of_threads() {
+    for (name, changes) in &SHORT[..4] {
+        let loaded = parse(name, changes).expect("a sound experiment");
+        let run = |threads| {
+            let results = loaded.run(1, &Threads(threads), &mut |_| {});
+            results.expect("it runs").to_json()
+        };
+        assert_eq!(run(1), run(2), "{name}");
     }
 }
 

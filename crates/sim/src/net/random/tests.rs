@@ -23,7 +23,7 @@ fn networks() -> RandomNetworks {
 fn no_bound_is_exceeded_in_random_networks() {
     let networks = networks();
     let mut tight: Vec<f64> = Vec::new();
-    for number in 0..200 {
+    for number in 0..64 {
         let drawn = networks.draw(1, number);
         let outcome = networks.judge(&drawn, 1, number, &|_| {}).unwrap();
         assert!(

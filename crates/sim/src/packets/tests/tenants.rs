@@ -76,7 +76,7 @@ fn outcome(messages: &Messages, seed: u64) -> Outcome {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 6, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
     fn no_guaranteed_frame_passes_its_bound(
         seed in any::<u64>(),

@@ -1,4 +1,4 @@
-//! Messages over TCP through switches, and how long they take.
+//! Messages over TCP and UDP through switches, and how long they take.
 //!
 //! [`Messages`] is what an experiment says: a topology, a workload, and variants of
 //! transport, switches and meter. A run builds `port`s (links with the queue before them) and
@@ -6,6 +6,7 @@
 //! those of [`crate::tcp`], the meter is the data path's own.
 
 mod attribution;
+mod carrier;
 mod experiment;
 mod fifo;
 mod figures;
@@ -17,6 +18,7 @@ mod machines;
 mod messages;
 mod paced;
 mod packet;
+mod peers;
 mod placed;
 mod pool;
 mod port;
@@ -25,24 +27,31 @@ mod racks;
 mod rounds;
 mod run;
 mod sizes;
+mod streams;
 mod talks;
 mod tally;
 mod tenants;
 #[cfg(test)]
 mod tests;
 mod topology;
+mod trace;
+mod transport;
 mod workload;
 
 pub use experiment::PacketsExperiment;
 pub use line::Line;
 pub use machines::{MachineSpec, NeighbourSpec};
-pub use messages::{Messages, MeterSpec, On, PacerSpec, Setting, Switches, Transport};
-pub use packet::Packet;
+pub use messages::{Messages, MeterSpec, On, PacerSpec, Setting, Switches};
+pub use packet::{Packet, Protocol};
+pub use peers::Peers;
 pub use port::{Phantom, Shared};
 pub use racks::Racks;
 pub use sizes::{Empirical, Pareto, Sizes};
+pub use streams::Streams;
 pub use talks::{GuestSpec, Talk};
 pub use tally::{Outcome, Told, Totals};
 pub use tenants::{Length, Pattern, TenantClass, Tenants};
 pub use topology::{FatTree, Star};
-pub use workload::{Bursts, Flows, Peers, Queries};
+pub use trace::Trace;
+pub use transport::Transport;
+pub use workload::{Bursts, Flows, Queries};

@@ -1,6 +1,6 @@
 //! An experiment of packets: what its TOML file says, checked.
 
-use super::Messages;
+use super::{Messages, Trace};
 use crate::Threads;
 use crate::scenario::{self, Scenarios, under};
 use serde::Deserialize;
@@ -13,7 +13,7 @@ use tailbound_report::Variant;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PacketsExperiment {
-    /// Messages over TCP; each setting is a variant.
+    /// Messages; each setting is a variant.
     pub messages: Option<Messages>,
 }
 
@@ -34,7 +34,10 @@ impl Experiment for PacketsExperiment {
         document.whole()
     }
 
-    fn check(&mut self, _: &str, mistakes: &mut Mistakes) {
+    fn check(&mut self, file: &str, mistakes: &mut Mistakes) {
+        if let Some(messages) = &mut self.messages {
+            messages.read_files(file, mistakes);
+        }
         let settings = self.messages.iter().flat_map(|it| &it.setting);
         mistakes.names("setting", settings.map(|it| &it.name));
         let messages = || self.messages.iter();
@@ -51,6 +54,11 @@ impl Experiment for PacketsExperiment {
             messages().flat_map(|it| &it.talk).map(|it| &it.name),
         );
         scenario::check(&self.scenarios(), mistakes);
+    }
+
+    fn inputs(&self) -> String {
+        let trace = self.messages.iter().find_map(|it| it.trace.as_ref());
+        trace.map(Trace::input).unwrap_or_default()
     }
 
     fn outline(&self) -> Vec<Variant> {

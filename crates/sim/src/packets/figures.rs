@@ -13,7 +13,11 @@ pub(super) fn variant(name: &str, outcome: &Outcome, hosts: usize) -> Variant {
         name,
         [
             ("messages", outcome.begun as f64, ""),
-            ("unfinished", (outcome.begun - outcome.ended) as f64, ""),
+            (
+                "unfinished",
+                (outcome.begun - outcome.ended - outcome.lost) as f64,
+                "",
+            ),
             ("dropped", totals.dropped as f64, ""),
             ("marked", totals.marked as f64, ""),
             ("resent", totals.resent as f64, ""),
@@ -23,6 +27,10 @@ pub(super) fn variant(name: &str, outcome: &Outcome, hosts: usize) -> Variant {
             ("packet_events", totals.packets as f64, ""),
         ],
     );
+    if outcome.may_lose {
+        let lost = Value::new("", outcome.lost as f64);
+        variant.values.insert("lost_messages".to_owned(), lost);
+    }
     let parts = if outcome.waits { PARTS } else { SENDER_VCPU };
     put_parts(&mut variant, "", &mut outcome.records.clone(), parts);
     for (owner, talk) in (0..).zip(&outcome.talks) {

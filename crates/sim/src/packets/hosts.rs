@@ -1,14 +1,15 @@
 //! All hosts: their connections, the timers of those, and the messages on them.
 
 use super::attribution::{Parts, Record, Stay, Way};
+use super::carrier::{Carrier, LOST_AFTER};
 use super::machines::{Fresh, Handed, Inside, Machines, Work};
-use super::packet::{LAST, Packet};
+use super::packet::{LAST, Packet, Protocol};
 use super::promises::Promises;
 use super::sizes::Kind;
 use super::tally::Tally;
 use super::workload::Workload;
 use crate::net::{Node, Time};
-use crate::tcp::{Congestion, Connection, Segment, TcpConfig};
+use crate::tcp::{Congestion, Segment, TcpConfig};
 use crate::xen_host::Output;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -23,6 +24,8 @@ struct Message {
     end: u64,
     begun: Nanos,
     size: u64,
+    /// How many of its bytes have come, over UDP, which may bring them in any order.
+    arrived: u64,
     kind: Kind,
     /// Where the time of its question went, if it is an answer.
     before: Parts,
@@ -41,7 +44,7 @@ struct Message {
 /// One end of a connection; the other one's number differs in the last bit.
 #[derive(Debug, Clone)]
 struct End {
-    tcp: Connection,
+    carrier: Carrier,
     /// The first place of its way in the routes.
     route: u32,
     host: u32,
@@ -69,6 +72,24 @@ struct End {
 impl End {
     const fn seat(&self) -> (u32, u32) {
         (self.host, self.guest)
+    }
+
+    /// When there is something to do: for TCP, or for the oldest message over UDP, which is lost
+    /// then.
+    fn poll_at(&self) -> Nanos {
+        match &self.carrier {
+            Carrier::Tcp(tcp) => tcp.poll_at(),
+            Carrier::Udp(_) => {
+                let oldest = self.messages.front();
+                oldest.map_or(Nanos::MAX, |it| it.written + LOST_AFTER)
+            }
+        }
+    }
+
+    /// Takes the oldest message, if it is one.
+    fn pop_if(&mut self, is_one: impl FnOnce(&Message) -> bool) -> Option<Message> {
+        let is_one = self.messages.front().is_some_and(is_one);
+        is_one.then(|| self.messages.pop_front()).flatten()
     }
 
     /// Data goes, behind its end of the stream.
@@ -120,6 +141,7 @@ pub(super) struct Place {
     pub(super) guest: u32,
     pub(super) route: u32,
     pub(super) round_trip: Nanos,
+    pub(super) protocol: Protocol,
     /// Who owns the connection.
     pub(super) owner: u32,
 }
@@ -134,7 +156,7 @@ impl Hosts {
         tally: Tally,
     ) -> Self {
         let end = |place: Place| End {
-            tcp: Connection::established(tcp, place.round_trip),
+            carrier: Carrier::new(place.protocol, tcp, place.round_trip),
             route: place.route,
             host: place.host,
             guest: place.guest,
@@ -169,7 +191,7 @@ impl Hosts {
 
     /// How often segments were sent again, and how often by a timeout.
     pub(super) fn resent(&self) -> (u64, u64) {
-        let each = self.ends.iter().map(|end| end.tcp.resent());
+        let each = self.ends.iter().map(|end| end.carrier.resent());
         each.fold(self.resent_before, |all, it| (all.0 + it.0, all.1 + it.1))
     }
 
@@ -194,15 +216,16 @@ impl Hosts {
             end: end.written,
             begun,
             size,
+            arrived: 0,
             kind,
             before,
             asked,
             written: now,
             sent: Nanos::MAX,
             stalled: end.stalled,
-            timeouts: end.tcp.resent().1,
+            timeouts: end.carrier.resent().1,
         });
-        end.tcp.write(now, size, &mut self.segments);
+        end.carrier.write(now, size, &mut self.segments);
         self.flush(now, number, out);
     }
 
@@ -210,11 +233,12 @@ impl Hosts {
     fn flush(&mut self, now: Nanos, number: u32, out: &mut Vec<Packet>) {
         let to = self.ends[number as usize ^ 1].host;
         let end = &mut self.ends[number as usize];
+        let protocol = end.carrier.protocol();
         for segment in self.segments.drain(..) {
-            let mut packet = Packet::new(now, segment, number ^ 1, end.route);
+            let mut packet = Packet::new(now, (protocol, segment), number ^ 1, end.route);
             packet.reused = end.reused;
             if self.tells_rest && segment.len > 0 {
-                packet.class = rest(end.written - end.tcp.acknowledged());
+                packet.class = rest(end.written - end.carrier.acknowledged());
             }
             if segment.len > 0 {
                 // The stream's first byte has place 1.
@@ -235,68 +259,99 @@ impl Hosts {
                 out.push(packet);
             }
         }
-        let at = end.tcp.poll_at();
+        let at = end.poll_at();
         if at < end.armed && !end.looks {
             end.armed = at;
             self.timers.push(Reverse((at, number)));
         }
     }
 
-    /// An end has read bytes: messages may be whole.
-    fn read(
-        &mut self,
-        now: Nanos,
-        (packet, stay): (&Packet, Stay),
-        bytes: u64,
-        out: &mut Vec<Packet>,
-    ) {
-        let number = packet.to;
+    /// An end has read bytes of a stream: messages may be whole.
+    fn read(&mut self, now: Nanos, came: (&Packet, Stay), bytes: u64, out: &mut Vec<Packet>) {
+        let number = came.0.to;
         let end = &mut self.ends[number as usize];
-        let to = end.host;
         end.read += bytes;
         let read = end.read;
         let from = number as usize ^ 1;
-        while let Some(message) = self.ends[from].messages.front()
-            && message.end <= read
+        while let Some(message) = self.ends[from].pop_if(|it| it.end <= read) {
+            self.whole(now, message, came, out);
+        }
+    }
+
+    /// A datagram has come: its message may be whole, or lost already.
+    fn arrive(&mut self, now: Nanos, came: (&Packet, Stay), out: &mut Vec<Packet>) {
+        let segment = &came.0.segment;
+        let sender = &mut self.ends[came.0.to as usize ^ 1];
+        // The stream's first byte has place 1.
+        let end = segment.end() - 1;
+        let place = sender.messages.partition_point(|it| it.end < end);
+        let message = sender.messages.get_mut(place);
+        let Some(message) = message.filter(|it| it.end - it.size < end) else {
+            return;
+        };
+        message.arrived += u64::from(segment.len);
+        if message.arrived == message.size
+            && let Some(message) = sender.messages.remove(place)
         {
-            let message = *message;
-            let end = &mut self.ends[from];
-            end.messages.pop_front();
-            let mut parts = message.before;
-            let way = Way {
-                asked: message.asked,
-                written: message.written,
-                first_sent: message.sent,
-                came: now,
-                stalled: message.stalled,
-                stay,
-            };
-            parts.add(&way, packet);
-            match message.kind {
-                Kind::Flow | Kind::Answer => {
-                    let record = Record {
-                        owner: end.owner,
-                        hosts: (end.host, to),
-                        begun: message.begun,
-                        size: message.size,
-                        timed_out: end.tcp.resent().1 > message.timeouts,
-                        took: now.since(message.begun).0,
-                        parts,
-                    };
-                    self.workload.end(now, end.owner);
-                    self.tally.end(record);
-                }
-                Kind::Question(size) => {
-                    let answer = Fresh {
-                        begun: message.begun,
-                        asked: now,
-                        kind: Kind::Answer,
-                        size,
-                        before: parts,
-                    };
-                    self.ask(now, number, answer, Wake::Event, out);
-                }
+            self.whole(now, message, came, out);
+        }
+    }
+
+    /// The last of a message has come with this packet.
+    fn whole(
+        &mut self,
+        now: Nanos,
+        message: Message,
+        (packet, stay): (&Packet, Stay),
+        out: &mut Vec<Packet>,
+    ) {
+        let number = packet.to;
+        let to = self.ends[number as usize].host;
+        let end = &self.ends[number as usize ^ 1];
+        let mut parts = message.before;
+        let way = Way {
+            asked: message.asked,
+            written: message.written,
+            first_sent: message.sent,
+            came: now,
+            stalled: message.stalled,
+            stay,
+        };
+        parts.add(&way, packet);
+        match message.kind {
+            Kind::Flow | Kind::Answer => {
+                let record = Record {
+                    owner: end.owner,
+                    hosts: (end.host, to),
+                    begun: message.begun,
+                    size: message.size,
+                    timed_out: end.carrier.resent().1 > message.timeouts,
+                    took: now.since(message.begun).0,
+                    parts,
+                };
+                self.workload.end(now, end.owner);
+                self.tally.end(record);
             }
+            Kind::Question(size) => {
+                let answer = Fresh {
+                    begun: message.begun,
+                    asked: now,
+                    kind: Kind::Answer,
+                    size,
+                    before: parts,
+                };
+                self.ask(now, number, answer, Wake::Event, out);
+            }
+        }
+    }
+
+    /// Messages over UDP of which something is missing for too long are lost.
+    fn give_up(&mut self, now: Nanos, number: u32) {
+        let end = &mut self.ends[number as usize];
+        let owner = end.owner;
+        while let Some(message) = end.pop_if(|it| it.written + LOST_AFTER <= now) {
+            self.tally.lose(message.begun);
+            self.workload.end(now, owner);
         }
     }
 
@@ -324,18 +379,18 @@ impl Hosts {
         let first = number & !1;
         let ends = &mut self.ends[first as usize..first as usize + 2];
         let is_through = |it: &End| {
-            it.messages.is_empty() && it.tcp.is_acknowledged() && it.tcp.poll_at() == Nanos::MAX
+            it.messages.is_empty() && it.carrier.is_acknowledged() && it.poll_at() == Nanos::MAX
         };
         let has_sent = ends.iter().any(|it| it.written > 0);
         if !has_sent || !ends.iter().all(is_through) {
             return;
         }
         for end in ends {
-            let (resent, timeouts) = end.tcp.resent();
+            let (resent, timeouts) = end.carrier.resent();
             self.resent_before.0 += resent;
             self.resent_before.1 += timeouts;
             // It has neither written nor read, nor are there segments of it in any memory.
-            end.tcp = Connection::established(self.tcp, Nanos::ZERO);
+            end.carrier = Carrier::new(end.carrier.protocol(), self.tcp, Nanos::ZERO);
             end.written = 0;
             end.armed = Nanos::MAX;
         }
@@ -377,7 +432,11 @@ impl Hosts {
     fn look(&mut self, now: Nanos, number: u32, out: &mut Vec<Packet>) {
         let end = &mut self.ends[number as usize];
         let seat = end.seat();
-        if end.looks || end.tcp.poll_at() > now {
+        if end.looks || end.poll_at() > now {
+            return self.flush(now, number, out);
+        }
+        if end.carrier.protocol() == Protocol::Udp {
+            self.give_up(now, number);
             return self.flush(now, number, out);
         }
         if self.machines.has(seat.0) {
@@ -393,10 +452,10 @@ impl Hosts {
     fn fire(&mut self, now: Nanos, number: u32, out: &mut Vec<Packet>) {
         let end = &mut self.ends[number as usize];
         end.looks = false;
-        if end.tcp.poll_at() <= now {
-            let timeouts = end.tcp.resent().1;
-            end.tcp.poll(now, &mut self.segments);
-            if end.tcp.resent().1 > timeouts {
+        if end.carrier.poll_at() <= now {
+            let timeouts = end.carrier.resent().1;
+            end.carrier.poll(now, &mut self.segments);
+            if end.carrier.resent().1 > timeouts {
                 end.stalled += now.since(end.active);
             }
         }
@@ -424,18 +483,22 @@ impl Hosts {
         }
     }
 
-    /// An end's TCP gets a segment.
+    /// An end gets a segment, or a datagram.
     fn take(&mut self, now: Nanos, packet: &Packet, stay: Stay, out: &mut Vec<Packet>) {
         let end = &mut self.ends[packet.to as usize];
         if end.reused != packet.reused {
             return;
         }
         end.active = now;
-        end.tcp.receive(now, &packet.segment, &mut self.segments);
-        let bytes = end.tcp.read(now, &mut self.segments);
-        self.flush(now, packet.to, out);
-        if bytes > 0 {
-            self.read(now, (packet, stay), bytes, out);
+        if let Carrier::Tcp(tcp) = &mut end.carrier {
+            tcp.receive(now, &packet.segment, &mut self.segments);
+            let bytes = tcp.read(now, &mut self.segments);
+            self.flush(now, packet.to, out);
+            if bytes > 0 {
+                self.read(now, (packet, stay), bytes, out);
+            }
+        } else {
+            self.arrive(now, (packet, stay), out);
         }
         if self.workload.has_own_connections() {
             self.close_if_through(packet.to);

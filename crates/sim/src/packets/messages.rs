@@ -3,19 +3,23 @@
 use super::figures::variant;
 use super::line::MOST;
 use super::machines::{MachineSpec, Machines, Talkers};
+use super::packet::Protocol;
 use super::port::{Phantom, Shared};
 use super::racks::Racks;
+use super::streams::Streams;
 use super::talks::{self, GuestSpec, Talk};
 use super::tally::Outcome;
 use super::tenants::Tenants;
 use super::topology::{FatTree, Star, Topology};
+use super::trace::Trace;
+use super::transport::Transport;
 use super::workload::{Bursts, Flows, Load, Queries};
 use crate::scenario::Scenario;
-use crate::tcp::{Congestion, Recovery, SlowStart, TcpConfig};
+use crate::tcp::Congestion;
 use crate::{Threads, parallel};
 use serde::Deserialize;
 use std::sync::Arc;
-use tailbound_experiment::{ExperimentError, Found, Name, Run, Section};
+use tailbound_experiment::{ExperimentError, Found, Mistakes, Name, Run, Section};
 use tailbound_placement::Policy;
 use tailbound_report::Variant;
 use tailbound_units::{Bytes, Nanos, Rate};
@@ -45,6 +49,10 @@ pub struct Messages {
     pub queries: Option<Queries>,
     /// or all to one,
     pub bursts: Option<Bursts>,
+    /// or streams of a constant rate,
+    pub streams: Option<Streams>,
+    /// or those of a file,
+    pub trace: Option<Trace>,
     /// or, in racks, tenants' rounds.
     pub tenants: Option<Tenants>,
     /// or guests by name,
@@ -66,7 +74,7 @@ pub struct Messages {
 pub struct Setting {
     /// Its name.
     pub name: Name,
-    /// The hosts' TCP.
+    /// What carries messages.
     #[serde(default)]
     pub transport: Transport,
     /// The switches.
@@ -106,93 +114,6 @@ pub struct On {
 pub struct PacerSpec {
     /// Whether machines may send more than they are guaranteed while their host's link is idle.
     pub work_conserving: bool,
-}
-
-/// TCP of the hosts; what is left out is as in Linux.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Transport {
-    /// How windows grow and shrink.
-    pub congestion: Congestion,
-    /// How CUBIC leaves slow start, where there is SACK.
-    pub slow_start: SlowStart,
-    /// Whether losses are found by SACK and RACK-TLP and repaired by PRR, and not by duplicate
-    /// acknowledgements.
-    pub sack: bool,
-    /// In segments of 1,448 B.
-    pub initial_window: u32,
-    /// The least retransmission timeout.
-    pub least_timeout: Nanos,
-    /// How long an acknowledgement is held back for a second segment.
-    pub delayed_ack: Nanos,
-    /// How many segments of a connection are acknowledged at once, and not every second one, before
-    /// that begins.
-    pub quick_acks: u32,
-    /// What a receiver offers, from the first.
-    pub receive_window: Bytes,
-    /// Whether a window begins anew after a silence of a timeout.
-    pub restarts: bool,
-    /// Whether the last of what was sent is probed for before a timeout (TLP, RFC 8985), where
-    /// there is SACK.
-    pub probes: bool,
-}
-
-impl Default for Transport {
-    fn default() -> Self {
-        let linux = TcpConfig::RACK;
-        Self {
-            congestion: linux.congestion,
-            slow_start: linux.slow_start,
-            sack: true,
-            initial_window: linux.initial_window,
-            least_timeout: linux.least_timeout,
-            delayed_ack: linux.delayed_ack,
-            quick_acks: linux.quick_acks,
-            receive_window: Bytes(linux.receive_window.into()),
-            restarts: linux.restarts,
-            probes: linux.probes,
-        }
-    }
-}
-
-impl Transport {
-    pub(super) fn tcp(&self) -> TcpConfig {
-        let window = u32::try_from(self.receive_window.0).unwrap_or(u32::MAX);
-        TcpConfig {
-            initial_window: self.initial_window,
-            first_receive_window: window,
-            receive_window: window,
-            least_timeout: self.least_timeout,
-            delayed_ack: self.delayed_ack,
-            quick_acks: self.quick_acks,
-            recovery: if self.sack {
-                Recovery::Rack
-            } else {
-                Recovery::Duplicates
-            },
-            congestion: self.congestion,
-            slow_start: self.slow_start,
-            restarts: self.restarts,
-            probes: self.probes,
-            ..TcpConfig::RACK
-        }
-    }
-
-    fn check(&self, section: &mut Section<'_>) {
-        section.range("initial_window", self.initial_window, 1..=1_000);
-        let times = Nanos::from_micros(10)..=Nanos::from_secs(10);
-        section.range("least_timeout", self.least_timeout, times);
-        let times = Nanos::ZERO..=Nanos::from_secs(1);
-        section.range("delayed_ack", self.delayed_ack, times);
-        let windows = Bytes(4 * 1_448)..=Bytes(1 << 30);
-        section.range("receive_window", self.receive_window, windows);
-        if self.congestion == Congestion::Dctcp && !self.sack {
-            section.at("sack", "DCTCP takes marks with SACK alone: leave it out");
-        }
-        if self.congestion == Congestion::PFabric && !self.sack {
-            section.at("sack", "pFabric repairs with SACK: leave it out");
-        }
-    }
 }
 
 /// Ports of switches.
@@ -312,6 +233,25 @@ impl Messages {
         self.loads().into_iter().flatten().next()
     }
 
+    /// What each host is to send on average, in bits a second, where that is known before.
+    fn offered(&self, hosts: usize) -> Option<f64> {
+        let load = self.load().map(|it| it.rate(hosts));
+        let streams = self.streams.map(|it| it.rate(hosts));
+        let trace = self.trace.as_ref().map(|trace| {
+            let bits = 8.0 * trace.bytes(self.duration) as f64;
+            bits / self.duration.as_secs_f64() / hosts as f64
+        });
+        load.or(streams).or(trace)
+    }
+
+    /// Reads files that it names. `file` is that of the experiment.
+    pub(super) fn read_files(&mut self, file: &str, mistakes: &mut Mistakes) {
+        let hosts = self.hosts().next().unwrap_or(2).max(2);
+        if let Some(trace) = &mut self.trace {
+            trace.load(file, hosts, mistakes);
+        }
+    }
+
     /// How many data centres there are.
     pub(super) fn centres(&self) -> u32 {
         self.tenants.as_ref().map_or(1, |it| it.centres)
@@ -329,8 +269,14 @@ impl Messages {
     /// An outcome of no messages.
     pub(super) fn nothing(&self) -> Outcome {
         let talks = self.talk.iter().map(|talk| talk.name.get_ref().clone());
-        let waits = !self.machine.is_empty();
-        Outcome::nothing(self.tenants.as_ref(), talks.collect(), waits)
+        let is_udp = |it: Protocol| it == Protocol::Udp;
+        let settings = self.setting.iter().map(|it| it.transport.protocol);
+        let protocols = self.talk.iter().filter_map(|talk| talk.protocol);
+        Outcome {
+            waits: !self.machine.is_empty(),
+            may_lose: protocols.chain(settings).any(is_udp),
+            ..Outcome::nothing(self.tenants.as_ref(), talks.collect())
+        }
     }
 
     /// Those of a setting's hosts whose guests wait for CPUs.
@@ -466,8 +412,13 @@ impl Scenario for Messages {
         section.range("warm_up", self.warm_up, Nanos::ZERO..=self.duration);
         let topologies = self.hosts().count();
         let loads = self.loads().into_iter().flatten().count();
-        let loads =
-            loads + usize::from(self.tenants.is_some()) + usize::from(!self.talk.is_empty());
+        let others = [
+            self.streams.is_some(),
+            self.trace.is_some(),
+            self.tenants.is_some(),
+            !self.talk.is_empty(),
+        ];
+        let loads = loads + others.into_iter().filter(|it| *it).count();
         if topologies != 1 {
             let message =
                 format!("{topologies} topologies: write one of `star`, `fat_tree`, `racks`");
@@ -475,7 +426,7 @@ impl Scenario for Messages {
         }
         if loads != 1 {
             let message = format!(
-                "{loads} loads: write one of `flows`, `queries`, `bursts`, `tenants`, `talk`"
+                "{loads} loads: write one of `flows`, `queries`, `bursts`, `streams`, `trace`, `tenants`, `talk`"
             );
             section.at("flows", message);
         }
@@ -491,6 +442,9 @@ impl Scenario for Messages {
         let hosts = self.hosts().next().unwrap_or(2).max(2);
         for load in self.loads().into_iter().flatten() {
             load.check(hosts, &mut section.table(load.key()));
+        }
+        if let Some(streams) = self.streams {
+            streams.check(hosts, &mut section.table("streams"));
         }
         if let Some(tenants) = &self.tenants {
             if self.racks.is_none() {
@@ -532,8 +486,8 @@ impl Scenario for Messages {
         let mut found = Found::of(each.collect());
         found.condition("hosts", hosts);
         found.condition("duration", self.duration.to_string());
-        if let Some(load) = self.load() {
-            found.condition("offered", Rate(load.rate(hosts) as u64).to_string());
+        if let Some(rate) = self.offered(hosts) {
+            found.condition("offered", Rate(rate as u64).to_string());
         }
         Ok(found)
     }

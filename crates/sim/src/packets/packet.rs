@@ -1,13 +1,16 @@
-//! A frame with a TCP segment.
+//! A frame with a TCP segment, or with a datagram.
 
 use super::line::{TIERS, Tier};
 use crate::net::{Time, Travels};
 use crate::tcp::{Ecn, Segment};
+use serde::Deserialize;
 use tailbound_units::{Bytes, Nanos};
 
 /// What a frame takes of a wire beside the segment's data: preamble, gap, Ethernet with FCS,
 /// IPv4, TCP with time stamps.
 pub(super) const OVERHEAD: u64 = 20 + 18 + 20 + 32;
+/// The same with UDP.
+pub(super) const UDP_OVERHEAD: u64 = 20 + 18 + 20 + 8;
 /// Of these, what the data path does not count.
 const UNCOUNTED: usize = 24;
 /// The shortest frame.
@@ -17,6 +20,17 @@ const SHORTEST: u64 = 84;
 pub(super) const FIRST: u8 = 0;
 /// and that of all else.
 pub(super) const LAST: u8 = 1;
+
+/// What is above IP.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Protocol {
+    /// TCP, as the setting's transport has it.
+    #[default]
+    Tcp,
+    /// UDP: a message goes at once, in as many datagrams as it needs, and what is lost stays lost.
+    Udp,
+}
 
 /// A frame on its way.
 #[derive(Debug, Clone, Copy)]
@@ -48,11 +62,16 @@ pub(super) const fn stamp(now: Time) -> u32 {
 
 impl Packet {
     /// One that an end sends.
-    pub(super) fn new(now: Nanos, segment: Segment, to: u32, next: u32) -> Self {
+    pub(super) fn new(
+        now: Nanos,
+        (protocol, segment): (Protocol, Segment),
+        to: u32,
+        next: u32,
+    ) -> Self {
         Self {
             to,
             next,
-            size: Self::size_of(&segment),
+            size: Self::size_of(protocol, &segment),
             class: FIRST,
             reused: 0,
             segment,
@@ -73,12 +92,17 @@ impl Packet {
         *waited = stamp(now).wrapping_sub(*waited);
     }
 
-    /// What a segment takes of a wire.
-    fn size_of(segment: &Segment) -> u16 {
-        Self::length(u64::from(segment.len) + u64::from(segment.sack.options())) as u16
+    /// What a segment or a datagram takes of a wire.
+    fn size_of(protocol: Protocol, segment: &Segment) -> u16 {
+        let len = u64::from(segment.len);
+        let size = match protocol {
+            Protocol::Tcp => Self::length(len + u64::from(segment.sack.options())),
+            Protocol::Udp => (len + UDP_OVERHEAD).max(SHORTEST),
+        };
+        size as u16
     }
 
-    /// The same for so much data and options.
+    /// What TCP's data and options take.
     pub(super) fn length(data: u64) -> u64 {
         (data + OVERHEAD).max(SHORTEST)
     }
@@ -124,7 +148,7 @@ pub(super) mod tests {
         Packet {
             size: 1_500,
             class,
-            ..Packet::new(Nanos::ZERO, segment, to, 0)
+            ..Packet::new(Nanos::ZERO, (Protocol::Tcp, segment), to, 0)
         }
     }
 }

@@ -5,7 +5,7 @@ use super::hosts::Place;
 use super::line::Line;
 use super::messages::Setting;
 use super::paced::{PacedHost, Sender};
-use super::packet::OVERHEAD;
+use super::packet::{OVERHEAD, Protocol};
 use super::promises::{Promise, Promises};
 use super::racks::{BuiltRacks, FRAME};
 use super::rounds::{Rounds, Sends};
@@ -99,7 +99,7 @@ impl Joined {
     pub(super) fn places(
         &self,
         racks: &BuiltRacks,
-        is_paced: bool,
+        (protocol, is_paced): (Protocol, bool),
         routes: &mut Vec<NodeId>,
     ) -> Vec<Place> {
         let ports = racks.ports();
@@ -120,6 +120,7 @@ impl Joined {
                 guest: 1,
                 route: routes.len() as u32,
                 round_trip: Nanos(2 * way.iter().map(opening).sum::<u64>()),
+                protocol,
                 owner,
             };
             routes.extend(way.iter().map(|port| NodeId(*port as u32)));

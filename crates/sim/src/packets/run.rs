@@ -7,16 +7,18 @@ use super::line::{Sends, Tier};
 use super::machines::Machines;
 use super::messages::{Messages, Setting};
 use super::paced::PacedHost;
-use super::packet::{OVERHEAD, Packet};
+use super::packet::{OVERHEAD, Packet, Protocol};
 use super::placed::Joined;
 use super::pool::Pool;
 use super::port::{Port, PortConfig, PortTally, Room};
 use super::promises::Promises;
 use super::racks::BuiltRacks;
+use super::streams::Streaming;
 use super::talks::{self, Seat, Talking};
 use super::tally::{Outcome, Tally, Totals};
 use super::tenants::Tenants;
 use super::topology::Topology;
+use super::trace::Replaying;
 use super::workload::{HostsLoad, Workload};
 use crate::net::{Node, NodeId, Simulation, Time};
 use rand::SeedableRng;
@@ -131,7 +133,7 @@ impl Messages {
                 (flying, memory) = (held, network.memory());
             }
             let tally = &network.all_hosts().tally;
-            let is_whole = now >= self.duration && tally.begun == tally.ended;
+            let is_whole = now >= self.duration && tally.is_whole();
             if is_whole || now >= self.longest() {
                 let mut outcome = network.outcome(now, self);
                 outcome.totals.flying = flying;
@@ -160,6 +162,7 @@ impl Messages {
                     guest: from.1,
                     route: routes.len() as u32,
                     round_trip: Nanos(2 * one_way),
+                    protocol: it.protocol,
                     owner: it.owner,
                 });
                 routes.extend(way.iter().map(|port| NodeId(*port as u32)));
@@ -200,21 +203,36 @@ impl Messages {
         } else {
             Nanos::MAX
         };
+        let opened = |pairs: &[(usize, usize)]| {
+            let opened = pairs.iter().map(|(from, to)| Opened {
+                from: (*from as u32, 1),
+                to: (*to as u32, 1),
+                protocol: setting.transport.protocol,
+                owner: 0,
+            });
+            opened.collect()
+        };
+        let first_ends = (0..).step_by(2);
+        if let Some(streams) = self.streams {
+            let pairs = streams.peers.connections(hosts, &mut random);
+            let ends = first_ends.take(pairs.len());
+            let streaming = Streaming::new(streams, ends, until, &mut random);
+            return (opened(&pairs), Workload::Streams(streaming));
+        }
+        if let Some(trace) = &self.trace {
+            let replaying = Replaying::new(trace, first_ends, self.duration);
+            return (opened(&trace.connections()), Workload::Trace(replaying));
+        }
         let Some(load) = self.load() else {
             return self.talks(setting, until, random);
         };
+        let pairs = load.connections(hosts, &mut random);
         let mut ends = vec![Vec::new(); hosts];
-        let mut opened = Vec::new();
-        for (number, (from, to)) in (0..).zip(load.connections(hosts, &mut random)) {
-            ends[from].push(2 * number);
-            opened.push(Opened {
-                from: (from as u32, 1),
-                to: (to as u32, 1),
-                owner: 0,
-            });
+        for (end, (from, _)) in first_ends.zip(&pairs) {
+            ends[*from].push(end);
         }
         let load = HostsLoad::new(load, ends, until, random);
-        (opened, Workload::Hosts(load))
+        (opened(&pairs), Workload::Hosts(load))
     }
 
     /// The same of guests that talk.
@@ -226,7 +244,12 @@ impl Messages {
             let is_quiet = setting.quiet.iter().any(is_it);
             let seats = talk.seats(&seats).filter(|_| !is_quiet);
             let end = 2 * opened.len() as u32;
-            opened.extend(seats.map(|(from, to)| Opened { from, to, owner }));
+            opened.extend(seats.map(|(from, to)| Opened {
+                from,
+                to,
+                protocol: talk.protocol.unwrap_or(setting.transport.protocol),
+                owner,
+            }));
             talks.push((talk, seats.map(|_| end)));
         }
         let talking = Talking::new(&talks, until, random);
@@ -245,7 +268,8 @@ impl Messages {
         let joined = Joined::new(tenants.place(&racks, policy, seed), hosts);
         let mut routes = Vec::new();
         let is_paced = setting.pacer.is_some();
-        let places = joined.places(&racks, is_paced, &mut routes);
+        let protocol = setting.transport.protocol;
+        let places = joined.places(&racks, (protocol, is_paced), &mut routes);
         let ends = Ends {
             places,
             routes,
@@ -300,6 +324,7 @@ impl Messages {
 struct Opened {
     from: Seat,
     to: Seat,
+    protocol: Protocol,
     owner: u32,
 }
 
@@ -447,6 +472,7 @@ impl Network {
             took: tally.took.clone(),
             begun: tally.begun,
             ended: tally.ended,
+            lost: tally.lost,
             totals: self.totals(end),
             records: tally.records.clone(),
             tenants: judged,

@@ -1,5 +1,6 @@
 //! Who talks to whom, by name: guests on hosts, and what each sends another.
 
+use super::packet::Protocol;
 use super::sizes::{self, Kind, Sizes};
 use rand_pcg::Pcg64Mcg;
 use serde::Deserialize;
@@ -36,6 +37,8 @@ pub struct Talk {
     pub message: Sizes,
     /// Whether each is answered, and how long that is.
     pub answer: Option<Sizes>,
+    /// What carries it; without it, what the setting says.
+    pub protocol: Option<Protocol>,
 }
 
 /// Where a guest is: its host, and its number there, from 1.

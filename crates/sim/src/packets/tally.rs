@@ -19,6 +19,8 @@ pub(super) struct Tally {
     to: Nanos,
     pub(super) begun: u64,
     pub(super) ended: u64,
+    /// Over UDP some are lost.
+    pub(super) lost: u64,
     /// How long they took, by [`CLASSES`].
     pub(super) took: [Histogram<u64>; 4],
     /// Each of them.
@@ -32,6 +34,7 @@ impl Tally {
             to,
             begun: 0,
             ended: 0,
+            lost: 0,
             took: std::array::from_fn(|_| empty_histogram()),
             records: Vec::new(),
         }
@@ -44,6 +47,16 @@ impl Tally {
     /// A message begins.
     pub(super) fn begin(&mut self, now: Nanos) {
         self.begun += u64::from(self.counts(now));
+    }
+
+    /// Whether nothing is to be waited for.
+    pub(super) const fn is_whole(&self) -> bool {
+        self.begun == self.ended + self.lost
+    }
+
+    /// One will never be whole.
+    pub(super) fn lose(&mut self, begun: Nanos) {
+        self.lost += u64::from(self.counts(begun));
     }
 
     /// One is whole.
@@ -66,6 +79,8 @@ pub struct Outcome {
     pub begun: u64,
     /// and those of them that came before the end.
     pub ended: u64,
+    /// Those that UDP has lost, of which something was missing 200 ms after they were written.
+    pub lost: u64,
     /// What happened beside.
     pub totals: Totals,
     /// Those messages, with where their time went.
@@ -76,6 +91,8 @@ pub struct Outcome {
     pub(super) talks: Vec<String>,
     /// Whether there are hosts whose guests wait for CPUs.
     pub(super) waits: bool,
+    /// Whether messages may go over UDP.
+    pub(super) may_lose: bool,
 }
 
 /// A message that has come.
@@ -106,16 +123,18 @@ impl Outcome {
     }
 
     /// That of no messages.
-    pub(super) fn nothing(tenants: Option<&Tenants>, talks: Vec<String>, waits: bool) -> Self {
+    pub(super) fn nothing(tenants: Option<&Tenants>, talks: Vec<String>) -> Self {
         Self {
             took: std::array::from_fn(|_| empty_histogram()),
             begun: 0,
             ended: 0,
+            lost: 0,
             totals: Totals::default(),
             records: Vec::new(),
             tenants: tenants.map(TenantsOutcome::nothing),
             talks,
-            waits,
+            waits: false,
+            may_lose: false,
         }
     }
 
@@ -127,6 +146,7 @@ impl Outcome {
         }
         self.begun += other.begun;
         self.ended += other.ended;
+        self.lost += other.lost;
         self.totals.add(&other.totals);
         self.records.extend(other.records);
         if let (Some(tenants), Some(other)) = (&mut self.tenants, &other.tenants) {

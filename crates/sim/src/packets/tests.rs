@@ -1,5 +1,6 @@
 //! Runs of whole networks.
 
+mod datagrams;
 mod machines;
 mod tenants;
 
@@ -149,7 +150,7 @@ name = "one"
 fn one_seed_is_one_result_and_another_is_another() {
     let any = messages(&format!(
         r#"{STAR}
-flows = {{ every = "1ms", sizes = {{ empirical = "web-search" }}, peers = {{ some = 2 }} }}
+flows = {{ every = "1ms", sizes = {{ pareto = {{ shape = 1.2, mean = "50KB", most = "1MB" }} }}, peers = {{ some = 2 }} }}
 [[messages.setting]]
 name = "one"
 "#

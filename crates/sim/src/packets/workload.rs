@@ -1,8 +1,11 @@
 //! Who sends what to whom, and when.
 
+use super::peers::Peers;
 use super::rounds::Rounds;
 use super::sizes::{self, Kind, Sizes};
+use super::streams::Streaming;
 use super::talks::Talking;
+use super::trace::Replaying;
 use rand::RngExt as _;
 use rand_pcg::Pcg64Mcg;
 use serde::Deserialize;
@@ -51,19 +54,6 @@ pub struct Bursts {
     pub size: Bytes,
 }
 
-/// Whom a host talks to, on one connection each.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Peers {
-    /// Everybody else.
-    #[default]
-    All,
-    /// So many others, drawn once.
-    Some(usize),
-    /// One other, drawn once, such that each host is one host's.
-    Permutation,
-}
-
 /// One of the workloads of an experiment.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Load {
@@ -81,6 +71,10 @@ pub(super) enum Workload {
     Tenants(Rounds),
     /// Guests' talks.
     Talks(Talking),
+    /// Streams of a constant rate.
+    Streams(Streaming),
+    /// A file's messages.
+    Trace(Replaying),
 }
 
 /// What hosts send.
@@ -100,39 +94,6 @@ const LEAST: Nanos = Nanos(1_000);
 
 fn check_every(every: Nanos, section: &mut Section<'_>) {
     section.range("every", every, LEAST..=Nanos::from_secs(60));
-}
-
-impl Peers {
-    fn check(self, hosts: usize, section: &mut Section<'_>) {
-        if let Self::Some(number) = self
-            && !(1..hosts).contains(&number)
-        {
-            let message = format!("{number} peers of {hosts} hosts: choose 1 to {}", hosts - 1);
-            section.at("peers", message);
-        }
-    }
-
-    /// The peers of a host.
-    fn draw(self, host: usize, hosts: usize, random: &mut Pcg64Mcg) -> Vec<usize> {
-        let mut others: Vec<usize> = (0..hosts).filter(|it| *it != host).collect();
-        if let Self::Some(number) = self {
-            for place in 0..number {
-                let other = random.random_range(place..others.len());
-                others.swap(place, other);
-            }
-            others.truncate(number);
-        }
-        others
-    }
-}
-
-/// A permutation in which nobody stays where it is: one circle of all (Sattolo, 1986).
-fn permutation(hosts: usize, random: &mut Pcg64Mcg) -> Vec<usize> {
-    let mut of: Vec<usize> = (0..hosts).collect();
-    for place in (1..hosts).rev() {
-        of.swap(place, random.random_range(0..place));
-    }
-    of
 }
 
 impl Load {
@@ -168,19 +129,11 @@ impl Load {
 
     /// The connections that there are: from which host to which.
     pub(super) fn connections(&self, hosts: usize, random: &mut Pcg64Mcg) -> Vec<(usize, usize)> {
-        let peers = match self {
-            Self::Flows(flows) => flows.peers,
-            Self::Queries(queries) => queries.peers,
-            Self::Bursts(_) => return (1..hosts).map(|host| (host, 0)).collect(),
-        };
-        if peers == Peers::Permutation {
-            return permutation(hosts, random).into_iter().enumerate().collect();
+        match self {
+            Self::Flows(flows) => flows.peers.connections(hosts, random),
+            Self::Queries(queries) => queries.peers.connections(hosts, random),
+            Self::Bursts(_) => (1..hosts).map(|host| (host, 0)).collect(),
         }
-        let of = |host: usize| {
-            let peers = peers.draw(host, hosts, random);
-            peers.into_iter().map(move |peer| (host, peer))
-        };
-        (0..hosts).flat_map(of).collect()
     }
 
     /// What each host sends on average, in bits a second.
@@ -204,6 +157,8 @@ impl Workload {
             Self::Hosts(load) => load.next,
             Self::Tenants(rounds) => rounds.next_at(),
             Self::Talks(talking) => talking.next_at(),
+            Self::Streams(streaming) => streaming.next_at(),
+            Self::Trace(replaying) => replaying.next_at(),
         }
     }
 
@@ -215,18 +170,27 @@ impl Workload {
                 rounds.begin(|end, size| begun.push((end, Kind::Flow, size)));
             }
             Self::Talks(talking) => talking.begin(begun),
+            Self::Streams(streaming) => {
+                let (end, size) = streaming.begin();
+                begun.push((end, Kind::Flow, size));
+            }
+            Self::Trace(replaying) => replaying.begin(begun),
         }
     }
 
     /// Whether each message has a connection of its own.
     pub(super) fn has_own_connections(&self) -> bool {
-        matches!(self, Self::Hosts(HostsLoad { load: Load::Flows(flows), .. }) if flows.own_connections)
+        match self {
+            Self::Hosts(load) => matches!(load.load, Load::Flows(it) if it.own_connections),
+            Self::Trace(replaying) => replaying.has_own_connections,
+            Self::Tenants(_) | Self::Talks(_) | Self::Streams(_) => false,
+        }
     }
 
     /// One of somebody's has come.
     pub(super) fn end(&mut self, now: Nanos, owner: u32) {
         match self {
-            Self::Hosts(_) => {}
+            Self::Hosts(_) | Self::Streams(_) | Self::Trace(_) => {}
             Self::Tenants(rounds) => rounds.end(now, owner),
             Self::Talks(talking) => talking.end(now, owner),
         }
@@ -285,30 +249,5 @@ impl HostsLoad {
         let host = self.random.random_range(0..self.opened.len());
         let opened = &self.opened[host];
         opened[self.random.random_range(0..opened.len())]
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use rand::SeedableRng as _;
-
-    #[test]
-    fn in_a_permutation_each_host_sends_to_one_and_hears_from_one() {
-        let flows = Flows {
-            every: Nanos::from_millis(1),
-            sizes: Sizes::default(),
-            peers: Peers::Permutation,
-            own_connections: false,
-        };
-        for hosts in 2..30 {
-            let mut random = Pcg64Mcg::seed_from_u64(hosts as u64);
-            let pairs = Load::Flows(flows).connections(hosts, &mut random);
-            assert!(pairs.iter().all(|(from, to)| from != to));
-            let mut heard: Vec<usize> = pairs.iter().map(|it| it.1).collect();
-            heard.sort_unstable();
-            assert_eq!(heard, (0..hosts).collect::<Vec<_>>());
-            assert!(pairs.iter().map(|it| it.0).eq(0..hosts));
-        }
     }
 }

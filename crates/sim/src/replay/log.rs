@@ -1,6 +1,7 @@
 //! Logs of flows: CSV with a line of names, and a row a message.
 
 use super::{Guest, LONGEST, Recording, ReplayError};
+use crate::csv::{self, Wrong};
 use std::path::Path;
 use tailbound_dataplane::PacketRecord;
 use tailbound_units::Nanos;
@@ -19,47 +20,29 @@ const MOST_GUESTS: usize = 1024;
 /// The largest message: 1 GB.
 const MOST: u64 = 1_000_000_000;
 
-/// A mistake in a row: in which of its columns, and what is wrong.
-type Wrong = (usize, String);
-
 /// Adds the rows of a log.
 pub(super) fn read(path: &Path, text: &str, recording: &mut Recording) -> Result<(), ReplayError> {
-    let wrong = |line: usize, row: &str, (column, what): Wrong| ReplayError::Log {
+    let wrong = |Wrong { line, column, what }| ReplayError::Log {
         path: path.to_owned(),
         line,
-        column: 1 + row
-            .split(',')
-            .take(column)
-            .map(|it| it.len() + 1)
-            .sum::<usize>(),
+        column,
         what,
     };
     let takes_all = recording.guests.is_empty();
-    let mut rows = text.lines().zip(1..);
-    let names = COLUMNS.join(",");
-    match rows.next() {
-        Some((row, _)) if row.trim_end() == names => {}
-        Some((row, line)) => {
-            let what = format!("a log of flows begins with the line `{names}`");
-            return Err(wrong(line, row, (0, what)));
-        }
-        None => return Err(wrong(1, "", (0, "the file is empty".to_owned()))),
-    }
     let (mut first, mut last) = (None, 0);
-    for (row, line) in rows.filter(|(row, _)| !row.trim().is_empty()) {
-        let row = row.trim_end();
-        let [time, guest, destination, bytes] =
-            fields(row).map_err(|what| wrong(line, row, what))?;
-        let time = number(time, 0, 0..=u64::MAX).map_err(|what| wrong(line, row, what))?;
-        let bytes = number(bytes, 3, 1..=MOST).map_err(|what| wrong(line, row, what))?;
+    for row in csv::rows(text, COLUMNS, "a log of flows").map_err(wrong)? {
+        let row = row.map_err(wrong)?;
+        let [_, guest, destination, _] = row.fields;
+        let time = row.number(0, 0..=u64::MAX).map_err(wrong)?;
+        let bytes = row.number(3, 1..=MOST).map_err(wrong)?;
         let came = Nanos(time.saturating_sub(*first.get_or_insert(time)));
         if time < std::mem::replace(&mut last, time) {
             let what = "it is before the row above: rows are in the order of their times";
-            return Err(wrong(line, row, (0, what.to_owned())));
+            return Err(wrong(row.wrong(0, what)));
         }
         if came > LONGEST {
             let what = "it is more than a month after the first row";
-            return Err(wrong(line, row, (0, what.to_owned())));
+            return Err(wrong(row.wrong(0, what)));
         }
         let Some(guest) = guest_of(recording, guest, takes_all) else {
             recording.left_out.of_others += 1;
@@ -67,36 +50,12 @@ pub(super) fn read(path: &Path, text: &str, recording: &mut Recording) -> Result
         };
         if recording.guests.len() > MOST_GUESTS {
             let what = format!("a log of one host has at most {MOST_GUESTS} guests");
-            return Err(wrong(line, row, (1, what)));
+            return Err(wrong(row.wrong(1, what)));
         }
         recording.add(guest, came, packets(destination, bytes));
         recording.check_size(path)?;
     }
     Ok(())
-}
-
-/// The fields of a row.
-fn fields(row: &str) -> Result<[&str; COLUMNS.len()], Wrong> {
-    let fields: Vec<&str> = row.split(',').map(str::trim).collect();
-    let number = fields.len();
-    let fields: [&str; COLUMNS.len()] = fields.try_into().map_err(|_| {
-        let what = format!("a row has {} fields, and this one {number}", COLUMNS.len());
-        (0, what)
-    })?;
-    match fields.iter().position(|field| field.is_empty()) {
-        Some(column) => Err((column, format!("`{}` is empty", COLUMNS[column]))),
-        None => Ok(fields),
-    }
-}
-
-/// A field that is a whole number within `range`.
-fn number(field: &str, column: usize, range: std::ops::RangeInclusive<u64>) -> Result<u64, Wrong> {
-    let number = field.parse().ok().filter(|it| range.contains(it));
-    number.ok_or_else(|| {
-        let (name, least, most) = (COLUMNS[column], range.start(), range.end());
-        let what = format!("`{name}` is {field:?}, and not a whole number from {least} to {most}");
-        (column, what)
-    })
 }
 
 /// The number of the guest of that name, which is new where all are taken.

@@ -1,0 +1,232 @@
+//! A trace as a load: who sent how much to whom, and when, from a file.
+
+use super::sizes::Kind;
+use crate::csv::{self, Wrong};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use tailbound_experiment::{Mistakes, Name};
+use tailbound_units::Nanos;
+
+/// Messages of a file, each as it stands there.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Trace {
+    /// CSV, found from where the experiment is.
+    pub file: Name,
+    /// Whether each message has a connection of its own, as that of `flows` may.
+    #[serde(default)]
+    pub own_connections: bool,
+    /// What is in the file, once it was read.
+    #[serde(skip)]
+    rows: Arc<[Row]>,
+}
+
+/// A message of a trace.
+#[derive(Debug, Clone, Copy)]
+struct Row {
+    begins: Nanos,
+    from: u32,
+    to: u32,
+    bytes: u64,
+}
+
+/// The columns, in their order.
+const COLUMNS: [&str; 4] = ["start_ns", "source", "destination", "bytes"];
+/// The rows at most: they are all in memory, 24 B each.
+const MOST_ROWS: usize = 20_000_000;
+/// The longest message.
+const MOST_BYTES: u64 = 1_000_000_000;
+
+impl Trace {
+    /// Reads the file, for so many hosts. `experiment` is where the experiment is.
+    pub(super) fn load(&mut self, experiment: &str, hosts: usize, mistakes: &mut Mistakes) {
+        let folder = Path::new(experiment).parent().unwrap_or(Path::new(""));
+        let path = folder.join(self.file.get_ref());
+        let shown = path.display();
+        let bytes = match fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) => return mistakes.at(&self.file, format!("cannot read {shown}: {error}")),
+        };
+        if bytes.starts_with(b"PAR1") {
+            let what = "is Parquet, which is not read here: write it as CSV";
+            return mistakes.at(&self.file, format!("{shown} {what}"));
+        }
+        let Ok(text) = String::from_utf8(bytes) else {
+            let head = COLUMNS.join(",");
+            let message = format!("{shown} is no text: write CSV, with the line `{head}` first");
+            return mistakes.at(&self.file, message);
+        };
+        match parse(&text, hosts) {
+            Ok(rows) => self.rows = rows.into(),
+            Err(Wrong { line, column, what }) => {
+                mistakes.at(&self.file, format!("{shown}:{line}:{column}: {what}"));
+            }
+        }
+    }
+
+    /// What was read, as text.
+    pub(super) fn input(&self) -> String {
+        format!("{:?}", self.rows)
+    }
+
+    /// From which host to which there are messages.
+    pub(super) fn connections(&self) -> Vec<(usize, usize)> {
+        let mut pairs: Vec<_> = self
+            .rows
+            .iter()
+            .map(|row| (row.from as usize, row.to as usize))
+            .collect();
+        pairs.sort_unstable();
+        pairs.dedup();
+        pairs
+    }
+
+    /// All bytes of messages that begin before `until`.
+    pub(super) fn bytes(&self, until: Nanos) -> u64 {
+        let there = self.rows.iter().take_while(|row| row.begins < until);
+        there.map(|row| row.bytes).sum()
+    }
+}
+
+fn parse(text: &str, hosts: usize) -> Result<Vec<Row>, Wrong> {
+    let most = hosts as u64 - 1;
+    let mut rows: Vec<Row> = Vec::new();
+    for row in csv::rows(text, COLUMNS, "a trace")? {
+        let row = row?;
+        let read = Row {
+            begins: Nanos(row.number(0, 0..=u64::MAX / 2)?),
+            from: row.number(1, 0..=most)? as u32,
+            to: row.number(2, 0..=most)? as u32,
+            bytes: row.number(3, 1..=MOST_BYTES)?,
+        };
+        if rows.last().is_some_and(|last| last.begins > read.begins) {
+            let what = "it is before the row above: rows are in the order of their times";
+            return Err(row.wrong(0, what));
+        }
+        if read.from == read.to {
+            let what = "it is the source: frames pass switches here, so name another host";
+            return Err(row.wrong(2, what));
+        }
+        if rows.len() == MOST_ROWS {
+            let what = format!("a trace has at most {MOST_ROWS} rows: take a part of it");
+            return Err(row.wrong(0, what));
+        }
+        rows.push(read);
+    }
+    if rows.is_empty() {
+        let (line, column) = (2, 1);
+        let what =
+            "there is no row: write `0,0,1,1000` for 1,000 bytes from host 0 to 1".to_owned();
+        return Err(Wrong { line, column, what });
+    }
+    Ok(rows)
+}
+
+/// A trace as it goes on.
+#[derive(Debug, Clone)]
+pub(super) struct Replaying {
+    rows: Arc<[Row]>,
+    next: usize,
+    /// The end that sends, by hosts.
+    ends: BTreeMap<(u32, u32), u32>,
+    pub(super) has_own_connections: bool,
+    /// Nothing begins from here on.
+    until: Nanos,
+}
+
+impl Replaying {
+    /// A trace over connections whose first ends these are, in the order of
+    /// [`Trace::connections`].
+    pub(super) fn new(trace: &Trace, ends: impl Iterator<Item = u32>, until: Nanos) -> Self {
+        let pairs = trace.connections().into_iter();
+        let pairs = pairs.map(|(from, to)| (from as u32, to as u32));
+        Self {
+            rows: Arc::clone(&trace.rows),
+            next: 0,
+            ends: pairs.zip(ends).collect(),
+            has_own_connections: trace.own_connections,
+            until,
+        }
+    }
+
+    pub(super) fn next_at(&self) -> Nanos {
+        let begins = self
+            .rows
+            .get(self.next)
+            .map_or(Nanos::MAX, |row| row.begins);
+        if begins < self.until {
+            begins
+        } else {
+            Nanos::MAX
+        }
+    }
+
+    /// The message that is due begins.
+    pub(super) fn begin(&mut self, begun: &mut Vec<(u32, Kind, u64)>) {
+        let row = self.rows[self.next];
+        self.next += 1;
+        begun.push((self.ends[&(row.from, row.to)], Kind::Flow, row.bytes));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mistakes_of_a_trace_are_told_where_they_are() {
+        let head = "start_ns,source,destination,bytes\n";
+        let row = |row: &str| format!("{head}0,0,1,1000\n{row}\n");
+        let cases = [
+            (String::new(), (1, 1), "the file is empty"),
+            (head.to_owned(), (2, 1), "there is no row: write"),
+            (
+                "start_us,source,destination,bytes\n".to_owned(),
+                (1, 1),
+                "a trace begins with the line `start_ns,source,destination,bytes`",
+            ),
+            (
+                "start_ns,source,bytes\n".to_owned(),
+                (1, 1),
+                "a trace begins with the line",
+            ),
+            (row("5,0,1"), (3, 1), "a row has 4 fields, and this one 3"),
+            (row("5,0,,9"), (3, 5), "`destination` is empty"),
+            (
+                row("1ms,0,1,9"),
+                (3, 1),
+                "`start_ns` is \"1ms\", and not a whole number",
+            ),
+            (
+                row("5,0,1,9KB"),
+                (3, 7),
+                "`bytes` is \"9KB\", and not a whole number from 1",
+            ),
+            (
+                row("5,4,1,9"),
+                (3, 3),
+                "`source` is \"4\", and not a whole number from 0 to 3",
+            ),
+            (
+                row("5,2,web,9"),
+                (3, 5),
+                "`destination` is \"web\", and not",
+            ),
+            (row("5,2,2,9"), (3, 5), "it is the source"),
+            (
+                row("5,0,1,9\n4,0,1,9"),
+                (4, 1),
+                "it is before the row above",
+            ),
+        ];
+        for (text, place, expected) in cases {
+            let wrong = parse(&text, 4).unwrap_err();
+            assert_eq!((wrong.line, wrong.column), place, "{text}");
+            assert!(wrong.what.contains(expected), "{}", wrong.what);
+        }
+        assert_eq!(parse(&row("\n7, 3, 0, 12"), 4).unwrap().len(), 2);
+    }
+}

@@ -1,0 +1,107 @@
+//! What carries messages, as an experiment says it.
+
+use super::packet::Protocol;
+use crate::tcp::{Congestion, Recovery, SlowStart, TcpConfig};
+use serde::Deserialize;
+use tailbound_experiment::Section;
+use tailbound_units::{Bytes, Nanos};
+
+/// What carries messages; what is left out is as in Linux.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Transport {
+    /// TCP or UDP; all else is about TCP.
+    pub protocol: Protocol,
+    /// How windows grow and shrink.
+    pub congestion: Congestion,
+    /// How CUBIC leaves slow start, where there is SACK.
+    pub slow_start: SlowStart,
+    /// Whether losses are found by SACK and RACK-TLP and repaired by PRR, and not by duplicate
+    /// acknowledgements.
+    pub sack: bool,
+    /// In segments of 1,448 B.
+    pub initial_window: u32,
+    /// The least retransmission timeout.
+    pub least_timeout: Nanos,
+    /// How long an acknowledgement is held back for a second segment.
+    pub delayed_ack: Nanos,
+    /// How many segments of a connection are acknowledged at once, and not every second one, before
+    /// that begins.
+    pub quick_acks: u32,
+    /// What a receiver offers, from the first.
+    pub receive_window: Bytes,
+    /// Whether a window begins anew after a silence of a timeout.
+    pub restarts: bool,
+    /// Whether the last of what was sent is probed for before a timeout (TLP, RFC 8985), where
+    /// there is SACK.
+    pub probes: bool,
+}
+
+impl Default for Transport {
+    fn default() -> Self {
+        let linux = TcpConfig::RACK;
+        Self {
+            protocol: Protocol::Tcp,
+            congestion: linux.congestion,
+            slow_start: linux.slow_start,
+            sack: true,
+            initial_window: linux.initial_window,
+            least_timeout: linux.least_timeout,
+            delayed_ack: linux.delayed_ack,
+            quick_acks: linux.quick_acks,
+            receive_window: Bytes(linux.receive_window.into()),
+            restarts: linux.restarts,
+            probes: linux.probes,
+        }
+    }
+}
+
+impl Transport {
+    pub(super) fn tcp(&self) -> TcpConfig {
+        let window = u32::try_from(self.receive_window.0).unwrap_or(u32::MAX);
+        TcpConfig {
+            initial_window: self.initial_window,
+            first_receive_window: window,
+            receive_window: window,
+            least_timeout: self.least_timeout,
+            delayed_ack: self.delayed_ack,
+            quick_acks: self.quick_acks,
+            recovery: if self.sack {
+                Recovery::Rack
+            } else {
+                Recovery::Duplicates
+            },
+            congestion: self.congestion,
+            slow_start: self.slow_start,
+            restarts: self.restarts,
+            probes: self.probes,
+            ..TcpConfig::RACK
+        }
+    }
+
+    pub(super) fn check(&self, section: &mut Section<'_>) {
+        section.range("initial_window", self.initial_window, 1..=1_000);
+        let times = Nanos::from_micros(10)..=Nanos::from_secs(10);
+        section.range("least_timeout", self.least_timeout, times);
+        let times = Nanos::ZERO..=Nanos::from_secs(1);
+        section.range("delayed_ack", self.delayed_ack, times);
+        let windows = Bytes(4 * 1_448)..=Bytes(1 << 30);
+        section.range("receive_window", self.receive_window, windows);
+        let plain = Self {
+            protocol: self.protocol,
+            ..Self::default()
+        };
+        if self.protocol == Protocol::Udp && *self != plain {
+            section.at(
+                "protocol",
+                "UDP has no windows, no timers and no marks: leave out the other keys",
+            );
+        }
+        if self.congestion == Congestion::Dctcp && !self.sack {
+            section.at("sack", "DCTCP takes marks with SACK alone: leave it out");
+        }
+        if self.congestion == Congestion::PFabric && !self.sack {
+            section.at("sack", "pFabric repairs with SACK: leave it out");
+        }
+    }
+}

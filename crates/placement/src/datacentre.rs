@@ -16,6 +16,7 @@ mod loads;
 mod moving;
 mod offer;
 mod ports;
+mod proof;
 mod report;
 mod restore;
 mod search;

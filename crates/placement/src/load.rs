@@ -1,5 +1,9 @@
 //! How much traffic may come to a port: sums of concave arrival curves, kept as six affine ones.
 
+mod exact;
+
+pub(crate) use exact::Exact;
+
 use tailbound_units::{Bytes, Nanos, Rate};
 
 /// The times in nanoseconds at which a sum of curves is exact. The first and the last affine curve

@@ -227,6 +227,7 @@ impl Datacentre {
         match outcome {
             Outcome::Found(placement) => Ok(placement),
             Outcome::Nowhere => Err(PlacementError::Beside),
+            Outcome::Unproved => Err(PlacementError::Unproved),
             Outcome::GaveUp => Err(PlacementError::Effort { looks }),
             Outcome::TooMany => Err(PlacementError::Unfound),
         }

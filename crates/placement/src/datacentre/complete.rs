@@ -8,7 +8,7 @@
 //! that the hosts, racks and pods behind cannot make whole, as their own ports let them, is not
 //! tried.
 
-use super::ports::{BOTH, Cut};
+use super::ports::{BOTH, Crossing, Cut};
 use super::totals::Totals;
 use super::{Datacentre, Placement};
 use crate::load::Source;
@@ -30,6 +30,9 @@ pub(super) enum Outcome {
     Found(Placement),
     /// There is none: all were tried.
     Nowhere,
+    /// None was found: all were tried, and some refused by the curves alone that stand for a port's
+    /// tenants.
+    Unproved,
     /// The effort ended before all were tried.
     GaveUp,
     /// More hosts have room than are tried.
@@ -55,7 +58,8 @@ pub(super) fn search(
     let outcome = match all.found.take() {
         Some(placement) => Outcome::Found(placement),
         None if all.looks > effort => Outcome::GaveUp,
-        None => Outcome::Nowhere,
+        None if dc.are_all_over(&all.refused()) => Outcome::Nowhere,
+        None => Outcome::Unproved,
     };
     (outcome, all.looks)
 }
@@ -428,6 +432,27 @@ impl<'a> Complete<'a> {
             self.known.insert((port, senders, delay), passes);
             passes
         })
+    }
+
+    /// Returns what ports were found to be too small for.
+    fn refused(&self) -> Vec<(PortId, Crossing)> {
+        let Some(source) = self.source else {
+            return Vec::new();
+        };
+        let refused = self.known.iter().filter(|(_, passes)| !**passes);
+        let crossing = |&(id, senders, waited): &(PortId, u32, Nanos)| {
+            let parts = self.dc.topology.port(id).parts;
+            let vms = self.request.vms;
+            let crossing = Crossing {
+                source,
+                senders,
+                vms,
+                waited,
+                parts,
+            };
+            (id, crossing)
+        };
+        refused.map(|(look, _)| crossing(look)).collect()
     }
 
     /// Returns whether all ports may carry what was chosen.

@@ -85,6 +85,13 @@ pub enum PlacementError {
          hosts have room"
     )]
     Unfound,
+    /// Every place was tried, and at some the six curves that stand for a port's tenants alone are
+    /// over its capacity, not the exact sum of theirs.
+    #[error(
+        "no place was found that keeps every promise; every place was tried, but there may be one: \
+         a port's bound is a little above what its tenants send at worst"
+    )]
+    Unproved,
     /// There are slots, but not in enough fault domains.
     #[error("the machines cannot be kept apart as asked for")]
     Domains,
@@ -106,7 +113,7 @@ impl PlacementError {
             Self::Slots { .. } => 0,
             Self::Delay { .. } => 1,
             Self::Domains => 2,
-            Self::Ports | Self::Beside | Self::Overload | Self::Unfound => 3,
+            Self::Ports | Self::Beside | Self::Overload | Self::Unfound | Self::Unproved => 3,
             Self::Effort { .. } => 4,
             // No place was looked for.
             Self::Fabric { .. } | Self::Hosts { .. } | Self::Cpu { .. } => 5,

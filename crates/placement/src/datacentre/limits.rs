@@ -8,10 +8,14 @@ use super::best::{BestPort, Delays};
 use super::loads::Key;
 use super::ports::BOTH;
 use super::search::Search;
-use super::summary::STEPS;
-use crate::load::Interval;
-use crate::topology::{Direction, NodeId, PortId};
+use super::summary::{STEPS, Summary};
+use crate::load::{Interval, Load};
+use crate::topology::{Direction, NodeId, Port, PortId};
 use tailbound_units::Nanos;
+
+/// By how many bits the six curves of one tenant may be above its own, and a limit too low: all are
+/// whole.
+const ROUNDED: u64 = 4;
 
 /// Returns how many machines are on the sending side of a node's port, with `below` of `vms` below
 /// the node.
@@ -42,10 +46,21 @@ impl Search<'_> {
     }
 
     /// Returns whether no host anywhere may take any number of the machines if they are not all on
-    /// one host, wherever those are and as if nothing had waited before: so there is no place.
+    /// one host, wherever those are and as if nothing had waited before, beside what the tenants
+    /// there send in the long run at least: so there is no place.
     pub(super) fn is_impossible(&mut self) -> bool {
+        let Some(summary) = self.dc.summary(NodeId::TOP) else {
+            return false;
+        };
+        let lightest = summary
+            .lightest
+            .map(|loads| loads.map(|it| it.in_the_long_run()));
+        let ports = self.dc.best_port(NodeId::TOP).map(|best| Port {
+            backlog_limit: best.port().backlog_limit + ROUNDED,
+            ..best.port()
+        });
         let at_once = [Interval::point(Nanos::ZERO); 2];
-        self.least_below(NodeId::TOP, at_once).is_none()
+        self.least_of(summary, lightest, &ports, at_once).is_none()
     }
 
     /// Returns an upper bound on the machines that fit below a node, by its summary alone: the slots
@@ -88,7 +103,19 @@ impl Search<'_> {
     /// Looks at one summary: the most slots, and the lightest load of any port.
     fn least_below(&mut self, node: NodeId, delays: [Delays; 2]) -> Option<u32> {
         let summary = self.dc.summary(node)?;
-        let lightest = summary.lightest.as_ref()?;
+        let ports = self.dc.best_port(node).map(|best| best.port());
+        self.least_of(summary, summary.lightest, &ports, delays)
+    }
+
+    /// Does the same by a summary, with these loads and ports in place of those of its hosts.
+    fn least_of(
+        &mut self,
+        summary: &Summary,
+        lightest: Option<[Load; 2]>,
+        ports: &[Port; 2],
+        delays: [Delays; 2],
+    ) -> Option<u32> {
+        let lightest = lightest?;
         if summary.largest.cpu < self.request.cpu || summary.largest.memory < self.request.memory {
             return None;
         }
@@ -96,7 +123,6 @@ impl Search<'_> {
             return Some(1);
         };
         let vms = self.request.vms;
-        let best = self.dc.best_port(node);
         let slots = summary.largest.slots.min(vms);
         // The summary does not tell higher numbers of slots apart.
         let told_apart = slots.min(STEPS as u32);
@@ -111,7 +137,7 @@ impl Search<'_> {
                     parts: 1,
                 });
                 let sum = lightest[end].plus(load);
-                self.policy.allows(&sum, &best[end].port())
+                self.policy.allows(&sum, &ports[end])
             })
         });
         least.or((slots > told_apart).then_some(told_apart))

@@ -114,25 +114,38 @@ impl Datacentre {
     }
 
     /// Returns whether a port may carry a load: with the rate that its host says that it has,
-    /// where that is less than the topology's. As much may wait as it sends in the time that the
-    /// topology promises.
+    /// where that is less than the topology's.
     #[inline]
     pub(super) fn allows(&self, load: &Load, id: PortId) -> bool {
-        let port = self.topology.port(id);
+        match self.slower(id) {
+            None => self.policy.allows(load, self.topology.port(id)),
+            Some(slower) => self.policy.allows(load, &slower),
+        }
+    }
+
+    /// Returns a port as its host says that it is, where that is less than the topology says.
+    pub(super) fn offered(&self, id: PortId) -> Port {
+        self.slower(id).unwrap_or_else(|| *self.topology.port(id))
+    }
+
+    /// Returns a port with its host's rate if that is slower than the topology's. As much may wait
+    /// as it sends in the time that the topology promises.
+    #[inline]
+    fn slower(&self, id: PortId) -> Option<Port> {
         let Some(HostOffer::Within(limits)) = self.offers[id.node.index()].as_deref() else {
-            return self.policy.allows(load, port);
+            return None;
         };
+        let port = self.topology.port(id);
         if id.direction == Direction::Down || limits.link.0 >= port.rate {
-            return self.policy.allows(load, port);
+            return None;
         }
         let frames = Bytes(self.topology.frame().0 * u64::from(port.parts));
         let most = backlog_limit(limits.link, port.capacity, frames);
-        let slower = Port {
+        Some(Port {
             rate: limits.link.0,
             backlog_limit: most.min(port.backlog_limit),
             ..*port
-        };
-        self.policy.allows(load, &slower)
+        })
     }
 
     /// Returns how many more machines of a request a host can keep.

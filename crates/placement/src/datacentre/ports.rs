@@ -1,7 +1,7 @@
 //! The load that one tenant brings to each port that its traffic uses.
 
 use super::{Datacentre, Placement, PlacementError, Tenant};
-use crate::load::Load;
+use crate::load::{Exact, Load, Source};
 use crate::request::{Policy, Request};
 use crate::topology::{Direction, NodeId, Port, PortId, Resources, Topology};
 use std::collections::BTreeMap;
@@ -147,33 +147,69 @@ fn set_ways(topology: &Topology, all: &mut [Branch]) {
     }
 }
 
+/// What of a tenant crosses a port's link.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Crossing {
+    pub(super) source: Source,
+    /// How many of the machines send.
+    pub(super) senders: u32,
+    pub(super) vms: u32,
+    /// The longest that their frames may have waited.
+    pub(super) waited: Nanos,
+    /// Over how many links they are spread.
+    pub(super) parts: u32,
+}
+
+impl Crossing {
+    pub(super) fn load(&self) -> Load {
+        self.source
+            .across(self.senders, self.vms, self.waited, self.parts)
+    }
+
+    pub(super) fn exact(&self) -> Exact {
+        self.source
+            .exactly(self.senders, self.vms, self.waited, self.parts)
+    }
+}
+
 /// Calls `each` with every port that the tenant's traffic may use.
-pub(super) fn for_each_load(
+pub(super) fn for_each_crossing(
     topology: &Topology,
     policy: Policy,
     tenant: &Tenant,
-    mut each: impl FnMut(PortId, &Load),
+    mut each: impl FnMut(PortId, Crossing),
 ) {
     let Some(source) = tenant.request.source(policy, topology.frame()) else {
         return;
     };
     let vms = tenant.request.vms;
     for branch in branches(topology, &tenant.placement).0 {
-        let cut = Cut {
-            below: branch.below,
-            vms,
-        };
+        let (node, below) = (branch.node, branch.below);
+        let cut = Cut { below, vms };
         for direction in BOTH {
-            let port = PortId {
-                node: branch.node,
-                direction,
+            let port = PortId { node, direction };
+            let crossing = Crossing {
+                source,
+                senders: cut.senders(direction),
+                vms,
+                waited: branch.waited(direction),
+                parts: topology.port(port).parts,
             };
-            let parts = topology.port(port).parts;
-            let waited = branch.waited(direction);
-            let load = source.across(cut.senders(direction), vms, waited, parts);
-            each(port, &load);
+            each(port, crossing);
         }
     }
+}
+
+/// Calls `each` with every port that the tenant's traffic may use, and its load there.
+pub(super) fn for_each_load(
+    topology: &Topology,
+    policy: Policy,
+    tenant: &Tenant,
+    mut each: impl FnMut(PortId, &Load),
+) {
+    for_each_crossing(topology, policy, tenant, |port, crossing| {
+        each(port, &crossing.load());
+    });
 }
 
 impl Datacentre {

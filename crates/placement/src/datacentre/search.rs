@@ -81,6 +81,7 @@ pub(super) fn fit(
     let found = match outcome {
         Outcome::Found(placement) => Ok(placement),
         Outcome::Nowhere => Err(PlacementError::Ports),
+        Outcome::Unproved => Err(PlacementError::Unproved),
         Outcome::GaveUp => Err(PlacementError::Effort { looks }),
         Outcome::TooMany if search.is_impossible() => Err(PlacementError::Ports),
         Outcome::TooMany if error == PlacementError::Ports => Err(PlacementError::Unfound),

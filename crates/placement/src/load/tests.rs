@@ -32,9 +32,12 @@ fn tenants() -> impl Strategy<Value = (Guarantee, u32, u32, Nanos)> {
 }
 
 fn load((guarantee, senders, vms, delay): (Guarantee, u32, u32, Nanos)) -> Load {
+    source(guarantee).across(senders, vms, delay, 1)
+}
+
+fn source(guarantee: Guarantee) -> Source {
     let burst_rate = Some(guarantee.burst_rate);
     Source::new(guarantee.bandwidth, guarantee.burst, burst_rate, FRAME)
-        .across(senders, vms, delay, 1)
 }
 
 proptest! {
@@ -69,6 +72,41 @@ proptest! {
         }
         let slopes = sum.curves().windows(2).all(|pair| pair[0].rate >= pair[1].rate && pair[0].burst <= pair[1].burst);
         prop_assert!(slopes);
+    }
+
+    #[test]
+    fn what_is_exactly_over_is_so_and_all_but_a_few_bits_are_found(
+        all in proptest::collection::vec(tenants(), 1..6),
+        mbit in 1_u64..40_000,
+        feed in proptest::option::of((1_u64..40_000, 0_u64..10)),
+        off in prop_oneof![Just(0_i64), -2_000..2_000_i64, -50_000..50_000_i64],
+    ) {
+        let rate = Rate::from_mbit(mbit);
+        let sum = all.iter().fold(Load::NONE, |sum, tenant| sum.plus(&load(*tenant)));
+        let curves: Vec<_> = all.iter().map(|tenant| exact(tenant.0, tenant.1, tenant.2, tenant.3)).collect();
+        let mut curve = ArrivalCurve::total(&curves).unwrap();
+        let ours: Vec<_> = all.iter().map(|tenant| {
+            let (guarantee, senders, vms, delay) = *tenant;
+            source(guarantee).exactly(senders, vms, delay, 1)
+        }).collect();
+        let ours: Vec<_> = ours.iter().collect();
+        let feed = feed.map(|(mbit, frames)| {
+            let fed = Rate::from_mbit(mbit);
+            curve = curve.over_links(fed.into(), frames, FRAME).unwrap();
+            AffineCurve { rate: fed.0, burst: frames * FRAME.0 * 8 }
+        });
+        // The bits that come in the nanosecond that may be missed.
+        let missed: u64 = all.iter().map(|tenant| u64::from(tenant.1) * tenant.0.burst_rate.0 / 1_000_000_000).sum();
+        match curve.excess(rate.into()).unwrap() {
+            Bound::Finite(backlog) => {
+                let bits = backlog.over(Ratio::whole(NANOBITS)).unwrap().ceil() as u64;
+                let limit = bits.saturating_add_signed(off);
+                let is_over = sum.is_exactly_over(&ours, rate.0, limit, feed);
+                prop_assert!(!is_over || bits > limit, "{bits} of {limit}");
+                prop_assert!(is_over || bits <= limit + missed + 2, "{bits} of {limit}, missed {missed}");
+            }
+            Bound::Unbounded => prop_assert!(sum.is_exactly_over(&ours, rate.0, 1 << 40, feed)),
+        }
     }
 
     #[test]

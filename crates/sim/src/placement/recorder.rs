@@ -104,6 +104,7 @@ impl Recorder {
             PlacementError::Delay { .. } | PlacementError::Fabric { .. } => "refused_delay",
             PlacementError::Ports
             | PlacementError::Unfound
+            | PlacementError::Unproved
             | PlacementError::Beside
             | PlacementError::Overload
             | PlacementError::Hosts { .. } => "refused_ports",

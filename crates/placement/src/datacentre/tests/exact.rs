@@ -319,6 +319,46 @@ fn judge(dc: &Datacentre, request: &Request, refused: &AdmitError, count: &mut C
 }
 
 #[test]
+fn what_the_six_curves_alone_refuse_is_not_told_to_have_no_place() {
+    // Two machines' bursts end after 230 us and 260 us, both between two of the six times. So their
+    // exact sum grows until 230 us, at 6 Gbit/s, and the sum of the lowest ones for 15 us longer.
+    let bursting = |burst: u64| Request {
+        guarantee: Some(Guarantee {
+            bandwidth: Rate::from_mbit(1_000),
+            burst: Bytes(1_538 + burst),
+            delay: None,
+            burst_rate: Some(Rate::from_mbit(8_000)),
+        }),
+        ..request(2, 1_000, 0)
+    };
+    let (there, asks) = (bursting(201_250), bursting(227_500));
+    let decide = |up_buffer: u64| {
+        let uplink = UplinkSpec {
+            up_buffer: Some(Bytes(up_buffer)),
+            ..link(10_000, 400_000)
+        };
+        let spec = Spec {
+            frame: Bytes(1_538),
+            classes: Classes::default().into(),
+            groups: vec![group("r", None, link(40_000, 500_000))],
+            hosts: vec![host("h", "r", 2, 2, uplink)],
+        };
+        let mut dc = Datacentre::new(spec.build().unwrap(), Policy::Silo);
+        let hosts = dc.topology().hosts().iter();
+        let apart = Placement::new(hosts.map(|host| (*host, 1)));
+        dc.restore(TenantId(1), &there, apart).unwrap();
+        let has_place = Exact::new(&dc, &asks).has_place(0, asks.vms);
+        (dc.fit(&asks).map(drop), has_place)
+    };
+    let refused = |error: PlacementError| Err(AdmitError::NoPlacement(error));
+    // 6 Gbit/s times 230 us, and three frames, one of which is best effort.
+    assert_eq!(decide(177_110), (refused(PlacementError::Ports), false));
+    assert_eq!(decide(177_120), (refused(PlacementError::Unproved), true));
+    assert_eq!(decide(188_360), (refused(PlacementError::Unproved), true));
+    assert_eq!(decide(188_370), (Ok(()), true));
+}
+
+#[test]
 fn what_is_refused_has_no_place() {
     let count = refusals(300);
     assert!(count.wrong * 200 <= count.refused, "{count:?}");

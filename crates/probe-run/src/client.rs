@@ -10,18 +10,18 @@ use std::io::{self, Read as _, Write as _};
 use std::net::{TcpStream, ToSocketAddrs as _};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
-use tailbound_probe::network::{Calls, LATE};
-use tailbound_probe::wire::{HEADER, Header, Kind, REQUEST, RESPONSE};
+use tailbound_probe::network::{ANSWER, Calls, LATE};
+use tailbound_probe::wire::{HEADER, Header, Kind, Size};
 use tailbound_sys::timer;
 use tailbound_units::Nanos;
 
 /// How long a connection may take to be made, and a call to be written.
 const CONNECT: Duration = Duration::from_secs(5);
-/// An answer that is missing for so long ends the test: whatever comes later, the
-/// calls that were due meanwhile are late.
-const ANSWER: Nanos = Nanos::from_secs(5);
 /// How long one read waits.
 const TURN: Duration = Duration::from_millis(100);
+
+/// The size of each answer.
+const ANSWERED: Size = Size::Middle;
 
 /// The most calls a second: beyond it a call a thread is no open loop any more.
 pub const MAX_RATE: u32 = 10_000;
@@ -113,7 +113,8 @@ fn call(node: &str, load: Load, times: Histogram<u64>) -> io::Result<Answers> {
     }))
 }
 
-fn connect(node: &str) -> io::Result<TcpStream> {
+/// Makes a connection, within five seconds for each address.
+pub(crate) fn connect(node: &str) -> io::Result<TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in node.to_socket_addrs()? {
         match TcpStream::connect_timeout(&address, CONNECT) {
@@ -137,39 +138,37 @@ fn send(
     let _ = timer::set_least_slack();
     let start = timer::now();
     let end = start.saturating_add(load.duration);
+    let mean = Nanos(1_000_000_000 / u64::from(load.rate));
     let (mut at, mut due) = (start, 0);
     let mut open = true;
     loop {
-        at = at.saturating_add(gap(load.rate, &mut random));
+        at = at.saturating_add(gap(mean, &mut random));
         if at >= end {
             return due;
         }
         if open {
             timer::sleep_until(at);
             let header = Header {
-                kind: Kind::Request,
+                kind: Kind::Request(ANSWERED),
                 number: due,
                 token,
             };
-            let mut request = [0; HEADER + REQUEST];
-            request[..HEADER].copy_from_slice(&header.encode());
-            request[HEADER..].copy_from_slice(&due.to_be_bytes());
             let call = Due {
                 at,
                 sent: timer::now(),
             };
             // Told first: the answer may be there before `write_all` returns.
-            open = calls.send(call).is_ok() && stream.write_all(&request).is_ok();
+            open = calls.send(call).is_ok() && stream.write_all(&header.call()).is_ok();
         }
         due += 1;
     }
 }
 
 /// The time to the next call of a Poisson process.
-fn gap(rate: u32, random: &mut impl Rng) -> Nanos {
+pub(crate) fn gap(mean: Nanos, random: &mut impl Rng) -> Nanos {
     let uniform: f64 = random.random();
     // 1 - uniform is never zero.
-    Nanos((-(1.0 - uniform).ln() * 1e9 / f64::from(rate)) as u64)
+    Nanos((-(1.0 - uniform).ln() * mean.as_nanos() as f64) as u64)
 }
 
 /// Takes answers until the sender is done and all are there, or one is missing for
@@ -187,7 +186,7 @@ fn receive(
     };
     for (number, call) in (0..).zip(calls) {
         let expected = Header {
-            kind: Kind::Response,
+            kind: Kind::Response(ANSWERED),
             number,
             token,
         };
@@ -208,7 +207,7 @@ fn receive(
 }
 
 fn read_answer(stream: &mut TcpStream, expected: Header, until: Nanos) -> io::Result<()> {
-    let mut frame = [0; HEADER + RESPONSE];
+    let mut frame = [0; HEADER + ANSWERED.bytes()];
     let mut length = 0;
     while length < frame.len() {
         match stream.read(&mut frame[length..]) {
@@ -225,7 +224,7 @@ fn read_answer(stream: &mut TcpStream, expected: Header, until: Nanos) -> io::Re
         }
     }
     let header = frame.first_chunk().expect("an answer begins with a header");
-    let header = Header::decode(header, Kind::Response).map_err(io::Error::other)?;
+    let header = Header::decode(header).map_err(io::Error::other)?;
     if header != expected {
         return Err(io::Error::other("the answer is to another call"));
     }
@@ -239,7 +238,9 @@ mod tests {
     #[test]
     fn gaps_are_those_of_a_poisson_process() {
         let mut random = Pcg64Mcg::seed_from_u64(1);
-        let gaps: Vec<u64> = (0..100_000).map(|_| gap(500, &mut random).0).collect();
+        let gaps: Vec<u64> = (0..100_000)
+            .map(|_| gap(Nanos::from_millis(2), &mut random).0)
+            .collect();
         let mean = gaps.iter().sum::<u64>() as f64 / 1e5;
         // 2 ms; the standard deviation of the mean is 6.3 us.
         assert!((mean - 2e6).abs() < 4.0 * 6_325.0, "{mean}");

@@ -2,7 +2,7 @@
 //! probe can judge.
 //!
 //! [`sleepers`] runs one [`sleeper`] on each vCPU until there is a verdict. [`client`]
-//! and [`server`] are both ends of the network test.
+//! and [`server`] are both ends of the network test, [`workflows`] calls many nodes for one answer.
 //!
 //! Histograms come from the caller, who merges and writes them: all have the bounds
 //! that the caller chose.
@@ -11,3 +11,4 @@ pub mod client;
 pub mod server;
 pub mod sleeper;
 pub mod sleepers;
+pub mod workflows;

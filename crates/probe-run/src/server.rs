@@ -9,7 +9,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
-use tailbound_probe::wire::{HEADER, Header, Kind, REQUEST, RESPONSE};
+use tailbound_probe::wire::{HEADER, Header, Kind, LONGEST, REQUEST, WireError};
 use tailbound_sys::timer;
 use tailbound_units::Nanos;
 
@@ -138,7 +138,7 @@ fn answer(mut stream: TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(IDLE))?;
     stream.set_write_timeout(Some(STUCK))?;
-    let mut response = [0; HEADER + RESPONSE];
+    let mut response = [0; HEADER + LONGEST];
     // Random, as the paper's, so that nothing on the way makes it smaller; once,
     // because the answer is to cost the network's time and not this node's.
     Pcg64Mcg::seed_from_u64(timer::now().as_nanos()).fill(&mut response[HEADER..]);
@@ -152,13 +152,16 @@ fn answer(mut stream: TcpStream) -> io::Result<()> {
         let header = request
             .first_chunk()
             .expect("a request begins with a header");
-        let call = Header::decode(header, Kind::Request)
-            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        let wrong = |error| io::Error::new(io::ErrorKind::InvalidData, error);
+        let call = Header::decode(header).map_err(wrong)?;
+        let Kind::Request(size) = call.kind else {
+            return Err(wrong(WireError::Direction));
+        };
         let header = Header {
-            kind: Kind::Response,
+            kind: Kind::Response(size),
             ..call
         };
         response[..HEADER].copy_from_slice(&header.encode());
-        stream.write_all(&response)?;
+        stream.write_all(&response[..HEADER + size.bytes()])?;
     }
 }

@@ -9,7 +9,8 @@
 //! [`Probe`] feeds a rule with sleeps and asks a [`Witness`] whose fault the late
 //! ones are. [`network`] judges the network test that decides where the sleeps do
 //! not, [`select`] picks the best nodes of many, [`calibrate`] finds the marks for other hypervisors,
-//! [`pairs`] tells whose the long tails among many nodes are, [`history`] what a node was over weeks.
+//! [`pairs`] tells whose the long tails among many nodes are, [`history`] what a node was over weeks,
+//! [`workflow`] what several calls in a row or at once take.
 //!
 //! No clock and no I/O: sleeps and readings of `/proc` come in as arguments, so a
 //! simulated node is judged by the same code as a real one.
@@ -26,6 +27,7 @@ pub mod select;
 mod verdict;
 pub mod wire;
 mod witness;
+pub mod workflow;
 
 pub use config::{Config, ConfigError, Stop};
 pub use probe::{Counts, Note, Probe, Sample};

@@ -11,6 +11,9 @@ use tailbound_units::Nanos;
 
 /// A call that takes this long or longer is late.
 pub const LATE: Nanos = Nanos::from_millis(10);
+/// A node that owes an answer for so long is given up: whatever comes later, what was due
+/// meanwhile is late.
+pub const ANSWER: Nanos = Nanos::from_secs(5);
 /// The rates of the paper's benchmarks, calls a second.
 pub const RATES: [u32; 3] = [100, 200, 500];
 /// One call in so many may be late.

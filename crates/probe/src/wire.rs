@@ -1,5 +1,6 @@
 //! The messages of the network test: 8 bytes up and 2 KB down, each with 29 bytes
-//! of overhead, which is what the paper's RPC system added (Bobtail, 5.1).
+//! of overhead, which is what the paper's RPC system added (Bobtail, 5.1). Workflows
+//! ask for 1 and 4 KB, too (5.2).
 //!
 //! Every message has a length that is known beforehand, so neither side ever reads
 //! or keeps more than that for its peer.
@@ -8,34 +9,72 @@
 pub const HEADER: usize = 29;
 /// Bytes that a call carries.
 pub const REQUEST: usize = 8;
-/// Bytes that an answer carries.
-pub const RESPONSE: usize = 2000;
+/// Bytes that the longest answer carries.
+pub const LONGEST: usize = Size::Large.bytes();
 
 const MAGIC: [u8; 4] = *b"TBRP";
 const VERSION: u8 = 1;
 
+/// How many bytes an answer carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Size {
+    /// 1 KB.
+    Small,
+    /// 2 KB: of the network test.
+    Middle,
+    /// 4 KB.
+    Large,
+}
+
+impl Size {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Small, Self::Middle, Self::Large];
+
+    /// Returns how many bytes that is.
+    pub const fn bytes(self) -> usize {
+        match self {
+            Self::Small => 1000,
+            Self::Middle => 2000,
+            Self::Large => 4000,
+        }
+    }
+}
+
 /// The kind of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A call.
-    Request,
+    /// A call for an answer of that size.
+    Request(Size),
     /// The answer to the call of the same number.
-    Response,
+    Response(Size),
 }
 
 impl Kind {
-    const fn number(self) -> u8 {
-        match self {
-            Self::Request => 1,
-            Self::Response => 2,
-        }
+    /// Those of 2 KB came first; a server that knows no others refuses these.
+    const NUMBERS: [(u8, Self); 6] = [
+        (1, Self::Request(Size::Middle)),
+        (2, Self::Response(Size::Middle)),
+        (3, Self::Request(Size::Small)),
+        (4, Self::Response(Size::Small)),
+        (5, Self::Request(Size::Large)),
+        (6, Self::Response(Size::Large)),
+    ];
+
+    fn number(self) -> u8 {
+        let mut known = Self::NUMBERS.into_iter();
+        known.find(|(_, kind)| *kind == self).map_or(0, |it| it.0)
+    }
+
+    fn of_number(number: u8) -> Option<Self> {
+        let mut known = Self::NUMBERS.into_iter();
+        known.find(|(known, _)| *known == number).map(|it| it.1)
     }
 
     /// Returns the number of bytes that follow its header.
     pub const fn payload(self) -> usize {
         match self {
-            Self::Request => REQUEST,
-            Self::Response => RESPONSE,
+            Self::Request(_) => REQUEST,
+            Self::Response(size) => size.bytes(),
         }
     }
 }
@@ -61,15 +100,26 @@ pub enum WireError {
     /// They belong to another version.
     #[error("version {0} of the protocol is not {VERSION}: update the older side")]
     Version(u8),
-    /// There is no such message, or not in this direction.
-    #[error("a message of kind {0} was not expected")]
+    /// There is no such message.
+    #[error("messages of kind {0} are not known")]
     Kind(u8),
+    /// It is an answer where a call should be.
+    #[error("an answer came where a call should have")]
+    Direction,
     /// What must be zero is not, or the length is not that of its kind.
     #[error("the message's length or reserved bytes are wrong")]
     Length,
 }
 
 impl Header {
+    /// Returns the bytes of a call: the header, and the number again.
+    pub fn call(&self) -> [u8; HEADER + REQUEST] {
+        let mut bytes = [0; HEADER + REQUEST];
+        bytes[..HEADER].copy_from_slice(&self.encode());
+        bytes[HEADER..].copy_from_slice(&self.number.to_be_bytes());
+        bytes
+    }
+
     /// Returns its bytes.
     pub fn encode(&self) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
@@ -82,8 +132,11 @@ impl Header {
         bytes
     }
 
-    /// Reads the header of a message of `kind`.
-    pub fn decode(bytes: &[u8; HEADER], kind: Kind) -> Result<Self, WireError> {
+    /// Reads a header.
+    ///
+    /// # Errors
+    /// It is none of this protocol and version, or of no kind of message.
+    pub fn decode(bytes: &[u8; HEADER]) -> Result<Self, WireError> {
         let long = |at: usize| {
             bytes[at..at + 8]
                 .iter()
@@ -95,9 +148,7 @@ impl Header {
         if bytes[4] != VERSION {
             return Err(WireError::Version(bytes[4]));
         }
-        if bytes[5] != kind.number() {
-            return Err(WireError::Kind(bytes[5]));
-        }
+        let kind = Kind::of_number(bytes[5]).ok_or(WireError::Kind(bytes[5]))?;
         let header = Self {
             kind,
             number: long(13),
@@ -116,13 +167,14 @@ mod tests {
     use proptest::prelude::*;
 
     fn kind() -> impl Strategy<Value = Kind> {
-        prop_oneof![Just(Kind::Request), Just(Kind::Response)]
+        let kinds = Kind::NUMBERS.map(|(_, kind)| kind);
+        proptest::sample::select(kinds.to_vec())
     }
 
     #[test]
     fn the_overhead_is_the_papers() {
         let header = Header {
-            kind: Kind::Request,
+            kind: Kind::Request(Size::Middle),
             number: 1,
             token: 2,
         };
@@ -133,18 +185,19 @@ mod tests {
     #[test]
     fn each_wrong_field_has_its_own_error() {
         let good = Header {
-            kind: Kind::Request,
+            kind: Kind::Request(Size::Middle),
             number: 3,
             token: 4,
         };
         let with = |at: usize, byte| {
             let mut bytes = good.encode();
             bytes[at] = byte;
-            Header::decode(&bytes, Kind::Request)
+            Header::decode(&bytes)
         };
         assert_eq!(with(0, b'G'), Err(WireError::Magic));
         assert_eq!(with(4, 2), Err(WireError::Version(2)));
-        assert_eq!(with(5, 2), Err(WireError::Kind(2)));
+        assert_eq!(with(5, 7), Err(WireError::Kind(7)));
+        assert_eq!(with(5, 2), Err(WireError::Length));
         assert_eq!(with(7, 1), Err(WireError::Length));
         assert_eq!(with(12, 9), Err(WireError::Length));
     }
@@ -153,7 +206,7 @@ mod tests {
         #[test]
         fn what_was_written_is_read(kind in kind(), number: u64, token: u64) {
             let header = Header { kind, number, token };
-            prop_assert_eq!(Header::decode(&header.encode(), kind), Ok(header));
+            prop_assert_eq!(Header::decode(&header.encode()), Ok(header));
         }
 
         #[test]
@@ -164,7 +217,7 @@ mod tests {
                 let good = Header { kind, number: 0, token: 0 }.encode();
                 bytes[..13].copy_from_slice(&good[..13]);
             }
-            if let Ok(header) = Header::decode(&bytes, kind) {
+            if let Ok(header) = Header::decode(&bytes) {
                 prop_assert_eq!(header.encode(), bytes);
             }
         }

@@ -10,6 +10,7 @@ mod run;
 mod serve;
 mod text;
 mod watch;
+mod workflows;
 
 use crate::exit::{Exit, Failure};
 
@@ -35,6 +36,8 @@ enum Action {
     Serve(serve::Args),
     /// Call nodes that serve, and tell from their answers what they are
     Network(network::Args),
+    /// Call many nodes for one answer, in a row and at once, and tell how long that takes
+    Workflows(workflows::Args),
     /// Find the marks for other hypervisors, from nodes that both tests judged
     Calibrate(calibrate::Args),
     /// Tell whose the long tails among many nodes are, from network tests of each against each
@@ -49,6 +52,7 @@ impl Args {
             None => self.run.run(),
             Some(Action::Serve(args)) => args.run(),
             Some(Action::Network(args)) => args.run(),
+            Some(Action::Workflows(args)) => args.run(),
             Some(Action::Calibrate(args)) => args.run(),
             Some(Action::Pairs(args)) => args.run(),
             Some(Action::Watch(args)) => args.run(),

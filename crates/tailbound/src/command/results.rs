@@ -189,15 +189,82 @@ fn node(file: &Path, document: Document) -> Result<Node, String> {
     })
 }
 
+/// The address of a node without its port.
+fn host(node: &str) -> &str {
+    let host = node.rsplit_once(':').map_or(node, |(host, _)| host);
+    host.trim_start_matches('[').trim_end_matches(']')
+}
+
+/// Whether the node at HOST:PORT is the one whose probe ran under that host name, or whose result
+/// is named after it.
+fn is_named(node: &str, name: &str, file: &Path) -> bool {
+    let host = host(node);
+    let stem = file.file_stem().and_then(std::ffi::OsStr::to_str);
+    let whole = file.to_str();
+    name == host
+        || [stem, whole]
+            .into_iter()
+            .flatten()
+            .any(|file| file == host || file == node)
+}
+
+/// What `tailbound select --output json` printed.
+#[derive(Debug, Deserialize)]
+struct Selection {
+    schema: u32,
+    nodes: Vec<Kept>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Kept {
+    node: String,
+    file: PathBuf,
+    #[serde(rename = "use")]
+    what: String,
+}
+
+/// Returns those of these nodes (HOST:PORT) that a selection keeps.
+///
+/// # Errors
+/// The file is no selection, or keeps a node that is none of these, or may be several.
+pub(super) fn selected(file: &Path, nodes: &[String]) -> Result<Vec<String>, String> {
+    let of_file = |why: String| format!("{}: {why}", file.display());
+    let text = std::fs::read(file).map_err(|error| of_file(error.to_string()))?;
+    let selection: Selection = serde_json::from_slice(&text).map_err(|error| {
+        of_file(format!(
+            "not what tailbound select --output json prints: {error}"
+        ))
+    })?;
+    if selection.schema != 1 {
+        let why = format!("schema {} is not 1: update tailbound", selection.schema);
+        return Err(of_file(why));
+    }
+    let mut found = Vec::new();
+    for kept in selection.nodes.iter().filter(|node| node.what == "keep") {
+        let mut those = nodes
+            .iter()
+            .filter(|node| is_named(node, &kept.node, &kept.file));
+        match (those.next(), those.next()) {
+            (Some(node), None) => found.push(node.clone()),
+            (None, _) => {
+                let why = "is kept and is none of the nodes that are called: give its address, \
+                    or name its result after that before it is selected";
+                return Err(of_file(format!("{} {why}", kept.node)));
+            }
+            (Some(_), Some(_)) => {
+                let why = "is kept and may be several of the nodes that are called: name its \
+                    result after its address and port";
+                return Err(of_file(format!("{} {why}", kept.node)));
+            }
+        }
+    }
+    Ok(found)
+}
+
 /// The node of which a network test is.
 fn place(nodes: &[Node], tested: &str) -> Result<usize, String> {
-    let host = tested.rsplit_once(':').map_or(tested, |(host, _)| host);
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    let is_it = |node: &&Node| {
-        let stem = node.file.file_stem();
-        let stem = stem.and_then(std::ffi::OsStr::to_str);
-        node.candidate.name == host || stem.is_some_and(|stem| stem == host || stem == tested)
-    };
+    let host = host(tested);
+    let is_it = |node: &&Node| is_named(tested, &node.candidate.name, &node.file);
     let mut those = nodes.iter().enumerate().filter(|(_, node)| is_it(node));
     match (those.next(), those.next()) {
         (Some((place, _)), None) => Ok(place),

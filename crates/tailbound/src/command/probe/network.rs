@@ -50,7 +50,7 @@ pub(super) struct Args {
 }
 
 /// A node, with the port that it serves at.
-fn node(text: &str) -> Result<String, String> {
+pub(super) fn node(text: &str) -> Result<String, String> {
     let port = text.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
     match port {
         Some(Ok(1..)) => Ok(text.to_owned()),
@@ -106,29 +106,26 @@ struct RateLine<'a> {
     rate: &'a RateDocument,
 }
 
-impl Args {
-    fn check(&self) -> Result<(), Failure> {
-        let wrong = |message: String| Err(Failure::wrong_arguments(message));
-        if let Some(rate) = self
-            .rates
-            .iter()
-            .find(|rate| !(1..=MAX_RATE).contains(rate))
-        {
-            return wrong(format!(
-                "{rate} calls a second: 1 to {MAX_RATE} can be made"
-            ));
-        }
-        if self.duration == Nanos::ZERO || self.duration > MAX_DURATION {
-            return wrong(format!(
-                "{} for each rate: more than 0s, at most {MAX_DURATION} can be tested",
-                self.duration
-            ));
-        }
-        Ok(())
+/// Whether so many calls a second can be made for so long.
+pub(super) fn check(rates: &[u32], duration: Nanos) -> Result<(), Failure> {
+    let wrong = |message: String| Err(Failure::wrong_arguments(message));
+    let mut rates = rates.iter();
+    if let Some(rate) = rates.find(|rate| !(1..=MAX_RATE).contains(rate)) {
+        return wrong(format!(
+            "{rate} calls a second: 1 to {MAX_RATE} can be made"
+        ));
     }
+    if duration == Nanos::ZERO || duration > MAX_DURATION {
+        return wrong(format!(
+            "{duration} for each rate: more than 0s, at most {MAX_DURATION} can be tested"
+        ));
+    }
+    Ok(())
+}
 
+impl Args {
     pub(super) fn run(self) -> Result<Exit, Failure> {
-        self.check()?;
+        check(&self.rates, self.duration)?;
         let (start, began) = (SystemTime::now(), timer::now());
         let path = self.histogram_log.clone();
         let mut log = path.map(|path| Log::create(path, start)).transpose()?;

@@ -1,0 +1,323 @@
+//! Workflows of several calls (Bobtail, 5.2 and 5.3): ten to one node, one after the other, or one
+//! to each node at once, of which the slowest counts.
+//!
+//! [`Workflows`] has the state of all that are under way. It is told what came from which node and
+//! when, and says what to send. A workflow is timed from the moment it was due, whether or not
+//! earlier ones have ended (open loop).
+//!
+//! No node is trusted. One that answers what was not asked, something else, or nothing for
+//! [`ANSWER`] is given up: the workflows that call it are counted as lost. A workflow that has not
+//! all of its answers in that time has timed out. So nothing grows with what a node does, and no
+//! run ends later than [`ANSWER`] after its last workflow began.
+
+use crate::network::ANSWER;
+use crate::wire::{HEADER, Header, Kind, REQUEST, Size, WireError};
+use serde::Serialize;
+use std::collections::{BTreeMap, VecDeque};
+use tailbound_units::Nanos;
+
+/// The calls of a sequential workflow.
+pub const CALLS: usize = 10;
+/// How many nodes one client has in the paper.
+pub const GROUPS: [usize; 3] = [10, 20, 40];
+
+/// What a workflow calls. Nodes are known by their places.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Work {
+    /// One node, one call after the other, for answers of these sizes.
+    Sequential {
+        /// Which node.
+        node: usize,
+        /// What each call asks for.
+        sizes: [Size; CALLS],
+    },
+    /// All nodes at once, for 2 KB from each.
+    FanOut,
+}
+
+/// Counts of workflows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    /// Workflows that were due.
+    pub workflows: u64,
+    /// Those whose first call was sent late, by at least half of the time that they took.
+    pub ours: u64,
+    /// Those that had not all of their answers within 5 s.
+    pub timed_out: u64,
+    /// Those that called a node that was given up, or could not be reached.
+    pub lost: u64,
+}
+
+impl Counts {
+    /// Returns how many were answered, of those that have ended.
+    pub const fn answered(&self) -> u64 {
+        let unanswered = self.timed_out.saturating_add(self.lost);
+        self.workflows.saturating_sub(unanswered)
+    }
+}
+
+/// Why a node was given up.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// It does not speak the protocol.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    /// Its answer has the number, the token or the size of another call.
+    #[error("the answer is to another call")]
+    OtherCall,
+    /// It goes on where all calls are answered.
+    #[error("the node answers more than it was asked")]
+    Unasked,
+    /// It owes an answer for too long.
+    #[error("no answer for 5 s")]
+    Silent,
+    /// There is no connection, or no longer.
+    #[error("{0}")]
+    Connection(String),
+}
+
+/// A call to be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Call {
+    /// To which node.
+    pub node: usize,
+    /// Its bytes.
+    pub bytes: [u8; HEADER + REQUEST],
+}
+
+/// A workflow under way.
+#[derive(Debug)]
+struct Flow {
+    due: Nanos,
+    begun: Nanos,
+    /// The calls that have no answer yet.
+    open: usize,
+    /// The calls of a sequence that are still to be made, the last one first.
+    rest: Vec<Size>,
+}
+
+/// A call that has no answer yet.
+#[derive(Debug)]
+struct Owed {
+    flow: u64,
+    header: Header,
+    since: Nanos,
+}
+
+/// The connection to a node.
+#[derive(Debug)]
+struct Line {
+    token: u64,
+    made: u64,
+    owed: VecDeque<Owed>,
+    /// The header of the answer that is coming.
+    head: [u8; HEADER],
+    /// How many bytes of that answer are there.
+    have: usize,
+    fault: Option<Fault>,
+}
+
+/// The workflows to a group of nodes.
+#[derive(Debug)]
+pub struct Workflows {
+    lines: Vec<Line>,
+    /// Under way, in the order in which they began.
+    flows: BTreeMap<u64, Flow>,
+    counts: Counts,
+    took: Vec<Nanos>,
+    calls: Vec<Call>,
+}
+
+impl Workflows {
+    /// Returns the state of workflows to as many nodes as there are tokens; a node's answers have
+    /// to repeat its token.
+    pub fn new(tokens: &[u64]) -> Self {
+        let line = |token: &u64| Line {
+            token: *token,
+            made: 0,
+            owed: VecDeque::new(),
+            head: [0; HEADER],
+            have: 0,
+            fault: None,
+        };
+        Self {
+            lines: tokens.iter().map(line).collect(),
+            flows: BTreeMap::new(),
+            counts: Counts::default(),
+            took: Vec::new(),
+            calls: Vec::new(),
+        }
+    }
+
+    /// Begins a workflow that was due at that moment.
+    pub fn begin(&mut self, now: Nanos, due: Nanos, work: Work) {
+        let flow = self.counts.workflows;
+        self.counts.workflows += 1;
+        let lost = match work {
+            Work::Sequential { node, .. } => self.lines[node].fault.is_some(),
+            Work::FanOut => self.lines.iter().any(|line| line.fault.is_some()),
+        };
+        if lost {
+            self.counts.lost += 1;
+        } else {
+            let (open, rest) = match work {
+                Work::Sequential { sizes, .. } => (1, sizes[1..].iter().rev().copied().collect()),
+                Work::FanOut => (self.lines.len(), Vec::new()),
+            };
+            let begun = Flow {
+                due,
+                begun: now,
+                open,
+                rest,
+            };
+            self.flows.insert(flow, begun);
+        }
+        match work {
+            Work::Sequential { node, sizes } => self.call(now, node, flow, sizes[0]),
+            // The others are called all the same, so that their load does not depend on it.
+            Work::FanOut => {
+                (0..self.lines.len()).for_each(|node| self.call(now, node, flow, Size::Middle));
+            }
+        }
+    }
+
+    fn call(&mut self, now: Nanos, node: usize, flow: u64, size: Size) {
+        let line = &mut self.lines[node];
+        if line.fault.is_some() {
+            return;
+        }
+        let header = Header {
+            kind: Kind::Request(size),
+            number: line.made,
+            token: line.token,
+        };
+        line.made += 1;
+        let answer = Header {
+            kind: Kind::Response(size),
+            ..header
+        };
+        line.owed.push_back(Owed {
+            flow,
+            header: answer,
+            since: now,
+        });
+        let bytes = header.call();
+        self.calls.push(Call { node, bytes });
+    }
+
+    /// Takes what came from a node that was not given up.
+    pub fn received(&mut self, now: Nanos, node: usize, mut bytes: &[u8]) {
+        while !bytes.is_empty() && self.lines[node].fault.is_none() {
+            match self.lines[node].take(&mut bytes) {
+                Ok(None) => {}
+                Ok(Some(flow)) => self.answered(now, node, flow),
+                Err(fault) => self.give_up(node, fault),
+            }
+        }
+    }
+
+    fn answered(&mut self, now: Nanos, node: usize, number: u64) {
+        // A workflow that has timed out is gone.
+        let Some(flow) = self.flows.get_mut(&number) else {
+            return;
+        };
+        if let Some(size) = flow.rest.pop() {
+            self.call(now, node, number, size);
+            return;
+        }
+        flow.open -= 1;
+        if flow.open > 0 {
+            return;
+        }
+        let took = now.since(flow.due);
+        let lag = flow.begun.since(flow.due).as_nanos();
+        self.counts.ours += u64::from(lag >= took.as_nanos().div_ceil(2));
+        self.took.push(took);
+        self.flows.remove(&number);
+    }
+
+    /// Gives a node up. The first reason counts.
+    pub fn give_up(&mut self, node: usize, fault: Fault) {
+        let line = &mut self.lines[node];
+        line.fault.get_or_insert(fault);
+        for owed in line.owed.drain(..) {
+            self.counts.lost += u64::from(self.flows.remove(&owed.flow).is_some());
+        }
+    }
+
+    /// Ends what has waited for too long.
+    pub fn poll(&mut self, now: Nanos) {
+        let overdue = |since: Nanos| now.since(since) >= ANSWER;
+        while let Some(first) = self.flows.first_entry()
+            && overdue(first.get().begun)
+        {
+            first.remove();
+            self.counts.timed_out += 1;
+        }
+        for node in 0..self.lines.len() {
+            let owed = self.lines[node].owed.front();
+            if owed.is_some_and(|owed| overdue(owed.since)) {
+                self.give_up(node, Fault::Silent);
+            }
+        }
+    }
+
+    /// Returns when [`Self::poll`] has something to do, if nothing comes before.
+    pub fn poll_at(&self) -> Option<Nanos> {
+        let flows = self.flows.values().take(1).map(|flow| flow.begun);
+        let lines = self.lines.iter().filter_map(|line| line.owed.front());
+        let first = flows.chain(lines.map(|owed| owed.since)).min()?;
+        Some(first.saturating_add(ANSWER))
+    }
+
+    /// Whether no workflow is under way.
+    pub fn is_idle(&self) -> bool {
+        self.flows.is_empty()
+    }
+
+    /// Returns the calls that are to be sent, and forgets them.
+    pub fn drain_calls(&mut self) -> impl Iterator<Item = Call> {
+        self.calls.drain(..)
+    }
+
+    /// Returns how long the workflows took that were answered since, and forgets it.
+    pub fn drain_times(&mut self) -> impl Iterator<Item = Nanos> {
+        self.took.drain(..)
+    }
+
+    /// Returns the counts so far.
+    pub const fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Returns why a node was given up; `None` while it was not.
+    pub fn fault(&self, node: usize) -> Option<&Fault> {
+        self.lines[node].fault.as_ref()
+    }
+}
+
+impl Line {
+    /// Takes bytes of the answer that is coming; returns whose it is once it is whole.
+    fn take(&mut self, bytes: &mut &[u8]) -> Result<Option<u64>, Fault> {
+        let owed = self.owed.front().ok_or(Fault::Unasked)?;
+        let whole = HEADER + owed.header.kind.payload();
+        let until = if self.have < HEADER { HEADER } else { whole };
+        let (taken, rest) = bytes.split_at(bytes.len().min(until - self.have));
+        if self.have < HEADER {
+            self.head[self.have..self.have + taken.len()].copy_from_slice(taken);
+        }
+        self.have += taken.len();
+        *bytes = rest;
+        if self.have == HEADER && Header::decode(&self.head)? != owed.header {
+            return Err(Fault::OtherCall);
+        }
+        if self.have < whole {
+            return Ok(None);
+        }
+        self.have = 0;
+        Ok(self.owed.pop_front().map(|owed| owed.flow))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,388 @@
+//! `tailbound probe workflows`: how long several calls in a row and at once take, to nodes at
+//! random and to those that `tailbound select` keeps.
+
+use super::document::{self, SCHEMA};
+use super::network::{check, node};
+use crate::command::output::{self, Output, print};
+use crate::command::results;
+use crate::exit::{Exit, Failure};
+use hdrhistogram::Histogram;
+use serde::Serialize;
+use std::path::PathBuf;
+use std::time::SystemTime;
+use tailbound_probe::network::RATES;
+use tailbound_probe::workflow::{CALLS, Counts, GROUPS};
+use tailbound_probe_run::workflows::{Load, Outcome, Pattern, draw, run};
+use tailbound_report::{NOTHING, Paint, Statistic, Stats, Table, empty_histogram, human, one_line};
+use tailbound_units::Nanos;
+
+/// Arguments of `tailbound probe workflows`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Sequential: ten calls one after the other to one node at random, for 1, 2 or \
+    4 KB each, at a tenth of the rate. Fan-out: a call to each node of a group at once, for 2 KB; \
+    the slowest counts. Exit code: 0 all workflows were answered; 1 some were not; 2 it could not \
+    run."
+)]
+pub(super) struct Args {
+    /// Nodes that run `tailbound probe serve`, as HOST:PORT
+    #[arg(required = true, value_name = "NODE", value_parser = node)]
+    nodes: Vec<String>,
+    /// Call those alone, too, that `tailbound select --output json` keeps in this file
+    #[arg(long, value_name = "FILE")]
+    selected: Option<PathBuf>,
+    /// Call groups of so many nodes, at random of all [default: those of 10, 20 and 40 for which
+    /// there are enough, or all nodes]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    groups: Vec<usize>,
+    /// Begin so many fan-outs a second, one rate after the other, and a tenth as many sequences
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = RATES)]
+    rates: Vec<u32>,
+    /// Begin workflows for so long at each rate
+    #[arg(long, value_name = "TIME", default_value = "60s")]
+    duration: Nanos,
+    /// All random moments, nodes and sizes follow from this number
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// What to print
+    #[arg(long, value_enum, default_value_t)]
+    output: Output,
+}
+
+/// Which nodes a group is drawn from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Among {
+    All,
+    Selected,
+}
+
+/// What comes out.
+#[derive(Debug, Serialize)]
+struct Document {
+    schema: u32,
+    kind: &'static str,
+    /// The host name of this side.
+    node: String,
+    kernel: String,
+    start_unix_s: f64,
+    seed: u64,
+    duration_ns: u64,
+    runs: Vec<RunDocument>,
+    gains: Vec<Gain>,
+}
+
+/// Workflows of one kind, to one group, at one rate.
+#[derive(Debug, Serialize)]
+struct RunDocument {
+    among: Among,
+    workflow: &'static str,
+    /// Workflows a second.
+    rate: f64,
+    nodes: Vec<String>,
+    #[serde(flatten)]
+    counts: Counts,
+    #[serde(flatten)]
+    times: Times,
+    /// The times of those that were answered: V2 `HdrHistogram`, deflated, in base64.
+    hdr: String,
+    given_up: Vec<GivenUp>,
+}
+
+/// Percentiles of all workflows, each where they carry it: a workflow without an answer is longer
+/// than any other.
+#[derive(Debug, Clone, Copy, Serialize)]
+struct Times {
+    p50_ns: Option<u64>,
+    p90_ns: Option<u64>,
+    p99_ns: Option<u64>,
+    p99_9_ns: Option<u64>,
+    max_ns: Option<u64>,
+}
+
+/// A node that answered wrongly, or not.
+#[derive(Debug, Serialize)]
+struct GivenUp {
+    node: String,
+    reason: String,
+}
+
+/// What the selection is worth: by how many percent shorter than among all.
+#[derive(Debug, Serialize)]
+struct Gain {
+    workflow: &'static str,
+    group: usize,
+    rate: f64,
+    p99_percent: Option<f64>,
+    p99_9_percent: Option<f64>,
+}
+
+impl Args {
+    pub(super) fn run(self) -> Result<Exit, Failure> {
+        check(&self.rates, self.duration)?;
+        let kept = self.selected.as_ref();
+        let kept = kept
+            .map(|file| results::selected(file, &self.nodes))
+            .transpose();
+        let kept = kept.map_err(Failure::new)?;
+        let sets: Vec<_> = [
+            (Among::All, Some(self.nodes.clone())),
+            (Among::Selected, kept),
+        ]
+        .into_iter()
+        .filter_map(|(among, nodes)| Some((among, nodes?)))
+        .collect();
+        let groups = self.groups(&sets)?;
+        let start = SystemTime::now();
+        let mut runs = Vec::new();
+        for &group in &groups {
+            for &rate in &self.rates {
+                for pattern in [Pattern::Sequential, Pattern::FanOut] {
+                    for (among, nodes) in &sets {
+                        let nodes = draw(nodes, group, self.seed);
+                        runs.push(self.measure(*among, nodes, pattern, rate)?);
+                    }
+                }
+            }
+        }
+        output::progress(output::shows_progress(), "");
+        let document = Document {
+            schema: SCHEMA,
+            kind: "probe-workflows",
+            node: document::node_name(),
+            kernel: document::kernel(),
+            start_unix_s: document::unix(start),
+            seed: self.seed,
+            duration_ns: self.duration.as_nanos(),
+            gains: gains(&runs),
+            runs,
+        };
+        print(&match self.output {
+            Output::Json => output::json(&document),
+            Output::Text => document.text(output::paint()),
+        });
+        let all = |run: &RunDocument| run.counts.answered() == run.counts.workflows;
+        Ok(Exit::holds(document.runs.iter().all(all)))
+    }
+
+    /// How many nodes each group has.
+    fn groups(&self, sets: &[(Among, Vec<String>)]) -> Result<Vec<usize>, Failure> {
+        let fewest = sets.iter().map(|(_, nodes)| nodes.len()).min().unwrap_or(0);
+        if fewest == 0 {
+            return Err(Failure::new("the selection keeps no node: nothing to call"));
+        }
+        if let Some(wrong) = self
+            .groups
+            .iter()
+            .find(|group| !(1..=fewest).contains(group))
+        {
+            return Err(Failure::wrong_arguments(format!(
+                "a group of {wrong} nodes: 1 to {fewest} are there"
+            )));
+        }
+        if !self.groups.is_empty() {
+            return Ok(self.groups.clone());
+        }
+        let mut groups = GROUPS.to_vec();
+        groups.retain(|group| *group <= fewest);
+        if groups.is_empty() {
+            groups.push(fewest);
+        }
+        Ok(groups)
+    }
+
+    fn measure(
+        &self,
+        among: Among,
+        nodes: Vec<String>,
+        pattern: Pattern,
+        rate: u32,
+    ) -> Result<RunDocument, Failure> {
+        let (workflow, calls) = match pattern {
+            Pattern::Sequential => ("sequential", CALLS as u32),
+            Pattern::FanOut => ("fan-out", 1),
+        };
+        let what = format!("{workflow}, {} nodes, {rate} calls a second", nodes.len());
+        output::progress(output::shows_progress(), &what);
+        let load = Load {
+            pattern,
+            mean_gap: Nanos(1_000_000_000 * u64::from(calls) / u64::from(rate)),
+            duration: self.duration,
+            // Different rates and patterns must not be in step.
+            seed: self.seed ^ u64::from(rate) << 16 ^ u64::from(calls),
+        };
+        let failed = |error| Failure::new(format!("waiting for answers: {error}"));
+        let outcome = run(&nodes, load, empty_histogram()).map_err(failed)?;
+        let Outcome {
+            counts,
+            times,
+            given_up,
+        } = outcome;
+        let given_up = given_up.into_iter().map(|(place, fault)| GivenUp {
+            node: nodes[place].clone(),
+            reason: one_line(&fault.to_string()),
+        });
+        Ok(RunDocument {
+            among,
+            workflow,
+            rate: f64::from(rate) / f64::from(calls),
+            counts,
+            times: Times::of(&times, counts.workflows),
+            hdr: Stats::from_histogram(&times).hdr,
+            given_up: given_up.collect(),
+            nodes,
+        })
+    }
+}
+
+impl Times {
+    /// Of so many workflows, of which those in `answered` were answered.
+    fn of(answered: &Histogram<u64>, workflows: u64) -> Self {
+        let at = |statistic: Statistic, part: f64| {
+            let rank = (workflows as f64 * part).ceil() as u64;
+            let is_there = statistic.is_carried_by(workflows) && rank <= answered.len();
+            is_there.then(|| answered.value_at_quantile(rank as f64 / answered.len() as f64))
+        };
+        Self {
+            p50_ns: at(Statistic::P50, 0.5),
+            p90_ns: at(Statistic::P90, 0.9),
+            p99_ns: at(Statistic::P99, 0.99),
+            p99_9_ns: at(Statistic::P999, 0.999),
+            max_ns: at(Statistic::Max, 1.0),
+        }
+    }
+}
+
+/// What the selection is worth, of the runs that differ in that alone.
+fn gains(runs: &[RunDocument]) -> Vec<Gain> {
+    let pairs = runs.windows(2).filter_map(|pair| match pair {
+        [all, kept] if kept.among == Among::Selected => Some((all, kept)),
+        _ => None,
+    });
+    let less = |all: Option<u64>, kept: Option<u64>| {
+        Some(100.0 * (1.0 - kept? as f64 / all?.max(1) as f64))
+    };
+    let gain = |(all, kept): (&RunDocument, &RunDocument)| Gain {
+        workflow: kept.workflow,
+        group: kept.nodes.len(),
+        rate: kept.rate,
+        p99_percent: less(all.times.p99_ns, kept.times.p99_ns),
+        p99_9_percent: less(all.times.p99_9_ns, kept.times.p99_9_ns),
+    };
+    pairs.map(gain).collect()
+}
+
+impl Document {
+    fn text(&self, paint: Paint) -> String {
+        let head = [
+            "workflow",
+            "group",
+            "among",
+            "rate",
+            "begun",
+            "timed out",
+            "lost",
+            "ours",
+            "50th",
+            "99th",
+            "99.9th",
+            "max",
+        ];
+        let mut table = Table::new(&head, &[0, 2]);
+        let time = |nanos: Option<u64>| {
+            nanos.map_or_else(|| NOTHING.into(), |nanos| human(nanos as f64, "ns"))
+        };
+        for run in &self.runs {
+            let (counts, times) = (&run.counts, &run.times);
+            table.row([
+                run.workflow.to_owned(),
+                run.nodes.len().to_string(),
+                match run.among {
+                    Among::All => "all".into(),
+                    Among::Selected => "selected".into(),
+                },
+                format!("{}/s", run.rate),
+                counts.workflows.to_string(),
+                counts.timed_out.to_string(),
+                counts.lost.to_string(),
+                counts.ours.to_string(),
+                time(times.p50_ns),
+                time(times.p99_ns),
+                time(times.p99_9_ns),
+                time(times.max_ns),
+            ]);
+        }
+        let mut out = table.render(paint);
+        if !self.gains.is_empty() {
+            out.push('\n');
+            let head = [
+                "shorter by the selection",
+                "group",
+                "rate",
+                "99th",
+                "99.9th",
+            ];
+            let mut table = Table::new(&head, &[0]);
+            let percent = |part: Option<f64>| {
+                part.map_or_else(|| NOTHING.into(), |part| format!("{part:.0} %"))
+            };
+            for gain in &self.gains {
+                table.row([
+                    gain.workflow.to_owned(),
+                    gain.group.to_string(),
+                    format!("{}/s", gain.rate),
+                    percent(gain.p99_percent),
+                    percent(gain.p99_9_percent),
+                ]);
+            }
+            out += &table.render(paint);
+        }
+        let mut notes: Vec<String> = self.runs.iter().flat_map(notes).collect();
+        notes.sort_unstable();
+        notes.dedup();
+        if !notes.is_empty() {
+            out.push('\n');
+        }
+        out + &notes.concat()
+    }
+}
+
+/// Why nodes were given up.
+fn notes(run: &RunDocument) -> impl Iterator<Item = String> {
+    let note = |it: &GivenUp| format!("note  {}: {}\n", it.node, it.reason);
+    run.given_up.iter().map(note)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn times(answered: u64, workflows: u64) -> Times {
+        let mut histogram = empty_histogram();
+        (1..=answered).for_each(|time| histogram.saturating_record(time));
+        Times::of(&histogram, workflows)
+    }
+
+    #[test]
+    fn percentiles_are_those_that_so_many_workflows_carry() {
+        let few = times(99, 99);
+        assert_eq!(
+            (few.p50_ns, few.p99_ns, few.max_ns),
+            (Some(50), None, Some(99))
+        );
+        let more = times(999, 999);
+        assert_eq!((more.p99_ns, more.p99_9_ns), (Some(990), None));
+        let enough = times(1000, 1000);
+        assert_eq!((enough.p99_ns, enough.p99_9_ns), (Some(990), Some(999)));
+        assert_eq!(times(0, 0).max_ns, None);
+    }
+
+    #[test]
+    fn what_has_no_answer_is_longer_than_all_else() {
+        let lost = times(985, 1000);
+        assert_eq!(
+            (lost.p90_ns, lost.p99_ns, lost.max_ns),
+            (Some(900), None, None)
+        );
+    }
+}

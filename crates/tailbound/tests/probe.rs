@@ -1,18 +1,19 @@
 //! `tailbound probe` and `tailbound select`, run as their users run them: short
 //! runs, on loopback, bounded.
 
+mod probe_server;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::Deserializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
+use probe_server::Server;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpStream;
+use std::io::{Read as _, Write as _};
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
-use std::time::Duration;
+use std::process::{Command, Output};
 
 fn tailbound(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_tailbound"))
@@ -170,6 +171,10 @@ fn wrong_arguments_have_a_code_that_no_verdict_has() {
         (&["network"], "<NODE>"),
         (&["network", "a:1", "--rates", "0"], "0 calls a second"),
         (&["network", "a:1", "--duration", "0"], "0ns for each rate"),
+        (&["workflows", "a:1", "--rates", "0"], "0 calls a second"),
+        (&["workflows", "a:1", "--groups", "2"], "1 to 1 are there"),
+        (&["workflows", "a:1", "--groups", "0"], "a group of 0 nodes"),
+        (&["workflows", "a"], "a node is HOST:PORT"),
         (&["serve", "--connections", "0"], "0 is not in 1..=4096"),
     ] {
         let output = with(&["probe"], arguments);
@@ -177,50 +182,6 @@ fn wrong_arguments_have_a_code_that_no_verdict_has() {
         assert!(output.stdout.is_empty());
         let stderr = text(&output.stderr);
         assert!(stderr.contains(message), "{arguments:?}: {stderr}");
-    }
-}
-
-/// A server of the network test; it ends with this.
-struct Server {
-    child: Child,
-    address: String,
-    // Kept open: a server whose output is gone is another test.
-    _stdout: BufReader<ChildStdout>,
-}
-
-impl Server {
-    fn start() -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_tailbound"))
-            .args(["probe", "serve", "--listen", "127.0.0.1:0"])
-            .args(["--connections", "2"])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut stdout = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        stdout.read_line(&mut line).unwrap();
-        let address = line.strip_prefix("serving on ").unwrap().trim().to_owned();
-        Self {
-            child,
-            address,
-            _stdout: stdout,
-        }
-    }
-
-    fn connect(&self) -> TcpStream {
-        let stream = TcpStream::connect(&self.address).unwrap();
-        stream
-            .set_read_timeout(Some(Duration::from_secs(20)))
-            .unwrap();
-        stream
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
     }
 }
 
@@ -665,6 +626,7 @@ fn the_help_is_stable() {
         "probe",
         "probe serve",
         "probe network",
+        "probe workflows",
         "probe calibrate",
         "probe pairs",
         "probe watch",

@@ -8,7 +8,7 @@ use tailbound_probe_run::server::Server;
 /// Arguments of `tailbound probe serve`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Everybody who reaches the address may call: 37 bytes up, 2029 down. \
+    after_help = "Everybody who reaches the address may call: 37 bytes up, 1029 to 4029 down. \
     It runs until it is ended. Exit code: 2 it cannot listen there."
 )]
 pub(super) struct Args {

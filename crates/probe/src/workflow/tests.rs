@@ -36,7 +36,7 @@ fn a_sequence_is_ten_calls_one_after_the_other_of_one_two_and_four_kilobytes() {
     let mut sizes = Vec::new();
     while let [call] = calls(&mut workflows)[..] {
         assert_eq!(call.node, 1);
-        now = now + MILLI;
+        now += MILLI;
         let bytes = answer(&call);
         sizes.push(bytes.len() - HEADER);
         workflows.received(now, 1, &bytes);
@@ -163,7 +163,7 @@ fn an_answer_after_its_workflow_has_timed_out_counts_for_nothing() {
     // A second for each answer: five of ten come in time.
     for _ in 0..5 {
         let call = calls(&mut workflows)[0];
-        now = now + Nanos::from_secs(1);
+        now += Nanos::from_secs(1);
         workflows.poll(now);
         workflows.received(now, 0, &answer(&call));
     }
@@ -203,7 +203,9 @@ proptest! {
         (0..flows).for_each(|_| workflows.begin(MILLI, MILLI, sequence(0)));
         let (mut said, mut cuts) = (VecDeque::new(), cuts.into_iter().cycle());
         loop {
-            calls(&mut workflows).iter().for_each(|call| said.extend(answer(call)));
+            for call in calls(&mut workflows) {
+                said.extend(answer(&call));
+            }
             let cut = cuts.next().unwrap().min(said.len());
             if cut == 0 {
                 break;

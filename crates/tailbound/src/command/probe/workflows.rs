@@ -82,8 +82,7 @@ struct RunDocument {
     nodes: Vec<String>,
     #[serde(flatten)]
     counts: Counts,
-    #[serde(flatten)]
-    times: Times,
+    time_ns: Times,
     /// The times of those that were answered: V2 `HdrHistogram`, deflated, in base64.
     hdr: String,
     given_up: Vec<GivenUp>,
@@ -93,11 +92,11 @@ struct RunDocument {
 /// than any other.
 #[derive(Debug, Clone, Copy, Serialize)]
 struct Times {
-    p50_ns: Option<u64>,
-    p90_ns: Option<u64>,
-    p99_ns: Option<u64>,
-    p99_9_ns: Option<u64>,
-    max_ns: Option<u64>,
+    p50: Option<u64>,
+    p90: Option<u64>,
+    p99: Option<u64>,
+    p99_9: Option<u64>,
+    max: Option<u64>,
 }
 
 /// A node that answered wrongly, or not.
@@ -227,7 +226,7 @@ impl Args {
             workflow,
             rate: f64::from(rate) / f64::from(calls),
             counts,
-            times: Times::of(&times, counts.workflows),
+            time_ns: Times::of(&times, counts.workflows),
             hdr: Stats::from_histogram(&times).hdr,
             given_up: given_up.collect(),
             nodes,
@@ -244,11 +243,11 @@ impl Times {
             is_there.then(|| answered.value_at_quantile(rank as f64 / answered.len() as f64))
         };
         Self {
-            p50_ns: at(Statistic::P50, 0.5),
-            p90_ns: at(Statistic::P90, 0.9),
-            p99_ns: at(Statistic::P99, 0.99),
-            p99_9_ns: at(Statistic::P999, 0.999),
-            max_ns: at(Statistic::Max, 1.0),
+            p50: at(Statistic::P50, 0.5),
+            p90: at(Statistic::P90, 0.9),
+            p99: at(Statistic::P99, 0.99),
+            p99_9: at(Statistic::P999, 0.999),
+            max: at(Statistic::Max, 1.0),
         }
     }
 }
@@ -266,8 +265,8 @@ fn gains(runs: &[RunDocument]) -> Vec<Gain> {
         workflow: kept.workflow,
         group: kept.nodes.len(),
         rate: kept.rate,
-        p99_percent: less(all.times.p99_ns, kept.times.p99_ns),
-        p99_9_percent: less(all.times.p99_9_ns, kept.times.p99_9_ns),
+        p99_percent: less(all.time_ns.p99, kept.time_ns.p99),
+        p99_9_percent: less(all.time_ns.p99_9, kept.time_ns.p99_9),
     };
     pairs.map(gain).collect()
 }
@@ -293,7 +292,7 @@ impl Document {
             nanos.map_or_else(|| NOTHING.into(), |nanos| human(nanos as f64, "ns"))
         };
         for run in &self.runs {
-            let (counts, times) = (&run.counts, &run.times);
+            let (counts, times) = (&run.counts, &run.time_ns);
             table.row([
                 run.workflow.to_owned(),
                 run.nodes.len().to_string(),
@@ -306,10 +305,10 @@ impl Document {
                 counts.timed_out.to_string(),
                 counts.lost.to_string(),
                 counts.ours.to_string(),
-                time(times.p50_ns),
-                time(times.p99_ns),
-                time(times.p99_9_ns),
-                time(times.max_ns),
+                time(times.p50),
+                time(times.p99),
+                time(times.p99_9),
+                time(times.max),
             ]);
         }
         let mut out = table.render(paint);
@@ -366,23 +365,17 @@ mod tests {
     #[test]
     fn percentiles_are_those_that_so_many_workflows_carry() {
         let few = times(99, 99);
-        assert_eq!(
-            (few.p50_ns, few.p99_ns, few.max_ns),
-            (Some(50), None, Some(99))
-        );
+        assert_eq!((few.p50, few.p99, few.max), (Some(50), None, Some(99)));
         let more = times(999, 999);
-        assert_eq!((more.p99_ns, more.p99_9_ns), (Some(990), None));
+        assert_eq!((more.p99, more.p99_9), (Some(990), None));
         let enough = times(1000, 1000);
-        assert_eq!((enough.p99_ns, enough.p99_9_ns), (Some(990), Some(999)));
-        assert_eq!(times(0, 0).max_ns, None);
+        assert_eq!((enough.p99, enough.p99_9), (Some(990), Some(999)));
+        assert_eq!(times(0, 0).max, None);
     }
 
     #[test]
     fn what_has_no_answer_is_longer_than_all_else() {
         let lost = times(985, 1000);
-        assert_eq!(
-            (lost.p90_ns, lost.p99_ns, lost.max_ns),
-            (Some(900), None, None)
-        );
+        assert_eq!((lost.p90, lost.p99, lost.max), (Some(900), None, None));
     }
 }

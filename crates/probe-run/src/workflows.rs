@@ -178,13 +178,22 @@ fn receive(peers: &mut [Option<Peer>], node: usize, workflows: &mut Workflows, b
     let Some(peer) = &mut peers[node] else {
         return;
     };
-    let closed = "the node closed the connection".to_owned();
     match peer.stream.read(buffer) {
-        Ok(0) => workflows.give_up(node, Fault::Connection(closed)),
+        Ok(0) => workflows.give_up(node, broken(&io::ErrorKind::BrokenPipe.into())),
         Ok(length) => workflows.received(timer::now(), node, &buffer[..length]),
         Err(error) if is_later(&error) => {}
-        Err(error) => workflows.give_up(node, Fault::Connection(error.to_string())),
+        Err(error) => workflows.give_up(node, broken(&error)),
     }
+}
+
+/// Why there is no connection any more.
+fn broken(error: &io::Error) -> Fault {
+    let closed = [io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset];
+    Fault::Connection(if closed.contains(&error.kind()) {
+        "the node closed the connection".into()
+    } else {
+        error.to_string()
+    })
 }
 
 /// Sends all that there is room for.
@@ -203,7 +212,7 @@ fn send(peers: &mut [Option<Peer>], workflows: &mut Workflows) {
             Err(error) if is_later(&error) => {}
             Err(error) => {
                 peer.unsent.clear();
-                workflows.give_up(node, Fault::Connection(error.to_string()));
+                workflows.give_up(node, broken(&error));
             }
         }
     }

@@ -132,7 +132,10 @@ impl Measured {
             let tails = hosts.iter().filter_map(|(host, measured)| {
                 Some((*host, measured.window_ns, tail(measured, tenant)?))
             });
-            let worst = tails.max_by_key(|(_, _, tail)| (tail.p99_9_ns, tail.p99_ns, tail.packets));
+            // What 99 % do not exceed is no longer than what 99.9 % do not: of two hosts the one is
+            // worse whose furthest percentile is longer, whichever that is.
+            let worst = tails
+                .max_by_key(|(_, _, tail)| (tail.furthest().map(|(_, long)| long), tail.packets));
             worst.map(|(host, window_ns, tail)| WorstTail {
                 host: host.to_owned(),
                 window_ns,
@@ -199,5 +202,14 @@ mod tests {
         assert_eq!(worst(found.sending), Some(("a".to_owned(), Some(7))));
         assert_eq!(worst(found.receiving), Some(("b".to_owned(), Some(4))));
         assert_eq!(Measured::of(TenantId(1), &[]), None);
+        // Few packets whose 99 % are long already are worse than many whose 99.9 % are short.
+        let few = Tail {
+            packets: 1_000,
+            p99_ns: Some(8),
+            p99_9_ns: None,
+        };
+        let c = host(Some(few), &[]);
+        let found = Measured::of(TenantId(1), &[("a", &a), ("c", &c)]).unwrap();
+        assert_eq!(found.sending.unwrap().host, "c");
     }
 }

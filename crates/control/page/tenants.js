@@ -12,28 +12,37 @@ const tag = ({ state }) => h("span", { class: `tag ${{ admitted: "pass", degrade
 const why = ({ hosts }) => (hosts ?? []).filter(({ state }) => state !== "admitted").slice(0, FEW_HOSTS)
   .map(({ host, why: reason }) => h("div", null, `${host}: ${reason}`));
 
-/** The furthest percentile that so many packets carry, in words; null where none does. */
-const furthest = ({ p99_ns: near, p99_9_ns: far }) => (far !== undefined ? ["99.9 %", time(far)] : near !== undefined ? ["99 %", time(near)] : null);
+/** The furthest percentile that so many packets carry, and how long it is; null where none does. */
+const furthest = ({ p99_ns: near, p99_9_ns: far }) => (far !== undefined ? ["99.9 %", far] : near !== undefined ? ["99 %", near] : null);
 
-/** What a tenant's hosts measured: a line each, and what nobody measures. */
-function measured({ measured: found }) {
+/** A time beside the promised delay, as a bar and in words; nothing where none is promised. */
+function besidePromise(long, delay) {
+  if (!delay) return null;
+  const share = long / nanos(delay);
+  const words = share > 1 ? `longer than the promised ${delay} itself` : `${percent(Math.ceil(share * 1000))} of the promised ${delay}`;
+  return h("div", { class: share > 1 ? "beside over" : "beside" },
+    h("meter", { min: 0, max: 1, value: Math.min(share, 1), "aria-label": words }), words);
+}
+
+/** What a tenant's hosts measured: a line each, beside its promised delay, and what nobody measures. */
+function measured({ measured: found }, delay) {
   if (!found) return null;
   const line = ({ host, window_ns: window, tail }, says) => {
     const [share, long] = furthest(tail) ?? [];
     const many = `${count(tail.packets, "packet")} in ${time(window)}`;
-    return h("div", null, share ? `${host}: ${share} of ${many} ${says} at most ${long}` : `${host}: ${many}, too few to tell`);
+    return h("div", null, share ? `${host}: ${share} of ${many} ${says} at most ${time(long)}` : `${host}: ${many}, too few to tell`, share && besidePromise(long, delay));
   };
   return [
     found.sending && line(found.sending, "left late by"),
     found.receiving && line(found.receiving, "waited for their machine"),
-    h("div", { class: "soft" }, "Each at the host where it is worst. The way between the hosts is not measured: their clocks differ."),
+    h("div", { class: "soft" }, "Each at the host where it is worst. Hosts add these waits to the delay that is promised for the way between them; what packets wait on that way is not measured, as the hosts' clocks differ."),
   ];
 }
 
 /** The same in a list: what came for the tenant's machines. */
 function waited({ measured: found }) {
   const [share, long] = (found?.receiving && furthest(found.receiving.tail)) ?? [];
-  return share && h("div", { class: "soft" }, `measured: ${share} waited at most ${long} at its host`);
+  return share && h("div", { class: "soft" }, `measured: ${share} waited at most ${time(long)} at its host`);
 }
 
 /** Of a tenant with more hosts or machines, these are shown until all are asked for. */
@@ -148,7 +157,7 @@ export class Tenants {
           fact("Bandwidth", guarantee.bandwidth), fact("Burst", guarantee.burst),
           fact("Burst rate", guarantee.burst_rate ?? "not limited"), fact("Delay", guarantee.delay ?? "not promised"),
         ] : fact("Promise", "best effort"),
-        standing.measured && [h("dt", null, "Measured"), h("dd", { id: "tenant-measured" }, measured(standing))],
+        standing.measured && [h("dt", null, "Measured"), h("dd", { id: "tenant-measured" }, measured(standing, guarantee?.delay))],
         domains && fact("Spread", `no more than 1/${domains.count} in one ${["host", "rack", "pod"][domains.height] ?? `group of height ${domains.height}`}`),
         request.cpu > 0 && fact("CPUs", `${request.cpu / 1000} a machine`),
         request.memory && request.memory !== "0B" && fact("Memory", `${request.memory} a machine`)),

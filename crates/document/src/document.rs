@@ -35,7 +35,13 @@ impl<'t> Document<'t> {
             .iter()
             .map(|error| {
                 let place = error.span().unwrap_or_default();
-                document.mistake(place, format!("not TOML: {}", semicolon(error.message())))
+                let what = match (error.message(), text.get(place.clone())) {
+                    ("duplicate key", Some(key)) => {
+                        format!("the key `{key}` is set for the second time; leave one of the two")
+                    }
+                    (message, _) => semicolon(message),
+                };
+                document.mistake(place, format!("not TOML: {what}"))
             })
             .collect();
         mistakes.sort_by_key(|mistake| mistake.location);

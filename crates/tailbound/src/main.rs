@@ -5,7 +5,9 @@ mod command;
 mod exit;
 
 use clap::Parser;
+use clap::error::ErrorKind;
 use exit::{Exit, Failure};
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 /// Bounds the tail of network latency for virtual machines and containers that
@@ -54,9 +56,36 @@ fn refuse(error: &clap::Error) -> Exit {
         let _ = error.print();
         return Exit::Holds;
     }
+    let arguments: Vec<_> = std::env::args_os().collect();
+    if error.kind() == ErrorKind::UnknownArgument
+        && let Some(message) = negative(&arguments)
+    {
+        return Failure::wrong_arguments(message).report();
+    }
     let text = error.render().to_string();
     let message = text.strip_prefix("error: ").unwrap_or(&text);
     Failure::wrong_arguments(message).report()
+}
+
+/// What is said of the first value that has a minus sign, which clap takes for a flag.
+fn negative(arguments: &[OsString]) -> Option<String> {
+    let is_number = |text: &str| {
+        let number = text
+            .strip_prefix('-')
+            .map(|rest| rest.trim_start_matches('.'));
+        number.is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
+    };
+    let place = arguments
+        .iter()
+        .position(|it| it.to_str().is_some_and(is_number))?;
+    let value = arguments[place].to_str()?;
+    let flag = arguments[..place].last().and_then(|it| it.to_str());
+    Some(match flag.filter(|flag| flag.starts_with("--")) {
+        Some(flag) => format!(
+            "{flag} {value}: a value below zero; {flag} takes none, write it without the minus sign"
+        ),
+        None => format!("{value} is below zero; write it without the minus sign"),
+    })
 }
 
 /// Logs to standard error what `TAILBOUND_LOG` asks for: a level, or levels of modules
@@ -79,4 +108,27 @@ fn log() {
         .with(lines)
         .with(wanted.unwrap_or_else(|| Targets::new().with_default(LevelFilter::INFO)))
         .init();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_below_zero_is_named_with_its_flag() {
+        for (line, said) in [
+            ("place create x --vms -3", Some("--vms -3: ")),
+            ("place create x --delay -1.5ms", Some("--delay -1.5ms: ")),
+            ("place resize x -.5", Some("-.5 is below zero")),
+            ("place create -x --vms 3", None),
+            ("place list --nonsense", None),
+        ] {
+            let arguments: Vec<_> = line.split(' ').map(OsString::from).collect();
+            let message = negative(&arguments);
+            let is_said = message
+                .as_ref()
+                .map(|it| said.is_some_and(|said| it.starts_with(said)));
+            assert_eq!(is_said, said.map(|_| true), "{line}: {message:?}");
+        }
+    }
 }

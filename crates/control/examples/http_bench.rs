@@ -12,7 +12,7 @@
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use serde_json::{Value, json};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::error::Error;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
@@ -63,11 +63,14 @@ fn serve(options: &Options) -> Result<(), Failure> {
     let (mut ledger, changes) = Ledger::new(uniform(options.hosts).spec(), Policy::Silo)?;
     ledger.set_revision(store.commit(&changes)?);
 
-    let commits: Arc<[AtomicU64; 2]> = Arc::default();
+    let commits: Arc<[AtomicU64; 4]> = Arc::default();
     let seen = Arc::clone(&commits);
     let service = Service::start(ledger, move |committed| {
         seen[0].fetch_add(1, Ordering::Relaxed);
         seen[1].fetch_add(committed.calls as u64, Ordering::Relaxed);
+        let took = committed.took.as_micros() as u64;
+        seen[2].fetch_add(took, Ordering::Relaxed);
+        seen[3].fetch_max(took, Ordering::Relaxed);
     });
     runtime.block_on(service.lead(Box::new(store), Box::new(|error| eprintln!("{error}"))))?;
     let config = Config {
@@ -87,10 +90,14 @@ fn serve(options: &Options) -> Result<(), Failure> {
     std::io::stdin().read_to_end(&mut Vec::new())?;
     server.stop();
     runtime.block_on(running)??;
-    let [transactions, calls] = [0, 1].map(|index| commits[index].load(Ordering::Relaxed));
+    let [transactions, calls, stored, longest] =
+        [0, 1, 2, 3].map(|index| commits[index].load(Ordering::Relaxed));
+    let each = |sum: u64| sum as f64 / transactions.max(1) as f64;
     println!(
-        "{transactions} transactions of {:.1} calls",
-        calls as f64 / transactions.max(1) as f64
+        "{transactions} transactions of {:.1} calls; the store took {:.1} ms for each, {:.1} ms at most",
+        each(calls),
+        each(stored) / 1e3,
+        longest as f64 / 1e3,
     );
     Ok(())
 }
@@ -100,7 +107,8 @@ fn serve(options: &Options) -> Result<(), Failure> {
 struct Seen {
     admitted: Vec<Duration>,
     deleted: Vec<Duration>,
-    refused: u64,
+    /// Those that were refused, by class and reason: how many, and how many machines they had.
+    refused: BTreeMap<(&'static str, String), (u64, u64)>,
 }
 
 fn bench(options: &Options) -> Result<(), Failure> {
@@ -132,7 +140,10 @@ fn bench(options: &Options) -> Result<(), Failure> {
             let one = client.join().map_err(|_| "a client panicked")??;
             seen.admitted.extend(one.admitted);
             seen.deleted.extend(one.deleted);
-            seen.refused += one.refused;
+            for (why, (count, machines)) in one.refused {
+                let all = seen.refused.entry(why).or_default();
+                *all = (all.0 + count, all.1 + machines);
+            }
         }
         Ok::<_, Failure>(())
     })?;
@@ -149,8 +160,12 @@ fn bench(options: &Options) -> Result<(), Failure> {
         options.hosts,
         options.clients,
         (admitted + deleted) as f64 / elapsed,
-        seen.refused,
+        seen.refused.values().map(|(count, _)| count).sum::<u64>(),
     );
+    for ((class, why), (count, machines)) in &seen.refused {
+        let mean = *machines as f64 / *count as f64;
+        println!("refused, class {class}, {mean:.0} machines on average: {count} times: {why}");
+    }
     for (what, took) in [("admission", seen.admitted), ("deletion", seen.deleted)] {
         println!("{what}, request to answer: {}", percentiles(took));
     }
@@ -195,18 +210,23 @@ fn calls(client: u64, url: &str, options: &Options) -> Result<Seen, Failure> {
         if Instant::now() >= end {
             break;
         }
+        let (class, vms, tenant) = tenant(client, number, &mut random);
         let begin = Instant::now();
         let mut answer = agent
             .post(format!("{url}/v1/tenants"))
             .header("idempotency-key", format!("{client}-{number}"))
-            .send_json(tenant(client, number, &mut random))?;
+            .send_json(&tenant)?;
         let body: Value = answer.body_mut().read_json()?;
         match answer.status().as_u16() {
             201 => {
                 seen.admitted.push(begin.elapsed());
                 here.extend(body["id"].as_u64());
             }
-            409 => seen.refused += 1,
+            409 => {
+                let why = reason(body["detail"].as_str().unwrap_or_default());
+                let refused = seen.refused.entry((class, why)).or_default();
+                *refused = (refused.0 + 1, refused.1 + u64::from(vms));
+            }
             _ => return Err(body.to_string().into()),
         }
         if here.len() > options.keep
@@ -223,20 +243,35 @@ fn calls(client: u64, url: &str, options: &Options) -> Result<Seen, Failure> {
     Ok(seen)
 }
 
-fn tenant(client: u64, number: u64, random: &mut Pcg64Mcg) -> Value {
+/// What the service said, without the numbers of this request.
+fn reason(detail: &str) -> String {
+    let words = detail.split_whitespace().map(|word| {
+        let is_number = word.starts_with(|first: char| first.is_ascii_digit());
+        if is_number { "N" } else { word }
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// A tenant's class, how many machines it has, and the request for it.
+fn tenant(client: u64, number: u64, random: &mut Pcg64Mcg) -> (&'static str, u32, Value) {
     let uniform: f64 = random.random();
     let vms = (-MEAN_VMS * (1.0 - uniform).ln()).ceil().max(2.0) as u32;
-    let guarantee = if random.random() {
-        json!({"bandwidth": "250Mbit/s", "burst": "15KB", "delay": "1ms", "burst_rate": "1Gbit/s"})
+    let (class, guarantee) = if random.random() {
+        let burst_rate = "1Gbit/s";
+        let with_delay = json!({
+            "bandwidth": "250Mbit/s", "burst": "15KB", "delay": "1ms", "burst_rate": burst_rate,
+        });
+        ("A", with_delay)
     } else {
-        json!({"bandwidth": "2Gbit/s", "burst": "1538B"})
+        ("B", json!({"bandwidth": "2Gbit/s", "burst": "1538B"}))
     };
-    json!({
+    let request = json!({
         "owner": "bench",
         "name": format!("t{client}-{number}"),
         "vms": vms,
         "guarantee": guarantee,
-    })
+    });
+    (class, vms, request)
 }
 
 /// As in the placement's microbenchmark: racks of 40, 1:5 oversubscribed twice.

@@ -68,8 +68,6 @@ pub struct Counts {
 /// The answer, as `--output json` prints it.
 #[derive(Debug, Serialize)]
 pub struct Answer {
-    /// The version of this form.
-    pub schema: u32,
     /// What the switch does.
     pub verdict: Verdict,
     /// The interface that sent.
@@ -129,7 +127,6 @@ impl Answer {
         };
         let (voids, controls) = (counts(Kind::Void), counts(Kind::Control));
         Ok(Self {
-            schema: 1,
             verdict: Verdict::of(voids, controls),
             interface: question.interface.clone(),
             witness: question.witness.clone(),
@@ -264,7 +261,6 @@ mod tests {
     #[test]
     fn the_json_is_stable() {
         let answer = Answer {
-            schema: 1,
             verdict: Verdict::Dropped,
             interface: "eth0".into(),
             witness: Some("eth1".into()),
@@ -274,7 +270,7 @@ mod tests {
         assert_eq!(
             serde_json::to_value(answer).unwrap(),
             serde_json::json!({
-                "schema": 1, "verdict": "dropped", "interface": "eth0", "witness": "eth1",
+                "verdict": "dropped", "interface": "eth0", "witness": "eth1",
                 "voids": {"sent": 100, "came_back": 0, "at_witness": 0},
                 "controls": {"sent": 100, "came_back": 0, "at_witness": 100},
             })

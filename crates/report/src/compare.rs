@@ -1,6 +1,5 @@
 //! Two runs side by side.
 
-use crate::SCHEMA;
 use crate::results::{Results, Series, Variant, Verdict};
 use crate::stats::Statistic;
 use crate::text::{NOTHING, Paint, Table, human, one_line, plain, ratio};
@@ -12,8 +11,6 @@ use std::fmt::Write as _;
 /// `tailbound report compare --output json` prints.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {
-    /// The version of this shape, [`SCHEMA`].
-    pub schema: u32,
     /// The first run.
     pub a: Run,
     /// The second run.
@@ -78,7 +75,6 @@ impl Comparison {
             verdict: results.verdict,
         };
         Self {
-            schema: SCHEMA,
             a: run(a_label, a),
             b: run(b_label, b),
             conditions: different_conditions(a, b),

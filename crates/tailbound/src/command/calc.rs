@@ -34,8 +34,6 @@ pub(crate) struct Args {
 /// The document of `--output json`.
 #[derive(Debug, Serialize)]
 struct Document {
-    schema: u32,
-    kind: &'static str,
     network: String,
     frame_bytes: u64,
     line_limit: bool,
@@ -92,7 +90,7 @@ impl Args {
         let document = Document::new(name.clone(), file.network(), &bounds)
             .map_err(|error| Failure::new(format!("{name}: {error}")))?;
         output::print(&match self.output {
-            Output::Json => output::json(&document),
+            Output::Json => output::json("calc", SCHEMA, &document),
             Output::Text => document.text(output::paint()),
         });
         Ok(Exit::holds(document.holds))
@@ -110,8 +108,6 @@ impl Document {
             .map(|(flow, bounds)| FlowResult::new(network, flow, bounds))
             .collect::<Result<_, _>>()?;
         Ok(Self {
-            schema: SCHEMA,
-            kind: "calc",
             network: name,
             frame_bytes: network.frame().0,
             line_limit: network.has_line_limit(),

@@ -24,12 +24,12 @@ pub(crate) struct Args {
     without_added: bool,
 }
 
+/// What it is called as JSON.
+const KIND: &str = "check-config";
+
 /// What `--output json` prints.
 #[derive(Debug, Serialize)]
 struct Document {
-    schema: u32,
-    kind: &'static str,
-    version: &'static str,
     file: String,
     holds: bool,
     /// `FILE:LINE:COLUMN: what is wrong`.
@@ -51,14 +51,18 @@ impl Args {
                 Failure::new(error)
             } else {
                 if self.output == Output::Json {
-                    print(&output::json(&self.document(&error.to_string(), None)));
+                    print(&output::json(
+                        KIND,
+                        1,
+                        &self.document(&error.to_string(), None),
+                    ));
                 }
                 Failure::with(Exit::DoesNotHold, error)
             }
         })?;
         if self.output == Output::Json {
             let summary = Some(config.summary());
-            print(&output::json(&self.document("", summary)));
+            print(&output::json(KIND, 1, &self.document("", summary)));
             return Ok(Exit::Holds);
         }
         print(&format!(
@@ -74,9 +78,6 @@ impl Args {
 
     fn document(&self, mistakes: &str, summary: Option<String>) -> Document {
         Document {
-            schema: 1,
-            kind: "check-config",
-            version: env!("CARGO_PKG_VERSION"),
             file: self.config.display().to_string(),
             holds: summary.is_some(),
             mistakes: mistakes.lines().map(str::to_owned).collect(),

@@ -166,7 +166,6 @@ impl Readiness {
 /// All of it, as `--output json` prints it.
 #[derive(Debug, Serialize)]
 struct Diagnosis {
-    schema: u32,
     ready: bool,
     purposes: Vec<Readiness>,
     findings: Vec<Finding>,
@@ -190,7 +189,7 @@ impl Args {
         let diagnosis = Diagnosis::of(self.purpose.map(Into::into), collect::findings());
         output::print(&match self.output {
             Output::Text => diagnosis.text(output::paint()),
-            Output::Json => output::json(&diagnosis),
+            Output::Json => output::json("doctor", 2, &diagnosis),
         });
         Ok(Exit::holds(diagnosis.ready))
     }
@@ -212,7 +211,6 @@ impl Diagnosis {
             .collect();
         let judged = |purpose| wanted.is_some() || COMMON.contains(&purpose);
         Self {
-            schema: 2,
             ready: purposes
                 .iter()
                 .all(|readiness| readiness.ready || !judged(readiness.purpose)),

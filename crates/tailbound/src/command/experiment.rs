@@ -19,6 +19,15 @@ pub(super) struct Report {
     output: Output,
 }
 
+/// What `--output json` prints: the file, and what every document says.
+#[derive(Debug, Serialize)]
+struct Printed<'r> {
+    kind: &'static str,
+    version: &'static str,
+    #[serde(flatten)]
+    results: &'r Results,
+}
+
 impl Report {
     /// Writes a report and prints the verdict. Returns how the command ends.
     pub(super) fn finish(&self, results: &Results) -> Result<Exit, Failure> {
@@ -28,7 +37,11 @@ impl Report {
         };
         let written = dated.write(&self.out)?;
         output::print(&match self.output {
-            Output::Json => dated.to_json(),
+            Output::Json => output::indented(&Printed {
+                kind: "experiment",
+                version: env!("CARGO_PKG_VERSION"),
+                results: &dated,
+            }),
             Output::Text => {
                 let sentence = results.sentence.as_ref();
                 let sentence = sentence.map(|it| format!("\n{}\n", one_line(it)));
@@ -64,9 +77,6 @@ pub(super) struct List {
 /// What `list --output json` prints.
 #[derive(Debug, Serialize)]
 struct Listed {
-    schema: u32,
-    kind: &'static str,
-    version: &'static str,
     experiments: Vec<Named>,
 }
 
@@ -90,12 +100,7 @@ impl List {
             });
         }
         output::print(&match self.output {
-            Output::Json => output::json(&Listed {
-                schema: 1,
-                kind: "experiments",
-                version: env!("CARGO_PKG_VERSION"),
-                experiments,
-            }),
+            Output::Json => output::json("experiments", 1, &Listed { experiments }),
             Output::Text => experiments.iter().fold(String::new(), |mut text, it| {
                 // Writing to a String does not fail.
                 let _ = writeln!(text, "{:<24}{} ({})", it.name, it.title, it.source);

@@ -321,13 +321,14 @@ impl Clean {
         let processes = cleaned.processes.iter();
         let directories = cleaned.directories.iter().map(|it| it.display());
         if self.output == Output::Json {
-            output::print(&output::json(&serde_json::json!({
-                "schema": 1,
-                "kind": "lab-clean",
-                "version": env!("CARGO_PKG_VERSION"),
-                "killed": processes.map(ToString::to_string).collect::<Vec<_>>(),
-                "removed": directories.map(|it| it.to_string()).collect::<Vec<_>>(),
-            })));
+            output::print(&output::json(
+                "lab-clean",
+                1,
+                &serde_json::json!({
+                    "killed": processes.map(ToString::to_string).collect::<Vec<_>>(),
+                    "removed": directories.map(|it| it.to_string()).collect::<Vec<_>>(),
+                }),
+            ));
             return Ok(Exit::Holds);
         }
         for pid in processes {

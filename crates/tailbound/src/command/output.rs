@@ -89,12 +89,105 @@ pub(super) fn progress(shown: bool, text: &str) {
     }
 }
 
-/// `document` as indented JSON with a final newline.
-pub(super) fn json(document: &impl Serialize) -> String {
-    let mut text = serde_json::to_string_pretty(document)
-        .expect("documents have strings as keys and values that serialize");
+/// What each JSON document begins with.
+#[derive(Serialize)]
+struct Headed<'d, T> {
+    /// The version of the shape of this kind: a field that is added does not change it.
+    schema: u32,
+    kind: &'static str,
+    /// tailbound's.
+    version: &'static str,
+    #[serde(flatten)]
+    document: &'d T,
+}
+
+impl<'d, T> Headed<'d, T> {
+    const fn new(kind: &'static str, schema: u32, document: &'d T) -> Self {
+        Self {
+            schema,
+            kind,
+            version: env!("CARGO_PKG_VERSION"),
+            document,
+        }
+    }
+}
+
+const SERIALIZES: &str = "documents are objects, of values that serialize";
+
+/// A document of this kind, a struct or a map, as indented JSON with a final newline.
+pub(super) fn json(kind: &'static str, schema: u32, document: &impl Serialize) -> String {
+    indented(&Headed::new(kind, schema, document))
+}
+
+/// The same of a document that another standard or file gives its head.
+pub(super) fn indented(document: &impl Serialize) -> String {
+    let mut text = serde_json::to_string_pretty(document).expect(SERIALIZES);
     text.push('\n');
     text
+}
+
+/// Prints a document of this kind as one line of JSON, at once.
+#[cfg(any(feature = "probe", feature = "place"))]
+pub(super) fn line(kind: &'static str, schema: u32, document: &impl Serialize) {
+    let headed = Headed::new(kind, schema, document);
+    let mut text = serde_json::to_string(&headed).expect(SERIALIZES);
+    text.push('\n');
+    print(&text);
+    // A reader that went away is no error.
+    let _ = stdout().flush();
+}
+
+/// The keys under which documents that are files and requests, too, have times as texts.
+#[cfg(any(feature = "host", feature = "place"))]
+const TIMES: &[&str] = &[
+    "at_bandwidth",
+    "at_burst_rate",
+    "blackout",
+    "capacity",
+    "charged",
+    "deadline",
+    "delay",
+    "demand",
+    "interrupts",
+    "lateness",
+    "next",
+    "now",
+    "overrun",
+    "period",
+    "promised",
+    "receive",
+    "runtime",
+    "send",
+    "slice",
+    "steal",
+    "total",
+];
+
+/// `document` with whole nanoseconds beside each time that is a text: `delay_ns` beside `delay`.
+#[cfg(any(feature = "host", feature = "place"))]
+pub(super) fn timed(document: &impl Serialize) -> serde_json::Value {
+    let mut value = serde_json::to_value(document).expect(SERIALIZES);
+    time(&mut value);
+    value
+}
+
+#[cfg(any(feature = "host", feature = "place"))]
+fn time(value: &mut serde_json::Value) {
+    use serde_json::Value;
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(time),
+        Value::Object(fields) => {
+            fields.values_mut().for_each(time);
+            for key in TIMES {
+                let text = fields.get(*key).and_then(Value::as_str);
+                let time = text.and_then(|text| text.parse::<tailbound_units::Nanos>().ok());
+                if let Some(time) = time {
+                    fields.insert(format!("{key}_ns"), time.as_nanos().into());
+                }
+            }
+        }
+        _ => {}
+    }
 }
 
 /// To standard output; a reader that went away (`| head`) is no error.

@@ -152,7 +152,7 @@ impl Compare {
         let comparison = Comparison::new((&label(&self.a), &a), (&label(&self.b), &b));
         Ok(match self.output {
             Output::Text => comparison.text(output::paint().0),
-            Output::Json => output::json(&comparison),
+            Output::Json => output::json("report-compare", tailbound_report::SCHEMA, &comparison),
         })
     }
 }

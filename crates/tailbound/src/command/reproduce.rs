@@ -81,9 +81,6 @@ struct Only {
 /// What `--output json` prints.
 #[derive(Debug, Serialize)]
 struct Document<'r> {
-    schema: u32,
-    kind: &'static str,
-    version: &'static str,
     items: Vec<Told<'r>>,
 }
 
@@ -115,9 +112,6 @@ impl<'r> Document<'r> {
             }
         });
         Self {
-            schema: 1,
-            kind: "reproduce",
-            version: env!("CARGO_PKG_VERSION"),
             items: items.collect(),
         }
     }
@@ -167,7 +161,7 @@ impl Args {
     /// Prints items, with what came out of them unless they are only listed.
     fn say(&self, chosen: &[(String, &Item)], ran: &Ran) {
         if self.output == Output::Json {
-            output::print(&output::json(&Document::new(chosen, ran)));
+            output::print(&output::json("reproduce", 1, &Document::new(chosen, ran)));
             return;
         }
         for (name, item) in chosen {

@@ -47,7 +47,6 @@ pub(crate) struct Args {
 /// What comes out.
 #[derive(Debug, Serialize)]
 struct Selection {
-    schema: u32,
     wanted: usize,
     good: usize,
     /// What nodes with both verdicts say of how many to start.
@@ -82,7 +81,7 @@ impl Args {
             },
         };
         output::print(&match self.output {
-            Output::Json => output::json(&selection),
+            Output::Json => output::json("select", 1, &selection),
             Output::Text => selection.text(output::paint().0),
         });
         Ok(Exit::holds(selection.good >= selection.wanted))
@@ -132,7 +131,6 @@ impl Selection {
         let is_good = |candidate: &&Candidate| candidate.verdict() == Outcome::Good;
         let chosen = select(&candidates, wanted).into_iter();
         Self {
-            schema: 1,
             wanted,
             good: candidates.iter().filter(is_good).count(),
             found: Yield::of(&candidates),

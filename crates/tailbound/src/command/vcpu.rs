@@ -110,12 +110,17 @@ impl Args {
 /// What `apply --output json` prints.
 #[derive(Debug, Serialize)]
 struct Report<'p> {
-    schema: u32,
     applied: bool,
     path: &'p [PathStep],
     plan: &'p Plan,
     exited: Vec<String>,
     guests: Vec<&'p str>,
+}
+
+impl Report<'_> {
+    fn print(&self) {
+        output::print(&output::json("vcpu-apply", 1, &output::timed(self)));
+    }
 }
 
 impl Apply {
@@ -163,14 +168,14 @@ impl Apply {
             back = agent.restore_undesired(&guests, &desired)?;
         }
         match self.output {
-            Output::Json => output::print(&output::json(&Report {
-                schema: 1,
+            Output::Json => Report {
                 applied: !self.dry_run,
                 path: &path,
                 plan: &plan,
                 exited,
                 guests: guests.iter().map(|guest| guest.name.as_str()).collect(),
-            })),
+            }
+            .print(),
             Output::Text => {
                 let late = exited.iter().filter(|name| !plan.exited.contains(name));
                 let late: Vec<_> = late.map(|name| format!("exited: {name}\n")).collect();
@@ -266,13 +271,16 @@ impl Restore {
             Restored::default()
         };
         match self.output {
-            Output::Json => output::print(&output::json(&serde_json::json!({
-                "schema": 1,
-                "restored": restored.restored,
-                "exited": restored.exited,
-                "drifted": restored.drifted,
-                "failed": restored.failed,
-            }))),
+            Output::Json => output::print(&output::json(
+                "vcpu-restore",
+                1,
+                &serde_json::json!({
+                    "restored": restored.restored,
+                    "exited": restored.exited,
+                    "drifted": restored.drifted,
+                    "failed": restored.failed,
+                }),
+            )),
             Output::Text if restored == Restored::default() => {
                 output::print(&format!("{}: nothing to restore\n", self.state.display()));
             }

@@ -9,7 +9,7 @@ pub(super) fn ask(question: &Question, form: Output) -> Result<Exit, Failure> {
     let answer = Answer::find(question)?;
     output::print(&match form {
         Output::Text => text(&answer),
-        Output::Json => output::json(&answer),
+        Output::Json => output::json("doctor-switch", 1, &answer),
     });
     Ok(exit(answer.verdict))
 }
@@ -90,7 +90,6 @@ mod tests {
             at_witness: Some(at_witness),
         };
         let answer = Answer {
-            schema: 1,
             verdict: Verdict::Dropped,
             interface: "eth0".into(),
             witness: Some("eth1".into()),

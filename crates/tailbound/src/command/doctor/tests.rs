@@ -79,7 +79,7 @@ fn the_json_is_stable() {
     assert_eq!(
         serde_json::to_value(&diagnosis).unwrap(),
         serde_json::json!({
-            "schema": 2, "ready": false,
+            "ready": false,
             "purposes": [{
                 "purpose": "demo", "ready": false,
                 "missing": ["htb"], "limits": [], "works": [],

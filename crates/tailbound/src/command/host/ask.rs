@@ -7,7 +7,6 @@ use super::verify;
 use super::which::{Which, failure};
 use crate::command::output::{self, Output};
 use crate::exit::{Exit, Failure, print_error};
-use serde::Serialize;
 use std::fmt::Write as _;
 use std::io::{Read as _, stdin};
 use std::path::{Path, PathBuf};
@@ -251,14 +250,6 @@ pub(super) struct Show {
     daemon: Which,
 }
 
-/// What `--output json` prints.
-#[derive(Debug, Serialize)]
-struct Document<'s> {
-    schema: u32,
-    #[serde(flatten)]
-    host: &'s Shown,
-}
-
 impl Show {
     fn run(self) -> Result<Exit, Failure> {
         let host = match self.daemon.ask(&Request::Show {})? {
@@ -266,10 +257,7 @@ impl Show {
             other => return Err(failure(other, Path::new(""))),
         };
         output::print(&match self.output {
-            Output::Json => output::json(&Document {
-                schema: 1,
-                host: &host,
-            }),
+            Output::Json => output::json("host-show", 1, &host),
             Output::Text => text(&host, output::paint()),
         });
         Ok(Exit::Holds)

@@ -44,7 +44,6 @@ pub(super) struct Show {
 /// What `--output json` prints.
 #[derive(Debug, Serialize)]
 struct Document<'s> {
-    schema: u32,
     count: usize,
     flows: &'s [SnoopFlow],
 }
@@ -61,11 +60,14 @@ impl Show {
             other => return Err(failure(other, Path::new(""))),
         };
         output::print(&match self.output {
-            Output::Json => output::json(&Document {
-                schema: 1,
-                count,
-                flows: &flows,
-            }),
+            Output::Json => output::json(
+                "host-snoop",
+                1,
+                &Document {
+                    count,
+                    flows: &flows,
+                },
+            ),
             Output::Text => text(count, &flows, output::paint()),
         });
         Ok(Exit::Holds)

@@ -111,9 +111,6 @@ struct Check {
 
 #[derive(Debug, Serialize)]
 struct Document<'c> {
-    schema: u32,
-    kind: &'static str,
-    version: &'static str,
     guest: &'c str,
     looked_ns: u64,
     checks: &'c [Check],
@@ -162,17 +159,18 @@ impl Verify {
             excuse(&mut checks);
         }
         output::print(&match self.output {
-            Output::Json => output::json(&Document {
-                schema: 1,
-                kind: "host-verify",
-                version: env!("CARGO_PKG_VERSION"),
-                guest: &self.guest,
-                looked_ns: sender
-                    .after
-                    .uptime_ns
-                    .saturating_sub(sender.before.uptime_ns),
-                checks: &checks,
-            }),
+            Output::Json => output::json(
+                "host-verify",
+                1,
+                &Document {
+                    guest: &self.guest,
+                    looked_ns: sender
+                        .after
+                        .uptime_ns
+                        .saturating_sub(sender.before.uptime_ns),
+                    checks: &checks,
+                },
+            ),
             Output::Text => text(&checks, paint()),
         });
         if checks.iter().any(|check| check.found == Found::Broken) {

@@ -31,9 +31,6 @@ pub(super) struct Audit {
 /// What `--output json` prints.
 #[derive(Debug, Serialize)]
 struct Document<'r> {
-    schema: u32,
-    kind: &'static str,
-    version: &'static str,
     holds: bool,
     tenants: usize,
     vms: u64,
@@ -71,7 +68,7 @@ impl Audit {
         let snapshot = snapshot.map_err(Failure::new)?;
         let report = audit(&snapshot);
         output::print(&match self.output {
-            Output::Json => output::json(&Document::new(&report)),
+            Output::Json => output::json("place-audit", 1, &Document::new(&report)),
             Output::Text => text(&report, paint()),
         });
         Ok(Exit::holds(holds(&report)))
@@ -93,9 +90,6 @@ impl<'r> Document<'r> {
             holds: cpu.holds(),
         });
         Self {
-            schema: 1,
-            kind: "place-audit",
-            version: env!("CARGO_PKG_VERSION"),
             holds: holds(report),
             tenants: report.tenants,
             vms: report.vms,

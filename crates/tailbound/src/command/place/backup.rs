@@ -57,8 +57,6 @@ pub(super) struct Import {
 /// What is in a backup.
 #[derive(Debug, Serialize)]
 struct Content {
-    schema: u32,
-    kind: &'static str,
     revision: u64,
     tenants: usize,
     vms: u64,
@@ -69,11 +67,9 @@ struct Content {
 }
 
 impl Content {
-    fn of(kind: &'static str, snapshot: &Snapshot) -> Self {
+    fn of(snapshot: &Snapshot) -> Self {
         let vms = snapshot.tenants.values();
         Self {
-            schema: 1,
-            kind,
             revision: snapshot.revision,
             tenants: snapshot.tenants.len(),
             vms: vms.map(|tenant| u64::from(tenant.request.vms)).sum(),
@@ -104,8 +100,8 @@ impl Backup {
         }
         write(&self.file, &text)
             .map_err(|error| Failure::new(format!("{}: {error}", self.file.display())))?;
-        let content = Content::of("place-backup", &snapshot);
-        self.service.print(&content, |paint| {
+        let content = Content::of(&snapshot);
+        self.service.print("place-backup", &content, |paint| {
             format!("{}  {}\n", paint.good("WRITTEN"), content.text())
         });
         Ok(Exit::Holds)
@@ -157,12 +153,12 @@ impl Import {
             )));
         }
         Sqlite::restore(store, &snapshot).map_err(Failure::new)?;
-        let mut content = Content::of("place-import", &snapshot);
+        let mut content = Content::of(&snapshot);
         if !findings.is_empty() {
             content.over = ledger.tenants_over();
         }
         output::print(&match self.output {
-            Output::Json => output::json(&content),
+            Output::Json => output::json("place-import", 1, &content),
             Output::Text => {
                 let over = findings.iter().map(|finding| format!("OVER  {finding}\n"));
                 let tenants = content.over.iter();

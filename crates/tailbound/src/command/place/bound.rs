@@ -31,7 +31,8 @@ impl Bound {
         let bound = client
             .bound(id, self.from, self.to)
             .map_err(|error| self.service.failure(error))?;
-        self.service.print(&bound, |paint| text(&bound, paint));
+        self.service
+            .print("place-bound", &bound, |paint| text(&bound, paint));
         Ok(Exit::Holds)
     }
 }

@@ -46,7 +46,7 @@ impl Explain {
 }
 
 fn print(service: &Service, request: &Request, explanation: &Explanation) -> Exit {
-    service.print(explanation, |paint| {
+    service.print("place-explain", explanation, |paint| {
         if explanation.fits {
             let fits = paint.good("FITS");
             let hosts = placed(&explanation.hosts, paint);

@@ -11,6 +11,9 @@ use tailbound_report::{NOTHING, Paint, Table};
 /// How long the service may be silent; it says something every ten seconds.
 const SILENCE: Duration = Duration::from_secs(30);
 
+/// What it is called as JSON.
+const KIND: &str = "place-guarantees";
+
 /// Between two streams.
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -32,7 +35,7 @@ impl Guarantees {
         let service = &self.service;
         if !self.follow {
             let guarantees = service.ask(|client| client.guarantees(&self.host))?;
-            service.print(&guarantees, |paint| text(&guarantees, paint));
+            service.print(KIND, &guarantees, |paint| text(&guarantees, paint));
             return Ok(Exit::Holds);
         }
         let client = service.client()?;
@@ -44,7 +47,7 @@ impl Guarantees {
             // The service ends it when it ends itself; the next one goes on.
             for line in lines {
                 match line {
-                    Ok(line) => self.show(line, &mut last)?,
+                    Ok(line) => self.show(line, &mut last),
                     Err(ClientError::Unreachable(_)) => {}
                     Err(error) => return Err(service.failure(error)),
                 }
@@ -53,15 +56,13 @@ impl Guarantees {
         }
     }
 
-    fn show(&self, line: HostGuarantees, last: &mut Option<HostGuarantees>) -> Result<(), Failure> {
+    fn show(&self, line: HostGuarantees, last: &mut Option<HostGuarantees>) {
         if self.service.for_programs() {
-            let line = serde_json::to_string(&line).map_err(Failure::new)?;
-            output::print(&format!("{line}\n"));
+            self.service.print_line(KIND, &line);
         } else if last.as_ref() != Some(&line) {
             output::print(&text(&line, paint()));
             *last = Some(line);
         }
-        Ok(())
     }
 }
 

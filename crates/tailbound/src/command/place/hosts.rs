@@ -52,7 +52,8 @@ impl List {
                 }
             }
         })?;
-        self.service.print(&all, |paint| list(&all.items, paint));
+        self.service
+            .print("place-hosts", &all, |paint| list(&all.items, paint));
         Ok(Exit::Holds)
     }
 }
@@ -100,7 +101,8 @@ pub(super) struct Show {
 impl Show {
     pub(super) fn run(self) -> Result<Exit, Failure> {
         let host = self.service.ask(|client| client.host(&self.host))?;
-        self.service.print(&host, |paint| show(&host, paint));
+        self.service
+            .print("place-host", &host, |paint| show(&host, paint));
         Ok(Exit::Holds)
     }
 }
@@ -227,7 +229,9 @@ impl Change {
         let change = self
             .service
             .ask(|client| client.set_hosts(&self.node, state))?;
-        self.service.print(&change, |paint| changed(&change, paint));
+        self.service.print("place-hosts-change", &change, |paint| {
+            changed(&change, paint)
+        });
         Ok(Exit::Holds)
     }
 }

@@ -1,7 +1,7 @@
 //! `tailbound place limit`, and what `place create` takes of it.
 
 use super::name::TenantName;
-use super::service::Service;
+use super::service::{Service, TENANT};
 use super::standing::confirmed;
 use super::summary::summary;
 use crate::exit::{Exit, Failure};
@@ -86,8 +86,9 @@ impl Limit {
         } else {
             "LIMITED"
         };
-        self.service
-            .print(&tenant, |paint| summary(&paint.good(word), &tenant, paint));
+        self.service.print(TENANT, &tenant, |paint| {
+            summary(&paint.good(word), &tenant, paint)
+        });
         Ok(Exit::Holds)
     }
 }

@@ -1,7 +1,7 @@
 //! `tailbound place move`.
 
 use super::name::TenantName;
-use super::service::Service;
+use super::service::{Service, TENANT};
 use super::standing::confirmed;
 use super::summary::summary;
 use crate::exit::{Exit, Failure};
@@ -48,8 +48,9 @@ impl Move {
         let moved = client.move_vm(id, &MoveVm { vm: number, step });
         let tenant = moved.map_err(|error| self.service.failure(error))?;
         let tenant = confirmed(&client, tenant);
-        self.service
-            .print(&tenant, |paint| summary(&paint.good(word), &tenant, paint));
+        self.service.print(TENANT, &tenant, |paint| {
+            summary(&paint.good(word), &tenant, paint)
+        });
         Ok(Exit::Holds)
     }
 }

@@ -5,6 +5,6 @@ use crate::exit::Exit;
 
 /// Prints the document; no service is needed.
 pub(super) fn show() -> Exit {
-    output::print(&output::json(&tailbound_control::server::document()));
+    output::print(&output::indented(&tailbound_control::server::document()));
     Exit::Holds
 }

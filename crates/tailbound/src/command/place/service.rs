@@ -90,7 +90,7 @@ impl Service {
         if let ClientError::Problem(problem) = error
             && self.for_programs()
         {
-            output::print(&output::json(&problem));
+            output::print(&output::json("place-problem", 1, &output::timed(&problem)));
         }
         failure
     }
@@ -100,13 +100,27 @@ impl Service {
     }
 
     /// Prints an answer.
-    pub(super) fn print(&self, document: &impl Serialize, text: impl FnOnce(Paint) -> String) {
+    pub(super) fn print(
+        &self,
+        kind: &'static str,
+        document: &impl Serialize,
+        text: impl FnOnce(Paint) -> String,
+    ) {
         output::print(&match self.output {
-            Output::Json => output::json(document),
+            Output::Json => output::json(kind, 1, &output::timed(document)),
             Output::Text => text(output::paint()),
         });
     }
+
+    /// Prints something heard, for programs, as one line.
+    pub(super) fn print_line(&self, kind: &'static str, heard: &impl Serialize) {
+        debug_assert!(self.for_programs(), "people read text");
+        output::line(kind, 1, &output::timed(heard));
+    }
 }
+
+/// What a tenant is called as JSON.
+pub(super) const TENANT: &str = "place-tenant";
 
 /// How long nothing is said of a service that does not answer.
 const QUIET: Duration = Duration::from_secs(1);

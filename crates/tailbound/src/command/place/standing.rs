@@ -225,7 +225,7 @@ impl Events {
             // The service ends it when it ends itself; the next one goes on.
             for line in lines.map_err(|error| service.failure(error))? {
                 match line {
-                    Ok(line) => self.show(&line)?,
+                    Ok(line) => self.show(&line),
                     Err(ClientError::Unreachable(_)) => {}
                     Err(error) => return Err(service.failure(error)),
                 }
@@ -234,11 +234,10 @@ impl Events {
         }
     }
 
-    fn show(&self, event: &Event) -> Result<(), Failure> {
+    fn show(&self, event: &Event) {
         if self.service.for_programs() {
-            let line = serde_json::to_string(event).map_err(Failure::new)?;
-            output::print(&format!("{line}\n"));
-            return Ok(());
+            self.service.print_line("place-event", event);
+            return;
         }
         if event.missed > 0 {
             let missed = event.missed;
@@ -249,7 +248,6 @@ impl Events {
         if let Some(tenant) = &event.tenant {
             output::print(&text(event.revision, tenant, paint()));
         }
-        Ok(())
     }
 }
 

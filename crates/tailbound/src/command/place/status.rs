@@ -3,6 +3,7 @@
 use super::request::count;
 use super::service::Service;
 use crate::exit::{Exit, Failure};
+use serde::Serialize;
 use tailbound_api::Role;
 use tailbound_client::Client;
 use tailbound_placement::Policy;
@@ -14,10 +15,42 @@ pub(super) struct Status {
     service: Service,
 }
 
+/// What `--output json` prints: the API's, but that `version` is this program's in every document.
+#[derive(Debug, Serialize)]
+struct Document<'s> {
+    service_version: &'s str,
+    role: Role,
+    leader: Option<&'s str>,
+    revision: u64,
+    policy: Policy,
+    tenants: u64,
+    pending: u64,
+    degraded: u64,
+    hosts: u64,
+    open_hosts: u64,
+    slots: u64,
+    used: u64,
+}
+
 impl Status {
     pub(super) fn run(self) -> Result<Exit, Failure> {
         let status = self.service.ask(Client::status)?;
-        self.service.print(&status, |_| text(&status));
+        let document = Document {
+            service_version: &status.version,
+            role: status.role,
+            leader: status.leader.as_deref(),
+            revision: status.revision,
+            policy: status.policy,
+            tenants: status.tenants,
+            pending: status.pending,
+            degraded: status.degraded,
+            hosts: status.hosts,
+            open_hosts: status.open_hosts,
+            slots: status.slots,
+            used: status.used,
+        };
+        self.service
+            .print("place-status", &document, |_| text(&status));
         Ok(Exit::Holds)
     }
 }

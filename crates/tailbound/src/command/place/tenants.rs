@@ -4,12 +4,13 @@ use super::explain::why;
 use super::limit::LimitArgs;
 use super::name::TenantName;
 use super::request::{RequestArgs, count, words};
-use super::service::Service;
+use super::service::{Service, TENANT};
 use super::standing::{self, confirmed, state_of, state_word};
 use super::summary::{on_its_way, promised, summary};
 use super::tables::runs;
 use crate::command::output::{self, paint};
 use crate::exit::{Exit, Failure};
+use serde::Serialize;
 use std::collections::BTreeSet;
 use tailbound_api::{Code, Page, Tenant};
 use tailbound_client::TenantFilter;
@@ -45,7 +46,7 @@ impl Create {
         let error = match client.create(&tenant) {
             Ok(tenant) => {
                 let tenant = confirmed(&client, tenant);
-                service.print(&tenant, |paint| {
+                service.print(TENANT, &tenant, |paint| {
                     summary(&state_word(state_of(&tenant), paint), &tenant, paint)
                 });
                 return Ok(Exit::Holds);
@@ -113,7 +114,8 @@ impl List {
                 }
             }
         })?;
-        self.service.print(&all, |paint| list(&all.items, paint));
+        self.service
+            .print("place-list", &all, |paint| list(&all.items, paint));
         Ok(Exit::Holds)
     }
 }
@@ -173,7 +175,7 @@ impl Get {
         let tenant = client
             .tenant(id)
             .map_err(|error| self.service.failure(error))?;
-        self.service.print(&tenant, |paint| {
+        self.service.print(TENANT, &tenant, |paint| {
             let hosts = hosts(&tenant);
             let standing = tenant.standing.as_ref();
             let standings = standing.map_or(&[][..], |standing| &standing.hosts);
@@ -215,7 +217,7 @@ impl Resize {
             .resize(id, self.vms)
             .map_err(|error| self.service.failure(error))?;
         let tenant = confirmed(&client, tenant);
-        self.service.print(&tenant, |paint| {
+        self.service.print(TENANT, &tenant, |paint| {
             summary(&paint.good("RESIZED"), &tenant, paint)
         });
         Ok(Exit::Holds)
@@ -231,6 +233,12 @@ pub(super) struct Delete {
     service: Service,
 }
 
+/// What `--output json` prints: the service itself answers with nothing.
+#[derive(Debug, Serialize)]
+struct Deleted {
+    id: u64,
+}
+
 impl Delete {
     pub(super) fn run(self) -> Result<Exit, Failure> {
         let client = self.service.client()?;
@@ -238,10 +246,10 @@ impl Delete {
         client
             .delete(id)
             .map_err(|error| self.service.failure(error))?;
-        // The service answers with nothing, and so it is for programs.
-        if !self.service.for_programs() {
-            output::print(&format!("{}  id {}\n", paint().good("DELETED"), id.0));
-        }
+        self.service
+            .print("place-delete", &Deleted { id: id.0 }, |paint| {
+                format!("{}  id {}\n", paint.good("DELETED"), id.0)
+            });
         Ok(Exit::Holds)
     }
 }
@@ -267,8 +275,9 @@ impl Relocate {
         } else {
             "RELOCATED"
         };
-        self.service
-            .print(&tenant, |paint| summary(&paint.good(word), &tenant, paint));
+        self.service.print(TENANT, &tenant, |paint| {
+            summary(&paint.good(word), &tenant, paint)
+        });
         Ok(Exit::Holds)
     }
 }

@@ -90,7 +90,7 @@ impl Token {
             sha256: hexadecimal(&Sha256::digest(secret.as_bytes())),
         };
         let text = match self.output {
-            Output::Json => output::json(&made),
+            Output::Json => output::json("place-token", 1, &made),
             Output::Text => {
                 let file = toml::to_string(&File { token: [made] });
                 format!("{}\n", file.map_err(Failure::new)?.trim_end())

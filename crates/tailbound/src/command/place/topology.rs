@@ -49,7 +49,7 @@ impl Show {
     fn run(self) -> Result<Exit, Failure> {
         let topology = self.service.ask(Client::topology)?;
         let file = toml::to_string(&topology.spec).map_err(Failure::new)?;
-        self.service.print(&topology, |_| {
+        self.service.print("place-topology", &topology, |_| {
             let policy = policy(topology.policy);
             format!("# revision {}, policy {policy}\n{file}", topology.revision)
         });
@@ -71,7 +71,8 @@ impl Diff {
     fn run(self) -> Result<Exit, Failure> {
         let spec = read_topology(&self.file)?;
         let diff = self.service.ask(|client| client.diff(&spec))?;
-        self.service.print(&diff, |paint| text(&diff, paint));
+        self.service
+            .print("place-topology-diff", &diff, |paint| text(&diff, paint));
         Ok(verdict(&diff))
     }
 }
@@ -96,14 +97,14 @@ impl Apply {
         let spec = read_topology(&self.file)?;
         let diff = service.ask(|client| client.diff(&spec))?;
         if !diff.broken.is_empty() {
-            service.print(&diff, |paint| text(&diff, paint));
+            service.print("place-topology-diff", &diff, |paint| text(&diff, paint));
             return Ok(verdict(&diff));
         }
         if !service.for_programs() {
             output::print(&text(&diff, paint()));
         }
         let applied = service.ask(|client| client.apply(&spec, Some(diff.revision)))?;
-        service.print(&applied, |paint| {
+        service.print("place-topology-apply", &applied, |paint| {
             let revision = applied.revision;
             if revision == diff.revision {
                 return format!("revision {revision} stays in force\n");

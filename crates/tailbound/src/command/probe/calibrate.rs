@@ -45,8 +45,6 @@ fn share(text: &str) -> Result<f64, String> {
 /// What comes out.
 #[derive(Debug, Serialize)]
 struct Document {
-    schema: u32,
-    kind: &'static str,
     good: usize,
     bad: usize,
     /// Those whose late sleeps were counted to an early end and scaled.
@@ -62,15 +60,13 @@ impl Args {
         let marks = calibrate(&known, self.wrong).map_err(Failure::new)?;
         let good = known.iter().filter(|node| node.is_good).count();
         let document = Document {
-            schema: SCHEMA,
-            kind: "probe-calibrate",
             good,
             bad: known.len() - good,
             scaled: nodes.iter().filter(|node| is_scaled(node)).count(),
             marks,
         };
         output::print(&match self.output {
-            Output::Json => output::json(&document),
+            Output::Json => output::json("probe-calibrate", SCHEMA, &document),
             Output::Text => document.text(),
         });
         Ok(Exit::holds(marks.wrong_good <= self.wrong))

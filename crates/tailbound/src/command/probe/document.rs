@@ -14,9 +14,6 @@ pub(super) const SCHEMA: u32 = 1;
 /// The whole of a run.
 #[derive(Debug, Serialize)]
 pub(super) struct Document {
-    pub(super) schema: u32,
-    /// What kind of document this is.
-    pub(super) kind: &'static str,
     /// The host name of the guest.
     pub(super) node: String,
     /// The worst vCPU's.
@@ -106,8 +103,6 @@ impl CpuDocument {
 /// One vCPU's state while the run goes on.
 #[derive(Debug, Serialize)]
 pub(super) struct Interval {
-    pub(super) schema: u32,
-    pub(super) kind: &'static str,
     pub(super) cpu: u32,
     /// Since the start.
     pub(super) at_ns: u64,

@@ -1,9 +1,5 @@
 //! The forms of what is printed.
 
-use crate::command::output::print;
-use serde::Serialize;
-use std::io::{Write as _, stdout};
-
 /// What to print.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Form {
@@ -16,14 +12,4 @@ pub(super) enum Form {
     Json,
     /// Lines of JSON while it runs, the document last
     Jsonl,
-}
-
-/// Prints one line of JSON at once.
-pub(super) fn line(document: &impl Serialize) {
-    let mut text = serde_json::to_string(document)
-        .expect("documents have strings as keys and values that serialize");
-    text.push('\n');
-    print(&text);
-    // A reader that went away is no error.
-    let _ = stdout().flush();
 }

@@ -2,7 +2,7 @@
 //! what they are.
 
 use super::document::{self, SCHEMA};
-use super::form::{Form, line};
+use super::form::Form;
 use super::log::Log;
 use super::text;
 use crate::command::output::{self, print};
@@ -61,8 +61,6 @@ pub(super) fn node(text: &str) -> Result<String, String> {
 /// The whole of a test.
 #[derive(Debug, Serialize)]
 struct Document {
-    schema: u32,
-    kind: &'static str,
     /// The host name of this side.
     node: String,
     /// The worst node's.
@@ -99,8 +97,6 @@ struct RateDocument {
 /// A line of `--output jsonl`.
 #[derive(Debug, Serialize)]
 struct RateLine<'a> {
-    schema: u32,
-    kind: &'static str,
     node: &'a str,
     #[serde(flatten)]
     rate: &'a RateDocument,
@@ -146,12 +142,7 @@ impl Args {
                     Ok(answers) => {
                         let done = test.add(rate, answers, node, &span, log.as_mut())?;
                         if self.output == Form::Jsonl {
-                            line(&RateLine {
-                                schema: SCHEMA,
-                                kind: "rate",
-                                node,
-                                rate: done,
-                            });
+                            output::line("rate", SCHEMA, &RateLine { node, rate: done });
                         }
                     }
                     Err(error) => test.unreachable = Some(error),
@@ -179,8 +170,6 @@ impl Args {
             },
         );
         let document = Document {
-            schema: SCHEMA,
-            kind: "probe-network",
             node: document::node_name(),
             verdict,
             line,
@@ -256,8 +245,8 @@ impl Test {
 
 fn show(document: &Document, form: Form) {
     match form {
-        Form::Json => print(&output::json(document)),
-        Form::Jsonl => line(document),
+        Form::Json => print(&output::json("probe-network", SCHEMA, document)),
+        Form::Jsonl => output::line("probe-network", SCHEMA, document),
         Form::Line => print(&format!("{}\n", document.line)),
         Form::Text => print(&render(document, output::paint().0)),
     }

@@ -31,8 +31,6 @@ pub(super) struct Args {
 /// What comes out. Places are those in `callers` and `nodes`.
 #[derive(Debug, Serialize)]
 struct Document {
-    schema: u32,
-    kind: &'static str,
     callers: Vec<String>,
     nodes: Vec<String>,
     /// By caller and node; none where it did not call.
@@ -53,7 +51,7 @@ impl Args {
         let tests = results::network_tests(&self.results).map_err(Failure::new)?;
         let document = Document::new(tests);
         print(&match self.output {
-            Output::Json => output::json(&document),
+            Output::Json => output::json("probe-pairs", SCHEMA, &document),
             Output::Text => document.text(output::paint()),
         });
         Ok(Exit::holds(document.owners.is_empty()))
@@ -82,8 +80,6 @@ impl Document {
             outcomes.collect::<Vec<_>>()
         });
         Self {
-            schema: SCHEMA,
-            kind: "probe-pairs",
             owners: owners(&outcomes.collect::<Vec<_>>()),
             callers: tests.into_iter().map(|test| test.caller).collect(),
             nodes,

@@ -1,7 +1,7 @@
 //! Sleeps on each vCPU and prints what the node is.
 
 use super::document::{self, ConfigDocument, CpuDocument, Document, Interval, SCHEMA};
-use super::form::{Form, line};
+use super::form::Form;
 use super::log::Log;
 use super::text;
 use crate::command::output::{self, print};
@@ -140,8 +140,6 @@ impl Measure {
         let sleeps = reporter.finish();
         let (verdict, line) = document::node_verdict(&finished);
         Ok(Document {
-            schema: SCHEMA,
-            kind: "probe",
             node: document::node_name(),
             verdict,
             line,
@@ -207,14 +205,16 @@ impl Reporter {
             let counts = sleeper.take(&mut self.empty);
             let sleeps = &self.empty;
             if self.form == Form::Jsonl && !sleeps.is_empty() {
-                line(&Interval {
-                    schema: SCHEMA,
-                    kind: "interval",
-                    cpu,
-                    at_ns: at.as_nanos(),
-                    counts,
-                    sleep_ns: Stats::from_histogram(sleeps),
-                });
+                output::line(
+                    "interval",
+                    SCHEMA,
+                    &Interval {
+                        cpu,
+                        at_ns: at.as_nanos(),
+                        counts,
+                        sleep_ns: Stats::from_histogram(sleeps),
+                    },
+                );
             }
             if let Some(log) = &mut self.log {
                 log.write(&format!("cpu{cpu}"), self.reported..at, sleeps)?;
@@ -248,8 +248,8 @@ impl Drop for Reporter {
 
 fn show(document: &Document, form: Form) {
     match form {
-        Form::Json => print(&output::json(document)),
-        Form::Jsonl => line(document),
+        Form::Json => print(&output::json("probe", SCHEMA, document)),
+        Form::Jsonl => output::line("probe", SCHEMA, document),
         Form::Line => print(&format!("{}\n", document.line)),
         Form::Text => print(&text::render(document, output::paint().0)),
     }

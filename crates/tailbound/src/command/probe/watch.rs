@@ -4,7 +4,6 @@ use super::document::{CpuDocument, Document, SCHEMA};
 use super::run::Measure;
 use crate::command::output::{self, Output, print};
 use crate::exit::{Exit, Failure};
-use serde::Serialize;
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -49,15 +48,6 @@ pub(super) struct Args {
     measure: Measure,
 }
 
-/// What the file says.
-#[derive(Debug, Serialize)]
-struct Told<'h> {
-    schema: u32,
-    kind: &'static str,
-    #[serde(flatten)]
-    history: &'h History,
-}
-
 impl Args {
     pub(super) fn run(self) -> Result<Exit, Failure> {
         if self.show {
@@ -94,11 +84,7 @@ impl Args {
 
     fn told(&self, history: &History) -> Exit {
         print(&match self.output {
-            Output::Json => output::json(&Told {
-                schema: SCHEMA,
-                kind: "probe-watch",
-                history,
-            }),
+            Output::Json => output::json("probe-watch", SCHEMA, history),
             Output::Text => text(history, output::paint()),
         });
         let now = history.now.map_or(Outcome::Inconclusive, |now| now.verdict);

@@ -60,8 +60,6 @@ enum Among {
 /// What comes out.
 #[derive(Debug, Serialize)]
 struct Document {
-    schema: u32,
-    kind: &'static str,
     /// The host name of this side.
     node: String,
     kernel: String,
@@ -146,8 +144,6 @@ impl Args {
         }
         output::progress(output::shows_progress(), "");
         let document = Document {
-            schema: SCHEMA,
-            kind: "probe-workflows",
             node: document::node_name(),
             kernel: document::kernel(),
             start_unix_s: document::unix(start),
@@ -157,7 +153,7 @@ impl Args {
             runs,
         };
         print(&match self.output {
-            Output::Json => output::json(&document),
+            Output::Json => output::json("probe-workflows", SCHEMA, &document),
             Output::Text => document.text(output::paint()),
         });
         let all = |run: &RunDocument| run.counts.answered() == run.counts.workflows;

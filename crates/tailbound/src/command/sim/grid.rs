@@ -91,9 +91,6 @@ pub(in crate::command) struct Merge {
 /// What is there of a grid.
 #[derive(Debug, Serialize)]
 struct Told {
-    schema: u32,
-    kind: &'static str,
-    version: &'static str,
     name: String,
     /// Where its rows are.
     directory: PathBuf,
@@ -252,9 +249,6 @@ impl Told {
     fn new(store: &Store, asked: usize) -> Self {
         let manifest = store.manifest();
         Self {
-            schema: 1,
-            kind: "grid",
-            version: env!("CARGO_PKG_VERSION"),
             name: manifest.name.clone(),
             directory: store.directory().to_owned(),
             points: manifest.points.len(),
@@ -297,7 +291,7 @@ impl Told {
         }
         output::print(&match output {
             Output::Text => text,
-            Output::Json => output::json(&self),
+            Output::Json => output::json("grid", 1, &self),
         });
         Ok(Exit::Holds)
     }

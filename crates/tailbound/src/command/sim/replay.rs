@@ -82,8 +82,6 @@ fn times(text: &str) -> Result<f64, String> {
 /// The document of `--output json`.
 #[derive(Debug, Serialize)]
 struct Document {
-    schema: u32,
-    kind: &'static str,
     recording: String,
     link_bit_s: u64,
     time_ns: u64,
@@ -166,8 +164,6 @@ impl Args {
         }
         let placement = network.and_then(|network| self.place(&network, &recording, &mut guests));
         let document = Document {
-            schema: SCHEMA,
-            kind: "replay",
             recording: self.recording.display().to_string(),
             link_bit_s: link.0,
             time_ns: recording.time().0,
@@ -180,7 +176,7 @@ impl Args {
             placement,
         };
         output::print(&match self.output {
-            Output::Json => output::json(&document),
+            Output::Json => output::json("replay", SCHEMA, &document),
             Output::Text => document.text(output::paint()),
         });
         Ok(Exit::Holds)

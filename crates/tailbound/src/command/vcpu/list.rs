@@ -55,8 +55,6 @@ fn interval(text: &str) -> Result<Nanos, String> {
 /// What `--output json` prints.
 #[derive(Debug, Serialize)]
 struct Document<'a> {
-    schema: u32,
-    kind: &'static str,
     interval_ns: u64,
     threads: Vec<Thread<'a>>,
     notes: &'a [String],
@@ -90,8 +88,6 @@ struct Thread<'a> {
 impl<'a> Document<'a> {
     fn new(usage: &'a Usage) -> Self {
         Self {
-            schema: SCHEMA,
-            kind: "vcpu-list",
             interval_ns: usage.interval.0,
             threads: usage.threads.iter().map(Thread::new).collect(),
             notes: &usage.notes,
@@ -138,7 +134,7 @@ impl List {
             .collect();
         let usage = measure(&rules, self.interval, &self.state)?;
         output::print(&match self.output {
-            Output::Json => output::json(&Document::new(&usage)),
+            Output::Json => output::json("vcpu-list", SCHEMA, &Document::new(&usage)),
             Output::Text => table(&usage),
         });
         Ok(Exit::Holds)

@@ -65,8 +65,6 @@ fn interval(text: &str) -> Result<Nanos, String> {
 /// What `--output json` prints.
 #[derive(Debug, Serialize)]
 struct Document<'a> {
-    schema: u32,
-    kind: &'static str,
     interval_ns: u64,
     #[serde(flatten)]
     reading: &'a Reading,
@@ -100,12 +98,14 @@ impl Top {
         live.look()?;
         let reading = live.reading();
         match self.output {
-            Output::Json => output::print(&output::json(&Document {
-                schema: SCHEMA,
-                kind: "vcpu-top",
-                interval_ns: self.interval.0,
-                reading: &reading,
-            })),
+            Output::Json => output::print(&output::json(
+                "vcpu-top",
+                SCHEMA,
+                &Document {
+                    interval_ns: self.interval.0,
+                    reading: &reading,
+                },
+            )),
             Output::Text => {
                 tails.update(reading);
                 output::print(&tails.text(paint()));

@@ -45,9 +45,6 @@ pub(in crate::command::sim) struct Plan {
 /// What `--output json` prints.
 #[derive(Debug, Serialize)]
 struct Told {
-    schema: u32,
-    kind: &'static str,
-    version: &'static str,
     name: String,
     /// Points of the shard,
     points: usize,
@@ -103,7 +100,7 @@ impl Plan {
         );
         output::print(&match common.output {
             Output::Text => told.text(),
-            Output::Json => output::json(&told),
+            Output::Json => output::json("plan", 1, &told),
         });
         Ok(Exit::holds(told.fits))
     }
@@ -241,9 +238,6 @@ impl Told {
     ) -> Self {
         let needed = price.map_or(Bytes::ZERO, |price| price.memory_of(threads));
         Self {
-            schema: 1,
-            kind: "plan",
-            version: env!("CARGO_PKG_VERSION"),
             name: scenario.name.clone(),
             points,
             left,

@@ -97,3 +97,12 @@ fn every_mistake_of_syntax_is_shown_with_its_file() {
     assert!(lines[0].starts_with("x.toml:1:"), "{lines:?}");
     assert!(lines[1].starts_with("x.toml:2:"), "{lines:?}");
 }
+
+#[test]
+fn a_key_that_stands_twice_is_named_where_it_stands_again() {
+    let text = "[[pet]]\nname = \"Kitty\"\n  name = \"Tweety\"\n";
+    assert_eq!(
+        shown(&Document::parse(text).unwrap_err()),
+        ["3:3: not TOML: the key `name` is set for the second time; leave one of the two"]
+    );
+}

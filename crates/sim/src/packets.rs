@@ -12,6 +12,7 @@ mod fifo;
 mod figures;
 mod hose;
 mod hosts;
+mod hull;
 mod judged;
 mod line;
 mod machines;
@@ -39,6 +40,7 @@ mod transport;
 mod workload;
 
 pub use experiment::PacketsExperiment;
+pub use hull::HullPacer;
 pub use line::Line;
 pub use machines::{MachineSpec, NeighbourSpec};
 pub use messages::{Messages, MeterSpec, On, PacerSpec, Setting, Switches};

@@ -8,6 +8,7 @@
 
 use super::line::{TIERS, Tier};
 use super::packet::Packet;
+use tailbound_report::{Value, Variant};
 use tailbound_units::Nanos;
 
 /// How many parts there are.
@@ -130,6 +131,18 @@ pub(super) fn of_slowest(records: &mut [Record], part: usize) -> [f64; PARTS] {
         }
     }
     sums.map(|sum| sum / count as f64)
+}
+
+/// Where the time of the slowest of messages went.
+pub(super) fn put_parts(variant: &mut Variant, whose: &str, records: &mut [Record], named: usize) {
+    for (slowest, of) in [("slowest_1_percent", 100), ("slowest_0_1_percent", 10)] {
+        let parts = of_slowest(records, of);
+        for (name, part) in NAMES.iter().zip(parts).take(named) {
+            let value = Value::new("ns", part);
+            let name = format!("{whose}{slowest}_{name}");
+            variant.values.insert(name, value);
+        }
+    }
 }
 
 const _: () = assert!(Tier::ToHost as usize + 1 == TIERS);

@@ -1,6 +1,6 @@
 //! What came of a run, as figures.
 
-use super::attribution::{self, NAMES, PARTS, Record, SENDER_VCPU};
+use super::attribution::{PARTS, Record, SENDER_VCPU, put_parts};
 use super::tally::{CLASSES, Outcome};
 use tailbound_report::{Series, Value, Variant, empty_histogram};
 
@@ -60,16 +60,4 @@ pub(super) fn variant(name: &str, outcome: &Outcome, hosts: usize) -> Variant {
         tenants.put(&mut variant);
     }
     variant
-}
-
-/// Where the time of the slowest of messages went.
-fn put_parts(variant: &mut Variant, whose: &str, records: &mut [Record], named: usize) {
-    for (slowest, of) in [("slowest_1_percent", 100), ("slowest_0_1_percent", 10)] {
-        let parts = attribution::of_slowest(records, of);
-        for (name, part) in NAMES.iter().zip(parts).take(named) {
-            let value = Value::new("ns", part);
-            let name = format!("{whose}{slowest}_{name}");
-            variant.values.insert(name, value);
-        }
-    }
 }

@@ -2,6 +2,7 @@
 
 use super::attribution::{Parts, Record, Stay, Way};
 use super::carrier::{Carrier, LOST_AFTER};
+use super::hull::HullPacer;
 use super::machines::{Fresh, Handed, Inside, Machines, Work};
 use super::packet::{LAST, Packet, Protocol};
 use super::promises::Promises;
@@ -11,6 +12,8 @@ use super::workload::Workload;
 use crate::net::{Node, Time};
 use crate::tcp::{Congestion, Segment, TcpConfig};
 use crate::xen_host::Output;
+use rand::{RngExt as _, SeedableRng as _};
+use rand_pcg::Pcg64Mcg;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use tailbound_dataplane::{FlowKey, GuestId, Meter};
@@ -67,6 +70,8 @@ struct End {
     active: Nanos,
     /// and how long there was nothing before timeouts.
     stalled: Nanos,
+    /// Until when its host paces it (HULL).
+    paced_until: Nanos,
 }
 
 impl End {
@@ -128,6 +133,8 @@ pub(super) struct Hosts {
     resent_before: (u64, u64),
     /// Whether frames tell what is left of their flow, as in pFabric.
     tells_rest: bool,
+    /// HULL's pacers, and who is paced by chance.
+    hull: Option<(HullPacer, Pcg64Mcg)>,
     segments: Vec<Segment>,
     begun: Vec<(u32, Kind, u64)>,
 }
@@ -170,6 +177,7 @@ impl Hosts {
             unsent: 0,
             active: Nanos::ZERO,
             stalled: Nanos::ZERO,
+            paced_until: Nanos::ZERO,
         };
         Self {
             ends: places.map(end).collect(),
@@ -184,9 +192,15 @@ impl Hosts {
             tcp,
             resent_before: (0, 0),
             tells_rest: tcp.congestion == Congestion::PFabric,
+            hull: None,
             segments: Vec::new(),
             begun: Vec::new(),
         }
+    }
+
+    /// Hosts have HULL's pacers.
+    pub(super) fn pace(&mut self, pacer: HullPacer) {
+        self.hull = Some((pacer, Pcg64Mcg::seed_from_u64(0)));
     }
 
     /// How often segments were sent again, and how often by a timeout.
@@ -252,6 +266,9 @@ impl Hosts {
                 if !meter.is_of_small_flow(now, flow, packet.len()) {
                     packet.class = LAST;
                 }
+            }
+            if now < end.paced_until && end.host != to {
+                packet.pace();
             }
             if self.machines.has(end.host) {
                 self.machines.send(end.seat(), packet);
@@ -490,6 +507,12 @@ impl Hosts {
             return;
         }
         end.active = now;
+        if let Some((pacer, random)) = &mut self.hull
+            && packet.segment.echo_mark
+            && random.random_bool(pacer.chance)
+        {
+            end.paced_until = now + pacer.lasts;
+        }
         if let Carrier::Tcp(tcp) = &mut end.carrier {
             tcp.receive(now, &packet.segment, &mut self.segments);
             let bytes = tcp.read(now, &mut self.segments);

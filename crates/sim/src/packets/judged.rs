@@ -1,6 +1,6 @@
 //! What came of tenants, against what they were promised.
 
-use super::attribution::Record;
+use super::attribution::{Record, SENDER_VCPU, put_parts};
 use super::promises::Kept;
 use super::tenants::{Centre, Placed, Tenants};
 use hdrhistogram::Histogram;
@@ -27,6 +27,10 @@ struct ClassOutcome {
     took: Histogram<u64>,
     /// and each tenant's mean, in thousandths of its estimate.
     of_estimate: Histogram<u64>,
+    /// Each message,
+    records: Vec<Record>,
+    /// those that took longer than the estimate, and of these those with timeouts.
+    late: (u64, u64),
 }
 
 /// What came of tenants.
@@ -57,6 +61,8 @@ impl ClassOutcome {
             faster: 0.0,
             took: empty_histogram(),
             of_estimate: empty_histogram(),
+            records: Vec::new(),
+            late: (0, 0),
         }
     }
 
@@ -80,6 +86,10 @@ impl ClassOutcome {
         self.of_estimate
             .saturating_record((1_000.0 * of_estimate) as u64);
         for message in messages {
+            let is_late = message.took > estimate;
+            self.late.0 += u64::from(is_late);
+            self.late.1 += u64::from(is_late && message.timed_out);
+            self.records.push(**message);
             self.took.saturating_record(message.took.max(1));
         }
     }
@@ -94,6 +104,9 @@ impl ClassOutcome {
         // All have the same bounds.
         let _ = self.took.add(&other.took);
         let _ = self.of_estimate.add(&other.of_estimate);
+        self.records.extend_from_slice(&other.records);
+        self.late.0 += other.late.0;
+        self.late.1 += other.late.1;
     }
 
     fn put(&self, variant: &mut Variant) {
@@ -109,12 +122,16 @@ impl ClassOutcome {
         }
         put("with_timeouts", "%", percent(self.timeouts));
         put("faster", "%", percent(self.faster));
+        put("late_messages", "", self.late.0 as f64);
+        put("late_by_timeouts", "", self.late.1 as f64);
         let mut put = |what: &str, unit: &str, histogram| {
             let series = Series::of(unit, histogram);
             variant.series.insert(format!("{name}{what}"), series);
         };
         put("", "ns", &self.took);
         put("_of_estimate", "/1000", &self.of_estimate);
+        let mut records = self.records.clone();
+        put_parts(variant, &format!("{name}_"), &mut records, SENDER_VCPU);
     }
 }
 

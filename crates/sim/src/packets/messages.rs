@@ -1,6 +1,7 @@
 //! What an experiment of messages says, and how it is told what came of it.
 
 use super::figures::variant;
+use super::hull::HullPacer;
 use super::line::MOST;
 use super::machines::{MachineSpec, Machines, Talkers};
 use super::packet::Protocol;
@@ -88,6 +89,8 @@ pub struct Setting {
     /// The hosts' pacer, which holds tenants' machines to their guarantees; without it all send as
     /// they like.
     pub pacer: Option<PacerSpec>,
+    /// HULL's pacer in each host, for flows that hear of marks. Goes with DCTCP.
+    pub hull: Option<HullPacer>,
     /// What kind of machine hosts are; without it, frames and messages take no time in them.
     pub machine: Option<Name>,
     /// The same for single hosts.
@@ -380,6 +383,14 @@ impl Messages {
             section.range("rate", meter.rate, rates);
             let bursts = Bytes(1_538)..=Bytes(250_000_000);
             section.range("burst", meter.burst, bursts);
+        }
+        if let Some(hull) = &setting.hull {
+            hull.check(&mut section.table("hull"));
+            if setting.transport.congestion != Congestion::Dctcp || setting.pacer.is_some() {
+                let message = "HULL is DCTCP with a pacer of its own: write `transport = { congestion = \
+                               \"dctcp\" }`, and leave out `pacer`";
+                section.at("hull", message);
+            }
         }
         self.check_machines(setting, section);
         if self.tenants.is_some() {

@@ -32,6 +32,9 @@ pub enum Protocol {
     Udp,
 }
 
+/// This bit of a class has a frame wait for its host's pacer, which takes it away (HULL).
+const PACED: u8 = 0x80;
+
 /// A frame on its way.
 #[derive(Debug, Clone, Copy)]
 pub struct Packet {
@@ -78,6 +81,18 @@ impl Packet {
             sent: now.0 as u32,
             waited: [0; TIERS],
         }
+    }
+
+    /// Has it wait for its host's pacer.
+    pub(super) const fn pace(&mut self) {
+        self.class |= PACED;
+    }
+
+    /// The host's pacer takes it: returns whether it is to wait for that.
+    pub(super) const fn take_paced(&mut self) -> bool {
+        let is_paced = self.class & PACED != 0;
+        self.class &= !PACED;
+        is_paced
     }
 
     /// It begins to wait, beside what it has waited there before.

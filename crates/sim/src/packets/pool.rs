@@ -119,6 +119,14 @@ impl List {
         self.len == 0
     }
 
+    /// What the first takes of a wire; 0 if there is none.
+    pub(super) fn first_size(&self, frames: &Frames) -> f64 {
+        if self.is_empty() {
+            return 0.0;
+        }
+        f64::from(frames.slot(self.first).packet.size)
+    }
+
     /// When the first arrives; [`Time::NEVER`] if there is none.
     pub(super) fn arrives_at(&self, frames: &Frames) -> Time {
         if self.is_empty() {

@@ -3,6 +3,7 @@
 //! [`crate::net::Port`] keeps backlogs exactly, to compare them with bounds. This one is for
 //! many packets: a frame that finds the link free costs one event.
 
+use super::hull::{Bucket, HullPacer};
 use super::line::Tier;
 use super::packet::Packet;
 use super::pool::{Frames, List, Pool};
@@ -105,6 +106,8 @@ pub(super) struct PortConfig {
     pub(super) phantom: Option<Phantom>,
     /// Whether the class of a frame is what is left of its flow, as in pFabric.
     pub(super) pfabric: bool,
+    /// HULL's pacer before the link.
+    pub(super) hull: Option<HullPacer>,
 }
 
 /// What happened at a port.
@@ -143,6 +146,7 @@ pub(super) struct Port {
     mark_at: u64,
     phantom: Option<PhantomQueue>,
     pfabric: bool,
+    hull: Option<Box<Bucket>>,
     /// On the wire and on the link,
     flying: List,
     /// and when the first of them arrives.
@@ -172,6 +176,7 @@ impl Port {
             mark_at: limit(config.mark_at),
             phantom: config.phantom.map(|it| PhantomQueue::new(&it, config.rate)),
             pfabric: config.pfabric,
+            hull: config.hull.map(|it| Box::new(Bucket::new(it, config.rate))),
             flying: List::EMPTY,
             arrives_at: Time::NEVER,
             tally: PortTally::default(),
@@ -254,20 +259,26 @@ impl Port {
     /// Frames that wait or are on the link.
     pub(super) fn held(&self) -> u64 {
         let queued = self.queues.iter().map(|it| it.packets.len());
-        (queued.sum::<usize>() + self.flying.len()) as u64
+        let paced = self.hull.as_ref().map_or(0, |hull| hull.waiting.len());
+        (queued.sum::<usize>() + paced + self.flying.len()) as u64
     }
 }
 
 impl Node<Packet> for Port {
     fn poll_at(&self) -> Time {
-        if self.waiting > 0 {
+        let at = if self.waiting > 0 {
             self.arrives_at.min(self.free_at)
         } else {
             self.arrives_at
+        };
+        match &self.hull {
+            Some(hull) => at.min(hull.poll_at()),
+            None => at,
         }
     }
 
     fn poll(&mut self, now: Time, out: &mut Vec<Packet>) {
+        self.release(now);
         if self.waiting > 0 && self.free_at <= now {
             self.send_next(now);
         }
@@ -284,6 +295,37 @@ impl Node<Packet> for Port {
     }
 
     fn receive(&mut self, now: Time, mut packet: Packet, _: &mut Vec<Packet>) {
+        if let Some(hull) = &mut self.hull
+            && packet.take_paced()
+        {
+            packet.wait(now, self.tier);
+            let frames = &mut *self.pool.0.borrow_mut();
+            let place = frames.put(packet);
+            hull.push(now, frames, place);
+        } else {
+            self.take(now, packet);
+        }
+        self.release(now);
+    }
+}
+
+impl Port {
+    /// What the pacer lets go comes to the link's queue.
+    fn release(&mut self, now: Time) {
+        while let Some(hull) = &mut self.hull {
+            let mut frames = self.pool.0.borrow_mut();
+            let Some(place) = hull.pop(now, &mut frames) else {
+                return;
+            };
+            let mut packet = frames.free(place);
+            drop(frames);
+            packet.go_on(now, self.tier);
+            self.take(now, packet);
+        }
+    }
+
+    /// A frame comes to the queue.
+    fn take(&mut self, now: Time, mut packet: Packet) {
         if let Some(phantom) = &mut self.phantom
             && phantom.take(now, packet.size)
         {
@@ -338,6 +380,7 @@ mod tests {
         mark_at: Some(Bytes(1_500)),
         phantom: None,
         pfabric: false,
+        hull: None,
     };
 
     /// What arrives behind the link, when: each poll at its time.

@@ -306,7 +306,7 @@ impl Messages {
         ends: Ends,
         (setting, own, promises): (&Setting, (Vec<Meter>, Machines), Promises),
     ) -> Simulation<Element, Packet> {
-        let hosts = Hosts::new(
+        let mut hosts = Hosts::new(
             setting.transport.tcp(),
             ends.places.into_iter(),
             own,
@@ -314,6 +314,9 @@ impl Messages {
             promises,
             Tally::new(self.warm_up, self.duration),
         );
+        if let Some(pacer) = setting.hull {
+            hosts.pace(pacer);
+        }
         nodes.push(Element::Hosts(Box::new(hosts)));
         Simulation::new(nodes, ends.routes)
     }
@@ -360,6 +363,7 @@ fn port_config(it: &Sends, setting: &Setting) -> PortConfig {
         tier: it.tier,
         phantom: switches.phantom,
         pfabric: switches.pfabric,
+        hull: setting.hull.filter(|_| it.tier == Tier::Host),
         rate: it.line.rate,
         delay: it.line.delay,
         classes,

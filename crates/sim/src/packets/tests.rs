@@ -1,6 +1,7 @@
 //! Runs of whole networks.
 
 mod datagrams;
+mod hull;
 mod machines;
 mod tenants;
 

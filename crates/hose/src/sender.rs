@@ -429,8 +429,10 @@ impl SendingSide {
             lease,
         } = grant;
         let Some(index) = self.pairs.find(&key) else {
-            // Of a machine that is gone: it uses nothing.
+            // Of a machine that is gone: it uses nothing. What it was granted is kept for it
+            // until this is heard.
             self.pairs.give_back_stray(key, sequence);
+            cx.expedite_datagram(key.peer);
             return false;
         };
         let unpledged = self.pairs.regime(key.peer) == Regime::StaticShares;

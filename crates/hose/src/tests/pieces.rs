@@ -141,6 +141,22 @@ fn rates(masks: &[u16], piece: usize, seed: u64) -> Vec<BTreeMap<crate::FlowKey,
     net.hosts.into_iter().map(|host| host.rates).collect()
 }
 
+/// What a machine that goes was granted is another's in a round trip, also where its host
+/// has nothing else to say.
+#[test]
+fn what_a_machine_had_is_free_when_it_is_gone() {
+    let mut net = Net::new(placed(0xfff), Faults::NONE, 1);
+    net.slice = Nanos::from_micros(100);
+    net.demand((1, 0), (0, 0), ALL);
+    net.demand((0, 1), (0, 0), ALL);
+    net.run_for(Nanos::from_millis(40));
+    assert_eq!(net.rate((0, 1), (0, 0)), B / 2);
+    net.set_machines(1, placed(0xfff)[1][1..].to_vec());
+    net.run_for(Nanos::from_millis(5));
+    // Of the twelve eleven are known, and the one that is not may send unasked.
+    assert_eq!(net.rate((0, 1), (0, 0)), B / 11 * 10 + 10);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
 

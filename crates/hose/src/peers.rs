@@ -13,6 +13,10 @@ use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 use tailbound_units::Nanos;
 
+/// Epochs that are tried, one after the other, before they begin anew: eight hours from now on,
+/// and from what a peer knew. It knows one that is some minutes later each time that it is lost.
+const TRIES: u32 = 64;
+
 /// A host's list of machines, by their ids.
 #[derive(Debug, Default)]
 struct List {
@@ -35,6 +39,9 @@ pub(crate) struct Peer {
     life: Epoch,
     pub(crate) epoch: Epoch,
     epoch_known: Epoch,
+    /// How many epochs were tried to find one that it takes, where something of it was
+    /// refused since it was heard.
+    tries: Option<u32>,
     pub(crate) window: Window,
     /// The number of the last datagram to it.
     sent: SequenceNumber,
@@ -80,6 +87,7 @@ impl Peer {
             life: epoch,
             epoch,
             epoch_known: Epoch::default(),
+            tries: None,
             window: Window::default(),
             sent: SequenceNumber::default(),
             heard: None,
@@ -161,6 +169,7 @@ impl Peer {
         let heartbeat = times.heartbeat();
         let was_silent = self.heard.is_none_or(|heard| now.since(heard) > heartbeat);
         self.heard = Some(now);
+        self.tries = None;
         if header.time >= self.time {
             self.time = header.time;
             self.time_heard = now;
@@ -188,17 +197,29 @@ impl Peer {
         header.echo_epoch == self.epoch && header.echo_time <= now
     }
 
+    /// Notes that a datagram of it was refused as old, or as far ahead.
+    pub(crate) fn handle_refused(&mut self) {
+        self.tries = self.tries.or(Some(0));
+    }
+
     /// Changes our epoch towards it to one that it takes, where it would not take the
-    /// one that is: it knows a later one; or it knows none as late, and ours is so far ahead of the time of day that it may be refused.
-    /// Returns whether there is another one now.
+    /// one that is: it knows a later one; or it knows none as late, and ours is so far ahead of
+    /// the time of day that it may be refused. Where nothing that comes from it is taken, it has
+    /// to hear why, and may refuse that as well: then what it takes is tried. Returns whether
+    /// there is another one now.
     ///
     /// To it we have started again then: it will forget what we granted it and it
     /// granted us, and our list of machines.
-    pub(crate) fn settle_epoch(&mut self, today: TimeOfDay) -> bool {
+    pub(crate) fn settle_epoch(&mut self, now: Nanos, times: Times, today: TimeOfDay) -> bool {
         let Some(next) = self.epoch_known.after(self.life) else {
             return false;
         };
-        let epoch = if self.epoch_known > self.epoch {
+        let tries = self.tries.filter(|_| self.is_silent(now, times));
+        let epoch = if let Some(tries) = tries {
+            self.tries = Some((tries + 1) % TRIES);
+            let since = [Epoch::starting(today), self.epoch_known.max(self.life)];
+            since[tries as usize % 2].tried(self.life, tries / 2)
+        } else if self.epoch_known > self.epoch {
             next
         } else if self.epoch > next && self.epoch > Epoch::latest(today) {
             next.max(Epoch::starting(today))

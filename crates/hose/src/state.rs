@@ -184,8 +184,11 @@ impl HoseState {
         let Message { header, entries } = Message::parse(envelope.open(key)?)?;
         let fresh = match peer.window.note(today, header.epoch, header.sequence) {
             Err(Stale::Duplicate) => return Err(Dropped::Duplicate),
-            Err(Stale::Old) => return Err(Dropped::Old),
-            Err(Stale::Ahead) => return Err(Dropped::Ahead),
+            Err(stale @ (Stale::Old | Stale::Ahead)) => {
+                peer.handle_refused();
+                let is_old = stale == Stale::Old;
+                return Err(if is_old { Dropped::Old } else { Dropped::Ahead });
+            }
             Ok(fresh) => fresh,
         };
         // Whoever comes to have other classes starts the exchange again.

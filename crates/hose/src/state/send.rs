@@ -33,7 +33,8 @@ impl HoseState {
 
     /// Goes on in another epoch towards a peer that would not take this one.
     pub(super) fn settle_epoch(&mut self, now: Nanos, today: TimeOfDay, index: PeerIndex) {
-        if self.view.peers[index].settle_epoch(today) {
+        let times = self.times();
+        if self.view.peers[index].settle_epoch(now, times, today) {
             self.stats.epochs_changed += 1;
             let (mut cx, sending, _) = self.sides(now);
             sending.handle_own_restart(&mut cx, index);

@@ -16,8 +16,8 @@
 //!   is left to do then goes on in the credit queue. The scheduler cannot tell
 //!   work for the event from other work, and a claim for as long as there is
 //!   work would make every busy guest a real-time one. One slice serves all
-//!   events that came before it began; an event that comes during it has a
-//!   claim of its own.
+//!   events that came before it began; those that come during it have one claim
+//!   of their own, by the deadline of the first.
 //! - A *periodic* vCPU claims at every wake, and again when it must stop: it never
 //!   waits longer than its deadline, and gets a slice then. With a period, claims
 //!   begin at least that far apart.
@@ -143,8 +143,12 @@ impl EdfCredit {
         (deadline < next).then_some(vcpu)
     }
 
-    /// Sets the timer of `pcpu` to the look at which its first claim is due.
+    /// Sets the timer of `pcpu` to the look at which its first claim is due. A look
+    /// at this very moment is still to come.
     fn arm(&mut self, now: Nanos, pcpu: PcpuId) {
+        if self.checks.at(pcpu.index()) <= now {
+            return;
+        }
         let timer = self.config.timer.0;
         let at = self.claims.first(pcpu).map_or(Nanos::MAX, |(deadline, _)| {
             Nanos(deadline.0 / timer * timer).max(self.next_check(now))
@@ -169,6 +173,24 @@ impl EdfCredit {
         self.credit.draw_on_reserve(vcpu, draws);
         self.claims.begin(now, vcpu);
         self.queue_claim(now, vcpu);
+    }
+
+    /// Takes off its slice what `vcpu`, which runs on `pcpu`, has run, and ends its
+    /// claim with that. Events that came during it have one claim, by the deadline
+    /// of the first.
+    fn settle(&mut self, now: Nanos, pcpu: PcpuId, vcpu: VcpuId) {
+        if !self.claims.settle(now, vcpu) {
+            return;
+        }
+        self.credit.draw_on_reserve(vcpu, false);
+        if self.turns[pcpu.index()] == Turn::Claim {
+            self.turns[pcpu.index()] = Turn::Credit;
+        }
+        if let Some((first, latest)) = self.claims.take_renewed(now, vcpu) {
+            self.claim(first, vcpu, false);
+            self.claims.count_from(latest, vcpu);
+            self.claims.settle(now, vcpu);
+        }
     }
 
     /// Queues the claim of `vcpu`, if it has one and waits.
@@ -280,6 +302,10 @@ impl Scheduler for EdfCredit {
         if !matches!(self.claims.class(vcpu), DomainClass::Aperiodic { .. }) {
             return;
         }
+        // One that pays from its reserve is asked when its slice ends.
+        if !self.credit.is_queued(vcpu) && !self.credit.draws_on_reserve(vcpu) {
+            self.settle(now, self.credit.home(vcpu), vcpu);
+        }
         if self.claims.deadline(vcpu).is_none() {
             self.claim(now, vcpu, false);
         } else {
@@ -302,15 +328,7 @@ impl Scheduler for EdfCredit {
         if let Some(current) = current {
             let vcpu = current.vcpu;
             let goes_on = self.credit.leave(now, current);
-            if self.claims.settle(now, vcpu) {
-                self.credit.draw_on_reserve(vcpu, false);
-                if self.turns[pcpu.index()] == Turn::Claim {
-                    self.turns[pcpu.index()] = Turn::Credit;
-                }
-                if let Some(at) = self.claims.take_renewed(now, vcpu) {
-                    self.claim(at, vcpu, false);
-                }
-            }
+            self.settle(now, pcpu, vcpu);
             let kept = goes_on.then(|| self.kept_until(now, pcpu, vcpu)).flatten();
             if let Some(until) = kept {
                 self.credit.enter(now, pcpu, Some(vcpu));
@@ -334,7 +352,7 @@ impl Scheduler for EdfCredit {
         let (next, turn, until) = self.choose(now, pcpu);
         self.credit.enter(now, pcpu, next);
         if let Some(vcpu) = next {
-            self.claims.start(now, vcpu);
+            self.claims.count_from(now, vcpu);
         }
         self.turns[pcpu.index()] = turn;
         if let Some(Current { vcpu, .. }) = current {

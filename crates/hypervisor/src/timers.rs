@@ -55,6 +55,11 @@ impl Timers {
         }
     }
 
+    /// Returns when `slot` is due, [`Nanos::MAX`] when it is stopped.
+    pub(crate) fn at(&self, slot: usize) -> Nanos {
+        self.times[slot]
+    }
+
     /// Returns the earliest time, [`Nanos::MAX`] when all are stopped.
     pub(crate) fn earliest(&self) -> Nanos {
         self.times[self.winners[1] as usize]

@@ -24,8 +24,9 @@ struct Vcpu {
     queued_on: Option<PcpuId>,
     /// While it runs: up to when its CPU time is taken off its slice.
     counted_to: Nanos,
-    /// While it runs: when the latest event arrived after the one it claims for.
-    renewed: Option<Nanos>,
+    /// While it runs: when the first and the latest event arrived after those it
+    /// claims for.
+    renewed: Option<(Nanos, Nanos)>,
     /// From when a periodic one may claim again.
     next_release: Nanos,
 }
@@ -73,8 +74,7 @@ impl Claims {
     }
 
     /// `vcpu` claims a slice from `now` on, which may be a moment since which it
-    /// runs; a periodic one not before its period
-    /// is over.
+    /// runs; a periodic one not before its period is over.
     pub(super) fn begin(&mut self, now: Nanos, vcpu: VcpuId) {
         let row = &mut self.vcpus[vcpu.index()];
         let from = now.max(row.next_release);
@@ -108,7 +108,10 @@ impl Claims {
         let row = &mut self.vcpus[vcpu.index()];
         match &mut row.claim {
             Some(claim) if row.queued_on.is_some() => claim.left = self.slice,
-            _ => row.renewed = Some(now),
+            _ => {
+                let first = row.renewed.map_or(now, |(first, _)| first);
+                row.renewed = Some((first, now));
+            }
         }
     }
 
@@ -166,8 +169,8 @@ impl Claims {
         claim.map(|claim| claim.left)
     }
 
-    /// `vcpu` begins to run.
-    pub(super) fn start(&mut self, now: Nanos, vcpu: VcpuId) {
+    /// What `vcpu` runs from `now` on is taken off its slice.
+    pub(super) fn count_from(&mut self, now: Nanos, vcpu: VcpuId) {
         self.vcpus[vcpu.index()].counted_to = now;
     }
 
@@ -188,11 +191,11 @@ impl Claims {
         ends
     }
 
-    /// When the event arrived that is still to be served after the claim of
-    /// `vcpu`, which has just ended. It has run since, which counts.
-    pub(super) fn take_renewed(&mut self, now: Nanos, vcpu: VcpuId) -> Option<Nanos> {
+    /// When the first and the latest event arrived that are still to be served after
+    /// the claim of `vcpu`, which has just ended. It has run since, which counts.
+    pub(super) fn take_renewed(&mut self, now: Nanos, vcpu: VcpuId) -> Option<(Nanos, Nanos)> {
         let renewed = self.vcpus[vcpu.index()].renewed.take();
-        renewed.filter(|&at| now - at < self.slice)
+        renewed.filter(|&(_, latest)| now - latest < self.slice)
     }
 
     /// Ends the claim of `vcpu`.

@@ -1,6 +1,8 @@
 //! Latency and shares; the rules one by one are in `rules`.
 
+mod exact;
 mod rules;
+mod stepped;
 
 use super::*;
 use crate::testing::{host, ms};

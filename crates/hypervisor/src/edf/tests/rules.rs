@@ -26,6 +26,40 @@ fn a_claim_begins_at_the_last_look_before_its_deadline() {
 }
 
 #[test]
+fn a_claim_that_begins_at_a_look_does_not_put_off_what_is_due_then() {
+    let mut script = script(1, &[aperiodic(3.0), aperiodic(3.0), NORMAL]);
+    script.hog(0.0, 2).run(20.1);
+    script.wake(20.3, 0, 0.05).wake(23.0, 1, 0.05).run(30.0);
+    assert_eq!(script.starts(0), [ms(23.0)], "due at 23.3");
+}
+
+#[test]
+fn events_during_a_slice_have_one_claim_by_the_deadline_of_the_first() {
+    let mut script = script(1, &[aperiodic(3.0), NORMAL]);
+    script.hog(0.0, 1).run(2.0);
+    // Its slice is from 5 to 5.5.
+    script
+        .wake(2.2, 0, 5.0)
+        .wake(5.1, 0, 0.1)
+        .wake(5.3, 0, 0.1)
+        .run(5.6);
+    let deadline = script.machine.scheduler().deadline(VcpuId(0));
+    assert_eq!(deadline, Some(ms(8.1)));
+    script.run(9.0);
+    assert_eq!(script.starts(0)[1], ms(8.0));
+    let stopped = script.log.iter().filter_map(|event| match *event {
+        Event::Stopped {
+            vcpu: VcpuId(0),
+            at,
+            ..
+        } => Some(at),
+        _ => None,
+    });
+    // Of the slice of the last one 0.2 ms were had at once.
+    assert_eq!(stopped.take(2).collect::<Vec<_>>(), [5.5, 8.3].map(ms));
+}
+
+#[test]
 fn a_claim_is_good_for_one_slice_and_the_rest_waits_for_credit() {
     let mut script = script(1, &[aperiodic(3.0), NORMAL]);
     script.hog(0.0, 1).run(5.0);

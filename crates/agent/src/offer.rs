@@ -112,6 +112,11 @@ impl OfferConfig {
         let booked: Vec<_> = domain.booked.values().map(|one| deadline(*one)).collect();
         match pool.services(&booked) {
             Ok(_) => Ok(pool),
+            Err(Unschedulable::Late(by)) => Err(Withheld::Late {
+                by,
+                cpus: Box::new(domain.cpus),
+                disturbance: pool.disturbance,
+            }),
             Err(why) => Err(Withheld::Booked {
                 threads: booked.len(),
                 cpus: Box::new(domain.cpus),
@@ -175,6 +180,23 @@ pub enum Withheld {
         cpus: Box<Cpus>,
         /// What of them is too much.
         why: Unschedulable,
+    },
+    /// What takes time beside them makes those that there are too late.
+    #[error(
+        "no CPU is offered to the placement service: reservations that there are on {cpus} may be \
+         late by {by}, more than their periods leave, as others overrun by {} each, interrupts took \
+         {} at once, and steal {}, beside {} thousandths of a CPU in the long run; turn HRTICK_DL \
+         on or lower `threads` of `offer`, have interrupts served elsewhere, or raise `share` of \
+         `offer` to what they take",
+        disturbance.overrun, disturbance.interrupts, disturbance.steal, disturbance.share
+    )]
+    Late {
+        /// By how much.
+        by: Nanos,
+        /// Where.
+        cpus: Box<Cpus>,
+        /// What takes time beside them.
+        disturbance: Disturbance,
     },
 }
 
@@ -391,6 +413,13 @@ mod tests {
             many.contains("500 thousandths of a CPU, more than"),
             "{many}"
         );
+        let busy = OfferConfig {
+            interrupts: Nanos::from_millis(50),
+            ..OfferConfig::default()
+        };
+        let late = offer(&busy, "0-3", &[(1000, 4000)]).unwrap_err();
+        assert!(late.contains("interrupts took 50ms at once"), "{late}");
+        assert!(late.contains("raise `share`"), "{late}");
         let small = OfferConfig {
             largest: Bandwidth::try_from(0.05).unwrap(),
             ..config(3.62)

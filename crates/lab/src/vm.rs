@@ -186,7 +186,7 @@ impl Machines {
              -no-reboot -display none -serial stdio"
         ));
         let command_line = format!(
-            "console=ttyS0 loglevel=0 panic=-1 mitigations=off {clock} rdinit=/init \
+            "console=ttyS0 loglevel=1 panic=-1 mitigations=off {clock} rdinit=/init \
              LD_LIBRARY_PATH={LIBRARIES} PATH={PROGRAMS} -- lab machine {task}"
         );
         for (flag, value) in [

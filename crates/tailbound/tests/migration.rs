@@ -240,7 +240,7 @@ fn migrate(directory: &Path) -> Stood {
 }
 
 /// Echoes that were asked for at a fixed rate.
-struct Pings(Child);
+struct Pings(Process);
 
 /// When each echo came, in seconds, by the number of the one asked for.
 type Echoes = Vec<(u32, f64)>;
@@ -253,16 +253,16 @@ impl Pings {
             .args([&net, "ping", "-n", "-D", "-i", "0.02", "10.77.0.1"])
             .stdout(Stdio::piped())
             .spawn();
-        Self(child.unwrap())
+        Self(Process(child.unwrap()))
     }
 
     /// Ends it; returns how many it asked for, and what came.
     fn end(mut self) -> (u32, Echoes) {
-        let pid = rustix::process::Pid::from_child(&self.0);
+        let pid = rustix::process::Pid::from_child(&self.0.0);
         rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
         let mut echoes = Echoes::new();
         let mut sent = 0;
-        for line in BufReader::new(self.0.stdout.take().unwrap()).lines() {
+        for line in BufReader::new(self.0.0.stdout.take().unwrap()).lines() {
             let line = line.unwrap();
             if let Some((count, _)) = line.split_once(" packets transmitted") {
                 sent = count.parse().unwrap();
@@ -276,7 +276,7 @@ impl Pings {
                 echoes.push((number.parse().unwrap(), time.parse().unwrap()));
             }
         }
-        self.0.wait().unwrap();
+        self.0.0.wait().unwrap();
         (sent, echoes)
     }
 }
@@ -305,10 +305,11 @@ fn fabric() {
     }
 }
 
-/// A megabit a second by TCP for so many seconds, from behind the uplinks.
+/// A megabit a second by TCP for so many seconds, from behind the uplinks. It asks its peer at the
+/// end, and would wait for good where that is gone.
 fn stream(seconds: u32) -> Child {
-    let words = format!("-c 10.77.0.1 -J -b 1M -l 1000 -w 32K -t {seconds}");
-    let child = Command::new("iperf3")
+    let words = format!("60 iperf3 -c 10.77.0.1 -J -b 1M -l 1000 -w 32K -t {seconds}");
+    let child = Command::new("timeout")
         .args(words.split(' '))
         .stdout(Stdio::piped())
         .spawn();
@@ -397,7 +398,7 @@ fn a_machine_moves_while_others_speak_with_it() {
             Machine::start_with(&machines, "m1", mac, &host.directory, more)
         };
         let mut source = start(&hosts[0], &["-qmp", &qmp("here")]);
-        let _destination = start(
+        let mut destination = start(
             &hosts[1],
             &["-incoming", &incoming_at, "-qmp", &qmp("there")],
         );
@@ -424,6 +425,7 @@ fn a_machine_moves_while_others_speak_with_it() {
         hosts[1].wait_for("up");
         hosts[0].wait_for("away");
         let report = tcp.wait_with_output().unwrap();
+        destination.must_run();
         peer.inside("ping", &["-n", "-c", "1", "-W", "30", "10.77.0.1"]);
         let (sent, echoes) = pings.end();
 

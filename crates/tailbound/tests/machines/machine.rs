@@ -121,6 +121,18 @@ impl Machine {
         assert!(error < Nanos::from_millis(50), "its clock: {error}");
     }
 
+    /// Panics with what it said where it has ended.
+    pub(crate) fn must_run(&mut self) {
+        if let Some(ended) = self.process.0.try_wait().unwrap() {
+            let log = fs::read_to_string(self.directory.join(format!("{}.log", self.name)));
+            panic!(
+                "{} {ended}; it said: {}",
+                self.name,
+                log.unwrap_or_default()
+            );
+        }
+    }
+
     /// The command that stands for a program inside.
     fn command(&mut self, arguments: &[&str]) -> Command {
         self.orders += 1;

@@ -28,6 +28,7 @@ mod racks;
 mod rounds;
 mod run;
 mod sizes;
+mod snooped;
 mod streams;
 mod talks;
 mod tally;

@@ -161,9 +161,24 @@ impl Sack {
     }
 
     /// The blocks as places, where `ack` is acknowledged.
-    fn blocks(&self, ack: u64) -> impl Iterator<Item = (u64, u64)> {
+    pub(crate) fn blocks(&self, ack: u64) -> impl Iterator<Item = (u64, u64)> {
         let there = self.blocks.into_iter().filter(|it| it.1 > 0);
         there.map(move |(from, to)| (ack + u64::from(from), ack + u64::from(to)))
+    }
+
+    /// The same where `ack` is acknowledged, and not `before`; without blocks that do not begin
+    /// behind `after`, if that is there.
+    pub(crate) fn after(&self, before: u64, ack: u64, after: Option<u64>) -> Self {
+        let mut sack = Self {
+            duplicate: self.duplicate,
+            ..Self::default()
+        };
+        let least = after.unwrap_or(ack).max(ack);
+        let there = self.blocks(before).filter(|it| it.0 > least);
+        for (block, (from, to)) in sack.blocks.iter_mut().zip(there) {
+            *block = ((from - ack) as u32, (to - ack) as u32);
+        }
+        sack
     }
 }
 
@@ -294,6 +309,11 @@ impl Connection {
     /// How far the peer has acknowledged, in bytes of data.
     pub fn acknowledged(&self) -> u64 {
         self.sender.acknowledged().saturating_sub(1)
+    }
+
+    /// The place behind what was sent, and the one that is expected of the peer.
+    pub(crate) fn places(&self) -> (u64, u64) {
+        (self.sender.next_sequence(), self.receiver.expected())
     }
 
     /// Segments that may be on their way.

@@ -8,7 +8,7 @@
 
 use crate::scheduler::{AnyScheduler, SchedulerSpec};
 use std::collections::VecDeque;
-use tailbound_dataplane::snoop::{Origin, Placed, TcpFrame};
+use tailbound_dataplane::snoop::{Origin, Placed, TcpFrame, Way};
 use tailbound_dataplane::{Snoop, SnoopStats};
 use tailbound_hypervisor::netif::{NetifConfig, POLL_BUDGET, Receive, Taken, Transmit};
 use tailbound_hypervisor::{
@@ -294,6 +294,25 @@ impl<F: Carried, W: Copy> XenHost<F, W> {
             heard_at: Nanos::MAX,
             marks: Marks::default(),
             out: VecDeque::new(),
+        }
+    }
+
+    /// Shows early acknowledgement of a guest how a connection was opened before now.
+    pub(crate) fn shake(&mut self, guest: VcpuId, steps: impl IntoIterator<Item = (Way, F)>) {
+        let now = self.guests.machine().now();
+        let Some(early) = &mut self.cards[guest.index()].early else {
+            return;
+        };
+        for (way, frame) in steps {
+            match way {
+                Way::ToGuest => {
+                    early.arrives(now, frame);
+                    early.placed(Placed::All);
+                }
+                Way::ToPeer => {
+                    early.leaves(now, frame);
+                }
+            }
         }
     }
 

@@ -31,6 +31,10 @@ pub(super) fn variant(name: &str, outcome: &Outcome, hosts: usize) -> Variant {
         let lost = Value::new("", outcome.lost as f64);
         variant.values.insert("lost_messages".to_owned(), lost);
     }
+    if outcome.snoops {
+        let early = Value::new("", totals.early as f64);
+        variant.values.insert("acknowledged_early".to_owned(), early);
+    }
     let parts = if outcome.waits { PARTS } else { SENDER_VCPU };
     put_parts(&mut variant, "", &mut outcome.records.clone(), parts);
     for (owner, talk) in (0..).zip(&outcome.talks) {

@@ -7,6 +7,7 @@ use super::machines::{Fresh, Handed, Inside, Machines, Work};
 use super::packet::{LAST, Packet, Protocol};
 use super::promises::Promises;
 use super::sizes::Kind;
+use super::snooped::{self, OpenEnd};
 use super::tally::Tally;
 use super::workload::Workload;
 use crate::net::{Node, Time};
@@ -179,7 +180,7 @@ impl Hosts {
             stalled: Nanos::ZERO,
             paced_until: Nanos::ZERO,
         };
-        Self {
+        let mut hosts = Self {
             ends: places.map(end).collect(),
             timers: BinaryHeap::new(),
             meters,
@@ -195,6 +196,22 @@ impl Hosts {
             hull: None,
             segments: Vec::new(),
             begun: Vec::new(),
+        };
+        (0..hosts.ends.len()).for_each(|number| hosts.show(number));
+        hosts
+    }
+
+    /// Shows an open connection to who acknowledges early for its guest.
+    fn show(&mut self, number: usize) {
+        let end = &self.ends[number];
+        if self.machines.snoops() && end.carrier.protocol() == Protocol::Tcp {
+            let open = OpenEnd {
+                number: number as u32,
+                reused: end.reused,
+                route: end.route,
+                window: self.tcp.first_receive_window,
+            };
+            self.machines.open(end.seat(), open);
         }
     }
 
@@ -379,6 +396,7 @@ impl Hosts {
         let Some(first) = self.through.pop() else {
             let first = self.ends.len();
             self.ends.extend_from_within(same..same + 2);
+            (first..first + 2).for_each(|end| self.show(end));
             return first as u32 | (number & 1);
         };
         for side in 0..2 {
@@ -386,6 +404,7 @@ impl Hosts {
             let reused = self.ends[place].reused.wrapping_add(1);
             let end = self.ends[same + side].clone();
             self.ends[place] = End { reused, ..end };
+            self.show(place);
         }
         first | (number & 1)
     }
@@ -514,7 +533,11 @@ impl Hosts {
             end.paced_until = now + pacer.lasts;
         }
         if let Carrier::Tcp(tcp) = &mut end.carrier {
-            tcp.receive(now, &packet.segment, &mut self.segments);
+            let mut segment = packet.segment;
+            if self.machines.snoops() {
+                snooped::unwrap(&mut segment, tcp.places());
+            }
+            tcp.receive(now, &segment, &mut self.segments);
             let bytes = tcp.read(now, &mut self.segments);
             self.flush(now, packet.to, out);
             if bytes > 0 {

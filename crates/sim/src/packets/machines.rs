@@ -5,11 +5,13 @@ use super::attribution::{Parts, Stay};
 use super::line::Tier;
 use super::packet::Packet;
 use super::sizes::Kind;
+use super::snooped::{OpenEnd, handshake, snoop};
 use crate::net::{NodeId, Time, TournamentQueue};
 use crate::scheduler::SchedulerSpec;
 use crate::xen_host::{Carried, Cpus, Output, Seat, Step, Steps, XenHost};
 use serde::Deserialize;
 use std::fmt;
+use tailbound_dataplane::SnoopConfig;
 use tailbound_experiment::{Name, Section};
 use tailbound_hypervisor::netif::NetifConfig;
 use tailbound_hypervisor::{
@@ -47,6 +49,8 @@ pub struct MachineSpec {
     /// The guests' network devices.
     #[serde(default)]
     pub netif: NetifConfig,
+    /// Early acknowledgement at the guests' rings, as the data path does it; without it, none.
+    pub snoop: Option<SnoopConfig>,
     /// CPU time of the driver domain for a frame, either way.
     #[serde(default = "driver")]
     pub driver: Nanos,
@@ -95,6 +99,9 @@ impl MachineSpec {
             ("call", self.call),
         ] {
             section.range(key, time, times.clone());
+        }
+        if let Some(mistake) = self.snoop.and_then(|it| it.mistake()) {
+            section.at("snoop", mistake);
         }
         section.hold("scheduler", self.try_it(guests));
     }
@@ -158,7 +165,7 @@ impl MachineSpec {
             ..Steps::PAPER
         };
         Ok(Machine {
-            host: XenHost::new(all, self.netif, steps, || None),
+            host: XenHost::new(all, self.netif, steps, || self.snoop.map(snoop)),
             call: self.call,
         })
     }
@@ -174,7 +181,7 @@ pub(super) struct Inside {
 }
 
 impl Inside {
-    fn new(packet: Packet) -> Self {
+    pub(super) fn new(packet: Packet) -> Self {
         let never = Nanos::ZERO;
         Self {
             packet,
@@ -240,6 +247,8 @@ struct Machine {
 pub(super) struct Machines {
     hosts: Vec<Option<Box<Machine>>>,
     due: TournamentQueue,
+    /// Whether one of them acknowledges early.
+    snoops: bool,
 }
 
 impl fmt::Debug for Machines {
@@ -258,6 +267,7 @@ impl Machines {
         specs: &[Option<(&MachineSpec, Talkers)>],
         seed: u64,
     ) -> Result<Self, String> {
+        let snoops = specs.iter().flatten().any(|it| it.0.snoop.is_some());
         let mut hosts = Vec::new();
         for (number, spec) in (0_u64..).zip(specs) {
             // Each is busy at other times.
@@ -268,6 +278,7 @@ impl Machines {
         let mut all = Self {
             due: TournamentQueue::new(hosts.len().max(1)),
             hosts,
+            snoops,
         };
         (0..specs.len()).for_each(|number| all.look(number as u32));
         Ok(all)
@@ -278,6 +289,7 @@ impl Machines {
         Self {
             hosts: Vec::new(),
             due: TournamentQueue::new(1),
+            snoops: false,
         }
     }
 
@@ -338,6 +350,24 @@ impl Machines {
             machine.host.send(VcpuId(guest), Inside::new(packet));
             self.look(host);
         }
+    }
+
+    /// A guest's end of a connection is open from now on, and offers this window.
+    pub(super) fn open(&mut self, (host, guest): (u32, u32), end: OpenEnd) {
+        if let Some(machine) = self.machine(host) {
+            machine.host.shake(VcpuId(guest), handshake(end));
+        }
+    }
+
+    /// Whether early acknowledgement may have written into what comes.
+    pub(super) const fn snoops(&self) -> bool {
+        self.snoops
+    }
+
+    /// Segments that hosts acknowledged before their guests did.
+    pub(super) fn acknowledged_early(&self) -> u64 {
+        let hosts = self.hosts.iter().flatten();
+        hosts.flat_map(|it| it.host.snooped()).map(|it| it.early).sum()
     }
 
     /// Frames that rings had no room for.

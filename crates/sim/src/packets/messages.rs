@@ -7,6 +7,7 @@ use super::machines::{MachineSpec, Machines, Talkers};
 use super::packet::Protocol;
 use super::port::{Phantom, Shared};
 use super::racks::Racks;
+use super::snooped::WIDEST;
 use super::streams::Streams;
 use super::talks::{self, GuestSpec, Talk};
 use super::tally::Outcome;
@@ -277,6 +278,7 @@ impl Messages {
         let protocols = self.talk.iter().filter_map(|talk| talk.protocol);
         Outcome {
             waits: !self.machine.is_empty(),
+            snoops: self.machine.iter().any(|it| it.snoop.is_some()),
             may_lose: protocols.chain(settings).any(is_udp),
             ..Outcome::nothing(self.tenants.as_ref(), talks.collect())
         }
@@ -345,6 +347,7 @@ impl Messages {
             }
         }
         section.hold("machine", self.try_machines(setting, hosts, 0).map(drop));
+        self.check_snoop(setting, section);
         let talks = || self.talk.iter().map(|talk| talk.name.get_ref());
         if let Some(name) = setting
             .quiet
@@ -353,6 +356,27 @@ impl Messages {
         {
             let message = format!("{} is no `talk`: name one", name.get_ref());
             section.at("quiet", message);
+        }
+    }
+
+    fn check_snoop(&self, setting: &Setting, section: &mut Section<'_>) {
+        let named = setting.on.iter().map(|on| &on.machine);
+        let snoops = named.chain(&setting.machine).any(|name| {
+            let mut kinds = self.machine.iter();
+            kinds.any(|it| it.name.get_ref() == name.get_ref() && it.snoop.is_some())
+        });
+        let transport = &setting.transport;
+        if snoops && matches!(transport.congestion, Congestion::Dctcp | Congestion::PFabric) {
+            let message = "nobody acknowledges early for marks or for pFabric: choose newreno or \
+                           cubic, or a `machine` without `snoop`";
+            section.at("transport", message);
+        }
+        if snoops && transport.receive_window > WIDEST {
+            let message = format!(
+                "receive_window {}: early acknowledgement tells {WIDEST} at most",
+                transport.receive_window
+            );
+            section.at("transport", message);
         }
     }
 

@@ -437,6 +437,7 @@ impl Network {
             timeouts,
             end,
             dropped: self.all_hosts().machines.dropped(),
+            early: self.all_hosts().machines.acknowledged_early(),
             connections: self.all_hosts().connections() as u64,
             ..Totals::default()
         };

@@ -91,6 +91,8 @@ pub struct Outcome {
     pub(super) talks: Vec<String>,
     /// Whether there are hosts whose guests wait for CPUs.
     pub(super) waits: bool,
+    /// Whether some of those acknowledge early.
+    pub(super) snoops: bool,
     /// Whether messages may go over UDP.
     pub(super) may_lose: bool,
 }
@@ -134,6 +136,7 @@ impl Outcome {
             tenants: tenants.map(TenantsOutcome::nothing),
             talks,
             waits: false,
+            snoops: false,
             may_lose: false,
         }
     }
@@ -168,6 +171,8 @@ pub struct Totals {
     pub resent: u64,
     /// and timeouts.
     pub timeouts: u64,
+    /// Segments that hosts acknowledged before their guests did.
+    pub early: u64,
     /// The most bytes that waited at one port of a switch.
     pub peak: u64,
     /// Bytes that hosts have put on their links,
@@ -191,6 +196,7 @@ impl Totals {
         self.marked += other.marked;
         self.resent += other.resent;
         self.timeouts += other.timeouts;
+        self.early += other.early;
         self.peak = self.peak.max(other.peak);
         self.sent += other.sent;
         self.end += other.end;

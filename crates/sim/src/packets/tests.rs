@@ -3,6 +3,7 @@
 mod datagrams;
 mod hull;
 mod machines;
+mod snooped;
 mod tenants;
 
 use super::attribution::{NAMES, Record};

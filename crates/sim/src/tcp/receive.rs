@@ -93,6 +93,11 @@ impl Receiver {
         sack
     }
 
+    /// The next place that is expected.
+    pub(super) const fn expected(&self) -> u64 {
+        self.next
+    }
+
     pub(super) fn readable(&self) -> u64 {
         self.unread
     }

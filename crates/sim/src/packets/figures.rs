@@ -33,7 +33,9 @@ pub(super) fn variant(name: &str, outcome: &Outcome, hosts: usize) -> Variant {
     }
     if outcome.snoops {
         let early = Value::new("", totals.early as f64);
-        variant.values.insert("acknowledged_early".to_owned(), early);
+        variant
+            .values
+            .insert("acknowledged_early".to_owned(), early);
     }
     let parts = if outcome.waits { PARTS } else { SENDER_VCPU };
     put_parts(&mut variant, "", &mut outcome.records.clone(), parts);

@@ -367,7 +367,10 @@ impl Machines {
     /// Segments that hosts acknowledged before their guests did.
     pub(super) fn acknowledged_early(&self) -> u64 {
         let hosts = self.hosts.iter().flatten();
-        hosts.flat_map(|it| it.host.snooped()).map(|it| it.early).sum()
+        hosts
+            .flat_map(|it| it.host.snooped())
+            .map(|it| it.early)
+            .sum()
     }
 
     /// Frames that rings had no room for.

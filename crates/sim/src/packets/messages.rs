@@ -366,7 +366,12 @@ impl Messages {
             kinds.any(|it| it.name.get_ref() == name.get_ref() && it.snoop.is_some())
         });
         let transport = &setting.transport;
-        if snoops && matches!(transport.congestion, Congestion::Dctcp | Congestion::PFabric) {
+        if snoops
+            && matches!(
+                transport.congestion,
+                Congestion::Dctcp | Congestion::PFabric
+            )
+        {
             let message = "nobody acknowledges early for marks or for pFabric: choose newreno or \
                            cubic, or a `machine` without `snoop`";
             section.at("transport", message);

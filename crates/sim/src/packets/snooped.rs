@@ -234,3 +234,19 @@ impl TcpFrame for Inside {
         Self::new(packet)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A header has 32 bits of a place; a stream may be longer.
+    #[test]
+    fn a_place_is_found_again_behind_4_gb() {
+        let long = 5_u64 << 32;
+        for at in [0, 1, long - 1, long, long + 7, long + (1 << 31)] {
+            for near in [at.saturating_sub(1 << 30), at, at + (1 << 30)] {
+                assert_eq!(place(number(at), near), at, "near {near}");
+            }
+        }
+    }
+}

@@ -21,6 +21,16 @@ fn messages(text: &str) -> Messages {
     loaded.experiment.messages.expect("there are messages")
 }
 
+/// What is said of an experiment that is none.
+fn refused(text: &str) -> String {
+    let source = Source {
+        file: "bad.toml".to_owned(),
+        text: format!("name = \"bad\"\ntitle = \"t\"\nsource = \"s\"\n{text}"),
+    };
+    let error = Loaded::<PacketsExperiment>::parse(&source).err();
+    error.expect("it has mistakes").to_string()
+}
+
 const STAR: &str = r#"
 [messages]
 duration = "100ms"
@@ -358,14 +368,6 @@ transport = {{ initial_window = 1, delayed_ack = "1ms", quick_acks = {quick_acks
 
 #[test]
 fn mistakes_are_told_where_they_are() {
-    let refused = |text: &str| {
-        let source = Source {
-            file: "bad.toml".to_owned(),
-            text: format!("name = \"bad\"\ntitle = \"t\"\nsource = \"s\"\n{text}"),
-        };
-        let error = Loaded::<PacketsExperiment>::parse(&source).err();
-        error.expect("it has mistakes").to_string()
-    };
     let setting = "[[messages.setting]]\nname = \"one\"\n";
     let cases = [
         (

@@ -121,14 +121,6 @@ message = { fixed = "1MB" }
 
 #[test]
 fn mistakes_of_guests_and_machines_are_told() {
-    let refused = |text: &str| {
-        let source = Source {
-            file: "bad.toml".to_owned(),
-            text: format!("name = \"bad\"\ntitle = \"t\"\nsource = \"s\"\n{text}"),
-        };
-        let error = Loaded::<PacketsExperiment>::parse(&source).err();
-        error.expect("it has mistakes").to_string()
-    };
     let text = |guest: &str, load: &str, rest: &str| {
         format!(
             r#"{STAR}

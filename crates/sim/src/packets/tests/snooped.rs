@@ -8,14 +8,14 @@ fn transfers(rest: &str, transport: &str) -> String {
     format!(
         r#"
 [messages]
-duration = "8s"
+duration = "1500ms"
 star = {{ hosts = 2, link = {{ rate = "1Gbit/s", delay = "20us" }} }}
 guest = [{{ name = "client", host = 0 }}, {{ name = "server", host = 1 }}]
 [[messages.talk]]
 name = "bulk"
 from = "client"
 to = "server"
-every = "400ms"
+every = "250ms"
 message = {{ fixed = "1MB" }}
 [[messages.machine]]
 name = "busy"
@@ -45,6 +45,67 @@ fn a_transfer_to_a_guest_that_waits_for_its_cpu_is_faster_where_its_host_acknowl
     let transport = "slow_start = \"until-loss\"";
     let (without, with) = (run("", transport), run("snoop = {}", transport));
     let mean = |it: &Outcome| it.took[2].mean() / 1e6;
-    println!("{} {} {} {}", without.ended, mean(&without), mean(&with), with.totals.early);
-    println!("{:?}\n{:?}", without.totals, with.totals);
+    assert_eq!((without.begun, with.begun), (without.ended, with.ended));
+    let (early, all) = (with.totals.early, with.ended * 691);
+    assert!(
+        without.totals.early == 0 && early > all / 2,
+        "{early} of {all}"
+    );
+    let (without, with) = (mean(&without), mean(&with));
+    assert!(with < 0.75 * without, "{with} ms of {without}");
+}
+
+/// Whatever switches lose and rings have no room for, each message comes whole, on connections that
+/// follow each other, too.
+#[test]
+fn every_message_comes_where_hosts_acknowledge_and_switches_lose() {
+    for (sack, own) in [(true, false), (false, true)] {
+        let flows = messages(&format!(
+            r#"
+[messages]
+duration = "20ms"
+star = {{ hosts = 4, link = {{ rate = "1Gbit/s", delay = "20us" }} }}
+flows = {{ every = "4ms", sizes = {{ fixed = "50KB" }}, own_connections = {own} }}
+[[messages.machine]]
+name = "busy"
+scheduler = {{ name = "xen", credit = {{ version = "3.3" }} }}
+neighbours = [{{ load = {{ kind = "bursts", work = "25ms", sleep = "5ms", jitter = "1ms" }} }}]
+snoop = {{}}
+[[messages.setting]]
+name = "one"
+machine = "busy"
+transport = {{ sack = {sack}, least_timeout = "10ms" }}
+switches = {{ buffer = "10KB" }}
+"#
+        ));
+        let outcome = flows.simulate(&flows.setting[0], 1).unwrap();
+        assert!(outcome.begun > 5 && outcome.begun == outcome.ended);
+        let totals = &outcome.totals;
+        assert!(totals.early > 500 && totals.resent > 20, "{totals:?}");
+    }
+}
+
+#[test]
+fn what_goes_not_with_early_acknowledgement_is_told() {
+    for (rest, transport, expected) in [
+        (
+            "snoop = {}",
+            "congestion = \"dctcp\"",
+            "nobody acknowledges early for marks",
+        ),
+        (
+            "snoop = {}",
+            "receive_window = \"16MiB\"",
+            "early acknowledgement tells",
+        ),
+        (
+            "snoop = { flows = 0 }",
+            "",
+            "`flows` is to be from 1 to 4194304",
+        ),
+        ("snoop = { size = 1 }", "", "unknown key `size`"),
+    ] {
+        let told = refused(&transfers(rest, transport));
+        assert!(told.contains(expected), "{expected}: {told}");
+    }
 }

@@ -176,14 +176,6 @@ const GOLDEN: [(u64, u64, u64); 2] = [(1_049, 71_812, 6), (1_049, 67_887, 0)];
 
 #[test]
 fn mistakes_of_tenants_are_told_where_they_are() {
-    let refused = |text: &str| {
-        let source = Source {
-            file: "bad.toml".to_owned(),
-            text: format!("name = \"bad\"\ntitle = \"t\"\nsource = \"s\"\n{text}"),
-        };
-        let error = Loaded::<PacketsExperiment>::parse(&source).err();
-        error.expect("it has mistakes").to_string()
-    };
     let setting = "[[messages.setting]]\nname = \"one\"\npacer = {}\n";
     let load = "flows = { every = \"1ms\", sizes = { fixed = \"1KB\" } }\n";
     let told = refused(&format!("{STAR}{load}{setting}"));

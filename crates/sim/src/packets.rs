@@ -13,6 +13,7 @@ mod figures;
 mod hose;
 mod hosts;
 mod hull;
+mod inside;
 mod judged;
 mod line;
 mod machines;

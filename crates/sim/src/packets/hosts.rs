@@ -3,7 +3,8 @@
 use super::attribution::{Parts, Record, Stay, Way};
 use super::carrier::{Carrier, LOST_AFTER};
 use super::hull::HullPacer;
-use super::machines::{Fresh, Handed, Inside, Machines, Work};
+use super::inside::Inside;
+use super::machines::{Fresh, Handed, Machines, Work};
 use super::packet::{LAST, Packet, Protocol};
 use super::promises::Promises;
 use super::sizes::Kind;

@@ -1,14 +1,14 @@
 //! Hosts whose guests wait for their CPUs: a frame passes the driver domain, the guest's ring and
 //! its vCPU ([`XenHost`]), and a message waits until its guest runs.
 
-use super::attribution::{Parts, Stay};
-use super::line::Tier;
+use super::attribution::Parts;
+use super::inside::Inside;
 use super::packet::Packet;
 use super::sizes::Kind;
 use super::snooped::{OpenEnd, handshake, snoop};
 use crate::net::{NodeId, Time, TournamentQueue};
 use crate::scheduler::SchedulerSpec;
-use crate::xen_host::{Carried, Cpus, Output, Seat, Step, Steps, XenHost};
+use crate::xen_host::{Cpus, Output, Seat, Steps, XenHost};
 use serde::Deserialize;
 use std::fmt;
 use tailbound_dataplane::SnoopConfig;
@@ -168,51 +168,6 @@ impl MachineSpec {
             host: XenHost::new(all, self.netif, steps, || self.snoop.map(snoop)),
             call: self.call,
         })
-    }
-}
-
-/// A packet in a host, and when it was where.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Inside {
-    pub(super) packet: Packet,
-    arrived: Nanos,
-    bridged: Nanos,
-    taken: Nanos,
-}
-
-impl Inside {
-    pub(super) fn new(packet: Packet) -> Self {
-        let never = Nanos::ZERO;
-        Self {
-            packet,
-            arrived: never,
-            bridged: never,
-            taken: never,
-        }
-    }
-
-    /// How long it took to the guest's ring, and from there until the guest took it.
-    pub(super) fn stay(&self) -> Stay {
-        Stay {
-            ring: self.bridged.since(self.arrived),
-            vcpu: self.taken.since(self.bridged),
-        }
-    }
-}
-
-impl Carried for Inside {
-    fn passes(&mut self, step: Step, now: Nanos) -> bool {
-        match step {
-            Step::Arrived => self.arrived = now,
-            Step::Bridged => self.bridged = now,
-            Step::Taken => self.taken = now,
-            Step::Answered => {}
-            Step::Left => {
-                let since = (now.0 as u32).wrapping_sub(self.packet.sent);
-                self.packet.waited[Tier::Host as usize] = since;
-            }
-        }
-        false
     }
 }
 

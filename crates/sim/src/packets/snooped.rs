@@ -3,7 +3,7 @@
 //! Connections are open from the start here, and early acknowledgement follows those alone whose
 //! beginning it saw. So it is shown the handshake that there would have been ([`handshake`]).
 
-use super::machines::Inside;
+use super::inside::Inside;
 use super::packet::{Packet, Protocol};
 use crate::tcp::{Ecn, Edge, Sack, Segment};
 use crate::xen_host::Early;

@@ -202,3 +202,20 @@ fn the_first_priority_waits_for_one_frame_of_the_second_and_not_for_its_burst() 
     // Together they wait for no more than both their bursts.
     assert_eq!(bounds.ports[0].backlog, Ratio::from(Bytes(12_750)));
 }
+
+/// Silo's figure 7: a flow of half the link and a burst of one packet comes out of a port, at which
+/// one of a quarter meets it, with a burst of two.
+#[test]
+fn a_port_doubles_the_burst_of_a_flow_that_meets_another() {
+    const PACKET: Bytes = Bytes(1500);
+    let link = Rate::from_mbit(10_000);
+    let mut network = Network::new(PACKET, false);
+    let [first, next] = ["s1", "next"].map(|name| network.add_port(port(name, link, Nanos(0))));
+    network.add_flow(flow("f1", &[first, next], Rate(link.0 / 2), PACKET));
+    network.add_flow(flow("f2", &[first], Rate(link.0 / 4), PACKET));
+    let bounds = network.bounds().unwrap();
+    assert_eq!(
+        bounds.ports[next.index()].backlog,
+        Ratio::from(PACKET + PACKET)
+    );
+}

@@ -1,6 +1,6 @@
 //! The rate that comes out, over rates, buckets and sizes.
 
-use super::harness::{Host, LINK, check_wire, conform, packet};
+use super::harness::{Host, LINK, check_wire, conform, frame, packet};
 use super::*;
 
 /// What a backlogged guest sends: bits a second from the first frame after its
@@ -102,4 +102,34 @@ fn a_host_that_is_late_by_less_than_half_a_batch_delays_nothing() {
         departures
     };
     assert_eq!(run(Nanos::ZERO), run(Nanos::from_micros(24)));
+}
+
+/// Silo's figure 9: 2 and 1 Gbit/s of 10 are every fifth and every tenth frame on the wire.
+#[test]
+fn of_forty_full_frames_twelve_are_data_and_the_rest_voids() {
+    const FULL: u64 = 1538;
+    let guarantee = |mbit| {
+        let rate = Rate::from_mbit(mbit);
+        Guarantee::new(rate, Bytes(FULL), rate)
+    };
+    let mut host = Host::new(
+        &PacerConfig::strict(LINK),
+        &[guarantee(2000), guarantee(1000)],
+    );
+    for id in 0..30 {
+        host.ring(0, host.now, frame(id, 0, FULL));
+        host.ring(1, host.now, frame(100 + id, 1, FULL));
+    }
+    host.run_until(host.now + Nanos::from_micros(150));
+    check_wire(&host.sent);
+    for forty in host.sent.chunks_exact(40).take(2) {
+        assert!(forty.iter().all(|sent| sent.wire == FULL), "{forty:?}");
+        let of = |guest| {
+            let frames = forty.iter().filter_map(|sent| sent.frame);
+            frames.filter(|frame| frame.guest == guest).count()
+        };
+        assert_eq!([of(0), of(1)], [8, 4]);
+        let voids = forty.iter().filter(|sent| sent.frame.is_none());
+        assert_eq!(voids.count(), 28);
+    }
 }

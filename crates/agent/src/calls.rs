@@ -10,7 +10,7 @@ use std::os::linux::fs::MetadataExt as _;
 use std::path::Path;
 use tailbound_sys::cgroup;
 use tailbound_sys::cpuset::{self, Cpus};
-use tailbound_sys::probe::Capability;
+use tailbound_sys::probe::{self, Capability};
 use tailbound_sys::sched;
 use tailbound_sys::thread::{self, Credentials, Scheduling, set_scheduling};
 use tailbound_units::Nanos;
@@ -118,6 +118,9 @@ pub struct Facts {
     /// Whether the kernel budgets real-time classes by control group (`RT_GROUP_SCHED`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub groups_real_time: bool,
+    /// Whether the kernel times interrupts (`CONFIG_IRQ_TIME_ACCOUNTING`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub times_interrupts: bool,
 }
 
 impl Facts {
@@ -137,6 +140,7 @@ impl Facts {
             base_slice: base_slice()?,
             tick: tick(),
             groups_real_time: !Capability::RtGroupSched.try_here().works,
+            times_interrupts: probe::times_interrupts(),
         })
     }
 }

@@ -137,7 +137,7 @@ pub const CPU: u64 = 1 << 20;
 
 /// A part of the machine's CPUs, in units of 2^-20 of one. In configurations it is a number
 /// of CPUs, such as `1.5`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "f64")]
 pub struct Bandwidth(pub u64);
 

@@ -52,6 +52,7 @@ mod schedule;
 mod standstill;
 pub mod step;
 pub mod tail;
+pub mod taken;
 #[cfg(test)]
 mod testing;
 pub mod text;

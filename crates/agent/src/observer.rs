@@ -8,6 +8,7 @@ use super::desired::Desired;
 use super::observed::{
     Domain, Limits, Observed, ObservedGroup, ObservedMachine, ObservedThread, ThreadState,
 };
+use super::taken::InterruptTime;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::io;
@@ -82,6 +83,16 @@ impl Observer {
     fn online(&self) -> io::Result<Cpus> {
         let online = fs::read_to_string(self.root.path("/sys/devices/system/cpu/online"))?;
         online.parse().map_err(io::Error::other)
+    }
+
+    /// Returns how the kernel counts what interrupts take.
+    #[must_use]
+    pub const fn interrupt_time(&self) -> InterruptTime {
+        if self.facts.times_interrupts {
+            InterruptTime::Timed
+        } else {
+            InterruptTime::Sampled
+        }
     }
 
     /// Returns the text of `/proc/stat`.

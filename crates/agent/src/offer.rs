@@ -5,15 +5,15 @@
 use super::class::{Bandwidth, CPU};
 use super::observed::{Domain, Limits, ObservedMachine};
 use super::observer::Observer;
+use super::taken::{LongRun, Measured, Meter};
 use super::worth::deadline;
 use serde::Deserialize;
-use std::collections::BTreeMap;
+use std::fmt;
 use std::io;
 use std::time::Instant;
 use tailbound_document::{Problem, Step};
 use tailbound_hypervisor::reservation::{Disturbance, Unschedulable};
 use tailbound_sys::cpuset::Cpus;
-use tailbound_sys::procfs::{TICK, Taken, parse_taken};
 use tailbound_units::Nanos;
 
 pub use tailbound_hypervisor::reservation::Pool;
@@ -36,7 +36,8 @@ pub struct OfferConfig {
     pub interrupts: Nanos,
     /// What whoever runs the host as a guest takes of a CPU at once, unless more was measured.
     pub steal: Nanos,
-    /// What both take of a CPU in the long run. What was measured beyond it counts as at once.
+    /// What both take of a CPU in the long run, unless more was measured. What comes faster counts
+    /// as at once.
     pub share: Bandwidth,
 }
 
@@ -69,10 +70,18 @@ impl OfferConfig {
     ///
     /// # Errors
     /// It is not proved that it is kept, or somebody has more reserved already.
-    pub fn pool(&self, domain: &Domain, limits: &Limits, taken: AtOnce) -> Result<Pool, Withheld> {
+    pub fn pool(
+        &self,
+        domain: &Domain,
+        limits: &Limits,
+        taken: Measured,
+    ) -> Result<Pool, Withheld> {
         let cpus = domain.cpus.count();
         let wide = u64::from(cpus);
-        let (largest, share) = (thousandths(self.largest), thousandths(self.share));
+        let largest = thousandths(self.largest);
+        let stated = thousandths(self.share);
+        let share = stated.max(taken.long_run.thousandths()).min(1000);
+        let beyond = Beyond((share > stated).then_some(taken.long_run));
         let others = wide.saturating_sub(1) * largest;
         let proved = (wide * (1000 - share)).saturating_sub(others);
         let capacity = limits.share.map_or(u64::MAX, |share| {
@@ -96,7 +105,11 @@ impl OfferConfig {
             },
         };
         if pool.lateness().is_none() {
-            return Err(Withheld::Unproved { reservable, proved });
+            return Err(Withheld::Unproved {
+                reservable,
+                proved,
+                beyond,
+            });
         }
         if reservable > capacity {
             return Err(Withheld::Kernel {
@@ -116,6 +129,7 @@ impl OfferConfig {
                 by,
                 cpus: Box::new(domain.cpus),
                 disturbance: pool.disturbance,
+                beyond,
             }),
             Err(why) => Err(Withheld::Booked {
                 threads: booked.len(),
@@ -139,13 +153,15 @@ pub enum Withheld {
     #[error(
         "no CPU is offered to the placement service: of {reservable} thousandths of a CPU nothing \
          is proved, as {proved} are all that is left beside the largest reservations and what \
-         interrupts take; lower `cpus` or `largest` of `offer`"
+         interrupts take{beyond}; lower `cpus` or `largest` of `offer`"
     )]
     Unproved {
         /// What was to be offered.
         reservable: u64,
         /// Below how much it would be proved.
         proved: u64,
+        /// What leaves no more, if not what is stated.
+        beyond: Beyond,
     },
     /// More than the kernel admits.
     #[error(
@@ -185,9 +201,9 @@ pub enum Withheld {
     #[error(
         "no CPU is offered to the placement service: reservations that there are on {cpus} may be \
          late by {by}, more than their periods leave, as others overrun by {} each, interrupts took \
-         {} at once, and steal {}, beside {} thousandths of a CPU in the long run; turn HRTICK_DL \
+         {} at once, and steal {}, beside {} thousandths of a CPU in the long run{beyond}; turn HRTICK_DL \
          on or lower `threads` of `offer`, have interrupts served elsewhere, or raise `share` of \
-         `offer` to what they take",
+         `offer` where that is less",
         disturbance.overrun, disturbance.interrupts, disturbance.steal, disturbance.share
     )]
     Late {
@@ -197,65 +213,21 @@ pub enum Withheld {
         cpus: Box<Cpus>,
         /// What takes time beside them.
         disturbance: Disturbance,
+        /// What of it is more than is stated.
+        beyond: Beyond,
     },
 }
 
-/// What was taken of a CPU at once.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct AtOnce {
-    /// By interrupts: as much as is certain. `/proc/stat` counts in [`TICK`]s, of which one more may
-    /// have been.
-    pub interrupts: Nanos,
-    /// By whoever runs the host as a guest: as much as may have been, nothing where there was
-    /// none.
-    pub steal: Nanos,
-}
+/// What was taken of a CPU in the long run, if it is more than the share that is stated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Beyond(pub Option<LongRun>);
 
-/// Measures what is taken of CPUs at once, beside a share in the long run: of interrupts and of
-/// steal half of it each.
-#[derive(Debug, Clone, Default)]
-pub struct Meter {
-    last: Option<Nanos>,
-    cpus: BTreeMap<u32, Buckets>,
-    most: AtOnce,
-}
-
-/// What is left of what was taken of one CPU, where each moment takes away its share.
-#[derive(Debug, Clone, Copy, Default)]
-struct Buckets {
-    interrupts: Nanos,
-    steal: Nanos,
-    seen: Option<Taken>,
-}
-
-impl Meter {
-    /// Takes a reading at `now`, of `cpus` alone; returns the most since the first one.
-    pub fn read(&mut self, now: Nanos, stat: &str, cpus: &Cpus, share: Bandwidth) -> AtOnce {
-        let passed = now.since(self.last.unwrap_or(now));
-        self.last = Some(now);
-        let half = u128::from(passed.0) * u128::from(share.0) / u128::from(2 * CPU);
-        let share = Nanos(u64::try_from(half).unwrap_or(u64::MAX));
-        for taken in parse_taken(stat) {
-            if !cpus.contains(taken.cpu) {
-                continue;
-            }
-            let of = self.cpus.entry(taken.cpu).or_default();
-            let Some(before) = of.seen.replace(taken) else {
-                continue;
-            };
-            let interrupts = taken.interrupts.saturating_sub(before.interrupts);
-            let steal = taken.steal.saturating_sub(before.steal);
-            // All of it may have come evenly; what may have come right now counts whole.
-            of.interrupts = of.interrupts.saturating_add(interrupts);
-            of.interrupts = of.interrupts.saturating_sub(share);
-            of.steal = of.steal.saturating_sub(share).saturating_add(steal);
-            let certain = of.interrupts.saturating_sub(TICK);
-            self.most.interrupts = self.most.interrupts.max(certain);
-            if of.steal > Nanos::ZERO {
-                self.most.steal = self.most.steal.max(of.steal.saturating_add(TICK));
-            }
+impl fmt::Display for Beyond {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(long_run) => write!(f, " ({long_run}, more than `share`)"),
+            None => Ok(()),
         }
-        self.most
     }
 }
 
@@ -264,7 +236,7 @@ impl Meter {
 pub(super) struct Offering {
     start: Option<Instant>,
     rounds: u32,
-    meter: Meter,
+    meter: Option<Meter>,
     machine: Option<ObservedMachine>,
 }
 
@@ -296,9 +268,13 @@ impl Offering {
         };
         let start = *self.start.get_or_insert_with(Instant::now);
         let now = Nanos::from(start.elapsed());
-        let taken = self
-            .meter
-            .read(now, &observer.stat()?, &domain.cpus, config.share);
+        // What is at once depends on the share beside it.
+        let known = self.meter.take();
+        let known = known.filter(|meter| meter.stated() == config.share);
+        let counted = observer.interrupt_time();
+        let meter = known.unwrap_or_else(|| Meter::new(counted, config.share));
+        let meter = self.meter.insert(meter);
+        let taken = meter.read(now, &observer.stat()?, &domain.cpus);
         Ok(config.pool(domain, limits, taken).map(Some))
     }
 }
@@ -307,47 +283,6 @@ impl Offering {
 mod tests {
     use super::*;
     use crate::testing::{machine, reservation};
-
-    fn stat(interrupts: u64, steal: u64) -> String {
-        format!("cpu0 0 0 0 0 0 {interrupts} 0 {steal}\ncpu9 0 0 0 0 0 {interrupts} 0 {steal}\n")
-    }
-
-    fn seconds(count: u64) -> Nanos {
-        Nanos::from_secs(count)
-    }
-
-    #[test]
-    fn what_is_taken_evenly_is_not_at_once() {
-        let (mut meter, cpus) = (Meter::default(), Cpus::one(0));
-        let share = Bandwidth(CPU / 8);
-        // 5 % of each second, which is less than half of the share.
-        for second in 0..100 {
-            let taken = meter.read(seconds(second), &stat(5 * second, 0), &cpus, share);
-            assert_eq!(taken, AtOnce::default());
-        }
-        // Then 7 ticks more of one, of which one is the error of the reading.
-        let taken = meter.read(seconds(100), &stat(507, 0), &cpus, share);
-        assert_eq!(taken.interrupts, Nanos::from_micros(47_500));
-        // It stays the most, whatever comes.
-        let later = meter.read(seconds(500), &stat(507, 0), &cpus, share);
-        assert_eq!(later, taken);
-    }
-
-    #[test]
-    fn steal_counts_whole_and_a_tick_more_and_none_is_none() {
-        let (mut meter, cpus) = (Meter::default(), Cpus::one(0));
-        let mut read = |second, steal| {
-            let share = Bandwidth(CPU / 10);
-            let taken = meter.read(seconds(second), &stat(0, steal), &cpus, share);
-            taken.steal
-        };
-        assert_eq!(read(0, 1000), Nanos::ZERO, "before it was looked at");
-        assert_eq!(read(1, 1000), Nanos::ZERO);
-        assert_eq!(read(2, 1003), Nanos::from_millis(40));
-        // 50 ms a second go away; 20 come.
-        assert_eq!(read(3, 1005), Nanos::from_millis(40));
-        assert_eq!(read(4, 1015), Nanos::from_millis(110));
-    }
 
     fn offer(config: &OfferConfig, cpus: &str, booked: &[(u64, u64)]) -> Result<Pool, String> {
         let mut machine = machine();
@@ -358,7 +293,7 @@ mod tests {
             let reservation = reservation(*runtime, *period);
             domain.booked.insert(crate::testing::id(tid), reservation);
         }
-        let offer = config.pool(domain, &machine.limits, AtOnce::default());
+        let offer = config.pool(domain, &machine.limits, Measured::default());
         offer.map_err(|why| why.to_string())
     }
 
@@ -374,9 +309,10 @@ mod tests {
         assert_eq!(pool.disturbance.interrupts, Nanos::from_micros(500));
         assert_eq!(pool.disturbance.share, 50);
         assert_eq!(offer(&config, "5", &[]).unwrap().reservable, 475);
-        let measured = AtOnce {
+        let measured = Measured {
             interrupts: Nanos::from_millis(2),
             steal: Nanos::from_millis(30),
+            long_run: LongRun::default(),
         };
         let machine = machine();
         let pool = config.pool(&machine.domains[0], &machine.limits, measured);
@@ -429,5 +365,39 @@ mod tests {
             beyond.contains("3620 thousandths of a CPU are more than the"),
             "{beyond}"
         );
+    }
+
+    #[test]
+    fn more_in_the_long_run_than_is_stated_is_offered_with_or_names_its_cpu() {
+        let config = OfferConfig::default();
+        let lost = |thousandths: u64| Measured {
+            long_run: LongRun {
+                cpu: 3,
+                interrupts: Bandwidth(CPU * thousandths / 1000),
+                steal: Bandwidth(0),
+            },
+            ..Measured::default()
+        };
+        let machine = machine();
+        let pool = |config: &OfferConfig, measured| {
+            let pool = config.pool(&machine.domains[0], &machine.limits, measured);
+            pool.map_err(|why| why.to_string())
+        };
+        let stated = pool(&config, lost(50)).unwrap();
+        let more = pool(&config, lost(150)).unwrap();
+        assert_eq!(
+            (stated.disturbance.share, more.disturbance.share),
+            (50, 150)
+        );
+        let wide = u64::from(more.cpus);
+        assert_eq!(stated.reservable - more.reservable, wide * 100 / 2);
+        let much = OfferConfig {
+            cpus: Some(Bandwidth(CPU * stated.reservable / 1000)),
+            ..config
+        };
+        assert!(pool(&much, lost(50)).is_ok());
+        let withheld = pool(&much, lost(600)).unwrap_err();
+        let named = "CPU 3 lost 0.6 of its time to interrupts and 0 to steal, more than `share`";
+        assert!(withheld.contains(named), "{withheld}");
     }
 }

@@ -10,6 +10,8 @@ pub(crate) mod kvm;
 pub mod required;
 mod trials;
 
+pub use trials::times_interrupts;
+
 use std::fmt;
 use std::io;
 

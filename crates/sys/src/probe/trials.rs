@@ -457,6 +457,13 @@ pub(super) fn group_reservations() -> Outcome {
     }
 }
 
+/// Whether the kernel times what interrupts take (`CONFIG_IRQ_TIME_ACCOUNTING`). One that does
+/// not, or does not say so, samples it at its ticks.
+#[must_use]
+pub fn times_interrupts() -> bool {
+    kernel_config().is_some_and(|config| config.contains("CONFIG_IRQ_TIME_ACCOUNTING=y"))
+}
+
 /// The configuration that this kernel was built with: what it says itself, else
 /// what its package says.
 fn kernel_config() -> Option<String> {

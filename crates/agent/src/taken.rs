@@ -1,0 +1,320 @@
+//! Measures what is taken of CPUs beside their threads: at once, and in the long run.
+
+use super::class::{Bandwidth, CPU};
+use std::collections::BTreeMap;
+use std::fmt;
+use tailbound_sys::cpuset::Cpus;
+use tailbound_sys::procfs::{TICK, Taken, parse_taken};
+use tailbound_units::Nanos;
+
+/// Over how long a rate is measured: an error of one [`TICK`] is a thousandth of it.
+const LONG_RUN: Nanos = Nanos::from_secs(10);
+
+/// How a kernel counts what interrupts take of a CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InterruptTime {
+    /// By a clock (`CONFIG_IRQ_TIME_ACCOUNTING`).
+    Timed,
+    /// As a whole tick for each interrupt that a tick met: what they took at once is not seen.
+    Sampled,
+}
+
+/// What was taken of CPUs, the most so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Measured {
+    /// By interrupts at once: as much as is certain. `/proc/stat` counts in [`TICK`]s, of which
+    /// one more may have been.
+    pub interrupts: Nanos,
+    /// By whoever runs the host as a guest, at once: as much as may have been, nothing where there
+    /// was none.
+    pub steal: Nanos,
+    /// By both in 10 s or longer, of the CPU that lost most.
+    pub long_run: LongRun,
+}
+
+/// What was taken of one CPU in the long run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LongRun {
+    /// Which.
+    pub cpu: u32,
+    /// By interrupts.
+    pub interrupts: Bandwidth,
+    /// By whoever runs the host as a guest.
+    pub steal: Bandwidth,
+}
+
+impl LongRun {
+    /// Returns what was taken in all, in thousandths of the CPU, rounded up.
+    #[must_use]
+    pub const fn thousandths(&self) -> u64 {
+        (self.interrupts.0 + self.steal.0)
+            .saturating_mul(1000)
+            .div_ceil(CPU)
+    }
+
+    const fn share(&self) -> Bandwidth {
+        Bandwidth(self.interrupts.0 + self.steal.0)
+    }
+}
+
+impl fmt::Display for LongRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "CPU {} lost {} of its time to interrupts and {} to steal",
+            self.cpu, self.interrupts, self.steal
+        )
+    }
+}
+
+/// Measures what is taken of CPUs, at once beside a share in the long run: the stated one, or what
+/// was taken of a CPU over [`LONG_RUN`] where that is more. Steal has of the share what it uses,
+/// interrupts the rest.
+#[derive(Debug, Clone)]
+pub struct Meter {
+    counted: InterruptTime,
+    stated: Bandwidth,
+    start: Option<Nanos>,
+    cpus: BTreeMap<u32, Buckets>,
+    most: Measured,
+}
+
+/// What is left of what was taken of one CPU, where each moment takes away its share.
+#[derive(Debug, Clone, Default)]
+struct Buckets {
+    interrupts: Nanos,
+    steal: Nanos,
+    /// What was read since the rate was last measured, and when.
+    readings: Vec<(Nanos, Taken)>,
+}
+
+impl Meter {
+    /// A meter beside `stated` of each CPU.
+    #[must_use]
+    pub fn new(counted: InterruptTime, stated: Bandwidth) -> Self {
+        Self {
+            counted,
+            stated,
+            start: None,
+            cpus: BTreeMap::new(),
+            most: Measured::default(),
+        }
+    }
+
+    /// Returns the share that it was made for.
+    #[must_use]
+    pub const fn stated(&self) -> Bandwidth {
+        self.stated
+    }
+
+    /// Takes a reading at `now`, of `cpus` alone; returns the most since the first one. What was
+    /// taken counts once 10 s are over: what of it came at once is known with the rate.
+    pub fn read(&mut self, now: Nanos, stat: &str, cpus: &Cpus) -> Measured {
+        for taken in parse_taken(stat) {
+            if cpus.contains(taken.cpu) {
+                let of = self.cpus.entry(taken.cpu).or_default();
+                of.readings.push((now, taken));
+            }
+        }
+        let start = *self.start.get_or_insert(now);
+        if now.since(start) >= LONG_RUN {
+            self.start = Some(now);
+            self.close();
+        }
+        self.most
+    }
+
+    fn close(&mut self) {
+        let rates: Vec<_> = self.cpus.values().map(Buckets::rate).collect();
+        let worst = rates.iter().chain([&self.most.long_run]);
+        let worst = worst.max_by_key(|rate| rate.share().0).copied();
+        self.most.long_run = worst.unwrap_or_default();
+        let share = self.stated.max(self.most.long_run.share());
+        for (of, rate) in self.cpus.values_mut().zip(rates) {
+            of.drain(self.counted, share, rate.interrupts, &mut self.most);
+        }
+    }
+}
+
+impl Buckets {
+    /// Returns at what rate time was taken over all readings.
+    fn rate(&self) -> LongRun {
+        let [Some((from, first)), Some((to, last))] = [self.readings.first(), self.readings.last()]
+        else {
+            return LongRun::default();
+        };
+        let over = u128::from(to.since(*from).0.max(1));
+        let rate = |last: Nanos, first: Nanos| {
+            let taken = u128::from(last.saturating_sub(first).0) * u128::from(CPU);
+            Bandwidth(
+                u64::try_from(taken.div_ceil(over))
+                    .unwrap_or(u64::MAX)
+                    .min(CPU),
+            )
+        };
+        LongRun {
+            cpu: last.cpu,
+            interrupts: rate(last.interrupts, first.interrupts),
+            steal: rate(last.steal, first.steal),
+        }
+    }
+
+    /// Takes all readings but the last; `evenly` is the rate of interrupts that are only sampled.
+    fn drain(
+        &mut self,
+        counted: InterruptTime,
+        share: Bandwidth,
+        evenly: Bandwidth,
+        most: &mut Measured,
+    ) {
+        for pair in self.readings.windows(2) {
+            let [(before, first), (at, last)] = pair else {
+                continue;
+            };
+            let passed = at.since(*before);
+            let steal = last.steal.saturating_sub(first.steal);
+            let interrupts = match counted {
+                InterruptTime::Timed => last.interrupts.saturating_sub(first.interrupts),
+                InterruptTime::Sampled => part(passed, evenly),
+            };
+            // Interrupts may have come evenly; steal that may have come right now counts whole.
+            let drained = part(passed, share);
+            let of_steal = match counted {
+                InterruptTime::Timed => self.steal.min(drained),
+                InterruptTime::Sampled => self.steal.min(drained.saturating_sub(interrupts)),
+            };
+            self.steal = self.steal.saturating_sub(of_steal).saturating_add(steal);
+            self.interrupts = self.interrupts.saturating_add(interrupts);
+            let left = drained.saturating_sub(of_steal);
+            self.interrupts = self.interrupts.saturating_sub(left);
+            let certain = self.interrupts.saturating_sub(TICK);
+            most.interrupts = most.interrupts.max(certain);
+            if self.steal > Nanos::ZERO {
+                most.steal = most.steal.max(self.steal.saturating_add(TICK));
+            }
+        }
+        let read = self.readings.len().saturating_sub(1);
+        self.readings.drain(..read);
+    }
+}
+
+/// A share of a time, rounded down.
+fn part(time: Nanos, share: Bandwidth) -> Nanos {
+    let part = u128::from(time.0) * u128::from(share.0) / u128::from(CPU);
+    Nanos(u64::try_from(part).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::InterruptTime::{Sampled, Timed};
+    use super::*;
+
+    fn stat(interrupts: u64, steal: u64) -> String {
+        format!("cpu0 0 0 0 0 0 {interrupts} 0 {steal}\ncpu9 0 0 0 0 0 {interrupts} 0 {steal}\n")
+    }
+
+    /// Reads CPU 0 once a second, whose counters are `counters(second)`.
+    fn read(
+        meter: &mut Meter,
+        seconds: std::ops::RangeInclusive<u64>,
+        counters: impl Fn(u64) -> (u64, u64),
+    ) -> Measured {
+        let mut measured = Measured::default();
+        for second in seconds {
+            let (interrupts, steal) = counters(second);
+            let now = Nanos::from_secs(second);
+            measured = meter.read(now, &stat(interrupts, steal), &Cpus::one(0));
+        }
+        measured
+    }
+
+    fn rates(measured: Measured) -> (String, String) {
+        let LongRun {
+            interrupts, steal, ..
+        } = measured.long_run;
+        (interrupts.to_string(), steal.to_string())
+    }
+
+    const TWENTIETH: Bandwidth = Bandwidth(CPU / 20);
+    const SIXTEENTH: Bandwidth = Bandwidth(CPU / 16);
+
+    #[test]
+    fn interrupts_have_all_of_the_share_that_steal_does_not_use() {
+        let mut alone = Meter::new(Timed, TWENTIETH);
+        let measured = read(&mut alone, 0..=100, |second| (5 * second, 0));
+        assert_eq!(measured.interrupts, Nanos::ZERO);
+        let mut beside = Meter::new(Timed, TWENTIETH);
+        let measured = read(&mut beside, 0..=100, |second| (3 * second, 2 * second));
+        assert_eq!(measured.interrupts, Nanos::ZERO);
+        // 20 ms each second, and what the reading may lack.
+        assert_eq!(measured.steal, Nanos::from_millis(30));
+        assert_eq!(rates(measured), ("0.03".into(), "0.02".into()));
+        assert_eq!(measured.long_run.thousandths(), 51, "rounded up");
+    }
+
+    #[test]
+    fn what_is_taken_in_the_long_run_is_its_share_and_not_at_once() {
+        let mut meter = Meter::new(Timed, TWENTIETH);
+        let measured = read(&mut meter, 0..=50, |second| (9 * second, 0));
+        assert_eq!(measured.interrupts, Nanos::ZERO);
+        assert_eq!(rates(measured), ("0.09".into(), "0".into()));
+        assert_eq!(measured.long_run.cpu, 0);
+        // It stays the most, whatever comes.
+        let later = read(&mut meter, 51..=100, |_| (450, 0));
+        assert_eq!(later, measured);
+    }
+
+    #[test]
+    fn what_comes_at_once_is_no_rate() {
+        let mut meter = Meter::new(Timed, SIXTEENTH);
+        // Ten ticks in one second, of which one is the error of the reading and 62.5 ms its share.
+        let burst = |second| (if second < 4 { 7 } else { 17 }, 0);
+        assert_eq!(read(&mut meter, 0..=9, burst), Measured::default());
+        let measured = read(&mut meter, 10..=10, burst);
+        assert_eq!(measured.interrupts, Nanos::from_micros(27_500));
+        assert_eq!(rates(measured), ("0.01".into(), "0".into()));
+    }
+
+    #[test]
+    fn ticks_that_met_an_interrupt_say_nothing_of_at_once() {
+        let burst = |second| (if second < 4 { 7 } else { 37 }, 0);
+        let measured = read(&mut Meter::new(Sampled, SIXTEENTH), 0..=10, burst);
+        assert_eq!(measured.interrupts, Nanos::ZERO);
+        assert_eq!(rates(measured), ("0.03".into(), "0".into()));
+        let timed = read(&mut Meter::new(Timed, SIXTEENTH), 0..=10, burst);
+        assert_eq!(timed.interrupts, Nanos::from_micros(227_500));
+    }
+
+    #[test]
+    fn steal_has_what_sampled_interrupts_leave() {
+        // 30 ms of 50 are the interrupts' each second; 100 ms of steal, then a second later 10 more.
+        let counters = |second: u64| (3 * second, if second < 2 { 0 } else { 8 + second });
+        let measured = read(&mut Meter::new(Sampled, TWENTIETH), 0..=3, counters);
+        assert_eq!(measured, Measured::default(), "not yet");
+        let measured = read(&mut Meter::new(Sampled, TWENTIETH), 0..=10, |second| {
+            counters(second.min(3))
+        });
+        // 9 ticks of interrupts in 10 s leave 41 of 50 ms each second.
+        assert_eq!(measured.steal, Nanos::from_millis(110));
+        let steady = |second: u64| (3 * second, 3 * second);
+        let measured = read(&mut Meter::new(Sampled, TWENTIETH), 0..=60, steady);
+        assert_eq!(measured.steal, Nanos::from_millis(40));
+        assert_eq!(rates(measured), ("0.03".into(), "0.03".into()));
+    }
+
+    #[test]
+    fn steal_counts_whole_and_a_tick_more_and_none_is_none() {
+        let mut meter = Meter::new(Timed, TWENTIETH);
+        // 50 ms a second go away; what was before it was looked at does not count.
+        let steal = |second| {
+            (
+                0,
+                [1000, 1000, 1003, 1005, 1015][usize::try_from(second).unwrap_or(4).min(4)],
+            )
+        };
+        let measured = read(&mut meter, 0..=10, steal);
+        assert_eq!(measured.steal, Nanos::from_millis(110));
+        let none = read(&mut Meter::new(Timed, TWENTIETH), 0..=10, |_| (0, 1000));
+        assert_eq!(none.steal, Nanos::ZERO);
+    }
+}

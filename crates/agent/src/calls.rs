@@ -2,6 +2,7 @@
 //! trait, so that a recorded machine can repeat those that it gave.
 
 use super::cri::{self, CriError, Pod};
+use super::taken::InterruptTime;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::fs;
@@ -118,9 +119,9 @@ pub struct Facts {
     /// Whether the kernel budgets real-time classes by control group (`RT_GROUP_SCHED`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub groups_real_time: bool,
-    /// Whether the kernel times interrupts (`CONFIG_IRQ_TIME_ACCOUNTING`).
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub times_interrupts: bool,
+    /// How the kernel counts what interrupts take.
+    #[serde(default)]
+    pub interrupt_time: InterruptTime,
 }
 
 impl Facts {
@@ -140,7 +141,11 @@ impl Facts {
             base_slice: base_slice()?,
             tick: tick(),
             groups_real_time: !Capability::RtGroupSched.try_here().works,
-            times_interrupts: probe::times_interrupts(),
+            interrupt_time: if probe::times_interrupts() {
+                InterruptTime::Timed
+            } else {
+                InterruptTime::Sampled
+            },
         })
     }
 }

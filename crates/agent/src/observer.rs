@@ -88,11 +88,7 @@ impl Observer {
     /// Returns how the kernel counts what interrupts take.
     #[must_use]
     pub const fn interrupt_time(&self) -> InterruptTime {
-        if self.facts.times_interrupts {
-            InterruptTime::Timed
-        } else {
-            InterruptTime::Sampled
-        }
+        self.facts.interrupt_time
     }
 
     /// Returns the text of `/proc/stat`.

@@ -1,6 +1,7 @@
 //! Measures what is taken of CPUs beside their threads: at once, and in the long run.
 
 use super::class::{Bandwidth, CPU};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 use tailbound_sys::cpuset::Cpus;
@@ -11,10 +12,12 @@ use tailbound_units::Nanos;
 const LONG_RUN: Nanos = Nanos::from_secs(10);
 
 /// How a kernel counts what interrupts take of a CPU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum InterruptTime {
     /// By a clock (`CONFIG_IRQ_TIME_ACCOUNTING`).
     Timed,
+    #[default]
     /// As a whole tick for each interrupt that a tick met: what they took at once is not seen.
     Sampled,
 }
@@ -109,8 +112,8 @@ impl Meter {
 
     /// Takes a reading at `now`, of `cpus` alone; returns the most since the first one. What was
     /// taken counts once 10 s are over: what of it came at once is known with the rate.
-    pub fn read(&mut self, now: Nanos, stat: &str, cpus: &Cpus) -> Measured {
-        for taken in parse_taken(stat) {
+    pub fn read(&mut self, now: Nanos, text: &str, cpus: &Cpus) -> Measured {
+        for taken in parse_taken(text) {
             if cpus.contains(taken.cpu) {
                 let of = self.cpus.entry(taken.cpu).or_default();
                 of.readings.push((now, taken));

@@ -6,6 +6,7 @@ use super::hull::HullPacer;
 use super::inside::Inside;
 use super::machines::{Fresh, Handed, Machines, Work};
 use super::packet::{LAST, Packet, Protocol};
+use super::piped::offload;
 use super::promises::Promises;
 use super::sizes::Kind;
 use super::snooped::{self, OpenEnd};
@@ -135,6 +136,8 @@ pub(super) struct Hosts {
     resent_before: (u64, u64),
     /// Whether frames tell what is left of their flow, as in pFabric.
     tells_rest: bool,
+    /// Whether guests hand over packets of up to 64 KiB.
+    offloads: bool,
     /// HULL's pacers, and who is paced by chance.
     hull: Option<(HullPacer, Pcg64Mcg)>,
     segments: Vec<Segment>,
@@ -194,6 +197,7 @@ impl Hosts {
             tcp,
             resent_before: (0, 0),
             tells_rest: tcp.congestion == Congestion::PFabric,
+            offloads: false,
             hull: None,
             segments: Vec::new(),
             begun: Vec::new(),
@@ -214,6 +218,11 @@ impl Hosts {
             };
             self.machines.open(end.seat(), open);
         }
+    }
+
+    /// Guests hand over packets of up to 64 KiB.
+    pub(super) const fn offload(&mut self) {
+        self.offloads = true;
     }
 
     /// Hosts have HULL's pacers.
@@ -266,6 +275,9 @@ impl Hosts {
         let to = self.ends[number as usize ^ 1].host;
         let end = &mut self.ends[number as usize];
         let protocol = end.carrier.protocol();
+        if self.offloads && protocol == Protocol::Tcp {
+            offload(&mut self.segments);
+        }
         for segment in self.segments.drain(..) {
             let mut packet = Packet::new(now, (protocol, segment), number ^ 1, end.route);
             packet.reused = end.reused;

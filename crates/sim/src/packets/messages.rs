@@ -5,6 +5,7 @@ use super::hull::HullPacer;
 use super::line::MOST;
 use super::machines::{MachineSpec, Machines, Talkers};
 use super::packet::Protocol;
+use super::piped::PipelineSpec;
 use super::port::{Phantom, Shared};
 use super::racks::Racks;
 use super::snooped::WIDEST;
@@ -85,6 +86,9 @@ pub struct Setting {
     /// The hosts' meter, which tells small flows' frames from others; without it all are of the
     /// first class.
     pub meter: Option<MeterSpec>,
+    /// What frames and packets pass in each host before its link, as the data path has it; with a
+    /// meter it is there. Without it, a FIFO.
+    pub pipeline: Option<PipelineSpec>,
     /// By which rules tenants are placed.
     pub policy: Option<Policy>,
     /// The hosts' pacer, which holds tenants' machines to their guarantees; without it all send as
@@ -359,6 +363,22 @@ impl Messages {
         }
     }
 
+    fn check_pipeline(&self, setting: &Setting, section: &mut Section<'_>) {
+        let Some(pipeline) = &setting.pipeline else {
+            return;
+        };
+        pipeline.check(&mut section.table("pipeline"));
+        let switches = &setting.switches;
+        if switches.host_buffer.is_some() || switches.host_mark_at.is_some() {
+            let message = "is the hosts' queue: leave out `host_buffer` and `host_mark_at`";
+            section.at("pipeline", message);
+        }
+        if self.tenants.is_some() || setting.hull.is_some() || switches.pfabric {
+            let message = "does not go with `tenants`, `hull` or pFabric: leave it out";
+            section.at("pipeline", message);
+        }
+    }
+
     fn check_snoop(&self, setting: &Setting, section: &mut Section<'_>) {
         let named = setting.on.iter().map(|on| &on.machine);
         let snoops = named.chain(&setting.machine).any(|name| {
@@ -422,6 +442,7 @@ impl Messages {
             }
         }
         self.check_machines(setting, section);
+        self.check_pipeline(setting, section);
         if self.tenants.is_some() {
             if setting.machine.is_some() || !setting.on.is_empty() {
                 section.at("machine", "tenants' machines wait for no CPU: leave it out");

@@ -107,6 +107,15 @@ impl Packet {
         *waited = stamp(now).wrapping_sub(*waited);
     }
 
+    /// A frame of a TCP packet, with this of its data.
+    pub(super) fn part(&self, segment: Segment) -> Self {
+        Self {
+            size: Self::size_of(Protocol::Tcp, &segment),
+            segment,
+            ..*self
+        }
+    }
+
     /// What a segment or a datagram takes of a wire.
     fn size_of(protocol: Protocol, segment: &Segment) -> u16 {
         let len = u64::from(segment.len);

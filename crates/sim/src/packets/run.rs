@@ -8,6 +8,7 @@ use super::machines::Machines;
 use super::messages::{Messages, Setting};
 use super::paced::PacedHost;
 use super::packet::{OVERHEAD, Packet, Protocol};
+use super::piped::{PipedHost, Talker};
 use super::placed::Joined;
 use super::pool::Pool;
 use super::port::{Port, PortConfig, PortTally, Room};
@@ -39,6 +40,7 @@ const LOOK: Nanos = Nanos::from_millis(1);
 enum Element {
     Port(Port),
     Paced(Box<PacedHost>),
+    Piped(Box<PipedHost>),
     Hosts(Box<Hosts>),
 }
 
@@ -47,6 +49,7 @@ impl Node<Packet> for Element {
         match self {
             Self::Port(port) => port.poll_at(),
             Self::Paced(host) => host.poll_at(),
+            Self::Piped(host) => host.poll_at(),
             Self::Hosts(hosts) => hosts.poll_at(),
         }
     }
@@ -55,6 +58,7 @@ impl Node<Packet> for Element {
         match self {
             Self::Port(port) => port.poll(now, out),
             Self::Paced(host) => host.poll(now, out),
+            Self::Piped(host) => host.poll(now, out),
             Self::Hosts(hosts) => hosts.poll(now, out),
         }
     }
@@ -63,6 +67,7 @@ impl Node<Packet> for Element {
         match self {
             Self::Port(port) => port.receive(now, packet, out),
             Self::Paced(host) => host.receive(now, packet, out),
+            Self::Piped(host) => host.receive(now, packet, out),
             Self::Hosts(hosts) => hosts.receive(now, packet, out),
         }
     }
@@ -185,7 +190,15 @@ impl Messages {
             });
             Element::Port(Port::new(&port_config(it, setting), &pool, room))
         };
-        let nodes = ports.iter().zip(topology.switches()).map(port).collect();
+        let mut nodes: Vec<_> = ports.iter().zip(topology.switches()).map(port).collect();
+        if let Some(spec) = &setting.pipeline {
+            let talkers = talkers(&ends);
+            let meter = meter(setting, hosts);
+            for (node, it) in nodes.iter_mut().zip(ports).take(hosts) {
+                let host = PipedHost::new(it.line, spec, meter, Arc::clone(&talkers));
+                *node = Element::Piped(Box::new(host));
+            }
+        }
         Network {
             simulation: self.network(nodes, ends, (setting, own, Promises::default())),
             pool,
@@ -317,6 +330,9 @@ impl Messages {
         if let Some(pacer) = setting.hull {
             hosts.pace(pacer);
         }
+        if setting.pipeline.as_ref().is_some_and(|it| it.offload) {
+            hosts.offload();
+        }
         nodes.push(Element::Hosts(Box::new(hosts)));
         Simulation::new(nodes, ends.routes)
     }
@@ -331,14 +347,31 @@ struct Opened {
     owner: u32,
 }
 
-/// Each host's meter, where there is one.
-fn meters(setting: &Setting, hosts: usize) -> Vec<Meter> {
-    let meter = setting.meter.map(|it| MeterConfig {
+/// Who sends on the ways of connections, by the second place of each.
+fn talkers(ends: &Ends) -> Arc<[Talker]> {
+    let mut talkers = vec![Talker::default(); ends.routes.len()];
+    for (number, place) in ends.places.iter().enumerate() {
+        talkers[place.route as usize + 1] = Talker {
+            guest: place.guest,
+            to: ends.places[number ^ 1].host,
+        };
+    }
+    talkers.into()
+}
+
+/// The meter of hosts, where there is one.
+fn meter(setting: &Setting, hosts: usize) -> Option<MeterConfig> {
+    setting.meter.map(|it| MeterConfig {
         rate: it.rate,
         burst: it.burst,
         flows: (2 * hosts).next_power_of_two(),
         ..MeterConfig::default()
-    });
+    })
+}
+
+/// Each host's meter, where there is one and no pipeline has it.
+fn meters(setting: &Setting, hosts: usize) -> Vec<Meter> {
+    let meter = meter(setting, hosts).filter(|_| setting.pipeline.is_none());
     let of_hosts = |it: &MeterConfig| -> Vec<Meter> {
         let meter = |_| Meter::with_keys(it, HashKeys::FIXED);
         (0..hosts).map(meter).collect()
@@ -415,6 +448,7 @@ impl Network {
         let held = nodes.map(|node| match node {
             Element::Port(port) => port.held(),
             Element::Paced(host) => host.held(),
+            Element::Piped(host) => host.held(),
             Element::Hosts(_) => 0,
         });
         held.sum()
@@ -425,6 +459,7 @@ impl Network {
         let nodes = self.simulation.nodes().iter();
         let memory = nodes.map(|node| match node {
             Element::Paced(host) => host.memory(),
+            Element::Piped(host) => host.memory(),
             Element::Port(_) | Element::Hosts(_) => 0,
         });
         (self.pool.memory() + memory.sum::<usize>()) as u64
@@ -445,6 +480,7 @@ impl Network {
             let tally = match node {
                 Element::Port(port) => port.tally,
                 Element::Paced(host) => host.tally,
+                Element::Piped(host) => host.tally(),
                 Element::Hosts(_) => continue,
             };
             let PortTally {

@@ -3,6 +3,7 @@
 mod datagrams;
 mod hull;
 mod machines;
+mod piped;
 mod snooped;
 mod tenants;
 

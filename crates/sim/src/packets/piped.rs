@@ -1,0 +1,282 @@
+//! A host whose frames go the data path's own way to its link ([`Pipeline`]): class, segmentation,
+//! limit, queue, and the NIC's own queue.
+
+use super::fifo::Fifo;
+use super::line::{Line, Tier};
+use super::packet::{FIRST, LAST, Packet};
+use super::port::PortTally;
+use crate::net::{Node, Time, Wire};
+use crate::tcp::{MSS, Segment};
+use serde::Deserialize;
+use std::sync::Arc;
+use tailbound_dataplane::pipeline::{Departure, PipelineConfig};
+use tailbound_dataplane::{
+    Class, Classes, Connection, Fabric, FlowKey, Frame, GuestId, HashKeys, Mark, MeterConfig,
+    NicConfig, Pipeline, QueueConfig, RateLimit,
+};
+use tailbound_experiment::Section;
+use tailbound_units::{Bytes, Rate};
+
+/// The longest packet that TCP hands over: what of 64 KiB is whole segments.
+const LARGEST: u32 = 44 * MSS;
+/// What each frame of a packet has beside its data, of what the data path counts: Ethernet, IPv4,
+/// TCP with time stamps.
+const HEADERS: usize = 14 + 20 + 32;
+
+/// What TCP sends at a moment becomes packets of up to 64 KiB, where that is the same but for its
+/// place.
+pub(super) fn offload(segments: &mut Vec<Segment>) {
+    segments.dedup_by(|next, packet| {
+        let together = Segment {
+            sequence: packet.sequence,
+            len: packet.len,
+            ..*next
+        };
+        let joins = *packet == together
+            && next.sequence == packet.end()
+            && packet.len.is_multiple_of(MSS)
+            && packet.len.min(next.len) > 0
+            && packet.len + next.len <= LARGEST;
+        if joins {
+            packet.len += next.len;
+        }
+        joins
+    });
+}
+
+/// The hosts' way to their links.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PipelineSpec {
+    /// Whether guests hand over what TCP sends at a moment as packets of up to 64 KiB.
+    pub offload: bool,
+    /// Whether packets are cut into frames before the queue, and not by the NIC behind it.
+    pub segment: bool,
+    /// The queue; a FIFO of 1,000 packets.
+    pub queue: QueueConfig,
+    /// What bounds the NIC's own queue. Without it the NIC takes a packet when the last one is on
+    /// the wire.
+    pub nic: Option<NicConfig>,
+    /// What leaves at most. Packets are cut before the queue then.
+    pub limit: Option<RateLimit>,
+}
+
+impl PipelineSpec {
+    pub(super) fn check(&self, section: &mut Section<'_>) {
+        if let Some(nic) = &self.nic {
+            let mut section = section.table("nic");
+            let rates = Rate::from_mbit(1)..=Rate::from_mbit(400_000);
+            section.range("rate", nic.rate, rates);
+            section.range("overhead", nic.overhead, Bytes(0)..=Bytes(100));
+        }
+        if let Some(limit) = &self.limit {
+            let checked = limit.check().map_err(|error| error.to_string());
+            section.hold("limit", checked);
+        }
+    }
+}
+
+/// Who sends on a connection, and to which host.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Talker {
+    /// The guest, from 1.
+    pub(super) guest: u32,
+    /// The host.
+    pub(super) to: u32,
+}
+
+/// A packet as the data path sees it.
+#[derive(Debug)]
+struct Sent {
+    packet: Packet,
+    talker: Talker,
+}
+
+impl Sent {
+    const fn guest(&self) -> GuestId {
+        GuestId::first(self.talker.guest)
+    }
+
+    /// Whether TCP handed over more than a frame.
+    const fn is_large(&self) -> bool {
+        self.packet.segment.ack.is_some() && self.packet.segment.len > MSS
+    }
+}
+
+impl Frame for Sent {
+    fn len(&self) -> usize {
+        self.packet.len()
+    }
+    fn source(&self) -> Option<GuestId> {
+        Some(self.guest())
+    }
+    fn flow(&self) -> Option<FlowKey> {
+        Some(FlowKey {
+            source: self.guest(),
+            destination: self.talker.to.into(),
+        })
+    }
+    fn connection(&self) -> Connection {
+        Connection(self.packet.to.wrapping_mul(0x9e37_79b9))
+    }
+    fn class(&self) -> Class {
+        if self.packet.class == FIRST {
+            Class::Small
+        } else {
+            Class::Lowest
+        }
+    }
+    fn set_class(&mut self, class: Class, _: Mark) {
+        self.packet.class = if class == Class::Lowest { LAST } else { FIRST };
+    }
+    fn mark_congestion(&mut self) -> bool {
+        self.packet.mark()
+    }
+    fn segments(&self) -> usize {
+        if self.is_large() {
+            self.packet.segment.len.div_ceil(MSS) as usize
+        } else {
+            1
+        }
+    }
+    fn wire_len(&self) -> usize {
+        self.len() + (self.segments() - 1) * HEADERS
+    }
+    fn segment(self, mut sink: impl FnMut(Self)) {
+        let Segment { sequence, len, .. } = self.packet.segment;
+        if !self.is_large() {
+            return sink(self);
+        }
+        for from in (0..len).step_by(MSS as usize) {
+            let packet = self.packet.part(Segment {
+                sequence: sequence + u64::from(from),
+                len: MSS.min(len - from),
+                ..self.packet.segment
+            });
+            sink(Self {
+                packet,
+                talker: self.talker,
+            });
+        }
+    }
+}
+
+/// A host, its way to its link, and the link.
+#[derive(Debug)]
+pub(super) struct PipedHost {
+    pipeline: Pipeline<Sent>,
+    /// By the second place of ways in the routes.
+    talkers: Arc<[Talker]>,
+    wire: Wire,
+    /// When the last frame on the wire ends.
+    free_at: Time,
+    delay: Time,
+    /// On the wire and on the link, and when each arrives.
+    flying: Fifo<(Time, Packet)>,
+    now: Time,
+    tally: PortTally,
+}
+
+impl PipedHost {
+    pub(super) fn new(
+        line: Line,
+        spec: &PipelineSpec,
+        meter: Option<MeterConfig>,
+        talkers: Arc<[Talker]>,
+    ) -> Self {
+        let config = PipelineConfig {
+            classes: meter.map(|_| Classes::of(Fabric::SmallFlowsFirst)),
+            meter,
+            segment: spec.segment,
+            queue: spec.queue.clone(),
+            nic: spec.nic,
+            limit: spec.limit,
+        };
+        Self {
+            pipeline: Pipeline::with_keys(&config, HashKeys::FIXED),
+            talkers,
+            wire: Wire::new(line.rate),
+            free_at: Time::ZERO,
+            delay: line.delay.into(),
+            flying: Fifo::new(),
+            now: Time::ZERO,
+            tally: PortTally::default(),
+        }
+    }
+
+    /// What happened here.
+    pub(super) fn tally(&self) -> PortTally {
+        let queue = self.pipeline.stats().queue;
+        PortTally {
+            dropped: queue.drops.total(),
+            marked: queue.marked,
+            ..self.tally
+        }
+    }
+
+    /// Packets that wait, and frames on the link.
+    pub(super) fn held(&self) -> u64 {
+        (self.pipeline.backlog().packets + self.flying.len()) as u64
+    }
+
+    /// Memory of the link, in bytes, and of what waits.
+    pub(super) fn memory(&self) -> usize {
+        self.pipeline.backlog().packets * size_of::<Sent>() + self.flying.memory()
+    }
+
+    /// Whether the NIC takes a packet, as far as the pipeline does not say that.
+    fn is_ready(&self) -> bool {
+        self.pipeline.config().nic.is_some() || self.free_at <= self.now
+    }
+
+    /// Hands over to the NIC what it takes.
+    fn pull(&mut self) {
+        while self.is_ready()
+            && let Some(Departure { frame, .. }) = self.pipeline.pull(self.now.floor())
+        {
+            frame.segment(|Sent { mut packet, .. }| {
+                let begins = self.free_at.max(self.now);
+                packet.go_on(begins, Tier::Host);
+                self.free_at = self.wire.send(begins, packet.bytes());
+                self.flying.push((self.free_at + self.delay, packet));
+                self.tally.sent += 1;
+                self.tally.bytes += u64::from(packet.size);
+            });
+        }
+    }
+}
+
+impl Node<Packet> for PipedHost {
+    fn poll_at(&self) -> Time {
+        let arrives = self.flying.front().map_or(Time::NEVER, |first| first.0);
+        let next = self.pipeline.poll_at().map_or(Time::NEVER, |at| {
+            // The pipeline's clock is in nanoseconds.
+            let at = Time::from(at).max(self.now);
+            if self.pipeline.config().nic.is_some() {
+                at
+            } else {
+                at.max(self.free_at)
+            }
+        });
+        arrives.min(next)
+    }
+
+    fn poll(&mut self, now: Time, out: &mut Vec<Packet>) {
+        self.now = now;
+        self.pull();
+        while let Some((at, packet)) = self.flying.front()
+            && *at <= now
+        {
+            out.push(*packet);
+            self.flying.pop();
+        }
+    }
+
+    fn receive(&mut self, now: Time, mut packet: Packet, _: &mut Vec<Packet>) {
+        self.now = now;
+        packet.wait(now, Tier::Host);
+        let talker = self.talkers[packet.next as usize];
+        self.pipeline.push(now.floor(), Sent { packet, talker });
+        self.pull();
+    }
+}

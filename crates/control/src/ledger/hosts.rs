@@ -5,7 +5,7 @@ use tailbound_placement::{NodeId, Placement, TenantId};
 /// The tenants of each host, so that a query about one host looks at no other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct HostIndex {
-    /// By node; each list is in no order.
+    /// By node; each list is in no order, and one without tenants takes no memory.
     tenants: Vec<Vec<TenantId>>,
 }
 
@@ -29,6 +29,10 @@ impl HostIndex {
             if let Some(place) = here.iter().position(|other| *other == tenant) {
                 here.swap_remove(place);
             }
+            // First fit comes to ever more hosts: lists that stayed would be kept for all of them.
+            if here.is_empty() {
+                *here = Vec::new();
+            }
         }
     }
 
@@ -37,5 +41,32 @@ impl HostIndex {
         let mut here = self.tenants[host.index()].clone();
         here.sort_unstable();
         here
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::ledger::Ledger;
+    use crate::ledger::command::{Command, Reply};
+    use crate::ledger::testing::{call, create, ledger};
+    use tailbound_units::Nanos;
+
+    /// The places for tenants in the lists of all hosts, taken or not.
+    fn places(ledger: &Ledger) -> usize {
+        let lists = ledger.index.tenants.iter();
+        lists.map(Vec::capacity).sum()
+    }
+
+    #[test]
+    fn hosts_whose_tenants_are_gone_keep_no_memory() {
+        let (mut ledger, _) = ledger();
+        let created = ledger.decide(&create("acme", "web", 10), Nanos::ZERO);
+        let Reply::Tenant(tenant) = created.unwrap().reply else {
+            panic!("no tenant");
+        };
+        assert!(places(&ledger) > 0);
+        let gone = ledger.decide(&call(Command::Delete { id: tenant.id }), Nanos::ZERO);
+        gone.unwrap();
+        assert_eq!(places(&ledger), 0);
     }
 }

@@ -239,6 +239,34 @@ fn what_does_not_fit_or_is_there_already_is_a_conflict() {
     ]);
 }
 
+/// Of each method of each path in the `OpenAPI` document, so that a new one is asked as well.
+#[test]
+fn no_route_takes_a_parameter_that_it_does_not_know() {
+    let place = Place::start();
+    place.admit("web", 3);
+    let state = place.state();
+    let document = serde_json::to_value(tailbound_control::server::document()).unwrap();
+    let mut asked = 0;
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        for method in methods.as_object().unwrap().keys() {
+            let method = method.to_uppercase();
+            let path = path.replace("{id}", "1").replace("{name}", "a-1");
+            let path = format!("{path}?nobody=1");
+            let answer = place.send(OPERATOR, &method, &path, &[], None);
+            let (code, detail) = answer.problem();
+            assert_eq!(
+                (answer.status, code.as_str()),
+                (400, "malformed"),
+                "{method} {path}: {detail}"
+            );
+            assert!(detail.contains("nobody"), "{method} {path}: {detail}");
+            asked += 1;
+        }
+    }
+    assert!(asked > 30, "only {asked} were asked");
+    assert_eq!(place.state(), state, "something was changed");
+}
+
 #[test]
 fn paths_and_queries_that_are_wrong_are_refused_as_such() {
     let malformed = |path, detail| case(OPERATOR, "GET", path, "", (400, "malformed", detail));

@@ -179,6 +179,9 @@ pub(super) async fn guard(
 fn admit(app: &App, path: &str, parts: &mut Parts) -> Result<&'static Rule, ApiError> {
     let rule = rule_of(&parts.method, path)?;
     same_site(&parts.headers)?;
+    if rule.access == Access::Open {
+        rule.check_parameters(parts)?;
+    }
     let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>();
     let peer = peer.map(|ConnectInfo(peer)| *peer);
     let identity = match authenticate(app, &parts.headers) {

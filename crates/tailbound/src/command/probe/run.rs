@@ -7,6 +7,8 @@ use super::text;
 use crate::command::output::{self, print};
 use crate::exit::{Exit, Failure, print_error};
 use hdrhistogram::Histogram;
+use rustix::process::{Resource, getrlimit};
+use std::io;
 use std::path::PathBuf;
 use std::time::SystemTime;
 use tailbound_probe::{Config, Rule, Stop};
@@ -129,9 +131,8 @@ impl Measure {
         let start = SystemTime::now();
         let log = log.map(|path| Log::create(path, start)).transpose()?;
         if let Err(error) = timer::lock_memory() {
-            print_error(&format!(
-                "memory is not locked, a page fault may look like a late sleep: {error}"
-            ));
+            let limit = getrlimit(Resource::Memlock).current;
+            print_error(&not_locked(&error, limit));
         }
         let mut reporter = Reporter::new(form, log, &cpus);
         let finished = sleepers::run(&cpus, &rule, empty_histogram, |sleepers| {
@@ -168,6 +169,20 @@ impl Measure {
                 "CPU {cpu} is not among those this process may run on: {allowed}"
             ))),
         }
+    }
+}
+
+/// Says that memory could not be locked, and where a limit in bytes forbids it what raises that.
+fn not_locked(error: &io::Error, limit: Option<u64>) -> String {
+    let seen = "memory is not locked, a page fault may look like a late sleep:";
+    match (limit, error.kind()) {
+        (Some(limit), io::ErrorKind::OutOfMemory | io::ErrorKind::PermissionDenied) => format!(
+            "{seen} this user may lock {} KiB (ulimit -l). To raise that: `ulimit -l unlimited` in \
+             a shell of root before, LimitMEMLOCK=infinity in a unit of systemd, `USER - memlock \
+             unlimited` in /etc/security/limits.conf, or the capability CAP_IPC_LOCK",
+            limit / 1_024
+        ),
+        _ => format!("{seen} {error}"),
     }
 }
 
@@ -252,5 +267,31 @@ fn show(document: &Document, form: Form) {
         Form::Jsonl => output::line("probe", SCHEMA, document),
         Form::Line => print(&format!("{}\n", document.line)),
         Form::Text => print(&text::render(document, output::paint().0)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::not_locked;
+    use std::io;
+
+    #[test]
+    fn a_limit_that_forbids_to_lock_memory_is_told_with_what_raises_it() {
+        // ENOMEM and EPERM are what a limit is told by.
+        for error in [12, 1].map(io::Error::from_raw_os_error) {
+            let said = not_locked(&error, Some(8_192 << 10));
+            assert!(said.contains("may lock 8192 KiB (ulimit -l)"), "{said}");
+            for remedy in [
+                "ulimit -l unlimited",
+                "LimitMEMLOCK=infinity",
+                "CAP_IPC_LOCK",
+            ] {
+                assert!(said.contains(remedy), "{said}");
+            }
+        }
+        let other = not_locked(&io::Error::from_raw_os_error(38), Some(8_192 << 10));
+        assert!(other.ends_with("(os error 38)"), "{other}");
+        let no_limit = not_locked(&io::Error::from_raw_os_error(12), None);
+        assert!(no_limit.ends_with("(os error 12)"), "{no_limit}");
     }
 }

@@ -36,6 +36,7 @@ mod tools;
 pub mod topology;
 mod turns;
 mod variant;
+mod vcpu_share;
 pub mod vm;
 mod watcher;
 mod wire;

@@ -7,6 +7,10 @@ use crate::watcher::Watcher;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::Ordering;
+use tailbound_agent::OfferConfig;
+use tailbound_agent::observer::Observer;
+use tailbound_agent::taken::{Measured, Meter};
+use tailbound_sys::cpuset::Cpus;
 use tailbound_sys::procfs::{self, Reread};
 use tailbound_sys::sched::Policy;
 use tailbound_units::Nanos;
@@ -21,6 +25,8 @@ pub(crate) const CPUS_EVERY: Nanos = procfs::TICK;
 pub(crate) struct Record {
     /// Time taken from each CPU by the hypervisor below.
     pub(crate) stolen: BTreeMap<u32, Lost>,
+    /// What was taken of a CPU, as the vCPU agent measures it.
+    pub(crate) taken: Measured,
     /// Time that each thread of each process waited in a run queue.
     pub(crate) waited: BTreeMap<u32, Vec<Lost>>,
     /// All the time that threads which run vCPUs waited, by guest.
@@ -57,14 +63,19 @@ pub(crate) fn start(
         }
     }
     let mut stat = Reread::open("/proc/stat")?;
+    let counted = Observer::new()?.interrupt_time();
     Watcher::start("monitor", priority, move |stopped| {
         let mut record = Record::default();
+        let mut meter = Meter::new(counted, OfferConfig::default().share);
+        let all: Cpus = (0..Cpus::MAX).collect();
         let (mut next, mut next_cpus) = (now(), now());
         while !stopped.load(Ordering::Relaxed) {
             let at = now();
             if at >= next_cpus {
                 next_cpus = at.saturating_add(CPUS_EVERY);
-                for steal in procfs::parse_steal(stat.text()?.unwrap_or_default()) {
+                let text = stat.text()?.unwrap_or_default();
+                record.taken = meter.read(at, text, &all);
+                for steal in procfs::parse_steal(text) {
                     let lost = record.stolen.entry(steal.cpu).or_default();
                     lost.read(at, steal.total, procfs::TICK);
                 }

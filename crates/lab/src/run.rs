@@ -16,6 +16,7 @@ use crate::run_dir::RunDir;
 use crate::summarise;
 use crate::topology::{GuestPort, Topology};
 use crate::variant::{self, Context, FOREIGN_SHARE, Measured};
+use crate::vcpu_share;
 use crate::vm::{Kernel, Machines};
 use std::path::{Path, PathBuf};
 use tailbound_experiment::{
@@ -49,6 +50,7 @@ impl Experiment for LabExperiment {
     const CATALOGUE: Catalogue = catalogue!(
         "experiments": "traps", "host-queue", "switch-queue", "vcpu", "vcpu-classes", "probe",
         "burst", "noisy", "limits", "memcached", "machines", "snoop-throughput", "path",
+        "reserved",
         "rtp-vcpu",
     );
 
@@ -120,8 +122,8 @@ impl Experiment for LabExperiment {
             chosen,
             refusals,
         };
-        let measured = run.measure(options.repeat, progress)?;
-        run.summarise(&measured, &mut found);
+        let mut measured = run.measure(options.repeat, progress)?;
+        run.summarise(&mut measured, &mut found)?;
         Ok(found)
     }
 }
@@ -159,11 +161,14 @@ impl Run<'_> {
         Ok(measured)
     }
 
-    fn summarise(&self, measured: &[Vec<Measured>], found: &mut Found) {
+    fn summarise(&self, measured: &mut [Vec<Measured>], found: &mut Found) -> Result<(), LabError> {
         let experiment = self.context.experiment;
         let all = measured.iter().flatten();
         let stolen: u64 = all.map(|it| it.stolen.as_nanos()).sum();
         found.condition("stolen_ns", stolen);
+        let taken = vcpu_share::interrupts(measured.iter().flatten());
+        found.condition("interrupts_at_once_ns", taken.interrupts.as_nanos());
+        found.condition("interrupts_thousandths", taken.long_run.thousandths());
         found.condition("load_average_after", load_average());
         let mut disturbed = Vec::new();
         for (variant, repeats) in self.chosen.iter().zip(measured) {
@@ -177,9 +182,13 @@ impl Run<'_> {
             if let Some(line) = repeats.iter().find_map(|repeat| repeat.line.as_ref()) {
                 found.condition(format!("probe_{name}"), line.as_str());
             }
-            let mut summary = summarise::variant(name, repeats);
             let promises = repeats.iter().find_map(|repeat| repeat.promises.as_ref());
-            summary.bounds = bounds::of(experiment, variant, promises);
+            let mut bounds = bounds::of(experiment, variant, promises);
+            vcpu_share::add(experiment, variant, repeats, &mut bounds)
+                .map_err(LabError::io("asking what reservations are worth"))?;
+            vcpu_share::count(experiment, variant, &bounds, repeats);
+            let mut summary = summarise::variant(name, repeats);
+            summary.bounds = bounds;
             let foreign = summary.values.get(FOREIGN_SHARE).map(|value| value.value);
             if let Some(share) = foreign.filter(|share| *share > MAX_FOREIGN_SHARE) {
                 disturbed.push(Disturbance {
@@ -194,6 +203,7 @@ impl Run<'_> {
             found.variants.push(summary);
         }
         found.noise = Noise::Watched(disturbed);
+        Ok(())
     }
 }
 

@@ -87,6 +87,8 @@ pub(crate) struct Measured {
     pub(crate) values: BTreeMap<String, (&'static str, f64)>,
     /// Time that the hypervisor below took from all CPUs together.
     pub(crate) stolen: Nanos,
+    /// What was taken of a CPU, as the vCPU agent measures it.
+    pub(crate) taken: tailbound_agent::taken::Measured,
     /// Why the figures do not show what the variant says.
     pub(crate) flaw: Option<String>,
     /// What the probe said, in a line.
@@ -96,7 +98,7 @@ pub(crate) struct Measured {
 }
 
 impl Measured {
-    fn value(&mut self, name: &str, unit: &'static str, value: f64) {
+    pub(crate) fn value(&mut self, name: &str, unit: &'static str, value: f64) {
         self.values.insert(name.to_owned(), (unit, value));
     }
 }

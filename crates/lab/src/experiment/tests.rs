@@ -93,6 +93,7 @@ fn the_variants_and_series_keep_their_names() {
         "tags-ignored-20 tags-honoured-20 tags-ignored-40 tags-honoured-40 tags-ignored-60 tags-honoured-60"
     );
     assert_eq!(names("path"), "idle hogs unprotected");
+    assert_eq!(names("reserved"), "reserved unreserved");
     assert_eq!(names("burst"), "a b");
     assert_eq!(
         names("noisy"),

@@ -29,14 +29,19 @@ pub struct Message {
     /// from the moment a datagram was taken from its sender's to that at which it was in its
     /// receiver's. The slowest one counts for its message.
     pub ring: Option<String>,
+    /// What CPU time a message takes of its receiver at most, where that has a reservation: the
+    /// bound of the series then has what its vCPU may wait, and what took longer is counted.
+    pub cpu: Option<Nanos>,
     /// The series of how long the vCPUs of sender and receiver could have run and did not
     /// while a message was on its way.
     pub vcpu_wait: Option<String>,
 }
 
 impl Message {
-    /// What it measures beside its series: messages of which a part did not arrive.
-    pub(crate) const VALUES: &'static [&'static str] = &["messages_lost"];
+    /// What it measures beside its series: messages of which a part did not arrive, and, where
+    /// `cpu` is known, those beyond their bound, without and with the machine's doing.
+    pub(crate) const VALUES: &'static [&'static str] =
+        &["messages_lost", "over_bound", "over_bound_by_machine"];
 }
 
 /// Transfers of some bytes over TCP to a guest, each on a connection of its own that was open

@@ -34,6 +34,7 @@ impl Run<'_> {
         let mut measured = Measured {
             stolen: Nanos(stolen.lost.iter().map(|lost| lost.total().as_nanos()).sum()),
             promises: self.promises.clone(),
+            taken: record.taken,
             ..Measured::default()
         };
         for load in &self.loads {

@@ -27,5 +27,5 @@ pub use run::{Left, Shard, run};
 pub use scenario::{GridPoint, Scenario, key};
 pub use store::{Manifest, Store};
 pub use summary::summary;
-pub use table::csv;
+pub use table::{csv, parquet};
 pub use vary::changed;

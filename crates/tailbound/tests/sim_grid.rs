@@ -155,6 +155,9 @@ fn a_grid_is_run_once_and_reported() {
         (&1.into(), &"grid".into())
     );
     assert_eq!(again["report"]["csv"], "out/mine/mine.csv");
+    assert_eq!(again["report"]["parquet"], "out/mine/mine.parquet");
+    let parquet = fs::read(folder.join("out/mine/mine.parquet")).unwrap();
+    assert!(parquet.starts_with(b"PAR1") && parquet.ends_with(b"PAR1"));
     assert_eq!(store(&folder.join("out/mine")), before);
     // The page has the distributions with their bands.
     let shown = said(

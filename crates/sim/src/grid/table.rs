@@ -1,8 +1,42 @@
-//! Every figure of every row, as a table: CSV.
+//! Every figure of every row, as a table: CSV and Parquet.
 
 use super::{Manifest, Row};
+use crate::columnar::{self, Column};
 use std::fmt::Write as _;
 use tailbound_report::Statistic;
+
+/// A figure of a row.
+struct Line<'r> {
+    row: &'r Row,
+    variant: &'r str,
+    figure: String,
+    unit: &'r str,
+    /// Nothing where it could not be computed.
+    value: Option<f64>,
+}
+
+fn lines(rows: &[Row]) -> impl Iterator<Item = Line<'_>> {
+    let variants = rows
+        .iter()
+        .flat_map(|row| row.results.variants.iter().map(move |it| (row, it)));
+    variants.flat_map(|(row, variant)| {
+        let values = variant.values.iter();
+        let values = values.map(|(name, it)| (name.clone(), &it.unit, it.value));
+        let series = variant.series.iter().flat_map(|(name, series)| {
+            Statistic::ALL.into_iter().map(move |statistic| {
+                let figure = format!("{name}.{}", statistic.key());
+                (figure, &series.unit, series.stats.get(statistic) as f64)
+            })
+        });
+        values.chain(series).map(move |(figure, unit, value)| Line {
+            row,
+            variant: &variant.name,
+            figure,
+            unit,
+            value: value.is_finite().then_some(value),
+        })
+    })
+}
 
 /// Every figure of every row: a line each, with what was varied.
 pub fn csv(manifest: &Manifest, rows: &[Row]) -> String {
@@ -11,36 +45,51 @@ pub fn csv(manifest: &Manifest, rows: &[Row]) -> String {
         let _ = write!(text, ",{}", quoted(key));
     }
     text += ",variant,figure,unit,value\n";
-    for row in rows {
-        let planned = &manifest.points[row.point];
-        let mut head = format!("{},{},{}", row.point, planned.repetition, planned.seed);
-        for value in &planned.settings {
-            let _ = write!(head, ",{}", quoted(value));
+    for line in lines(rows) {
+        let point = line.row.point;
+        let planned = &manifest.points[point];
+        // Writing to a String does not fail.
+        let _ = write!(text, "{point},{},{}", planned.repetition, planned.seed);
+        let texts = planned.settings.iter().map(String::as_str);
+        for field in texts.chain([line.variant, &line.figure, line.unit]) {
+            let _ = write!(text, ",{}", quoted(field));
         }
-        for variant in &row.results.variants {
-            let mut line = |figure: &str, unit: &str, value: f64| {
-                // Writing to a String does not fail.
-                let name = quoted(&variant.name);
-                let _ = write!(text, "{head},{name},{},{},", quoted(figure), quoted(unit));
-                // One that could not be computed is empty.
-                let _ = if value.is_finite() {
-                    writeln!(text, "{value}")
-                } else {
-                    writeln!(text)
-                };
-            };
-            for (name, value) in &variant.values {
-                line(name, &value.unit, value.value);
-            }
-            for (name, series) in &variant.series {
-                for statistic in Statistic::ALL {
-                    let figure = format!("{name}.{}", statistic.key());
-                    line(&figure, &series.unit, series.stats.get(statistic) as f64);
-                }
-            }
-        }
+        // One that could not be computed is empty.
+        let value = line.value.map(|value| value.to_string());
+        let _ = writeln!(text, ",{}", value.unwrap_or_default());
     }
     text
+}
+
+/// The same table as Parquet: `point`, `repetition` and `seed` are INT64, `value` is a DOUBLE that
+/// is null where it could not be computed, all else is text.
+pub fn parquet(manifest: &Manifest, rows: &[Row]) -> Vec<u8> {
+    let numbers = |of: &dyn Fn(&Row) -> u64| {
+        // A seed of 2^63 or more is the negative number of the same bits.
+        Column::Numbers(lines(rows).map(|line| of(line.row).cast_signed()).collect())
+    };
+    let texts = |of: &dyn Fn(Line<'_>) -> String| Column::Texts(lines(rows).map(of).collect());
+    let planned = |row: &Row| &manifest.points[row.point];
+    let mut columns = vec![
+        ("point".to_owned(), numbers(&|row| row.point as u64)),
+        (
+            "repetition".to_owned(),
+            numbers(&|row| planned(row).repetition.into()),
+        ),
+        ("seed".to_owned(), numbers(&|row| planned(row).seed)),
+    ];
+    for (at, key) in manifest.keys.iter().enumerate() {
+        let setting = texts(&|line| planned(line.row).settings[at].clone());
+        columns.push((key.clone(), setting));
+    }
+    let value = Column::Measured(lines(rows).map(|line| line.value).collect());
+    columns.extend([
+        ("variant".to_owned(), texts(&|line| line.variant.to_owned())),
+        ("figure".to_owned(), texts(&|line| line.figure)),
+        ("unit".to_owned(), texts(&|line| line.unit.to_owned())),
+        ("value".to_owned(), value),
+    ]);
+    columnar::table(&columns)
 }
 
 /// A field as RFC 4180 has it.

@@ -2,6 +2,9 @@ use super::*;
 use crate::Threads;
 use crate::net::NetExperiment;
 use crate::packets::PacketsExperiment;
+use ::parquet::file::reader::SerializedFileReader;
+use ::parquet::record::reader::RowIter;
+use ::parquet::record::{Field, Row as ParquetRow};
 use proptest::prelude::*;
 use std::fs;
 use std::path::Path;
@@ -371,7 +374,11 @@ fn shards_together_are_the_whole_byte_by_byte_whoever_has_which_rows() {
     let report = |store: &Store| {
         let rows = store.all().unwrap();
         let results = summary(store.manifest(), &rows);
-        (results.to_json(), csv(store.manifest(), &rows))
+        let tables = [
+            csv(store.manifest(), &rows).into_bytes(),
+            parquet(store.manifest(), &rows),
+        ];
+        (results.to_json(), tables)
     };
     assert_eq!(report(&whole), report(&merged));
     for wrong in ["0/2", "3/2", "2", "1/0", "-1/2", "a/b"] {
@@ -578,7 +585,8 @@ fn a_report_has_medians_all_samples_and_bands_by_students_distribution() {
 fn a_table_has_each_figure_of_each_row() {
     let grid = six_twice();
     let row = Row::new(2, &grid.points[2].key, found(&grid.points[2]));
-    let table = csv(&Manifest::new(&grid), &[row]);
+    let rows = [row];
+    let table = csv(&Manifest::new(&grid), &rows);
     let mut lines = table.lines();
     assert_eq!(
         lines.next().unwrap(),
@@ -591,6 +599,25 @@ fn a_table_has_each_figure_of_each_row() {
         table.contains("2,0,1,2,1KB,one,took.p99,ns,99\n"),
         "{table}"
     );
+    // The same in Parquet, row by row.
+    let file = bytes::Bytes::from(parquet(&Manifest::new(&grid), &rows));
+    let file = SerializedFileReader::new(file).unwrap();
+    let rows = RowIter::from_file_into(Box::new(file)).map(Result::unwrap);
+    let fields = |row: ParquetRow| {
+        let fields = row
+            .into_columns()
+            .into_iter()
+            .map(|(_, field)| match field {
+                Field::Str(text) => text,
+                Field::Long(number) => number.to_string(),
+                Field::Double(number) => number.to_string(),
+                Field::Null => String::new(),
+                other => panic!("{other}"),
+            });
+        fields.collect::<Vec<_>>().join(",")
+    };
+    let in_csv: Vec<_> = table.lines().skip(1).collect();
+    assert_eq!(rows.map(fields).collect::<Vec<_>>(), in_csv);
 }
 
 #[test]

@@ -1,10 +1,13 @@
 //! A trace as a load: who sent how much to whom, and when, from a file.
 
 use super::sizes::Kind;
-use crate::csv::{self, Wrong};
+use crate::columnar;
+use crate::csv;
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::File;
+use std::io::{Read as _, Seek as _};
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
 use tailbound_experiment::{Mistakes, Name};
@@ -14,7 +17,7 @@ use tailbound_units::Nanos;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Trace {
-    /// CSV, found from where the experiment is.
+    /// CSV or Parquet, found from where the experiment is.
     pub file: Name,
     /// Whether each message has a connection of its own, as that of `flows` may.
     #[serde(default)]
@@ -46,24 +49,9 @@ impl Trace {
         let folder = Path::new(experiment).parent().unwrap_or(Path::new(""));
         let path = folder.join(self.file.get_ref());
         let shown = path.display();
-        let bytes = match fs::read(&path) {
-            Ok(bytes) => bytes,
-            Err(error) => return mistakes.at(&self.file, format!("cannot read {shown}: {error}")),
-        };
-        if bytes.starts_with(b"PAR1") {
-            let what = "is Parquet, which is not read here: write it as CSV";
-            return mistakes.at(&self.file, format!("{shown} {what}"));
-        }
-        let Ok(text) = String::from_utf8(bytes) else {
-            let head = COLUMNS.join(",");
-            let message = format!("{shown} is no text: write CSV, with the line `{head}` first");
-            return mistakes.at(&self.file, message);
-        };
-        match parse(&text, hosts) {
+        match read(&path, hosts) {
             Ok(rows) => self.rows = rows.into(),
-            Err(Wrong { line, column, what }) => {
-                mistakes.at(&self.file, format!("{shown}:{line}:{column}: {what}"));
-            }
+            Err(what) => mistakes.at(&self.file, format!("{shown}{what}")),
         }
     }
 
@@ -91,38 +79,126 @@ impl Trace {
     }
 }
 
-fn parse(text: &str, hosts: usize) -> Result<Vec<Row>, Wrong> {
-    let most = hosts as u64 - 1;
-    let mut rows: Vec<Row> = Vec::new();
+/// The rows of a file, or what is wrong with it, to be said right behind its name.
+fn read(path: &Path, hosts: usize) -> Result<Vec<Row>, String> {
+    let failed = |error| format!(" cannot be read: {error}");
+    let mut file = File::open(path).map_err(failed)?;
+    let mut head = Vec::new();
+    let magic = columnar::MAGIC.len() as u64;
+    (&file).take(magic).read_to_end(&mut head).map_err(failed)?;
+    if head == columnar::MAGIC {
+        return of_parquet(file, hosts).map_err(|wrong| format!(": {wrong}"));
+    }
+    let mut bytes = Vec::new();
+    let all = file.rewind().and_then(|()| file.read_to_end(&mut bytes));
+    all.map_err(failed)?;
+    let Ok(text) = String::from_utf8(bytes) else {
+        let head = COLUMNS.join(",");
+        return Err(format!(
+            " is no text: write CSV, with the line `{head}` first, or Parquet"
+        ));
+    };
+    of_csv(&text, hosts)
+        .map_err(|csv::Wrong { line, column, what }| format!(":{line}:{column}: {what}"))
+}
+
+fn of_csv(text: &str, hosts: usize) -> Result<Vec<Row>, csv::Wrong> {
+    let mut rows = Rows::of(hosts);
     for row in csv::rows(text, COLUMNS, "a trace")? {
-        let row = row?;
+        rows.add(&row?)?;
+    }
+    rows.all().map_err(|what| {
+        let (line, column) = (2, 1);
+        csv::Wrong { line, column, what }
+    })
+}
+
+fn of_parquet(
+    file: impl columnar::ChunkReader + 'static,
+    hosts: usize,
+) -> Result<Vec<Row>, columnar::Wrong> {
+    let mut rows = Rows::of(hosts);
+    columnar::read(file, COLUMNS, MOST_ROWS as u64, |row| rows.add(&row))?;
+    rows.all().map_err(columnar::Wrong::file)
+}
+
+/// A row of a file, whatever the file is.
+trait Fields {
+    type Wrong;
+    fn number(&self, field: usize, range: RangeInclusive<u64>) -> Result<u64, Self::Wrong>;
+    fn wrong(&self, field: usize, what: String) -> Self::Wrong;
+}
+
+impl Fields for csv::Row<'_, 4> {
+    type Wrong = csv::Wrong;
+
+    fn number(&self, field: usize, range: RangeInclusive<u64>) -> Result<u64, csv::Wrong> {
+        self.number(field, range)
+    }
+
+    fn wrong(&self, field: usize, what: String) -> csv::Wrong {
+        self.wrong(field, what)
+    }
+}
+
+impl Fields for columnar::Row<4> {
+    type Wrong = columnar::Wrong;
+
+    fn number(&self, field: usize, range: RangeInclusive<u64>) -> Result<u64, columnar::Wrong> {
+        self.number(field, range)
+    }
+
+    fn wrong(&self, field: usize, what: String) -> columnar::Wrong {
+        self.wrong(field, what)
+    }
+}
+
+/// The rows of a trace as they come.
+struct Rows {
+    rows: Vec<Row>,
+    last_host: u64,
+}
+
+impl Rows {
+    fn of(hosts: usize) -> Self {
+        Self {
+            rows: Vec::new(),
+            last_host: hosts as u64 - 1,
+        }
+    }
+
+    fn add<F: Fields>(&mut self, row: &F) -> Result<(), F::Wrong> {
+        let hosts = 0..=self.last_host;
         let read = Row {
             begins: Nanos(row.number(0, 0..=u64::MAX / 2)?),
-            from: row.number(1, 0..=most)? as u32,
-            to: row.number(2, 0..=most)? as u32,
+            from: row.number(1, hosts.clone())? as u32,
+            to: row.number(2, hosts)? as u32,
             bytes: row.number(3, 1..=MOST_BYTES)?,
         };
-        if rows.last().is_some_and(|last| last.begins > read.begins) {
+        if self.rows.last().is_some_and(|it| it.begins > read.begins) {
             let what = "it is before the row above: rows are in the order of their times";
-            return Err(row.wrong(0, what));
+            return Err(row.wrong(0, what.to_owned()));
         }
         if read.from == read.to {
             let what = "it is the source: frames pass switches here, so name another host";
-            return Err(row.wrong(2, what));
+            return Err(row.wrong(2, what.to_owned()));
         }
-        if rows.len() == MOST_ROWS {
+        if self.rows.len() == MOST_ROWS {
             let what = format!("a trace has at most {MOST_ROWS} rows: take a part of it");
             return Err(row.wrong(0, what));
         }
-        rows.push(read);
+        self.rows.push(read);
+        Ok(())
     }
-    if rows.is_empty() {
-        let (line, column) = (2, 1);
-        let what =
-            "there is no row: write `0,0,1,1000` for 1,000 bytes from host 0 to 1".to_owned();
-        return Err(Wrong { line, column, what });
+
+    /// All of them, of which there is at least one.
+    fn all(self) -> Result<Vec<Row>, String> {
+        if self.rows.is_empty() {
+            let what = "there is no row: write `0,0,1,1000` for 1,000 bytes from host 0 to 1";
+            return Err(what.to_owned());
+        }
+        Ok(self.rows)
     }
-    Ok(rows)
 }
 
 /// A trace as it goes on.
@@ -175,6 +251,7 @@ impl Replaying {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::Bytes;
 
     #[test]
     fn mistakes_of_a_trace_are_told_where_they_are() {
@@ -223,10 +300,57 @@ mod tests {
             ),
         ];
         for (text, place, expected) in cases {
-            let wrong = parse(&text, 4).unwrap_err();
+            let wrong = of_csv(&text, 4).unwrap_err();
             assert_eq!((wrong.line, wrong.column), place, "{text}");
             assert!(wrong.what.contains(expected), "{}", wrong.what);
         }
-        assert_eq!(parse(&row("\n7, 3, 0, 12"), 4).unwrap().len(), 2);
+        assert_eq!(of_csv(&row("\n7, 3, 0, 12"), 4).unwrap().len(), 2);
+    }
+
+    /// A file of Parquet with these rows.
+    fn parquet(rows: &[[i64; 4]]) -> Bytes {
+        let column =
+            |at: usize| columnar::Column::Numbers(rows.iter().map(|row| row[at]).collect());
+        let columns = (0..4).map(|at| (COLUMNS[at].to_owned(), column(at)));
+        columnar::table(&columns.collect::<Vec<_>>()).into()
+    }
+
+    #[test]
+    fn a_trace_in_parquet_is_that_in_csv_and_its_mistakes_have_their_row_and_column() {
+        let rows = [
+            [0, 2, 0, 5000],
+            [1_000_000, 1, 3, 200],
+            [1_000_000, 2, 0, 7],
+        ];
+        let text = COLUMNS.join(",") + "\n0,2,0,5000\n1000000,1,3,200\n1000000,2,0,7\n";
+        let of_text = of_csv(&text, 4).unwrap();
+        let of_table = of_parquet(parquet(&rows), 4).unwrap();
+        assert_eq!(format!("{of_text:?}"), format!("{of_table:?}"));
+        let cases = [
+            (
+                [999_999, 0, 1, 9],
+                "row 4, column `start_ns`: it is before the row above",
+            ),
+            (
+                [-1, 0, 1, 9],
+                "row 4, column `start_ns`: -1 is not a whole number from 0",
+            ),
+            (
+                [1_000_000, 4, 1, 9],
+                "row 4, column `source`: 4 is not a whole number from 0 to 3",
+            ),
+            (
+                [1_000_000, 2, 2, 9],
+                "row 4, column `destination`: it is the source",
+            ),
+            ([1_000_000, 2, 1, 0], "row 4, column `bytes`: 0 is not"),
+        ];
+        for (wrong, expected) in cases {
+            let rows = [&rows[..], &[wrong]].concat();
+            let told = of_parquet(parquet(&rows), 4).unwrap_err().to_string();
+            assert!(told.starts_with(expected), "{told}");
+        }
+        let told = of_parquet(parquet(&[]), 4).unwrap_err().to_string();
+        assert!(told.starts_with("there is no row"), "{told}");
     }
 }

@@ -60,7 +60,7 @@ pub(super) struct Common {
     after_help = "Each point is a process of its own, and its row is there whole or not at all: \
     after Ctrl-C, SIGTERM (once: points that run are ended first; twice: at once) or a crash, the \
     same command goes on. A row that is not what was written is computed again. Results depend on \
-    the scenario alone. With all rows there, DIR has the report: NAME.html, .json and .csv. \
+    the scenario alone. With all rows there, DIR has the report: NAME.html, .json, .csv and .parquet. \
     Exit code: 0 all rows of the shard are there; 2 a point could not run, or the grid would not \
     fit into memory; 130 and 143 interrupted."
 )]
@@ -113,6 +113,7 @@ struct Written {
     html: PathBuf,
     json: PathBuf,
     csv: PathBuf,
+    parquet: PathBuf,
 }
 
 impl Common {
@@ -268,8 +269,14 @@ impl Told {
         if is_whole {
             let (results, written) = write(store)?;
             text = results.summary(output::paint().0) + "\n";
-            let Written { html, json, csv } = &written;
-            for (name, path) in [("report", html), ("data", json), ("table", csv)] {
+            let Written {
+                html,
+                json,
+                csv,
+                parquet,
+            } = &written;
+            let files = [html, json, csv, parquet];
+            for (name, path) in ["report", "data", "table", "table"].into_iter().zip(files) {
                 // Writing to a String does not fail.
                 let _ = writeln!(text, "{name:<7} {}", path.display());
             }
@@ -306,14 +313,22 @@ fn write(store: &Store) -> Result<(Results, Written), Failure> {
     };
     let files = results.write(store.directory())?;
     let csv = files.json.with_extension("csv");
-    fs::write(&csv, grid::csv(store.manifest(), &rows)).map_err(|source| ReportError::Write {
-        path: csv.clone(),
-        source,
-    })?;
+    let parquet = files.json.with_extension("parquet");
+    let table = grid::csv(store.manifest(), &rows).into_bytes();
+    for (path, bytes) in [
+        (&csv, table),
+        (&parquet, grid::parquet(store.manifest(), &rows)),
+    ] {
+        fs::write(path, bytes).map_err(|source| ReportError::Write {
+            path: path.clone(),
+            source,
+        })?;
+    }
     let written = Written {
         html: files.html,
         json: files.json,
         csv,
+        parquet,
     };
     Ok((results, written))
 }

@@ -71,7 +71,7 @@ impl fmt::Display for LongRun {
 }
 
 /// Measures what is taken of CPUs, at once beside a share in the long run: the stated one, or what
-/// was taken of a CPU over [`LONG_RUN`] where that is more. Steal has of the share what it uses,
+/// was taken of a CPU over ten seconds where that is more. Steal has of the share what it uses,
 /// interrupts the rest.
 #[derive(Debug, Clone)]
 pub struct Meter {

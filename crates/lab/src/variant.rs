@@ -119,6 +119,8 @@ struct Load {
     source: Source,
     /// The children whose waiting for a CPU is our fault.
     on_path: Vec<usize>,
+    /// How often what is measured passes each of them at most, where that is known.
+    passages: Option<usize>,
 }
 
 /// What is measured where messages go between machines.
@@ -287,6 +289,11 @@ impl Run<'_> {
             self.variant.switch,
             nic_queue,
         )?;
+        // Hosts of their own would not wait for each other: those that nothing is asked of stand
+        // behind those that something is asked of.
+        let about: BTreeSet<&str> = self.about().map(|guest| guest.host.as_str()).collect();
+        let stands_behind = |host: &str| !about.is_empty() && !about.contains(host);
+        let has_class = self.variant.path != PathMode::None;
         for host in &self.context.topology.hosts {
             let (topology, variant) = (self.context.topology, self.variant);
             let directory = self.context.run_dir.path();
@@ -306,19 +313,22 @@ impl Run<'_> {
                 .concat(),
                 netns: &namespace_path(host),
                 cpus: self.context.cpus.others,
-                policy: None,
+                policy: (has_class && stands_behind(host))
+                    .then(|| self.context.policy(Rank::Infrastructure))
+                    .flatten(),
                 ready: Ready::Stderr("ready"),
                 ends: false,
             })?;
             self.daemons.insert(host, place);
         }
         self.supervisor.wait_ready(0)?;
-        if self.variant.path == PathMode::None {
+        if !has_class {
             return Ok(());
         }
-        let daemons = self.daemons.values();
+        let daemons = self.daemons.iter();
         let pids: Vec<_> = daemons
-            .map(|place| self.supervisor.member(*place).child.id())
+            .filter(|(host, _)| !stands_behind(host))
+            .map(|(_, place)| self.supervisor.member(*place).child.id())
             .collect();
         let state = self.context.run_dir.path().join(PATHS);
         give_paths(&pids, self.context.real_time, &state)

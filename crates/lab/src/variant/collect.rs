@@ -30,6 +30,7 @@ impl Run<'_> {
         let stolen = Losses {
             lost: record.stolen.values().collect(),
             margin: CPUS_EVERY,
+            passages: None,
         };
         let mut measured = Measured {
             stolen: Nanos(stolen.lost.iter().map(|lost| lost.total().as_nanos()).sum()),
@@ -50,6 +51,7 @@ impl Run<'_> {
                             .flatten()
                             .collect(),
                         margin: THREADS_EVERY,
+                        passages: load.passages,
                     };
                     let series = self.samples(&load.source, &mut measured, [&stolen, &ours])?;
                     let judged = |series: MeasuredSeries| MeasuredSeries {

@@ -20,6 +20,12 @@ use tailbound_experiment::Name;
 use tailbound_sys::sched::Policy;
 use tailbound_units::{Bytes, Nanos};
 
+/// What TCP sends before it has heard from the other side: ten segments (RFC 6928).
+const INITIAL_WINDOW: Bytes = Bytes(10 * 1448);
+/// How often a request whose answer is no longer passes a thread at most: the opening of a
+/// connection, where none is free, and the request itself, each there and back.
+const PASSAGES: usize = 4;
+
 impl<'a> Run<'a> {
     /// Starts servers, then clients.
     pub(super) fn start_load(&mut self) -> Result<(), LabError> {
@@ -249,7 +255,8 @@ impl<'a> Run<'a> {
             on_path.extend(self.unless_tested(self.guest(name)?, *server));
         }
         let series = Output::Series(query.series.clone());
-        self.load(series, Source::Own(vec![outcome]), on_path);
+        let passages = (query.answer <= INITIAL_WINDOW).then_some(PASSAGES);
+        self.requests(series, Source::Own(vec![outcome]), on_path, passages);
         Ok(())
     }
 
@@ -276,10 +283,22 @@ impl<'a> Run<'a> {
 
     /// Adds a load that runs.
     pub(super) fn load(&mut self, output: Output, source: Source, on_path: Vec<usize>) {
+        self.requests(output, source, on_path, None);
+    }
+
+    /// The same where what is measured passes each child so often at most.
+    pub(super) fn requests(
+        &mut self,
+        output: Output,
+        source: Source,
+        on_path: Vec<usize>,
+        passages: Option<usize>,
+    ) {
         self.loads.push(Load {
             output,
             source,
             on_path,
+            passages,
         });
     }
 
@@ -363,7 +382,8 @@ impl<'a> Run<'a> {
                 Source::Ping(usize::MAX, counted)
             }
         };
-        self.load(Output::Series(ping.series.clone()), source, on_path);
+        let series = Output::Series(ping.series.clone());
+        self.requests(series, source, on_path, Some(PASSAGES));
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 //! Starts the loads of tenants: memcached with its clients, and shuffles.
 
 use super::super::{Output, Role, Run, Source};
+use super::{INITIAL_WINDOW, PASSAGES};
 use crate::LabError;
 use crate::arrivals::seed_for;
 use crate::experiment::{Etc, Shuffle};
@@ -50,7 +51,8 @@ impl<'a> Run<'a> {
         let answered = Output::Value(etc.value.clone(), "op/s");
         self.load(answered, Source::Own(outcomes.clone()), Vec::new());
         let series = Output::Series(etc.series.clone());
-        self.load(series, Source::Own(outcomes), on_path);
+        let passages = (etc.largest <= INITIAL_WINDOW).then_some(PASSAGES);
+        self.requests(series, Source::Own(outcomes), on_path, passages);
         Ok(())
     }
 

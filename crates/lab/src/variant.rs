@@ -289,8 +289,8 @@ impl Run<'_> {
             self.variant.switch,
             nic_queue,
         )?;
-        // Hosts of their own would not wait for each other: those that nothing is asked of stand
-        // behind those that something is asked of.
+        // Hosts of their own would not wait for each other: those that the experiment is not about
+        // stand behind.
         let about: BTreeSet<&str> = self.about().map(|guest| guest.host.as_str()).collect();
         let stands_behind = |host: &str| !about.is_empty() && !about.contains(host);
         let has_class = self.variant.path != PathMode::None;

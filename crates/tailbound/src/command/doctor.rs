@@ -15,8 +15,9 @@ use tailbound_sys::probe::Purpose;
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "For each purpose whether this machine is ready for it, then its problems, each \
-    with what was seen and what mends it, then what works. FAIL is only what a purpose cannot do \
-    without, WARN what it does less well without. The trials leave nothing behind. \
+    with what was seen and what mends it, then what works, and what is not there and nothing uses. \
+    FAIL is only what a purpose cannot do without, WARN what it does less well without. The trials \
+    leave nothing behind. \
     Exit code: 0 ready for what was asked, without PURPOSE for `demo` and `host`; 1 not.\n\n\
     With --switch, a hundred void frames and as many to a station that nobody is \
     are sent to the switch in a tenth of a second, and nothing else is tried. \
@@ -120,6 +121,11 @@ impl Finding {
             Grade::Warn | Grade::Fail => Grade::Warn,
         })
     }
+
+    /// Whether anything here uses it.
+    const fn is_used(&self) -> bool {
+        !self.needed_by.is_empty() || !self.helps.is_empty()
+    }
 }
 
 /// What the machine is good for.
@@ -219,7 +225,8 @@ impl Diagnosis {
         }
     }
 
-    /// A line for each purpose, then the problems, the gravest first, then what works.
+    /// A line for each purpose, then the problems, the gravest first, then what works, and what
+    /// nobody misses.
     fn text(&self, paint: Paint) -> String {
         let mut out = String::new();
         for readiness in &self.purposes {
@@ -227,23 +234,21 @@ impl Diagnosis {
             // Writing to a String does not fail.
             let _ = writeln!(out, "{name:<7}{verdict}");
         }
-        let mut problems: Vec<_> = self
+        let (works, lacks): (Vec<_>, Vec<_>) = self
             .findings
             .iter()
-            .filter(|finding| finding.grade != Grade::Pass)
-            .collect();
+            .partition(|finding| finding.grade == Grade::Pass);
+        let (mut problems, unused): (Vec<_>, Vec<_>) =
+            lacks.into_iter().partition(|finding| finding.is_used());
         problems.sort_by_key(|finding| finding.grade != Grade::Fail);
         for finding in problems {
             out += &self.problem(finding, paint);
         }
-        let works: Vec<_> = self
-            .findings
-            .iter()
-            .filter(|finding| finding.grade == Grade::Pass)
-            .map(|finding| finding.name)
-            .collect();
-        if !works.is_empty() {
-            let _ = writeln!(out, "\nworks: {}", works.join(", "));
+        for (what, findings) in [("works", works), ("not there, and not used", unused)] {
+            let names: Vec<_> = findings.iter().map(|finding| finding.name).collect();
+            if !names.is_empty() {
+                let _ = writeln!(out, "\n{what}: {}", names.join(", "));
+            }
         }
         out
     }

@@ -27,6 +27,7 @@ fn findings() -> Vec<Finding> {
             &[],
             Some("sudo modprobe sch_htb"),
         ),
+        finding("sched-ext", Grade::Warn, &[], &[], Some("nothing to do")),
     ]
 }
 
@@ -49,7 +50,9 @@ fn each_purpose_is_judged_and_problems_come_first() {
                what was seen\n      \
                run as root\n\
          \n\
-         works: tap\n"
+         works: tap\n\
+         \n\
+         not there, and not used: sched-ext\n"
     );
 }
 

@@ -34,7 +34,12 @@ fn iperf3_time(warmup: Nanos, duration: Nanos) -> String {
     format!("-O {} -t {}", seconds(warmup), seconds(duration).max(1))
 }
 
-/// The same for datagrams at a constant rate.
+/// `iperf3` as a receiver of datagrams, which says their jitter ten times a second.
+pub(crate) fn iperf3_datagram_server(port: u16) -> Vec<String> {
+    words(&format!("iperf3 -s -1 -p {port} -i 0.1 -J"))
+}
+
+/// The sender of datagrams at a constant rate.
 pub(crate) fn iperf3_datagrams(
     to: &Guest,
     port: u16,
@@ -44,18 +49,28 @@ pub(crate) fn iperf3_datagrams(
 ) -> Vec<String> {
     let time = iperf3_time(warmup, duration);
     words(&format!(
-        "-u -b {} -l {} -c {} -p {port} {time} -J",
+        "-u -b {} -l {} -c {} -p {port} {time} -J --get-server-output",
         iperf.rate.as_bit_s(),
         iperf.payload.as_u64(),
         to.ip
     ))
 }
 
-/// The jitter, in milliseconds, that the receiver of `iperf3 -u -J` saw.
+/// The mean jitter, in milliseconds, that the receiver of `iperf3 -u -J --get-server-output` saw.
+/// What it says at the end is that of the last 16 datagrams.
 pub(crate) fn iperf3_jitter(json: &str) -> Option<f64> {
     let report: serde_json::Value = serde_json::from_str(json).ok()?;
-    let jitter = report.pointer("/end/sum/jitter_ms")?.as_f64();
-    jitter.filter(|jitter| jitter.is_finite())
+    let intervals = report
+        .pointer("/server_output_json/intervals")?
+        .as_array()?;
+    let sums = intervals.iter().filter_map(|interval| interval.get("sum"));
+    let counted =
+        sums.filter(|sum| sum.get("omitted").and_then(serde_json::Value::as_bool) == Some(false));
+    let jitters: Vec<f64> = counted
+        .filter_map(|sum| sum.get("jitter_ms")?.as_f64())
+        .collect();
+    let mean = jitters.iter().sum::<f64>() / jitters.len() as f64;
+    mean.is_finite().then_some(mean)
 }
 
 /// The rate, in bits a second, that the receiver of `iperf3 -J` saw.
@@ -134,10 +149,15 @@ mod tests {
     }
 
     #[test]
-    fn the_jitter_that_iperf3_saw_is_read() {
-        let json = r#"{"end": {"sum": {"jitter_ms": 0.25, "lost_packets": 0}}}"#;
-        assert_eq!(iperf3_jitter(json), Some(0.25));
+    fn the_mean_jitter_that_iperf3_saw_after_the_warm_up_is_read() {
+        let json = r#"{"end": {"sum": {"jitter_ms": 9}}, "server_output_json": {"intervals": [
+            {"sum": {"jitter_ms": 7, "omitted": true}},
+            {"sum": {"jitter_ms": 0.25, "omitted": false}},
+            {"sum": {"jitter_ms": 0.75, "omitted": false}}]}}"#;
+        assert_eq!(iperf3_jitter(json), Some(0.5));
         assert_eq!(iperf3_jitter("{}"), None);
+        let none_counted = r#"{"server_output_json": {"intervals": []}}"#;
+        assert_eq!(iperf3_jitter(none_counted), None);
     }
 
     proptest! {

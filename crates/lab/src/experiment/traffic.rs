@@ -118,7 +118,7 @@ pub struct Iperf {
     pub rate: Rate,
     /// The size of each datagram, without headers.
     pub payload: Bytes,
-    /// The value of the jitter at the end.
+    /// The value of the mean jitter.
     pub value: String,
 }
 

@@ -76,7 +76,7 @@ impl<'a> Run<'a> {
     fn start_iperf(&mut self, iperf: &'a Iperf) -> Result<(), LabError> {
         let (from, to) = (self.guest(&iperf.from)?, self.guest(&iperf.to)?);
         let port = self.port();
-        let server = Asked::Program(tools::iperf3_server(port));
+        let server = Asked::Program(tools::iperf3_datagram_server(port));
         let role = Role::Foreign { ends: true };
         self.start(to, "iperf3 server", server, role)?;
         let (warmup, duration) = (

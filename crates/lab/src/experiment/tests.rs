@@ -142,7 +142,7 @@ fn loads_that_cannot_be_sent_or_measured_are_refused_where_they_stand() {
         ),
         (
             "noisy",
-            "mean_gap = \"2ms\"",
+            "mean_gap = \"2500us\"",
             "",
             "either every or mean_gap",
         ),

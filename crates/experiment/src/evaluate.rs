@@ -1,5 +1,6 @@
 //! Whether a run found what its experiment expects. Pure.
 
+use crate::verdict::{Noise, too_noisy};
 use crate::{Check, CheckKind, figure_of};
 use tailbound_report::{Chart, CheckResult, LineStyle, Point, Value, Variant};
 
@@ -14,14 +15,32 @@ enum Missing {
 /// A figure, and what else there is to know of it.
 type Judged = Result<(Value, Option<String>), Missing>;
 
-/// Judges every check on the variants that ran.
+/// Judges every check on the variants that ran. What noise may have decided is not: too many
+/// samples of a series were hit, and the check does not hold as well with them counted.
 pub(crate) fn evaluate(
     checks: &[Check],
     variants: &[Variant],
     charts: &[Chart],
+    noise: &Noise,
 ) -> Vec<CheckResult> {
-    let one = |check: &Check| one(check, variants, charts);
-    checks.iter().map(one).collect()
+    let with_hit = variants.iter().cloned().map(with_hit).collect::<Vec<_>>();
+    let judge = |check: &Check| {
+        let result = one(check, variants, charts);
+        let holds_with_hit = || one(check, &with_hit, charts).pass;
+        let noise = (result.not_judged.is_none())
+            .then(|| too_noisy(check, variants, noise, result.pass, holds_with_hit))
+            .flatten();
+        CheckResult { noise, ..result }
+    };
+    checks.iter().map(judge).collect()
+}
+
+/// The variant with the samples counted that noise has hit.
+fn with_hit(mut variant: Variant) -> Variant {
+    for series in variant.series.values_mut() {
+        series.stats = series.all.clone();
+    }
+    variant
 }
 
 fn one(check: &Check, variants: &[Variant], charts: &[Chart]) -> CheckResult {
@@ -55,6 +74,7 @@ fn one(check: &Check, variants: &[Variant], charts: &[Chart]) -> CheckResult {
             .clone()
             .filter(|_| !pass && not_judged.is_none()),
         not_judged,
+        noise: None,
     }
 }
 

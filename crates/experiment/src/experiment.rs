@@ -214,8 +214,8 @@ impl<E: Experiment> Loaded<E> {
         let charts = found.charts.into_iter().chain(asked).chain(distributions);
         let charts: Vec<Chart> = charts.collect();
         let expected = &self.head.check;
-        let checks = evaluate(expected, &found.variants, &charts);
-        let (verdict, verdict_reason) = verdict(expected, &found.variants, &found.noise, &checks);
+        let checks = evaluate(expected, &found.variants, &charts, &found.noise);
+        let (verdict, verdict_reason) = verdict(&found.variants, &found.noise, &checks);
         let sentence = self.head.sentence.as_ref();
         let sentence = sentence.map(|it| {
             it.tell(

@@ -3,7 +3,7 @@
 use crate::verdict::told;
 use crate::{Mistakes, Name, Noise};
 use serde::Deserialize;
-use tailbound_report::{CheckResult, Series, Statistic, Variant, Verdict, human};
+use tailbound_report::{CheckResult, Outcome, Series, Statistic, Variant, Verdict, human};
 
 /// What the sentence is about.
 #[derive(Debug, Clone, Deserialize)]
@@ -65,7 +65,10 @@ impl Sentence {
             Verdict::Fail => format!(
                 "It does not do on this machine what it should ({} of {} expectations do not \
                  hold): {}; {}.",
-                checks.iter().filter(|it| it.outcome() == "FAIL").count(),
+                checks
+                    .iter()
+                    .filter(|it| it.outcome() == Outcome::Fail)
+                    .count(),
                 checks.len(),
                 self.compared(variants),
                 told(noise, variants)
@@ -129,6 +132,7 @@ mod tests {
             variant: "bare".into(),
             figures: Vec::new(),
             why: "a neighbour computed".into(),
+            harm: crate::Harm::Either,
         }]);
         sentence().tell(verdict, "the reason", &[], variants, &noise)
     }

@@ -1,14 +1,16 @@
 //! The verdict on a run. Pure.
 //!
 //! A check that rests on a variant that did not run is *not judged*: it neither
-//! holds nor fails, and where all are the run is UNJUDGED. One that is known to miss and does is told, and decides nothing.
-//! Whatever noise the machine made is told with every verdict;
-//! where there was too much of it for a check, there is none but NOISY.
+//! holds nor fails, and where all are the run is UNJUDGED. One that is known to miss and does is
+//! told, and decides nothing. Whatever noise the machine made is told with every verdict. A check
+//! that there was too much of it for is not judged, either: unless others fail that noise did not
+//! reach, the run is NOISY.
 
 use crate::Check;
-use tailbound_report::{CheckResult, Hit, Variant, Verdict};
+use tailbound_report::{CheckResult, Hit, Outcome, Variant, Verdict};
 
-/// A variant with more samples set apart than this cannot be judged.
+/// What rests on a series with more samples set apart than this cannot be judged, unless it holds
+/// with them as well.
 const MAX_HIT_SHARE: f64 = 0.05;
 
 /// What is known of the machine's own noise during a run.
@@ -33,98 +35,132 @@ pub struct Disturbance {
     pub figures: Vec<String>,
     /// What happened.
     pub why: String,
+    /// What that may have done to a check.
+    pub harm: Harm,
 }
 
-/// The verdict on checks and why, in one line. `expected` are those that rest on what
-/// noise can reach.
+/// What noise may have done to a check that rests on what it disturbed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Harm {
+    /// Helped it or kept it from holding: it is not judged.
+    Either,
+    /// Kept it from holding, and nothing else: where it holds all the same, it is judged.
+    Against,
+}
+
+/// The verdict on checks and why, in one line. What fails where nothing disturbs it fails;
+/// otherwise a check that noise may have decided leaves the run without a verdict.
 pub(crate) fn verdict(
-    expected: &[Check],
     variants: &[Variant],
     noise: &Noise,
     checks: &[CheckResult],
 ) -> (Verdict, String) {
-    if let Some(why) = too_noisy(expected, variants, noise) {
-        let reason = format!("{why}: too noisy to judge, use --repeat or a quieter machine");
-        return (Verdict::Noisy, reason);
-    }
     let (verdict, reason) = judge(checks);
     (verdict, format!("{reason}; {}", told(noise, variants)))
 }
 
 fn judge(checks: &[CheckResult]) -> (Verdict, String) {
-    let (mut failed, mut not_judged, mut known) = (Vec::new(), Vec::new(), Vec::new());
-    for result in checks {
-        let name = result.name.as_str();
-        match (&result.not_judged, result.pass, &result.misses) {
-            (Some(_), _, _) => not_judged.push(name),
-            (None, false, None) => failed.push(name),
-            (None, false, Some(_)) => known.push(name),
-            (None, true, _) => {}
-        }
-    }
-    let judged = checks.len() - not_judged.len() - known.len();
-    let rest = [(&known, "known not to hold"), (&not_judged, "not judged")];
+    let names = |outcome: Outcome| -> Vec<&str> {
+        let come_out = checks.iter().filter(|it| it.outcome() == outcome);
+        come_out.map(|it| it.name.as_str()).collect()
+    };
+    let (failed, noisy, held) = (
+        names(Outcome::Fail),
+        names(Outcome::Noisy),
+        names(Outcome::Pass),
+    );
+    let (known, not_judged) = (names(Outcome::Misses), names(Outcome::NotJudged));
+    let rest = [
+        (&known, "known not to hold"),
+        (&not_judged, "not judged"),
+        (&noisy, "too noisy to judge"),
+    ];
     let told = rest.iter().filter(|(names, _)| !names.is_empty());
     let told = told.map(|(names, what)| format!(", {} {what}: {}", names.len(), names.join(", ")));
     let rest = told.collect::<Vec<_>>().concat();
+    let why = |of: fn(&CheckResult) -> Option<&String>| {
+        checks.iter().find_map(of).map_or("", String::as_str)
+    };
     if !failed.is_empty() {
-        let (number, names) = (failed.len(), failed.join(", "));
-        let reason = format!("{number} of {judged} checks failed: {names}{rest}");
+        let (number, judged) = (failed.len(), failed.len() + held.len());
+        let reason = format!(
+            "{number} of {judged} checks failed: {}{rest}",
+            failed.join(", ")
+        );
         return (Verdict::Fail, reason);
     }
-    match (judged, checks.first()) {
-        (_, None) => (Verdict::Pass, "nothing is expected of this run".to_owned()),
-        (0, Some(first)) if known.is_empty() => {
-            let why = first.not_judged.as_deref().unwrap_or_default();
+    if !noisy.is_empty() {
+        let why = why(|it| it.noise.as_ref());
+        let holds = holds(held.len());
+        let reason = format!("{why}; {holds}{rest}, use --repeat or a quieter machine");
+        return (Verdict::Noisy, reason);
+    }
+    match held.len() {
+        _ if checks.is_empty() => (Verdict::Pass, "nothing is expected of this run".to_owned()),
+        0 if known.is_empty() => {
+            let why = why(|it| it.not_judged.as_ref());
             (
                 Verdict::Unjudged,
                 format!("no check could be judged: {why}"),
             )
         }
-        (0, _) => (Verdict::Fail, format!("no check holds{rest}")),
-        (1, _) => (Verdict::Pass, format!("the check holds{rest}")),
-        (_, _) if rest.is_empty() => (Verdict::Pass, format!("all {judged} checks hold")),
-        (_, _) => (Verdict::Pass, format!("{judged} checks hold{rest}")),
+        0 => (Verdict::Fail, format!("no check holds{rest}")),
+        number if number > 1 && rest.is_empty() => {
+            (Verdict::Pass, format!("all {number} checks hold"))
+        }
+        number => (Verdict::Pass, format!("{}{rest}", holds(number))),
     }
 }
 
-/// Why the machine was too noisy to judge: too many samples were hit of a series that
-/// a check rests on, or a value was disturbed.
-fn too_noisy(expected: &[Check], variants: &[Variant], noise: &Noise) -> Option<String> {
+fn holds(number: usize) -> String {
+    match number {
+        0 => "no check holds".to_owned(),
+        1 => "the check holds".to_owned(),
+        number => format!("{number} checks hold"),
+    }
+}
+
+/// Why the machine was too noisy for a check that `holds` or does not: a figure that it rests on
+/// was disturbed, or too many samples of its series were hit, unless it `holds_with_hit` ones too.
+pub(crate) fn too_noisy(
+    check: &Check,
+    variants: &[Variant],
+    noise: &Noise,
+    holds: bool,
+    holds_with_hit: impl Fn() -> bool,
+) -> Option<String> {
     let Noise::Watched(disturbed) = noise else {
         return None;
     };
-    for it in disturbed {
-        let is_needed = |check: &&Check| {
-            let mut figures = it.figures.iter().map(String::as_str);
-            let rests = |figure| figure == check.of.get_ref() || Some(figure) == check.series();
-            check.names(&it.variant) && figures.any(rests)
-        };
-        if let Some(check) = expected.iter().find(is_needed) {
-            let (of, variant) = (check.of.get_ref(), &it.variant);
-            return Some(format!(
-                "{of} of variant {variant} was disturbed: {}",
-                it.why
-            ));
-        }
+    let is_disturbed = |it: &&Disturbance| {
+        let mut figures = it.figures.iter().map(String::as_str);
+        let rests = |figure| figure == check.of.get_ref() || Some(figure) == check.series();
+        let is_harm = !(holds && it.harm == Harm::Against);
+        is_harm && check.names(&it.variant) && figures.any(rests)
+    };
+    if let Some(it) = disturbed.iter().find(is_disturbed) {
+        let (of, variant) = (check.of.get_ref(), &it.variant);
+        return Some(format!(
+            "{of} of variant {variant} was disturbed: {}",
+            it.why
+        ));
     }
-    for variant in variants {
-        for (name, series) in &variant.series {
-            let rests =
-                |check: &Check| check.series() == Some(name.as_str()) && check.names(&variant.name);
-            let (hit, all) = (series.hit.total(), series.all.count);
-            let share = hit as f64 / all.max(1) as f64;
-            if share > MAX_HIT_SHARE && expected.iter().any(rests) {
-                return Some(format!(
-                    "{} of {all} samples of {name} in variant {} were hit by the machine's own \
-                     noise",
-                    of_kinds(series.hit),
-                    variant.name
-                ));
-            }
-        }
-    }
-    None
+    let hit = |variant: &&Variant| {
+        let name = check.series()?;
+        let series = variant.series.get(name)?;
+        let (hit, all) = (series.hit.total(), series.all.count);
+        let share = hit as f64 / all.max(1) as f64;
+        (share > MAX_HIT_SHARE).then(|| {
+            format!(
+                "{} of {all} samples of {name} in variant {} were hit by the machine's own noise",
+                of_kinds(series.hit),
+                variant.name
+            )
+        })
+    };
+    let mut rests_on = variants.iter().filter(|variant| check.names(&variant.name));
+    let hit = rests_on.find_map(|variant| hit(&variant));
+    hit.filter(|_| !(holds && holds_with_hit()))
 }
 
 /// The noise in one clause.

@@ -6,11 +6,11 @@ use serde::Deserialize;
 use std::cell::Cell;
 use tailbound_document::{Document, Mistake};
 use tailbound_experiment::{
-    Catalogue, ChartSpec, Curve, Disturbance, Experiment, ExperimentError, Found, Loaded, Mistakes,
-    Name, Noise, Run, Source,
+    Catalogue, ChartSpec, Curve, Disturbance, Experiment, ExperimentError, Found, Harm, Loaded,
+    Mistakes, Name, Noise, Run, Source,
 };
 use tailbound_report::{
-    Bound, CheckResult, Results, Series, Value, Variant, Verdict, empty_histogram,
+    Bound, CheckResult, Outcome, Results, Series, Stats, Value, Variant, Verdict, empty_histogram,
 };
 
 #[derive(Debug, Deserialize)]
@@ -37,8 +37,12 @@ struct ToyVariant {
     promised: Option<u64>,
     #[serde(default)]
     stolen: u64,
+    /// What samples took that were hit.
+    stolen_rtt: Option<u64>,
     #[serde(default)]
     disturbed: Option<String>,
+    #[serde(default)]
+    harmed: bool,
 }
 
 impl ToyVariant {
@@ -49,9 +53,14 @@ impl ToyVariant {
         };
         let mut samples = empty_histogram();
         if self.rtt > 0 {
-            samples.record_n(self.rtt, 100).unwrap();
+            samples.record_n(self.rtt, 100 - self.stolen).unwrap();
         }
         let mut rtt = Series::of("ns", &samples);
+        if self.stolen > 0 {
+            let took = self.stolen_rtt.unwrap_or(self.rtt);
+            samples.record_n(took, self.stolen).unwrap();
+            rtt.all = Stats::from_histogram(&samples);
+        }
         rtt.hit.stolen = self.stolen;
         variant.series.insert("rtt".to_owned(), rtt);
         let bounds = self.promised.iter().flat_map(|promised| {
@@ -108,6 +117,11 @@ impl Experiment for Toy {
                 variant: it.name.get_ref().clone(),
                 figures: vec![it.disturbed.clone()?],
                 why: "a neighbour took the core".to_owned(),
+                harm: if it.harmed {
+                    Harm::Against
+                } else {
+                    Harm::Either
+                },
             })
         });
         let noise = if self.watched {
@@ -366,7 +380,7 @@ fn not_judged_is_what_rests_on_a_variant_that_did_not_run_and_nothing_else() {
     assert_eq!(check.not_judged.as_deref(), Some(why));
     assert_eq!(
         (check.pass, check.got, check.outcome()),
-        (false, None, "not judged")
+        (false, None, Outcome::NotJudged)
     );
     assert_eq!(results.verdict, Verdict::Unjudged);
     let reason = format!("no check could be judged: {why}; no noise, time is virtual");
@@ -376,7 +390,7 @@ fn not_judged_is_what_rests_on_a_variant_that_did_not_run_and_nothing_else() {
     let check = &results.checks[0];
     assert_eq!(
         (check.pass, check.got, check.outcome()),
-        (false, None, "FAIL")
+        (false, None, Outcome::Fail)
     );
     assert_eq!(check.note.as_deref(), Some("variant after has no rtt.p99"));
     assert_eq!(results.verdict, Verdict::Fail);
@@ -451,7 +465,10 @@ fn what_is_known_to_miss_is_told_and_decides_nothing() {
         (Verdict::Pass, reason)
     );
     let check = &results.checks[0];
-    assert_eq!((check.outcome(), check.remark()), ("misses", Some("why")));
+    assert_eq!(
+        (check.outcome(), check.remark()),
+        (Outcome::Misses, Some("why"))
+    );
     // One that holds after all is counted, and says so.
     let results = run(&[(missed.0, "at_least = 0.5\nsource = \"s\"\nmisses = \"why\"")]);
     assert_eq!(results.verdict, Verdict::Pass);
@@ -526,16 +543,25 @@ fn noise_is_named_in_every_verdict_and_too_much_of_it_forbids_one() {
             250,
             Verdict::Noisy,
             "6 (6 stolen, 0 ours) of 100 samples of rtt in variant after were hit by the machine's \
-             own noise: too noisy to judge, use --repeat or a quieter machine",
+             own noise; no check holds, 1 too noisy to judge: faster, use --repeat or a quieter \
+             machine; noise hit 6 (6 stolen, 0 ours) of 300 samples",
         ),
     ] {
-        let after = format!("rtt = {rtt}\nstolen = {stolen}\n");
+        let after = format!("rtt = {rtt}\nstolen = {stolen}\nstolen_rtt = 900\n");
         let results = run(&[WATCHED, ("rtt = 250\n", &after)]);
         assert_eq!(
             (results.verdict, results.verdict_reason.as_str()),
             (verdict, reason)
         );
     }
+    // With the samples that were hit it holds as well.
+    let after = "rtt = 250\nstolen = 50\nstolen_rtt = 260\n";
+    let results = run(&[WATCHED, ("rtt = 250\n", after)]);
+    assert_eq!(results.verdict, Verdict::Pass);
+    // With them it fails as well: that is no reason to blame what was measured.
+    let after = "rtt = 900\nstolen = 50\nstolen_rtt = 950\n";
+    let results = run(&[WATCHED, ("rtt = 250\n", after)]);
+    assert_eq!(results.verdict, Verdict::Noisy);
     // Nothing rests on that one.
     let results = run(&[WATCHED, ("rtt = 400\n", "rtt = 400\nstolen = 50\n")]);
     assert_eq!(results.verdict, Verdict::Pass);
@@ -554,12 +580,13 @@ fn a_disturbed_value_is_not_judged_and_what_does_not_rest_on_it_is() {
     );
     let results = run(&[WATCHED, disturbed, ("of = \"rtt.p99\"", "of = \"rate\"")]);
     assert_eq!(results.verdict, Verdict::Noisy);
-    let told = "rate of variant after was disturbed: a neighbour took the core: too noisy";
+    let told = "rate of variant after was disturbed: a neighbour took the core; no check holds";
     assert!(
         results.verdict_reason.starts_with(told),
         "{}",
         results.verdict_reason
     );
+    assert_eq!(results.checks[0].outcome(), Outcome::Noisy);
 }
 
 #[test]
@@ -567,7 +594,7 @@ fn a_disturbed_series_is_not_judged_whatever_of_it_a_check_looks_at() {
     let disturbed = ("rate = 196\n", "rate = 196\ndisturbed = \"rtt\"\n");
     let results = run(&[WATCHED, disturbed]);
     assert_eq!(results.verdict, Verdict::Noisy);
-    let told = "rtt.p99 of variant after was disturbed: a neighbour took the core: too noisy";
+    let told = "rtt.p99 of variant after was disturbed: a neighbour took the core; no check holds";
     assert!(
         results.verdict_reason.starts_with(told),
         "{}",
@@ -575,6 +602,34 @@ fn a_disturbed_series_is_not_judged_whatever_of_it_a_check_looks_at() {
     );
     let results = run(&[WATCHED, disturbed, ("of = \"rtt.p99\"", "of = \"rate\"")]);
     assert_ne!(results.verdict, Verdict::Noisy);
+}
+
+#[test]
+fn what_can_only_have_kept_a_check_from_holding_forbids_no_check_that_holds() {
+    let disturbed = "disturbed = \"rtt\"\nharmed = true\n";
+    for (rtt, verdict) in [(250, Verdict::Pass), (900, Verdict::Noisy)] {
+        let after = format!("rtt = {rtt}\n{disturbed}");
+        let results = run(&[WATCHED, ("rtt = 250\n", &after)]);
+        assert_eq!(results.verdict, verdict);
+    }
+}
+
+#[test]
+fn a_check_that_noise_did_not_reach_fails_beside_one_that_it_did() {
+    let more = "\n[[check]]\nname = \"more\"\nof = \"rate\"\nat = [\"after\"]\n\
+                at_least = 100000\nsource = \"s\"\n";
+    let disturbed = ("rate = 196\n", "rate = 196\ndisturbed = \"rtt\"\n");
+    let text = with(&[WATCHED, disturbed]) + more;
+    let results = load(&text)
+        .unwrap()
+        .run(1, &Cell::new(0), &mut |_| {})
+        .unwrap();
+    let reason = "1 of 1 checks failed: more, 1 too noisy to judge: faster; noise hit none of 300 \
+                  samples, a neighbour took the core";
+    assert_eq!(
+        (results.verdict, results.verdict_reason.as_str()),
+        (Verdict::Fail, reason)
+    );
 }
 
 const SENTENCE: &str = "[sentence]\nwhat = \"answers\"\ndid = \"took\"\nseries = \"rtt\"\n\

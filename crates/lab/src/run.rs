@@ -20,7 +20,7 @@ use crate::vcpu_share;
 use crate::vm::{Kernel, Machines};
 use std::path::{Path, PathBuf};
 use tailbound_experiment::{
-    Catalogue, ChartSpec, Curve, Disturbance, Document, Experiment, Found, Mistake, Mistakes,
+    Catalogue, ChartSpec, Curve, Disturbance, Document, Experiment, Found, Harm, Mistake, Mistakes,
     Noise, Progress, catalogue, unknown_word,
 };
 use tailbound_sys::process::find_program;
@@ -198,6 +198,15 @@ impl Run<'_> {
                         "other programs used {:.0} % of the shared core in variant {name}",
                         share * 100.0
                     ),
+                    harm: Harm::Either,
+                });
+            }
+            if let Some((figure, why)) = repeats.iter().find_map(|it| it.spoiled.as_ref()) {
+                disturbed.push(Disturbance {
+                    variant: name.clone(),
+                    figures: vec![(*figure).to_owned()],
+                    why: format!("{why} of variant {name}"),
+                    harm: Harm::Against,
                 });
             }
             found.variants.push(summary);

@@ -91,6 +91,8 @@ pub(crate) struct Measured {
     pub(crate) taken: tailbound_agent::taken::Measured,
     /// Why the figures do not show what the variant says.
     pub(crate) flaw: Option<String>,
+    /// The values that rest on what the machine spoiled, and how it did.
+    pub(crate) spoiled: Option<(&'static str, String)>,
     /// What the probe said, in a line.
     pub(crate) line: Option<String>,
     /// What the placement service promised, where it was asked.

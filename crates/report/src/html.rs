@@ -241,7 +241,7 @@ impl Results {
 fn check_row(out: &mut String, check: &CheckResult) {
     let result = check.outcome();
     // Classes of the style sheet; what was not judged has no colour.
-    let class = result.to_ascii_lowercase();
+    let class = result.to_string().to_ascii_lowercase();
     let got = check
         .got
         .map_or_else(|| NOTHING.into(), |got| human(got, ""));

@@ -30,7 +30,9 @@ pub use hlog::IntervalLog;
 pub use html::page;
 pub use made::Made;
 pub use plot::{View, distribution_svg};
-pub use results::{Bound, CheckResult, Hit, Results, Series, Spread, Value, Variant, Verdict};
+pub use results::{
+    Bound, CheckResult, Hit, Outcome, Results, Series, Spread, Value, Variant, Verdict,
+};
 pub use stats::{Statistic, Stats, empty_histogram};
 pub use text::{NOTHING, Paint, Table, human, one_line};
 

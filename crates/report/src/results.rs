@@ -190,26 +190,59 @@ pub struct CheckResult {
     /// held nor failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_judged: Option<String>,
+    /// What the machine did beside, which may have decided how it came out: then it is
+    /// not judged, either.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub noise: Option<String>,
     /// Why it did not hold, where that is known: the verdict does not rest on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub misses: Option<String>,
 }
 
 impl CheckResult {
-    /// How it came out, in a word.
-    pub const fn outcome(&self) -> &'static str {
-        match (&self.not_judged, self.pass, &self.misses) {
-            (Some(_), _, _) => "not judged",
-            (None, true, _) => "pass",
-            (None, false, None) => "FAIL",
-            (None, false, Some(_)) => "misses",
+    /// How it came out.
+    pub const fn outcome(&self) -> Outcome {
+        match (&self.not_judged, &self.noise, self.pass, &self.misses) {
+            (Some(_), _, _, _) => Outcome::NotJudged,
+            (None, Some(_), _, _) => Outcome::Noisy,
+            (None, None, true, _) => Outcome::Pass,
+            (None, None, false, None) => Outcome::Fail,
+            (None, None, false, Some(_)) => Outcome::Misses,
         }
     }
 
     /// What else there is to know: why it was not judged or did not hold, or the note.
     pub fn remark(&self) -> Option<&str> {
-        let why = self.not_judged.as_deref().or(self.misses.as_deref());
+        let why = self.not_judged.as_deref().or(self.noise.as_deref());
+        let why = why.or(self.misses.as_deref());
         why.or(self.note.as_deref())
+    }
+}
+
+/// How a check came out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// It held.
+    Pass,
+    /// It did not.
+    Fail,
+    /// It did not, for a reason that is known.
+    Misses,
+    /// The machine was too busy with other things to judge.
+    Noisy,
+    /// What it needs did not run.
+    NotJudged,
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(match self {
+            Self::Pass => "pass",
+            Self::Fail => "FAIL",
+            Self::Misses => "misses",
+            Self::Noisy => "NOISY",
+            Self::NotJudged => "not judged",
+        })
     }
 }
 

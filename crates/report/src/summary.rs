@@ -62,7 +62,8 @@ impl Results {
                 Some(note) => format!("{} ({note})", check.source),
                 None => check.source.clone(),
             };
-            table.row([&check.name, &check.want, &got, check.outcome(), &source]);
+            let outcome = check.outcome().to_string();
+            table.row([&check.name, &check.want, &got, &outcome, &source]);
         }
         table
     }

@@ -269,8 +269,12 @@ pub(super) fn add_jitter(series: &MeasuredSeries, apart: Nanos, measured: &mut M
 /// half percent of it by which a rate may be off.
 const WITHOUT_CPU: Nanos = Nanos::from_millis(5);
 
+/// By how much a rate was off.
+const RATE_ERROR: &str = "rate_error";
+
 /// What a meter found, and by how much that missed `wanted`, in the seconds in which the
-/// daemons had their CPU and in all. `lost` is what the machine and its kernel, which keeps
+/// daemons had their CPU and in all; where there is none, all are judged, and the error can only
+/// be less than it seems. `lost` is what the machine and its kernel, which keeps
 /// real-time threads from filling a core, took from them.
 pub(super) fn take_metered(
     path: &Path,
@@ -298,9 +302,14 @@ pub(super) fn take_metered(
         .collect();
     let worst = |errors: &[f64]| errors.iter().copied().reduce(f64::max).unwrap_or(f64::NAN);
     measured.value("rate_bit_s", "bit/s", mean);
-    measured.value("rate_error", "%", worst(&kept) * 100.0);
+    let judged = if kept.is_empty() { &errors } else { &kept };
+    measured.value(RATE_ERROR, "%", worst(judged) * 100.0);
     measured.value("rate_error_of_all", "%", worst(&errors) * 100.0);
     let apart = errors.len() - kept.len();
+    if kept.is_empty() {
+        let why = format!("the hosts' daemons were without a CPU for {WITHOUT_CPU} in each second");
+        measured.spoiled = Some((RATE_ERROR, why));
+    }
     measured.value("seconds_without_cpu", "", apart as f64);
     Ok(MeasuredSeries {
         counted: outcome

@@ -126,6 +126,7 @@ pub(crate) fn results() -> Results {
                 source: "Small is Better, 5.1".into(),
                 note: None,
                 not_judged: None,
+                noise: None,
                 misses: None,
             },
             CheckResult {
@@ -136,6 +137,7 @@ pub(crate) fn results() -> Results {
                 source: "Small is Better, 5.2".into(),
                 note: None,
                 not_judged: Some("vcpu-only is not available".into()),
+                noise: None,
                 misses: None,
             },
         ],

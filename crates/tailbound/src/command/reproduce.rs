@@ -19,7 +19,7 @@ use serde::Serialize;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
-use tailbound_report::{CheckResult, Made, Results, Verdict};
+use tailbound_report::{CheckResult, Made, Outcome, Results, Verdict};
 use tailbound_sim::grid::{Shard, key};
 use tailbound_units::Nanos;
 
@@ -264,14 +264,16 @@ fn line(verdict: &str, name: &str, item: &Item) -> String {
 
 /// How the checks of an item came out, in a word; the worst counts.
 fn outcome(results: &[&CheckResult]) -> (&'static str, Verdict) {
-    let is = |outcome: &str| results.iter().any(|result| result.outcome() == outcome);
+    let is = |outcome: Outcome| results.iter().any(|result| result.outcome() == outcome);
     if results.is_empty() {
         ("not run", Verdict::Pass)
-    } else if is("FAIL") {
+    } else if is(Outcome::Fail) {
         ("FAIL", Verdict::Fail)
-    } else if is("not judged") {
+    } else if is(Outcome::Noisy) {
         ("NOISY", Verdict::Noisy)
-    } else if is("misses") {
+    } else if is(Outcome::NotJudged) {
+        ("not judged", Verdict::Unjudged)
+    } else if is(Outcome::Misses) {
         ("misses", Verdict::Pass)
     } else {
         ("PASS", Verdict::Pass)
@@ -282,14 +284,14 @@ fn outcome(results: &[&CheckResult]) -> (&'static str, Verdict) {
 fn tell(name: &str, item: &Item, ran: &Ran) -> (String, Exit) {
     let results: Vec<_> = item.checks().flat_map(|it| it.results(ran)).collect();
     let By::Checks(_) = &item.by else {
-        return (line("-       ", name, item), Exit::Holds);
+        return (line("-          ", name, item), Exit::Holds);
     };
     let (word, verdict) = outcome(&results);
-    let mut text = line(&format!("{word:<8}"), name, item);
+    let mut text = line(&format!("{word:<11}"), name, item);
     for result in results {
         let check = page::check(result);
         // Writing to a String does not fail.
-        let _ = writeln!(text, "        {:<11} {check}", "");
+        let _ = writeln!(text, "           {:<11} {check}", "");
     }
     (text, verdict.into())
 }
@@ -398,7 +400,7 @@ mod tests {
 
     #[test]
     fn of_the_checks_of_an_item_the_worst_counts() {
-        let check = |pass: bool, misses: bool, not_judged: bool| CheckResult {
+        let check = |pass: bool, misses: bool, noise: bool, not_judged: bool| CheckResult {
             name: String::new(),
             want: String::new(),
             got: None,
@@ -406,17 +408,20 @@ mod tests {
             source: String::new(),
             note: None,
             misses: misses.then(String::new),
+            noise: noise.then(String::new),
             not_judged: not_judged.then(String::new),
         };
-        let held = check(true, false, false);
-        let known = check(false, true, false);
-        let noisy = check(false, false, true);
-        let failed = check(false, false, false);
+        let held = check(true, false, false, false);
+        let known = check(false, true, false, false);
+        let noisy = check(false, false, true, false);
+        let missing = check(false, false, false, true);
+        let failed = check(false, false, false, false);
         let of = |checks: &[&CheckResult]| outcome(checks);
         assert_eq!(of(&[]), ("not run", Verdict::Pass));
         assert_eq!(of(&[&held, &held]), ("PASS", Verdict::Pass));
         assert_eq!(of(&[&held, &known]), ("misses", Verdict::Pass));
-        assert_eq!(of(&[&noisy, &known]), ("NOISY", Verdict::Noisy));
+        assert_eq!(of(&[&missing, &held]), ("not judged", Verdict::Unjudged));
+        assert_eq!(of(&[&noisy, &missing]), ("NOISY", Verdict::Noisy));
         assert_eq!(of(&[&noisy, &failed]), ("FAIL", Verdict::Fail));
     }
 

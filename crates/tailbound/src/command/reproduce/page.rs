@@ -3,7 +3,7 @@
 use super::outcome;
 use super::registry::{By, Checks, Item, Ran, Registry, Size, command};
 use std::fmt::Write as _;
-use tailbound_report::{CheckResult, Made, NOTHING, human};
+use tailbound_report::{CheckResult, Made, NOTHING, Outcome, human};
 
 /// What is said of an item whose experiment did not run.
 pub(super) const NOT_RUN: &str = "not run";
@@ -32,6 +32,7 @@ A run follows from its seed, which is 1 here. The lines are in
 | **misses** | not within them, for the reason that is told |
 | **FAIL** | not within them, and nobody knew |
 | **NOISY** | not judged: this machine was too busy |
+| **not judged** | what it needs is not here, as is told |
 | **not run** | the command runs it |
 | lab | on this machine's own threads and packets, in a scaled setting; [results.md](results.md) has more of it |
 | test | the command holds that the mechanism does what the paper says; the paper has no figure for it, or its hardware is not here |
@@ -115,7 +116,7 @@ pub(super) fn check(result: &CheckResult) -> String {
         .map_or_else(|| NOTHING.to_owned(), |got| human(got, ""));
     let name = result.name.replace('_', " ");
     let why = match result.outcome() {
-        "pass" => String::new(),
+        Outcome::Pass => String::new(),
         outcome => format!(", {outcome}: {}", result.remark().unwrap_or_default()),
     };
     format!("{name}: {got} (wanted {}){why}", result.want)

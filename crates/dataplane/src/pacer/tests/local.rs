@@ -181,6 +181,48 @@ fn what_is_handed_over_here_makes_nothing_late_elsewhere() {
     assert!(late <= WireBytes(FULL), "{late:?}");
 }
 
+#[test]
+fn one_behind_a_release_that_waits_for_a_full_wire_keeps_nobody_awake() {
+    let at_once = Guarantee::new(Rate::from_mbit(10), Bytes(FULL), LINK);
+    let limited = Guarantee::new(Rate::from_mbit(1_000), Bytes(FULL), LINK);
+    let local = Guarantee::new(Rate::from_mbit(400), Bytes(FULL), LINK);
+    let mut guarantees = vec![at_once; 60];
+    guarantees[0] = limited;
+    guarantees[1] = local;
+    let mut host = Host::new(&PacerConfig::strict(LINK), &guarantees);
+    host.now += Nanos::from_secs(1);
+    let start = host.now;
+    // The second frame to 1 is released after 24.6 us, the second to 10 departs after 30.8.
+    limit(&mut host, 1, 500);
+    for id in 0..2 {
+        host.ring(0, start, frame(id, 0, FULL));
+        let here = Record {
+            guest: 1,
+            ..to(10, id, FULL)
+        };
+        host.ring(1, start, here);
+    }
+    // One frame of each, all due now: 73.8 us of the wire, which is more than a batch.
+    for guest in 2..60 {
+        host.ring(guest as usize, start, frame(0, guest, FULL));
+    }
+    host.turn();
+    let chain = &host.pacer.chain;
+    let (due, release) = (chain.departures.first(), chain.releases.first());
+    let (now, wire) = (host.pacer.advance(host.now), host.pacer.chain.wire);
+    let local = host.pacer.chain.local.next;
+    assert!(due <= now && now < release && release < local);
+    assert!(local < now + host.pacer.batch && now + host.pacer.batch <= wire);
+
+    host.run_until(start + Nanos::from_millis(1));
+    assert_eq!(numbers(&host.local), [0, 1]);
+    assert_eq!(host.of(0).count(), 2);
+    assert_eq!(
+        (2..60).map(|guest| host.of(guest).count()).sum::<usize>(),
+        58
+    );
+}
+
 /// A random history: of the guest that is looked at, and of another whose frames all go
 /// on the wire.
 #[derive(Debug, Clone)]

@@ -68,7 +68,7 @@ impl<'t, const N: usize> Row<'t, N> {
         let before = self.text.split(',').take(field);
         Wrong {
             line: self.line,
-            column: 1 + before.map(|it| it.len() + 1).sum::<usize>(),
+            column: 1 + before.map(|it| it.chars().count() + 1).sum::<usize>(),
             what: what.into(),
         }
     }
@@ -83,5 +83,19 @@ impl<'t, const N: usize> Row<'t, N> {
                 format!("`{name}` is {text:?}, and not a whole number from {least} to {most}");
             self.wrong(field, what)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_column_of_what_is_wrong_counts_characters() {
+        let text = "guest,bytes\nwärmefühler µ,many\n";
+        let mut rows = rows(text, ["guest", "bytes"], "a test").expect("its names are there");
+        let row = rows.next().expect("a row").expect("of two fields");
+        let wrong = row.number(1, 0..=9).expect_err("`many` is no number");
+        assert_eq!((wrong.line, wrong.column), (2, 15));
     }
 }

@@ -1,9 +1,8 @@
 //! What `tailbound sim placement` tells the time and the memory by.
 
 use super::runner::Kind;
-use std::time::Instant;
 use tailbound_sim::placement::{PlacementExperiment, Stopwatch};
-use tailbound_sys::memory;
+use tailbound_sys::{memory, timer};
 use tailbound_units::{Bytes, Nanos};
 
 /// One thread: a decision follows from those before it.
@@ -14,20 +13,22 @@ impl Kind for Timed {
     type Experiment = PlacementExperiment;
 
     const DEPENDS: &'static str = "Who is admitted where depends on the experiment and the seed \
-        alone; how long that takes, on the machine and on what else it does.";
+        alone; how much CPU time that takes, on the machine.";
 
     fn options(&self) -> Box<dyn Stopwatch> {
-        Box::new(ThisMachine(Instant::now()))
+        Box::new(ThisMachine)
     }
 }
 
-/// Its clock, and the memory of this process.
+/// The CPU time of the thread that decides, and the memory of this process. A decision waits for
+/// nothing but a CPU: what it takes of one is what it takes on a machine with nothing else to do, and
+/// the longest of 100,000 tells of the decision and not of a neighbour.
 #[derive(Debug)]
-struct ThisMachine(Instant);
+struct ThisMachine;
 
 impl Stopwatch for ThisMachine {
     fn now(&self) -> Nanos {
-        self.0.elapsed().into()
+        timer::thread_cpu_time()
     }
 
     fn reset_peak_memory(&self) {
@@ -37,5 +38,26 @@ impl Stopwatch for ThisMachine {
 
     fn peak_memory(&self) -> Option<Bytes> {
         memory::peak()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn waiting_for_a_cpu_is_no_part_of_a_decision() {
+        let before = ThisMachine.now();
+        std::thread::sleep(Duration::from_millis(100));
+        let took = ThisMachine.now().saturating_sub(before);
+        assert!(took < Nanos::from_millis(50), "{took}");
+    }
+
+    #[test]
+    fn what_is_computed_is() {
+        let before = ThisMachine.now();
+        while ThisMachine.now() == before {}
+        assert!(ThisMachine.now() > before);
     }
 }

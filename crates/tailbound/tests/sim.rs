@@ -150,10 +150,10 @@ fn the_items_of_the_papers_are_listed_and_those_of_seconds_are_run() {
     let run = reproduce(directory.path(), &items);
     let out = text(&run.stdout);
     assert_eq!(run.status.code(), Some(0), "{out}{}", text(&run.stderr));
-    assert!(out.starts_with("PASS    silo-10"), "{out}");
+    assert!(out.starts_with("PASS       silo-10"), "{out}");
     assert!(out.contains("bursts alone in a: 400000 (wanted "), "{out}");
-    assert!(out.contains("not run bobtail-16"), "{out}");
-    assert!(out.contains("-       silo-1 "), "{out}");
+    assert!(out.contains("not run    bobtail-16"), "{out}");
+    assert!(out.contains("-          silo-1 "), "{out}");
     let page = fs::read_to_string(directory.path().join("page.md")).unwrap();
     let told = "**PASS** (nine machines, the paper's)<br>bursts alone in a";
     assert!(page.contains(told), "{page}");
@@ -166,13 +166,13 @@ fn what_came_out_of_items_is_kept_and_priced_first() {
     let keep = ["silo-10", "vsnoop-4", "--results", "kept"];
     // The second of two experiments alone, and then both.
     let part = run(&[&keep[..], &["--shard", "2/2"]].concat());
-    assert!(part.starts_with("not run silo-10"), "{part}");
-    assert!(part.contains("PASS    vsnoop-4"), "{part}");
+    assert!(part.starts_with("not run    silo-10"), "{part}");
+    assert!(part.contains("PASS       vsnoop-4"), "{part}");
     let row = directory.path().join("kept/vcpu/snoop-sequence.row");
     let written = || fs::metadata(&row).unwrap().modified().unwrap();
     let before = written();
     let all = run(&keep);
-    assert!(all.starts_with("PASS    silo-10"), "{all}");
+    assert!(all.starts_with("PASS       silo-10"), "{all}");
     assert_eq!(written(), before);
     let damaged = fs::read_to_string(&row)
         .unwrap()

@@ -1,8 +1,8 @@
 //! Hosts' names, of which tenants and kept replies share the topology's.
 //!
-//! A reply is kept for a day, and a hundred thousand of them name some twenty hosts each. A text of
-//! its own for each name would be two million small pieces of memory, taken and given back with
-//! every admission.
+//! Replies are kept for a day, up to a hundred thousand of them, and each names all hosts of its
+//! tenant. A text of its own for each name would be many small pieces of memory, taken and given
+//! back with every admission, between which the heap fragments.
 
 use super::change::{Change, KeyRecord};
 use super::command::Reply;

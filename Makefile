@@ -10,10 +10,12 @@ FUZZ_SECONDS ?= 60
 # Must match the `gungraun` dependency.
 GUNGRAUN := $(shell sed -n 's/^gungraun = "\(.*\)"/\1/p' Cargo.toml)
 
-TAILBOUND := target/release/tailbound
+# Where cargo puts what it builds.
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+TAILBOUND := $(TARGET)/release/tailbound
 # The lab and what it runs, without the rest and without link-time optimisation: built
 # in less than half of the time.
-DEMO := target/demo/tailbound
+DEMO := $(TARGET)/demo/tailbound
 
 # The pinned Rust under another name, where it has one here.
 TOOLCHAIN := $(shell scripts/toolchain)
@@ -32,7 +34,7 @@ help: ## List the targets
 demo: ## Build the lab and run it: three latency traps open and close on this machine (three minutes, then two)
 	@scripts/need compile lab
 	@echo "The demo puts real packets through a data centre of network namespaces on this machine."
-	@test -x $(DEMO) || echo "  build: 190 crates, three minutes on two quiet cores, this once; they need 1 GB of disk in target/"
+	@test -x $(DEMO) || echo "  build: 190 crates, three minutes on two quiet cores, this once; they need 1 GB of disk in $(TARGET)/"
 	@echo "  run:   two minutes; it needs no root, shows where it is, and leaves nothing but $(OUT)/"
 	@echo "  end:   one sentence. If much else runs beside it, that says so and judges nothing."
 	$(CARGO) build --profile demo --locked -p tailbound --bin tailbound --no-default-features --features lab
@@ -100,8 +102,7 @@ static-musl: ## Build the probe with musl where rustc has none, in a bare root o
 # Where `make install` puts things, and below what: PREFIX=$$HOME/.local for one user alone.
 PREFIX ?= /usr/local
 DESTDIR ?=
-RELEASE := $(or $(CARGO_TARGET_DIR),target)/release/tailbound
-DIST := $(or $(CARGO_TARGET_DIR),target)/dist/tailbound
+DIST := $(TARGET)/dist/tailbound
 PACKAGES := target/packages
 CARGO_DEB := 3.8.0
 MDBOOK := 0.5.4
@@ -109,9 +110,9 @@ MDBOOK := 0.5.4
 # Builds nothing, so that nothing is compiled as root and no file of root's is left.
 .PHONY: install
 install: ## Install what `make build` built, its pages, completions and units below PREFIX (/usr/local)
-	@test -x $(RELEASE) || { echo "There is no $(RELEASE): run make build first" >&2; exit 1; }
+	@test -x $(TAILBOUND) || { echo "There is no $(TAILBOUND): run make build first" >&2; exit 1; }
 	@scripts/need package
-	@scripts/stage $(RELEASE) $(RELEASE)
+	@scripts/stage $(TAILBOUND) $(TAILBOUND)
 	@scripts/install $(PREFIX) $(DESTDIR)
 	@rm -r target/package
 

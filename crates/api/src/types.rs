@@ -11,6 +11,7 @@ use crate::standing::{Following, HostWord, Standing};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 use tailbound_classes::Classes;
 use tailbound_placement::{
     CpuReservation, CpuUse, FaultDomains, Guarantee, Message, Policy, Request, Spec, TenantId,
@@ -100,8 +101,10 @@ pub struct Run {
     pub first: u32,
     /// The number of machines.
     pub count: u32,
-    /// The host's name.
-    pub host: String,
+    /// The host's name. A service keeps a hundred thousand tenants and replies: all share the
+    /// names that its topology has.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub host: Arc<str>,
 }
 
 /// An admitted tenant.
@@ -145,7 +148,7 @@ impl Tenant {
 
     /// The hosts where it has places.
     pub fn hosts(&self) -> impl Iterator<Item = &str> {
-        let runs = self.runs.iter().map(|run| run.host.as_str());
+        let runs = self.runs.iter().map(|run| &*run.host);
         runs.chain(self.moving.iter().map(|moving| moving.to.as_str()))
     }
 }

@@ -155,7 +155,7 @@ pub fn read(text: &str) -> Result<Snapshot, BackupError> {
             Line::Hosts(hosts) => Change::Hosts(hosts),
             Line::Said { host, said } => Change::Said(host, said),
             Line::Tenant(tenant) => Change::Tenant(tenant),
-            Line::Key { key, record } => Change::Key(key, record),
+            Line::Key { key, record } => Change::Key(Arc::new(key), record),
             Line::End(end) => {
                 let expected = End {
                     lines: index as u64,
@@ -201,7 +201,8 @@ pub fn changes(snapshot: &Snapshot) -> Vec<Change> {
     changes.extend(said.map(|(host, said)| Change::Said(host.clone(), Arc::clone(said))));
     changes.extend(snapshot.tenants.values().cloned().map(Change::Tenant));
     let keys = snapshot.keys.iter();
-    changes.extend(keys.map(|(key, record)| Change::Key(key.clone(), Arc::clone(record))));
+    changes
+        .extend(keys.map(|(key, record)| Change::Key(Arc::new(key.clone()), Arc::clone(record))));
     changes
 }
 

@@ -14,6 +14,7 @@ mod hosts;
 mod keys;
 mod message;
 mod moves;
+mod names;
 mod owners;
 mod quota;
 mod read;
@@ -99,7 +100,10 @@ impl Ledger {
             ledger.put_said(&name, Some(said));
         }
         ledger.next_id = snapshot.next_id;
-        let tenants: Vec<_> = snapshot.tenants.into_values().collect();
+        let mut tenants: Vec<_> = snapshot.tenants.into_values().collect();
+        for tenant in &mut tenants {
+            names::share(ledger.datacentre.topology(), tenant);
+        }
         for tenant in &tenants {
             if tenant.id.0 >= ledger.next_id {
                 return Err(LoadError::Tenant {
@@ -109,8 +113,9 @@ impl Ledger {
             }
         }
         ledger.put_tenants(tenants)?;
-        for (key, record) in snapshot.keys {
-            ledger.keys.put(key, record);
+        for (key, mut record) in snapshot.keys {
+            names::share_in_reply(ledger.datacentre.topology(), &mut record);
+            ledger.keys.put(Arc::new(key), record);
         }
         ledger.revision = snapshot.revision;
         ledger.forget_moves();
@@ -131,6 +136,11 @@ impl Ledger {
             keys: self.keys.iter().collect(),
             next_id: self.next_id,
         }
+    }
+
+    /// Has changes that were just read share the names of hosts that this ledger has.
+    pub fn share_names(&self, changes: &mut [Change]) {
+        names::share_in_changes(self.datacentre.topology(), changes);
     }
 
     fn empty(topology: Arc<TopologyState>, mut datacentre: Datacentre) -> Self {

@@ -129,7 +129,7 @@ fn long_answers(count: usize) -> (Vec<Change>, Vec<Change>) {
         at: Nanos(1),
         reply: Reply::Topology(Arc::new(diff)),
     });
-    let keep = |number| Change::Key(key(number), Arc::clone(&record));
+    let keep = |number| Change::Key(Arc::new(key(number)), Arc::clone(&record));
     let forget = |number| Change::KeyGone(key(number));
     (
         (0..count).map(keep).collect(),

@@ -13,6 +13,7 @@ pub use spec::{GroupSpec, HostSpec, Spec, SpecError, Spread, Uniform, UplinkSpec
 use crate::load::AffineCurve;
 use names::Names;
 use std::ops::Range;
+use std::sync::Arc;
 use tailbound_classes::Classes;
 use tailbound_units::{Bytes, Nanos, Rate};
 
@@ -119,7 +120,7 @@ struct Node {
     below_down: Nanos,
     /// The least, upwards and down, of any host each.
     nearest: (Nanos, Nanos),
-    name: String,
+    name: Arc<str>,
     /// Which of [`Topology::uplinks`]; beyond its end for the top.
     uplink: u32,
 }
@@ -168,6 +169,11 @@ impl Topology {
 
     /// Returns a node's name.
     pub fn name(&self, node: NodeId) -> &str {
+        &self.nodes[node.index()].name
+    }
+
+    /// Returns a node's name, of which a clone takes no memory of its own.
+    pub fn shared_name(&self, node: NodeId) -> &Arc<str> {
         &self.nodes[node.index()].name
     }
 

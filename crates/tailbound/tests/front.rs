@@ -274,6 +274,21 @@ fn the_demo_takes_as_long_and_as_much_as_it_says() {
 }
 
 #[test]
+fn what_cargo_builds_elsewhere_is_run_from_there() {
+    for (target, line) in [
+        ("demo", "/elsewhere/demo/tailbound lab run"),
+        ("place", "/elsewhere/release/tailbound place serve"),
+        ("golden", "scripts/golden /elsewhere/release/tailbound"),
+        ("install", "scripts/stage /elsewhere/release/tailbound"),
+    ] {
+        let elsewhere = "CARGO_TARGET_DIR=/elsewhere";
+        let output = Machine::new().run(&["make", "--dry-run", elsewhere, target]);
+        let said = out(&output);
+        assert!(said.contains(line), "{target}: {said}{}", err(&output));
+    }
+}
+
+#[test]
 fn as_many_experiments_run_as_make_says() {
     let script = file("scripts/experiments");
     let (_, rest) = script.split_once("for experiment in ").unwrap();

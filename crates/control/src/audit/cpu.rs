@@ -14,8 +14,8 @@ pub(super) fn reserved(topology: &Topology, snapshot: &Snapshot) -> Vec<CpuOnHos
         };
         let deadline = u128::from(reservation.deadline.0).max(1);
         let each = (u128::from(reservation.runtime.0) * 1000).div_ceil(deadline);
-        let runs = tenant.runs.iter().map(|run| (&run.host, run.count));
-        let moving = tenant.moving.iter().map(|moving| (&moving.to, 1));
+        let runs = tenant.runs.iter().map(|run| (&*run.host, run.count));
+        let moving = tenant.moving.iter().map(|moving| (&*moving.to, 1));
         for (host, machines) in runs.chain(moving) {
             let vcpus = u128::from(reservation.vcpus) * u128::from(machines);
             let sum = hosts.entry(host).or_default();

@@ -91,7 +91,7 @@ impl<'a> Tenants<'a> {
         if let Some(moving) = &tenant.moving {
             let has = |run: &Run| {
                 let at = moving.vm.checked_sub(run.first);
-                at.is_some_and(|at| at < run.count) && run.host != moving.to
+                at.is_some_and(|at| at < run.count) && *run.host != *moving.to
             };
             let node = self.topology.find(&moving.to);
             let host = node.filter(|node| self.topology.is_host(*node));

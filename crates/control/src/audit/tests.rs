@@ -204,7 +204,7 @@ fn what_is_reserved_of_cpus_is_held_against_what_hosts_said_last() {
         period: Nanos::from_millis(4),
         vcpus: 2,
     });
-    let host = tenant.runs[0].host.clone();
+    let host = tenant.runs[0].host.to_string();
     tenant.runs.truncate(1);
     tenant.runs[0].count = 3;
     snapshot.tenants.insert(id, Arc::new(tenant));
@@ -277,11 +277,11 @@ fn each_kind_of_damage_to_a_tenant_is_found() {
             "it asked for 9 machines and has 2",
         ),
         (
-            tenant(&|it| it.runs[0].host = "gone".to_owned()),
+            tenant(&|it| it.runs[0].host = "gone".into()),
             "there is no host \"gone\"",
         ),
         (
-            tenant(&|it| it.runs[0].host = "left".to_owned()),
+            tenant(&|it| it.runs[0].host = "left".into()),
             "there is no host \"left\"",
         ),
         (tenant(&|it| it.id = TenantId(1)), "it says that it is 1"),

@@ -96,7 +96,7 @@ impl Ledger {
             },
             Subject::Topology => Change::Topology(Arc::clone(&self.topology)),
             Subject::Key(key) => match self.keys.get(key) {
-                Some(record) => Change::Key(key.clone(), Arc::clone(record)),
+                Some(record) => Change::Key(Arc::new(key.clone()), Arc::clone(record)),
                 None => Change::KeyGone(key.clone()),
             },
             Subject::NextId => Change::NextId(self.next_id),
@@ -121,7 +121,7 @@ impl Ledger {
                 snapshot.topology = Some(Arc::clone(topology));
                 self.replace_with(Self::load(snapshot)?);
             }
-            Change::Key(key, record) => self.keys.put(key.clone(), Arc::clone(record)),
+            Change::Key(key, record) => self.keys.put(Arc::clone(key), Arc::clone(record)),
             Change::KeyGone(key) => self.keys.remove(key),
             Change::NextId(next) => self.next_id = *next,
         }
@@ -205,14 +205,14 @@ impl Ledger {
         runs::check(&tenant.runs, tenant.request.vms).map_err(bad)?;
         let topology = self.datacentre.topology();
         let mut hosts = Vec::with_capacity(tenant.runs.len());
-        let runs = tenant.runs.iter().map(|run| (&run.host, run.count));
+        let runs = tenant.runs.iter().map(|run| (&*run.host, run.count));
         let moving = tenant.moving.as_ref();
         if let Some(moving) = moving
             && runs::host_of(&tenant.runs, moving.vm).is_none()
         {
             return Err(bad(format!("it has no machine {} to move", moving.vm)));
         }
-        for (name, count) in runs.chain(moving.map(|moving| (&moving.to, 1))) {
+        for (name, count) in runs.chain(moving.map(|moving| (&*moving.to, 1))) {
             let host = topology.find(name).filter(|node| topology.is_host(*node));
             let host = host.ok_or_else(|| bad(format!("there is no host {name:?}")))?;
             hosts.push((host, count));

@@ -64,7 +64,7 @@ pub enum Change {
     /// Another topology.
     Topology(Arc<TopologyState>),
     /// A request with an idempotency key was answered.
-    Key(KeyId, Arc<KeyRecord>),
+    Key(Arc<KeyId>, Arc<KeyRecord>),
     /// An idempotency key is forgotten.
     KeyGone(KeyId),
     /// The next tenant's number.
@@ -97,7 +97,8 @@ impl Change {
             Self::Hosts(_) => Subject::Hosts,
             Self::Said(host, _) | Self::SaidGone(host) => Subject::Said(host),
             Self::Topology(_) => Subject::Topology,
-            Self::Key(key, _) | Self::KeyGone(key) => Subject::Key(key),
+            Self::Key(key, _) => Subject::Key(key),
+            Self::KeyGone(key) => Subject::Key(key),
             Self::NextId(_) => Subject::NextId,
         }
     }
@@ -153,7 +154,7 @@ impl Snapshot {
                 }
                 Change::Topology(topology) => self.topology = Some(topology),
                 Change::Key(key, record) => {
-                    self.keys.insert(key, record);
+                    self.keys.insert(Arc::unwrap_or_clone(key), record);
                 }
                 Change::KeyGone(key) => {
                     self.keys.remove(&key);

@@ -380,7 +380,7 @@ impl Ledger {
         let hosts = placement.hosts().iter();
         runs::assign(
             old,
-            hosts.map(|(host, count)| (topology.name(*host), *count)),
+            hosts.map(|(host, count)| (topology.shared_name(*host), *count)),
         )
     }
 
@@ -493,7 +493,8 @@ impl Ledger {
             );
             self.keys.remove(&gone);
         }
-        let kept = Change::Key(key.clone(), Arc::clone(&record));
+        let key = Arc::new(key);
+        let kept = Change::Key(Arc::clone(&key), Arc::clone(&record));
         draft.keep(self.before(&kept), kept);
         self.keys.put(key, record);
     }

@@ -70,9 +70,8 @@ impl Keys {
         Some(KeyId::clone(oldest))
     }
 
-    pub(super) fn put(&mut self, key: KeyId, record: Arc<KeyRecord>) {
+    pub(super) fn put(&mut self, key: Arc<KeyId>, record: Arc<KeyRecord>) {
         self.remove(&key);
-        let key = Arc::new(key);
         self.by_age.insert((record.at, Arc::clone(&key)));
         let mut share = self.take(&key);
         share.by_age.insert((record.at, Arc::clone(&key)));

@@ -101,7 +101,8 @@ impl Ledger {
         let there = there.ok_or_else(|| LedgerError::NotFound(format!("host {:?}", moving.to)))?;
         let (leave, runs) = match end {
             End::There => {
-                let runs = runs::moved(&tenant.runs, moving.vm, &moving.to);
+                let topology = self.datacentre.topology();
+                let runs = runs::moved(&tenant.runs, moving.vm, topology.shared_name(there));
                 (self.machine(tenant, moving.vm)?, runs)
             }
             End::Here => (there, tenant.runs.clone()),

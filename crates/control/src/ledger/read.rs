@@ -129,7 +129,7 @@ impl Ledger {
             let Some(tenant) = self.tenants.get(&id) else {
                 continue;
             };
-            let runs = tenant.runs.iter().filter(|run| run.host == name);
+            let runs = tenant.runs.iter().filter(|run| *run.host == *name);
             let arrives = tenant.moving.iter().filter(|moving| moving.to == name);
             let all = runs.map(|run| (run.first, run.count));
             let all = all.chain(arrives.map(|moving| (moving.vm, 1)));
@@ -218,7 +218,7 @@ impl Ledger {
             let Some(tenant) = self.tenants.get(&id) else {
                 continue;
             };
-            let runs = tenant.runs.iter().filter(|run| run.host == host);
+            let runs = tenant.runs.iter().filter(|run| *run.host == *host);
             let numbers = runs.flat_map(|run| run.first..run.first + run.count);
             let moving = tenant.moving.as_ref();
             vms.extend(numbers.map(|number| {

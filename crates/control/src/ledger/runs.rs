@@ -1,6 +1,7 @@
 //! Assigns numbers to machines on hosts. A machine keeps its number for life.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use tailbound_api::Run;
 
 /// Returns the machines' numbers on the hosts of a new placement, in ascending order.
@@ -8,14 +9,17 @@ use tailbound_api::Run;
 /// On each host the machines with the lowest numbers stay, as many as the placement has there. The
 /// others move to hosts with vacant places and keep their numbers, the lowest first. The remaining
 /// places get new machines with the lowest free numbers, from 0 up.
-pub(super) fn assign<'a>(old: &[Run], hosts: impl Iterator<Item = (&'a str, u32)>) -> Vec<Run> {
-    let mut here: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
+pub(super) fn assign<'a>(
+    old: &'a [Run],
+    hosts: impl Iterator<Item = (&'a Arc<str>, u32)>,
+) -> Vec<Run> {
+    let mut here: BTreeMap<&Arc<str>, Vec<u32>> = BTreeMap::new();
     for run in old {
         let numbers = run.first..run.first.saturating_add(run.count);
         here.entry(&run.host).or_default().extend(numbers);
     }
-    let mut placed: Vec<(u32, &str)> = Vec::new();
-    let mut vacant: Vec<(&str, u32)> = Vec::new();
+    let mut placed: Vec<(u32, &Arc<str>)> = Vec::new();
+    let mut vacant: Vec<(&Arc<str>, u32)> = Vec::new();
     for (host, count) in hosts {
         let mut numbers = here.remove(host).unwrap_or_default();
         numbers.sort_unstable();
@@ -44,40 +48,33 @@ pub(super) fn host_of(runs: &[Run], number: u32) -> Option<&str> {
             .checked_sub(run.first)
             .is_some_and(|at| at < run.count)
     });
-    run.map(|run| run.host.as_str())
+    run.map(|run| &*run.host)
 }
 
 /// Returns the runs where one machine is on another host.
-pub(super) fn moved(runs: &[Run], number: u32, to: &str) -> Vec<Run> {
+pub(super) fn moved(runs: &[Run], number: u32, to: &Arc<str>) -> Vec<Run> {
     let each = runs.iter().flat_map(|run| {
         let numbers = run.first..run.first.saturating_add(run.count);
-        numbers.map(|each| {
-            (
-                each,
-                if each == number {
-                    to
-                } else {
-                    run.host.as_str()
-                },
-            )
-        })
+        numbers.map(|each| (each, if each == number { to } else { &run.host }))
     });
     joined(&each.collect::<Vec<_>>())
 }
 
 /// Joins neighbouring numbers on one host to one run.
-fn joined(placed: &[(u32, &str)]) -> Vec<Run> {
-    let mut runs: Vec<Run> = Vec::new();
-    for &(number, host) in placed {
-        match runs.last_mut() {
-            Some(run) if run.first + run.count == number && run.host == host => run.count += 1,
-            _ => runs.push(Run {
-                first: number,
-                count: 1,
-                host: host.to_owned(),
-            }),
-        }
-    }
+fn joined(placed: &[(u32, &Arc<str>)]) -> Vec<Run> {
+    let is_next = |one: &(u32, &Arc<str>), next: &(u32, &Arc<str>)| {
+        one.0.checked_add(1) == Some(next.0) && one.1 == next.1
+    };
+    // They are kept for a day, so they get the memory that they need and no more.
+    let mut runs = Vec::with_capacity(placed.chunk_by(is_next).count());
+    runs.extend(placed.chunk_by(is_next).filter_map(|run| {
+        let (first, host) = run.first()?;
+        Some(Run {
+            first: *first,
+            count: run.len() as u32,
+            host: Arc::clone(host),
+        })
+    }));
     runs
 }
 
@@ -114,7 +111,7 @@ mod tests {
         let run = |first, count, host: &str| Run {
             first,
             count,
-            host: host.to_owned(),
+            host: host.into(),
         };
         let runs = [run(0, 3, "a"), run(5, 1, "b")];
         let split = [
@@ -123,9 +120,9 @@ mod tests {
             run(2, 1, "a"),
             run(5, 1, "b"),
         ];
-        assert_eq!(moved(&runs, 1, "b"), split);
-        assert_eq!(moved(&split, 1, "a"), runs);
-        assert_eq!(moved(&runs, 4, "b"), runs);
+        assert_eq!(moved(&runs, 1, &"b".into()), split);
+        assert_eq!(moved(&split, 1, &"a".into()), runs);
+        assert_eq!(moved(&runs, 4, &"b".into()), runs);
         let hosts = [0, 2, 3, 5, 6].map(|number| host_of(&runs, number));
         assert_eq!(hosts, [Some("a"), Some("a"), None, Some("b"), None]);
     }
@@ -135,7 +132,7 @@ mod tests {
         let run = |first, count| Run {
             first,
             count,
-            host: "a".to_owned(),
+            host: "a".into(),
         };
         assert_eq!(check(&[run(0, 1), run(7, 2)], 3), Ok(()));
         for (runs, vms) in [

@@ -49,7 +49,7 @@ pub(super) fn plan(now: &Snapshot, spec: &Spec) -> Result<(TopologyDiff, Ledger)
     ledger.revision = now.revision;
     ledger.next_id = now.next_id;
     for (key, record) in &now.keys {
-        ledger.keys.put(key.clone(), Arc::clone(record));
+        ledger.keys.put(Arc::new(key.clone()), Arc::clone(record));
     }
     let hosts = ledger.set_hosts(Arc::new(hosts));
     debug_assert_eq!(hosts, Ok(()), "only hosts of the new topology");

@@ -81,7 +81,7 @@ impl Heard {
     /// What the hosts of a tenant measured that are heard at `now`.
     pub(super) fn measured(&self, tenant: &Tenant, now: Instant) -> Option<Measured> {
         let beats = self.lock();
-        let hosts: BTreeSet<_> = tenant.runs.iter().map(|run| run.host.as_str()).collect();
+        let hosts: BTreeSet<_> = tenant.runs.iter().map(|run| &*run.host).collect();
         let heard = hosts.iter().filter_map(|host| {
             let beat = beats.get(*host)?;
             let measured = beat.measured.as_ref()?;

@@ -99,7 +99,7 @@ fn of_tenant(ledger: &Ledger, id: TenantId, wanted: &str) -> (String, String) {
 
 /// What a tenant has, in short.
 fn summary(tenant: &Tenant) -> String {
-    let hosts: Vec<_> = tenant.runs.iter().map(|run| run.host.as_str()).collect();
+    let hosts: Vec<_> = tenant.runs.iter().map(|run| &*run.host).collect();
     let first = hosts.first().copied().unwrap_or_default();
     let more = hosts.len().saturating_sub(1);
     let vms = tenant.request.vms;

@@ -274,17 +274,17 @@ impl Writer {
                 let _ = done.send(());
             }
             Transition::Apply(changes, revision, done) => {
-                let _ = done.send(self.apply(&changes, revision));
+                let _ = done.send(self.apply(changes, revision));
             }
         }
     }
 
     /// Applies a commit of another replica to the ledger that everybody reads.
-    fn apply(&mut self, changes: &[Change], revision: u64) -> Result<(), LoadError> {
+    fn apply(&mut self, mut changes: Vec<Change>, revision: u64) -> Result<(), LoadError> {
         let touched = if changes.iter().any(is_topology) {
             // This takes long, so it is done on a copy; nobody else changes the original.
             let mut built = self.read_ledger();
-            let touched = built.apply(changes)?;
+            let touched = built.apply(&changes)?;
             built.set_revision(revision);
             let mut ledger = self.write();
             ledger.replace_with(built);
@@ -292,7 +292,8 @@ impl Writer {
             touched
         } else {
             let mut ledger = self.write();
-            let touched = ledger.apply(changes)?;
+            ledger.share_names(&mut changes);
+            let touched = ledger.apply(&changes)?;
             ledger.set_revision(revision);
             self.tell(&mut ledger);
             touched

@@ -17,7 +17,7 @@ fn hash(name: &str) -> u64 {
 impl Names {
     /// Of all nodes; or the first one that has the name of one before it.
     pub(super) fn new(nodes: &[Node]) -> Result<Self, NodeId> {
-        let name = |number: u32| nodes[number as usize].name.as_str();
+        let name = |number: u32| &*nodes[number as usize].name;
         let mut table = HashTable::with_capacity(nodes.len());
         for number in 0..nodes.len() as u32 {
             let same = |other: &u32| name(*other) == name(number);
@@ -32,7 +32,7 @@ impl Names {
     }
 
     pub(super) fn find(&self, nodes: &[Node], name: &str) -> Option<NodeId> {
-        let same = |number: &u32| nodes[*number as usize].name == name;
+        let same = |number: &u32| *nodes[*number as usize].name == *name;
         self.0.find(hash(name), same).copied().map(NodeId)
     }
 }

@@ -584,7 +584,7 @@ impl Node {
             beside: None,
             below_down: Nanos::ZERO,
             nearest: (Nanos::MAX, Nanos::MAX),
-            name,
+            name: name.into(),
             uplink: uplink_number,
         }
     }
@@ -655,11 +655,11 @@ impl Builder {
         uplinks: Vec<UplinkSpec>,
     ) -> Result<Topology, SpecError> {
         let names = Names::new(&self.nodes)
-            .map_err(|twice| SpecError::Duplicate(self.nodes[twice.index()].name.clone()))?;
+            .map_err(|twice| SpecError::Duplicate(self.nodes[twice.index()].name.to_string()))?;
         for index in (1..self.nodes.len()).rev() {
             let node = &self.nodes[index];
             if from[index].is_some() && node.children.is_empty() {
-                return Err(SpecError::Empty(node.name.clone()));
+                return Err(SpecError::Empty(node.name.to_string()));
             }
             check(
                 &node.name,

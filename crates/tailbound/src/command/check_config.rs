@@ -66,10 +66,10 @@ impl Args {
             return Ok(Exit::Holds);
         }
         print(&format!(
-            "{}: ok: {}; packets take at most {} of memory\n{}{}",
+            "{}: ok: {}; packets take at most {} MiB of memory\n{}{}",
             self.config.display(),
             config.summary(),
-            config.packet_memory(),
+            config.packet_memory().0.div_ceil(1 << 20),
             config.explain_classes(),
             config.explain_limits()
         ));

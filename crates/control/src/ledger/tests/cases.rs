@@ -149,7 +149,7 @@ fn no_more_keys_are_kept_than_there_is_room_for() {
             at: Nanos(number as u64),
             reply: Reply::Deleted,
         };
-        ledger.keys.put(id, Arc::new(record));
+        ledger.keys.put(Arc::new(id), Arc::new(record));
     }
     let call = Call {
         key: Some("new".to_owned()),
@@ -195,7 +195,7 @@ fn who_asks_much_forgets_its_own_keys_and_nobody_elses() {
             at: Nanos(2 + number as u64),
             reply: Reply::Deleted,
         };
-        ledger.keys.put(id, Arc::new(record));
+        ledger.keys.put(Arc::new(id), Arc::new(record));
     }
     decide(&mut ledger, &resize(MAX_KEYS)).unwrap();
     decide(&mut ledger, &resize(MAX_KEYS + 1)).unwrap();
@@ -228,7 +228,7 @@ fn long_answers_are_forgotten_before_they_fill_the_memory() {
             at: Nanos(number),
             reply: Reply::Tenant(Arc::clone(&large)),
         };
-        ledger.keys.put(id, Arc::new(record));
+        ledger.keys.put(Arc::new(id), Arc::new(record));
     }
     for number in 0..200 {
         let command = Command::Resize { id: web.id, vms: 1 };
@@ -254,7 +254,7 @@ fn a_clock_that_goes_back_forgets_no_new_key() {
             at: Nanos(ahead.0 + number),
             reply: Reply::Deleted,
         };
-        ledger.keys.put(id, Arc::new(record));
+        ledger.keys.put(Arc::new(id), Arc::new(record));
     }
     let calls = ["one", "two", "three"].map(|name| Call {
         key: Some(name.to_owned()),
@@ -278,7 +278,7 @@ fn machines_keep_their_numbers_when_others_come_and_go() {
     let runs = |ledger: &Ledger| -> Vec<(u32, u32, String)> {
         let tenant = ledger.tenant(id).unwrap();
         let runs = tenant.runs.iter();
-        runs.map(|run| (run.first, run.count, run.host.clone()))
+        runs.map(|run| (run.first, run.count, run.host.to_string()))
             .collect()
     };
     let first = runs(&ledger);
@@ -460,8 +460,8 @@ fn what_does_not_belong_to_a_ledger_is_not_loaded_or_applied() {
     };
     let before = observe(&ledger);
     for change in [
-        with(&|tenant| tenant.runs[0].host = "nowhere".to_owned()),
-        with(&|tenant| tenant.runs[0].host = "left".to_owned()),
+        with(&|tenant| tenant.runs[0].host = "nowhere".into()),
+        with(&|tenant| tenant.runs[0].host = "left".into()),
         with(&|tenant| tenant.runs[0].count += 1),
         with(&|tenant| tenant.request.vms = 0),
         with(&|tenant| tenant.name = "web".to_owned()),

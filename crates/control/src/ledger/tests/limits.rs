@@ -42,7 +42,7 @@ fn hosts_are_told_of_a_limit_and_of_its_end_and_nothing_is_placed_anew() {
     let (mut ledger, _) = ledger();
     let first = limit(LimitKind::SmoothWindow, 4);
     let made = decided(&mut ledger, &best_effort("web", first));
-    let host = made.runs[0].host.clone();
+    let host = made.runs[0].host.to_string();
     let count = made.runs[0].count as usize;
     assert_eq!(told(&ledger, &host), vec![first; count]);
     let second = limit(LimitKind::Bucket, 20);

@@ -53,7 +53,7 @@ fn report(ledger: &mut Ledger, host: &str, mbit: u64, arrived: &[&str]) {
 #[test]
 fn a_move_that_cannot_be_is_refused_with_the_reason() {
     let (mut ledger, _) = ledger();
-    let from = web(&mut ledger).runs[0].host.clone();
+    let from = web(&mut ledger).runs[0].host.to_string();
     // What cannot be, and why.
     report(&mut ledger, "other-1", 100, &[]);
     let refused = ledger.decide(&begin("other-1"), Nanos(1)).unwrap_err();
@@ -89,7 +89,7 @@ fn a_move_that_cannot_be_is_refused_with_the_reason() {
 fn a_machine_has_a_place_on_both_hosts_until_the_new_one_says_that_it_is_there() {
     let (mut ledger, _) = ledger();
     let before = web(&mut ledger);
-    let (id, from) = (before.id, before.runs[0].host.clone());
+    let (id, from) = (before.id, before.runs[0].host.to_string());
     let used = |ledger: &Ledger, host: &str| ledger.host(host).unwrap().used;
     let first = decided(&mut ledger, &begin("other-2"));
     assert_eq!(tenant(&first).runs, before.runs, "it is where it was");

@@ -219,7 +219,7 @@ fn command(ledger: &Ledger, step: &Step) -> Command {
 fn numbers_stay(old: &Tenant, new: &Tenant) {
     let machines = |tenant: &Tenant| -> BTreeMap<u32, String> {
         let runs = tenant.runs.iter();
-        runs.flat_map(|run| (run.first..run.first + run.count).map(|n| (n, run.host.clone())))
+        runs.flat_map(|run| (run.first..run.first + run.count).map(|n| (n, run.host.to_string())))
             .collect()
     };
     let moving = old.moving.clone();

@@ -129,7 +129,7 @@ pub fn change(name: &str, document: Option<&[u8]>) -> Result<Change, String> {
             key: key.to_owned(),
         };
         return Ok(match document {
-            Some(document) => Change::Key(key, Arc::new(parse(document)?)),
+            Some(document) => Change::Key(Arc::new(key), Arc::new(parse(document)?)),
             None => Change::KeyGone(key),
         });
     }

@@ -19,7 +19,7 @@ pub(super) fn runs(runs: &[Run], paint: Paint) -> String {
     let mut table = Table::new(&["host", "machines", "numbers"], &[2]);
     for run in runs {
         let count = run.count.to_string();
-        table.row([run.host.as_str(), &count, &numbers(run.first, run.count)]);
+        table.row([&*run.host, &count, &numbers(run.first, run.count)]);
     }
     table.render(paint)
 }

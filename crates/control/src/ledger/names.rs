@@ -1,0 +1,136 @@
+//! Hosts' names, of which tenants and kept replies share the topology's.
+//!
+//! Replies are kept for a day, up to a hundred thousand of them, and each names all hosts of its
+//! tenant. A text of its own for each name would be many small pieces of memory, taken and given
+//! back with every admission, between which the heap fragments.
+
+use super::change::{Change, KeyRecord};
+use super::command::Reply;
+use std::sync::Arc;
+use tailbound_api::Tenant;
+use tailbound_placement::Topology;
+
+/// Has a tenant that was just read, and that nobody else holds, share its hosts' names.
+pub(super) fn share(topology: &Topology, tenant: &mut Arc<Tenant>) {
+    let runs = Arc::get_mut(tenant).map(|tenant| &mut tenant.runs);
+    for run in runs.into_iter().flatten() {
+        if let Some(host) = topology.find(&run.host) {
+            run.host = Arc::clone(topology.shared_name(host));
+        }
+    }
+}
+
+/// The same for a reply that was just read.
+pub(super) fn share_in_reply(topology: &Topology, record: &mut Arc<KeyRecord>) {
+    if let Some(KeyRecord {
+        reply: Reply::Tenant(tenant),
+        ..
+    }) = Arc::get_mut(record)
+    {
+        share(topology, tenant);
+    }
+}
+
+/// The same for what another replica decided.
+pub(super) fn share_in_changes(topology: &Topology, changes: &mut [Change]) {
+    for change in changes {
+        match change {
+            Change::Tenant(tenant) => share(topology, tenant),
+            Change::Key(_, record) => share_in_reply(topology, record),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::ledger::testing::{create, ledger};
+    use crate::ledger::{Call, Change, KeyRecord, Ledger, Reply};
+    use serde::Serialize;
+    use serde::de::DeserializeOwned;
+    use std::sync::Arc;
+    use tailbound_api::Tenant;
+    use tailbound_units::Nanos;
+
+    /// Returns whether all names of a tenant's hosts are the topology's own.
+    fn is_shared(ledger: &Ledger, tenant: &Tenant) -> bool {
+        let topology = ledger.datacentre().topology();
+        let own = |name: &Arc<str>| {
+            let host = topology.find(name);
+            host.is_some_and(|host| Arc::ptr_eq(topology.shared_name(host), name))
+        };
+        !tenant.runs.is_empty() && tenant.runs.iter().all(|run| own(&run.host))
+    }
+
+    /// As a store has it: nothing in it is anybody else's.
+    fn read<T: Serialize + DeserializeOwned>(value: &T) -> T {
+        serde_json::from_str(&serde_json::to_string(value).unwrap()).unwrap()
+    }
+
+    fn reply(record: &KeyRecord) -> &Tenant {
+        match &record.reply {
+            Reply::Tenant(tenant) => tenant,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn tenants_and_replies_have_no_names_of_their_own() {
+        let (mut ledger, _) = ledger();
+        let decided = ledger.decide(
+            &Call {
+                key: Some("1".into()),
+                ..create("acme", "web", 10)
+            },
+            Nanos(1),
+        );
+        let mut changes = decided.unwrap().changes;
+        let snapshot = ledger.snapshot();
+        for tenant in snapshot.tenants.values() {
+            assert!(is_shared(&ledger, tenant), "as it was decided");
+        }
+
+        // As it is read when a service starts.
+        let mut loaded = snapshot.clone();
+        loaded
+            .tenants
+            .values_mut()
+            .for_each(|tenant| *tenant = read(tenant));
+        loaded
+            .keys
+            .values_mut()
+            .for_each(|record| *record = read(record));
+        let loaded = Ledger::load(loaded).unwrap();
+        let has = loaded.snapshot();
+        assert!(
+            has.tenants
+                .values()
+                .all(|tenant| is_shared(&loaded, tenant))
+        );
+        assert!(
+            has.keys
+                .values()
+                .all(|record| is_shared(&loaded, reply(record)))
+        );
+
+        // As another replica says it.
+        for change in &mut changes {
+            match change {
+                Change::Tenant(tenant) => *tenant = read(tenant),
+                Change::Key(_, record) => *record = read(record),
+                _ => {}
+            }
+        }
+        ledger.share_names(&mut changes);
+        let mut seen = 0;
+        for change in &changes {
+            match change {
+                Change::Tenant(tenant) => assert!(is_shared(&ledger, tenant)),
+                Change::Key(_, record) => assert!(is_shared(&ledger, reply(record))),
+                _ => continue,
+            }
+            seen += 1;
+        }
+        assert_eq!(seen, 2);
+    }
+}

@@ -118,10 +118,10 @@ impl<R: ChunkReader> Pages<R> {
         }
         let most = self.of.most();
         if self.codec == Compression::UNCOMPRESSED || !is_packed || from == bytes.len() {
-            return match bytes.len() {
-                length if length > most => Err(beyond(length, most)),
-                _ => Ok(bytes),
-            };
+            if bytes.len() > most {
+                return Err(beyond(bytes.len(), most));
+            }
+            return Ok(bytes);
         }
         let packed = &bytes[from..];
         let failed = |error| ParquetError::External(Box::new(error));

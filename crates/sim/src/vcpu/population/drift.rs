@@ -217,7 +217,7 @@ fn cdf(name: &str, of: &[(Stretch, u64)]) -> Line {
         before += length;
         let share = 100.0 * before / all;
         match points.last_mut() {
-            Some(last) if last.0 == length => last.1 = share,
+            Some(last) if last.0.total_cmp(&length).is_eq() => last.1 = share,
             _ => points.push((length, share)),
         }
     }
@@ -283,7 +283,7 @@ mod tests {
         assert_eq!((of("never"), of("bad_never")), (50.0, 100.0));
         // 96, 24 and 60 of 192 hours, and 12 more.
         assert_eq!((of("for_a_day"), of("for_half_a_day")), (93.75, 100.0));
-        assert_eq!(of("bad_time"), 56.25);
+        assert_eq!((of("bad_time"), of("nights_bad_time")), (56.25, 56.25));
         let line = cdf("x", &all);
         let points: Vec<_> = line.points.iter().map(|point| (point.0, point.1)).collect();
         let wanted = [(12.0, 6.25), (24.0, 18.75), (60.0, 50.0), (96.0, 100.0)];
@@ -299,7 +299,7 @@ mod tests {
         let nights = stretches(&nodes, midnight);
         let changes: Vec<_> = nights.iter().map(|(_, changes)| *changes).collect();
         assert_eq!(changes, [0, 3, 3, 3, 3]);
-        let lengths: Vec<_> = nights.iter().map(|(stretch, _)| hours(stretch)).collect();
-        assert_eq!(lengths, [48.0, 1.0, 23.0, 1.0, 23.0]);
+        let lengths = nights.iter().map(|(stretch, _)| hours(stretch) as u32);
+        assert_eq!(lengths.collect::<Vec<_>>(), [48, 1, 23, 1, 23]);
     }
 }

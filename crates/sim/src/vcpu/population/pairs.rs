@@ -45,8 +45,8 @@ struct Found {
     p99_9: f64,
 }
 
-/// `found[caller][answers]`; nothing where a node would call itself.
-type Matrix = Vec<Vec<Option<Found>>>;
+/// What a caller found of each: `found[caller][answers]`; nothing where a node would call itself.
+type Row = Vec<Option<Found>>;
 
 impl Pairs {
     pub(super) fn check(&self, section: &mut Section<'_>, nodes: u32) {
@@ -63,7 +63,7 @@ impl Pairs {
 
     /// The variant with the names of all that is measured.
     pub(super) fn outline() -> Variant {
-        variant(&Vec::new(), &[])
+        variant(&[], &[])
     }
 
     /// Has each node call each.
@@ -82,10 +82,10 @@ impl Pairs {
         let name = |(caller, answers): &(u32, u32)| format!("node {caller} to {answers}");
         let one = |&(caller, answers): &(u32, u32)| {
             let node = |index| Node::draw(population, index, seed);
-            self.find(population, [node(caller), node(answers)])
+            self.find(population, &[node(caller), node(answers)])
         };
         let found = parallel::map(run, &pairs, name, one)?;
-        let mut matrix: Matrix = Vec::new();
+        let mut matrix: Vec<Row> = Vec::new();
         matrix.resize_with(nodes as usize, || {
             (0..nodes).map(|_| None).collect::<Vec<_>>()
         });
@@ -95,7 +95,7 @@ impl Pairs {
         Ok((variant(&matrix, judged), chart(&matrix)))
     }
 
-    fn find(&self, population: &Population, nodes: [Node; 2]) -> Result<Found, String> {
+    fn find(&self, population: &Population, nodes: &[Node; 2]) -> Result<Found, String> {
         let mut took = self.call(population, nodes)?;
         took.sort_unstable();
         let calls = Calls {
@@ -114,8 +114,8 @@ impl Pairs {
 
     /// How long calls from the first to the second took. One at a time is under way, so the two nodes
     /// meet nowhere else, and each runs by itself until it is its turn.
-    fn call(&self, population: &Population, nodes: [Node; 2]) -> Result<Vec<Nanos>, String> {
-        let [from, to] = &nodes;
+    fn call(&self, population: &Population, nodes: &[Node; 2]) -> Result<Vec<Nanos>, String> {
+        let [from, to] = nodes;
         // A seed of both, so that no two pairs are in step.
         let mut random = Pcg64Mcg::seed_from_u64(from.seed ^ to.seed.rotate_left(17));
         let mut caller = from.prepare(population, Test::Asked, to.seed)?;
@@ -167,7 +167,7 @@ fn done(
 }
 
 /// Pairs by what they found, and whose the late ones are.
-fn variant(matrix: &Matrix, judged: &[Judged]) -> Variant {
+fn variant(matrix: &[Row], judged: &[Judged]) -> Variant {
     let found: Vec<Vec<Option<Outcome>>> = matrix
         .iter()
         .map(|row| {
@@ -227,7 +227,7 @@ struct Parts {
 }
 
 impl Parts {
-    fn of(matrix: &Matrix) -> Self {
+    fn of(matrix: &[Row]) -> Self {
         let log = |found: &Option<Found>| found.as_ref().map(|found| found.p99_9.ln());
         let mean = |of: &[f64]| of.iter().sum::<f64>() / of.len().max(1) as f64;
         let row = |at: usize| -> Vec<f64> { matrix[at].iter().filter_map(log).collect() };
@@ -261,7 +261,7 @@ impl Parts {
 }
 
 /// What each node's callers find, and what each finds as a caller.
-fn chart(matrix: &Matrix) -> Chart {
+fn chart(matrix: &[Row]) -> Chart {
     let column = |at: usize| {
         sorted(
             matrix
@@ -311,7 +311,7 @@ mod tests {
     use tailbound_experiment::{Experiment as _, Loaded};
 
     /// Pairs of such 99.9th percentiles in milliseconds; 0 where a node would call itself.
-    fn matrix<const N: usize>(rows: [[u64; N]; N]) -> Matrix {
+    fn matrix<const N: usize>(rows: [[u64; N]; N]) -> Vec<Row> {
         let found = |ms: u64| {
             (ms > 0).then(|| Found {
                 outcome: if ms < 10 { Outcome::Good } else { Outcome::Bad },
@@ -321,7 +321,7 @@ mod tests {
         rows.map(|row| row.map(found).into()).into()
     }
 
-    fn values(matrix: &Matrix) -> [f64; 5] {
+    fn values(matrix: &[Row]) -> [i64; 5] {
         let variant = variant(matrix, &[]);
         let names = [
             "dark_columns",
@@ -330,17 +330,17 @@ mod tests {
             "by_who_answers",
             "by_who_calls",
         ];
-        names.map(|name| variant.values[name].value.round())
+        names.map(|name| variant.values[name].value.round() as i64)
     }
 
     #[test]
     fn a_dark_column_is_the_node_that_answers_and_a_dark_row_the_one_that_calls() {
         let column = matrix([[0, 1, 1, 20], [1, 0, 1, 20], [1, 1, 0, 20], [1, 1, 1, 0]]);
-        assert_eq!(values(&column), [25.0, 0.0, 100.0, 100.0, 11.0]);
+        assert_eq!(values(&column), [25, 0, 100, 100, 11]);
         let row = matrix([[0, 1, 1, 1], [1, 0, 1, 1], [1, 1, 0, 1], [20, 20, 20, 0]]);
-        assert_eq!(values(&row), [0.0, 25.0, 100.0, 11.0, 100.0]);
+        assert_eq!(values(&row), [0, 25, 100, 11, 100]);
         let both = matrix([[0, 1, 1, 20], [1, 0, 1, 20], [1, 1, 0, 20], [20, 20, 20, 0]]);
-        assert_eq!(values(&both)[..3], [25.0, 25.0, 0.0]);
+        assert_eq!(values(&both)[..3], [25, 25, 0]);
         let times = variant(&column, &[]).values["dark_to_light"].value;
         assert!((times - 20.0).abs() < 1e-9, "{times}");
     }
@@ -355,7 +355,7 @@ mod tests {
         population.population.neighbours = (0, 0);
         let pairs = population.pairs.clone().unwrap();
         let node = |index| Node::draw(&population, index, 1);
-        let took = pairs.call(&population, [node(0), node(1)]).unwrap();
+        let took = pairs.call(&population, &[node(0), node(1)]).unwrap();
         assert!(took.len() > 5000, "{}", took.len());
         let wanted = Nanos::from_micros(550 + 20 + 50);
         assert_eq!(took.iter().max(), Some(&wanted));

@@ -104,9 +104,10 @@ fn of_checks(checks: &Checks, registry: &Registry, size: Size, ran: &Ran) -> Str
         _ if results.is_empty() => NOT_RUN,
         (word, _) => word,
     };
-    let price = match results.is_empty() {
-        true => format!(", takes {}", planned.takes),
-        false => String::new(),
+    let price = if results.is_empty() {
+        format!(", takes {}", planned.takes)
+    } else {
+        String::new()
     };
     let mut text = format!("**{word}** ({place}{}{price})", planned.size);
     for result in results {

@@ -106,6 +106,17 @@ impl<S: Scheduler> Simulation<S> {
         self.guests.events()
     }
 
+    /// Returns when something is to be done next; [`Nanos::MAX`] for never.
+    pub fn poll_at(&self) -> Nanos {
+        self.guests.poll_at()
+    }
+
+    /// Has a guest without a task of its own do `cost` of work at once, as at an event or a timer.
+    /// A [`Sample`] says when it is done, and how long that is after `since`.
+    pub fn ask(&mut self, vcpu: VcpuId, since: Nanos, cost: Nanos, cause: Wake) {
+        self.offer(vcpu, What::Answer(None), since, cost, cause);
+    }
+
     /// Runs until `end`, handing each sample to `sink` as it is complete.
     /// Can be called again with a later end.
     pub fn run(&mut self, end: Nanos, sink: &mut impl FnMut(Sample)) {

@@ -1,4 +1,4 @@
-//! What a node was over weeks (Bobtail, 3.4): the paper's stayed what they were for hours to days.
+//! What a node was over weeks (Bobtail, 2.3): the paper's stayed what they were for hours to days.
 
 use crate::verdict::Outcome;
 use serde::{Deserialize, Serialize};
@@ -77,6 +77,15 @@ pub struct History {
 impl History {
     /// Tells it from the runs, in the order in which they were made.
     pub fn of<'r>(runs: impl IntoIterator<Item = &'r Run>) -> Self {
+        Self::told(runs, &mut |_| {})
+    }
+
+    /// The same. `hears` is told of each stretch when it is over, and of the last one at the end:
+    /// figure 3 is how long these are.
+    pub fn told<'r>(
+        runs: impl IntoIterator<Item = &'r Run>,
+        hears: &mut impl FnMut(Stretch),
+    ) -> Self {
         let mut history = Self::default();
         let mut before: Option<&Run> = None;
         for run in runs {
@@ -88,12 +97,12 @@ impl History {
             before = Some(run);
             if is_gap {
                 history.gaps += 1;
-                history.end();
+                history.end(hears);
             }
-            history.add(run);
+            history.add(run, hears);
         }
         let now = history.now;
-        history.end();
+        history.end(hears);
         history.now = now;
         history
     }
@@ -103,7 +112,7 @@ impl History {
         self.good + self.unsure + self.inconclusive + self.bad
     }
 
-    fn add(&mut self, run: &Run) {
+    fn add(&mut self, run: &Run, hears: &mut impl FnMut(Stretch)) {
         match run.verdict {
             Outcome::Good => self.good += 1,
             Outcome::Bad => self.bad += 1,
@@ -122,7 +131,7 @@ impl History {
             return;
         }
         self.changes += u64::from(self.now.is_some());
-        self.end();
+        self.end(hears);
         self.now = Some(Stretch {
             verdict: run.verdict,
             from: run.at,
@@ -132,10 +141,11 @@ impl History {
     }
 
     /// Ends the present stretch.
-    fn end(&mut self) {
+    fn end(&mut self, hears: &mut impl FnMut(Stretch)) {
         let Some(ended) = self.now.take() else {
             return;
         };
+        hears(ended);
         let longest = match ended.verdict {
             Outcome::Good => &mut self.longest_good,
             _ => &mut self.longest_bad,
@@ -219,6 +229,20 @@ mod tests {
         assert_eq!(hours(history.longest_bad), Some((Bad, 0.0, 3.0, 3)));
         // A stretch that goes on may be the longest.
         assert_eq!(hours(history.longest_good), Some((Good, 6.0, 6.0, 1)));
+    }
+
+    #[test]
+    fn each_stretch_is_told_once() {
+        let found = [Good, Good, Bad, Unsure, Good, Good];
+        let runs: Vec<_> = (0..)
+            .zip(found)
+            .map(|(hour, verdict)| run(hour, verdict))
+            .collect();
+        let mut told = Vec::new();
+        let history = History::told(&runs, &mut |stretch| told.push(hours(Some(stretch))));
+        let wanted = [(Good, 0.0, 1.0, 2), (Bad, 2.0, 2.0, 1), (Good, 4.0, 5.0, 2)];
+        assert_eq!(told, wanted.map(Some));
+        assert_eq!(history, History::of(&runs));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Whose the long tails between many nodes are (Bobtail, 3.2 and figure 2): each calls each, and what
+//! Whose the long tails between many nodes are (Bobtail, 2.3 and figure 2): each calls each, and what
 //! is late at the same node whoever calls it is that node's, not the network's.
 
 use crate::verdict::Outcome;

@@ -11,6 +11,7 @@
 pub mod columnar;
 mod csv;
 mod distribution;
+mod fields;
 pub mod flows;
 pub mod grid;
 pub mod net;

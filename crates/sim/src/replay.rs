@@ -55,6 +55,14 @@ pub enum ReplayError {
         /// What is wrong, and what would be right.
         what: String,
     },
+    /// A log of flows as Parquet has a mistake.
+    #[error("{}: {wrong}", path.display())]
+    Table {
+        /// The file.
+        path: PathBuf,
+        /// Its row and column, what is wrong, and what would be right.
+        wrong: crate::columnar::Wrong,
+    },
     /// It does not fit the memory.
     #[error(
         "{}: more than {} packets, which take {} of memory: replay a part of it",
@@ -147,7 +155,7 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Reads a capture (pcap or pcapng) of Ethernet frames, or a log of flows (CSV with the
+    /// Reads a capture (pcap or pcapng) of Ethernet frames, or a log of flows (CSV or Parquet with the
     /// columns `time_ns`, `guest`, `destination`, `bytes`). What is of none of `guests` is
     /// left out; a log has its own guests where none are named.
     ///
@@ -166,8 +174,7 @@ impl Recording {
         if capture::is_capture(path).map_err(unreadable)? {
             capture::read(path, &mut recording)?;
         } else {
-            let text = std::fs::read_to_string(path).map_err(unreadable)?;
-            log::read(path, &text, &mut recording)?;
+            log::read(path, &mut recording)?;
         }
         if recording.messages.is_empty() {
             return Err(ReplayError::Nothing {

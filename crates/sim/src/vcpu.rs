@@ -20,5 +20,5 @@ pub use network::{
     Conditions, Equations, HostSpec, NetworkPoint, Networks, PageSpec, Pattern, PingSpec, Receiver,
     Repeated, Sender, TransferSpec, WebSpec, Work,
 };
-pub use population::{Neighbour, Nodes, Population, Workflows};
+pub use population::{Drift, Neighbour, Nodes, Pairs, Population, Workflows};
 pub use sweep::{Count, Guest, Measure, Point, Sweep};

@@ -181,6 +181,23 @@ fn what_came_out_of_items_is_kept_and_priced_first() {
     let again = reproduce(directory.path(), &keep);
     assert_eq!(text(&again.stdout), all);
     assert!(text(&again.stderr).contains("snoop-sequence.row: its checksum"));
+    // A page has what was kept before, too, and says what the others would take.
+    run(&[
+        "vsnoop-4",
+        "--full",
+        "--results",
+        "kept",
+        "--page",
+        "page.md",
+    ]);
+    let page = fs::read_to_string(directory.path().join("page.md")).unwrap();
+    let at = |name: &str| page.lines().find(|line| line.contains(name)).unwrap();
+    assert!(
+        at("bursts of nine machines").contains("**PASS** (nine"),
+        "{page}"
+    );
+    let far = "**not run** (50 centres of 10 racks of 40 hosts, 150 ms, takes 72000s)";
+    assert!(at("table 4: outliers").contains(far), "{page}");
     let price = run(&["silo-32", "--full", "--price"]);
     assert!(price.starts_with("packets/silo-fig12 "), "{price}");
     assert!(

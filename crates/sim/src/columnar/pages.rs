@@ -1,7 +1,7 @@
 //! The bytes of a file and the pages of a column, in bounded memory.
 
 use bytes::Bytes;
-use parquet::basic::Compression;
+use parquet::basic::{Compression, Encoding};
 use parquet::column::page::{Page, PageMetadata, PageReader};
 use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::ColumnChunkMetaData;
@@ -11,6 +11,47 @@ use std::sync::Arc;
 
 /// What is in memory of a file at once, in bytes: of a page, packed or not.
 const MOST_BYTES: usize = 64 << 20;
+/// Of a page of texts, of which several are in memory at once.
+const MOST_TEXTS: usize = 8 << 20;
+
+/// What the values of a column are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Values {
+    /// Numbers of so many bytes.
+    Fixed(usize),
+    /// Texts, each with its length before it.
+    Texts,
+}
+
+impl Values {
+    /// What one takes in a dictionary at least, in bytes.
+    const fn least(self) -> usize {
+        match self {
+            Self::Fixed(width) => width,
+            Self::Texts => 4,
+        }
+    }
+
+    /// What a page of them takes at most.
+    const fn most(self) -> usize {
+        match self {
+            Self::Fixed(_) => MOST_BYTES,
+            Self::Texts => MOST_TEXTS,
+        }
+    }
+
+    /// Whether a page written so takes no more memory than its bytes. Of texts that begin as the
+    /// last one does a page may be many times as large as it is.
+    const fn are_bounded(self, encoding: Encoding) -> bool {
+        match self {
+            Self::Fixed(_) => true,
+            Self::Texts => matches!(
+                encoding,
+                Encoding::PLAIN | Encoding::PLAIN_DICTIONARY | Encoding::RLE_DICTIONARY
+            ),
+        }
+    }
+}
 
 /// A file of which no more is read at once.
 #[derive(Debug)]
@@ -38,13 +79,12 @@ impl<R: ChunkReader> ChunkReader for Bounded<R> {
     }
 }
 
-/// The pages of a column of whole numbers. Unpacking is done here: a page is held against the
+/// The pages of a column. Unpacking is done here: a page is held against the
 /// bound before memory is taken for it.
 pub(super) struct Pages<R: ChunkReader> {
     packed: SerializedPageReader<Bounded<R>>,
     codec: Compression,
-    /// What a number takes, in bytes.
-    width: usize,
+    of: Values,
 }
 
 impl<R: ChunkReader> Pages<R> {
@@ -53,7 +93,7 @@ impl<R: ChunkReader> Pages<R> {
         file: &Arc<Bounded<R>>,
         part: &ColumnChunkMetaData,
         rows: usize,
-        width: usize,
+        of: Values,
     ) -> Result<Self> {
         let codec = part.compression();
         if !matches!(codec, Compression::UNCOMPRESSED | Compression::SNAPPY) {
@@ -68,11 +108,7 @@ impl<R: ChunkReader> Pages<R> {
         let as_it_is = part.clone().into_builder();
         let as_it_is = as_it_is.set_compression(Compression::UNCOMPRESSED);
         let packed = SerializedPageReader::new(Arc::clone(file), &as_it_is.build()?, rows, None)?;
-        Ok(Self {
-            packed,
-            codec,
-            width,
-        })
+        Ok(Self { packed, codec, of })
     }
 
     /// A page that is packed from byte `from` on, if it is.
@@ -80,14 +116,18 @@ impl<R: ChunkReader> Pages<R> {
         if from > bytes.len() {
             return Err(too_large(from));
         }
+        let most = self.of.most();
         if self.codec == Compression::UNCOMPRESSED || !is_packed || from == bytes.len() {
+            if bytes.len() > most {
+                return Err(beyond(bytes.len(), most));
+            }
             return Ok(bytes);
         }
         let packed = &bytes[from..];
         let failed = |error| ParquetError::External(Box::new(error));
         let length = snap::raw::decompress_len(packed).map_err(failed)?;
-        if length > MOST_BYTES {
-            return Err(too_large(length));
+        if length > most {
+            return Err(beyond(length, most));
         }
         let mut all = vec![0; from + length];
         all[..from].copy_from_slice(&bytes[..from]);
@@ -103,6 +143,11 @@ impl<R: ChunkReader> PageReader for Pages<R> {
         let Some(mut page) = self.packed.get_next_page()? else {
             return Ok(None);
         };
+        let encoding = page.encoding();
+        if !self.of.are_bounded(encoding) {
+            let what = format!("is encoded by {encoding}: write it plainly, or with a dictionary");
+            return Err(ParquetError::General(what));
+        }
         let (from, is_packed) = match page {
             Page::DataPageV2 {
                 def_levels_byte_len,
@@ -122,12 +167,9 @@ impl<R: ChunkReader> PageReader for Pages<R> {
         if let Page::DictionaryPage {
             num_values, buf, ..
         } = &page
-            && *num_values as usize > buf.len() / self.width
+            && *num_values as usize > buf.len() / self.of.least()
         {
-            let what = format!(
-                "has a dictionary of {num_values} numbers in {} B",
-                buf.len()
-            );
+            let what = format!("has a dictionary of {num_values} values in {} B", buf.len());
             return Err(ParquetError::General(what));
         }
         Ok(Some(page))
@@ -151,7 +193,11 @@ impl<R: ChunkReader> Iterator for Pages<R> {
 }
 
 fn too_large(length: usize) -> ParquetError {
+    beyond(length, MOST_BYTES)
+}
+
+fn beyond(length: usize, most: usize) -> ParquetError {
     ParquetError::General(format!(
-        "has {length} B at once, beyond its end or more than {MOST_BYTES}"
+        "has {length} B at once, beyond its end or more than {most}"
     ))
 }

@@ -1,10 +1,10 @@
-//! Columns of whole numbers, by their names.
+//! Columns of whole numbers and of texts, by their names.
 
-use super::pages::{Bounded, Pages};
+use super::pages::{Bounded, Pages, Values};
 use parquet::basic::{ConvertedType, LogicalType, Type};
 use parquet::column::reader::get_column_reader;
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
-use parquet::data_type::DataType;
+use parquet::data_type::{ByteArray, DataType};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{
     ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataOptions, ParquetMetaDataReader,
@@ -23,6 +23,19 @@ const MOST_FOOTER: u64 = 256 << 10;
 const STACK: usize = 512 << 20;
 /// Rows that are in memory at once.
 const BATCH: usize = 1024;
+/// Texts that are read at once: until they are copied each may keep a page of its own.
+const TEXTS: usize = 32;
+/// The longest text, in bytes.
+const LONGEST_TEXT: usize = 255;
+
+/// What is in a column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Whole numbers.
+    Numbers,
+    /// Texts of at most 255 bytes.
+    Texts,
+}
 
 /// Something that is wrong: where, and what would be right.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,20 +75,22 @@ impl fmt::Display for Wrong {
     }
 }
 
-/// A row of `N` numbers.
+/// A row of `N` fields.
 #[derive(Debug, Clone, Copy)]
-pub struct Row<const N: usize> {
-    numbers: [i128; N],
-    names: [&'static str; N],
+pub struct Row<'r, const N: usize> {
+    columns: &'r [Column],
+    /// Which of those in memory it is.
+    at: usize,
+    /// Which of the file, from 1 on.
     number: u64,
 }
 
-impl<const N: usize> Row<N> {
+impl<const N: usize> Row<'_, N> {
     /// Something is wrong with a field.
     pub fn wrong(&self, field: usize, what: impl Into<String>) -> Wrong {
         Wrong {
             row: Some(self.number),
-            column: Some(self.names[field]),
+            column: Some(self.columns[field].name),
             what: what.into(),
         }
     }
@@ -85,7 +100,10 @@ impl<const N: usize> Row<N> {
     /// # Errors
     /// It is not.
     pub fn number(&self, field: usize, range: RangeInclusive<u64>) -> Result<u64, Wrong> {
-        let number = self.numbers[field];
+        let Cells::Numbers(numbers) = &self.columns[field].read else {
+            return Err(self.wrong(field, "is no number"));
+        };
+        let number = numbers[self.at];
         let fits = u64::try_from(number).ok().filter(|it| range.contains(it));
         fits.ok_or_else(|| {
             let (least, most) = (range.start(), range.end());
@@ -93,23 +111,38 @@ impl<const N: usize> Row<N> {
             self.wrong(field, what)
         })
     }
+
+    /// A field that is a text of at least one character.
+    ///
+    /// # Errors
+    /// It is not.
+    pub fn text(&self, field: usize) -> Result<&str, Wrong> {
+        let Cells::Texts(texts) = &self.columns[field].read else {
+            return Err(self.wrong(field, "is no text"));
+        };
+        match &texts[self.at] {
+            Ok(text) if text.is_empty() => Err(self.wrong(field, "is empty")),
+            Ok(text) => Ok(text),
+            Err(what) => Err(self.wrong(field, *what)),
+        }
+    }
 }
 
 /// Hands the rows of a file over one by one, of the columns with these names; others are not read.
 /// What is in memory at once does not depend on what the file says.
 ///
 /// # Errors
-/// The file is no Parquet, lacks a column, has more rows than `most`, no number where one should
-/// be; or what `take` says.
+/// The file is no Parquet, lacks a column, has more rows than `most`, no number or text where one
+/// should be; or what `take` says.
 pub fn read<const N: usize>(
     file: impl ChunkReader + 'static,
-    names: [&'static str; N],
+    columns: [(&'static str, Kind); N],
     most: u64,
-    mut take: impl FnMut(Row<N>) -> Result<(), Wrong> + Send,
+    mut take: impl FnMut(Row<'_, N>) -> Result<(), Wrong> + Send,
 ) -> Result<(), Wrong> {
     // A thread of its own, as groups in a file's schema may be nested without end.
     thread::scope(|scope| {
-        let work = || rows(&Arc::new(Bounded(file)), names, most, &mut take);
+        let work = || rows(&Arc::new(Bounded(file)), columns, most, &mut take);
         let reader = thread::Builder::new().stack_size(STACK);
         match reader.spawn_scoped(scope, work) {
             Ok(thread) => thread
@@ -122,15 +155,15 @@ pub fn read<const N: usize>(
 
 fn rows<const N: usize, R: ChunkReader + 'static>(
     file: &Arc<Bounded<R>>,
-    names: [&'static str; N],
+    columns: [(&'static str, Kind); N],
     most: u64,
-    take: &mut impl FnMut(Row<N>) -> Result<(), Wrong>,
+    take: &mut impl FnMut(Row<'_, N>) -> Result<(), Wrong>,
 ) -> Result<(), Wrong> {
     let about = about(file)?;
     let schema = about.file_metadata().schema_descr();
     let mut places = [0; N];
-    for (place, name) in places.iter_mut().zip(names) {
-        *place = find(schema, name)?;
+    for (place, (name, kind)) in places.iter_mut().zip(columns) {
+        *place = find(schema, name, kind)?;
     }
     let mut before = 0;
     for part in about.row_groups() {
@@ -139,7 +172,7 @@ fn rows<const N: usize, R: ChunkReader + 'static>(
             let what = format!("has more than {most} rows: take a part of it");
             return Err(Wrong::file(what));
         }
-        read_part(file, part, (names, places), before, take)?;
+        read_part(file, part, (columns.map(|it| it.0), places), before, take)?;
         before += rows;
     }
     Ok(())
@@ -150,24 +183,25 @@ fn read_part<const N: usize, R: ChunkReader + 'static>(
     part: &RowGroupMetaData,
     (names, places): ([&'static str; N], [usize; N]),
     mut before: u64,
-    take: &mut impl FnMut(Row<N>) -> Result<(), Wrong>,
+    take: &mut impl FnMut(Row<'_, N>) -> Result<(), Wrong>,
 ) -> Result<(), Wrong> {
     let mut left = part.num_rows() as usize;
     let mut columns = Vec::with_capacity(N);
+    let mut readers = Vec::with_capacity(N);
     for (name, place) in names.into_iter().zip(places) {
-        columns.push(Column::new(file, part.column(place), left, name)?);
+        readers.push(Reader::new(file, part.column(place), left, name)?);
     }
     while left > 0 {
         let batch = left.min(BATCH);
-        for column in &mut columns {
-            column.read(batch, before)?;
+        columns.clear();
+        for reader in &mut readers {
+            columns.push(reader.read(batch, before)?);
         }
-        for row in 0..batch {
-            let number = before + row as u64 + 1;
+        for at in 0..batch {
             take(Row {
-                numbers: std::array::from_fn(|column| columns[column].read[row]),
-                names,
-                number,
+                columns: &columns,
+                at,
+                number: before + at as u64 + 1,
             })?;
         }
         left -= batch;
@@ -204,8 +238,8 @@ fn about<R: ChunkReader>(file: &Bounded<R>) -> Result<ParquetMetaData, Wrong> {
         .map_err(|error| no_parquet(said(&error)))
 }
 
-/// Where the column of a name is, if it has whole numbers.
-fn find(schema: &SchemaDescriptor, name: &'static str) -> Result<usize, Wrong> {
+/// Where the column of a name is, if it has what it should.
+fn find(schema: &SchemaDescriptor, name: &'static str, kind: Kind) -> Result<usize, Wrong> {
     let is_it = |column: &ColumnDescPtr| column.path().parts() == [name];
     let Some(place) = schema.columns().iter().position(is_it) else {
         let there: Vec<_> = schema
@@ -219,7 +253,23 @@ fn find(schema: &SchemaDescriptor, name: &'static str) -> Result<usize, Wrong> {
         return Err(Wrong::column(name, what));
     };
     let column = schema.column(place);
-    let is_number = matches!(column.physical_type(), Type::INT32 | Type::INT64)
+    let (fits, right) = match kind {
+        Kind::Numbers => (has_numbers(&column), "whole numbers, INT64"),
+        Kind::Texts => (has_texts(&column), "texts, BYTE_ARRAY with STRING"),
+    };
+    if !fits || column.max_rep_level() > 0 {
+        let is = column.logical_type_ref().map_or_else(
+            || column.physical_type().to_string(),
+            |logical| format!("{logical:?}"),
+        );
+        let what = format!("is of type {is}: write {right}");
+        return Err(Wrong::column(name, what));
+    }
+    Ok(place)
+}
+
+fn has_numbers(column: &ColumnDescPtr) -> bool {
+    matches!(column.physical_type(), Type::INT32 | Type::INT64)
         && match column.logical_type_ref() {
             None => !matches!(
                 column.converted_type(),
@@ -231,30 +281,41 @@ fn find(schema: &SchemaDescriptor, name: &'static str) -> Result<usize, Wrong> {
                     | ConvertedType::TIMESTAMP_MICROS
             ),
             Some(logical) => matches!(logical, LogicalType::Integer(_)),
-        };
-    if !is_number || column.max_rep_level() > 0 {
-        let is = column.logical_type_ref().map_or_else(
-            || column.physical_type().to_string(),
-            |logical| format!("{logical:?}"),
-        );
-        let what = format!("is of type {is}: write whole numbers, INT64");
-        return Err(Wrong::column(name, what));
-    }
-    Ok(place)
+        }
+}
+
+fn has_texts(column: &ColumnDescPtr) -> bool {
+    column.physical_type() == Type::BYTE_ARRAY
+        && match column.logical_type_ref() {
+            None => column.converted_type() == ConvertedType::UTF8,
+            Some(logical) => matches!(logical, LogicalType::String),
+        }
+}
+
+/// What was read of a column last.
+#[derive(Debug)]
+struct Column {
+    name: &'static str,
+    read: Cells,
+}
+
+#[derive(Debug)]
+enum Cells {
+    Numbers(Vec<i128>),
+    /// Each, or what is wrong with it.
+    Texts(Vec<Result<Box<str>, &'static str>>),
 }
 
 /// A part of a column, as it is read.
-struct Column {
+struct Reader {
     name: &'static str,
-    numbers: ColumnReader,
+    values: ColumnReader,
     is_unsigned: bool,
-    /// Whether a row may be without a number.
+    /// Whether a row may be without a value.
     has_levels: bool,
-    /// What was read last.
-    read: Vec<i128>,
 }
 
-impl Column {
+impl Reader {
     fn new<R: ChunkReader + 'static>(
         file: &Arc<Bounded<R>>,
         part: &ColumnChunkMetaData,
@@ -262,12 +323,12 @@ impl Column {
         name: &'static str,
     ) -> Result<Self, Wrong> {
         let about = part.column_descr_ptr();
-        let width = if about.physical_type() == Type::INT32 {
-            4
-        } else {
-            8
+        let of = match about.physical_type() {
+            Type::INT32 => Values::Fixed(4),
+            Type::INT64 => Values::Fixed(8),
+            _ => Values::Texts,
         };
-        let pages = Pages::new(file, part, rows, width).map_err(|error| failed(name, &error))?;
+        let pages = Pages::new(file, part, rows, of).map_err(|error| failed(name, &error))?;
         let is_unsigned = match about.logical_type_ref() {
             Some(LogicalType::Integer(it)) => !it.is_signed,
             _ => false,
@@ -276,77 +337,86 @@ impl Column {
             name,
             is_unsigned,
             has_levels: about.max_def_level() > 0,
-            numbers: get_column_reader(about, Box::new(pages)),
-            read: Vec::new(),
+            values: get_column_reader(about, Box::new(pages)),
         })
     }
 
     /// Reads so many rows, of which that many are `before`.
-    fn read(&mut self, rows: usize, before: u64) -> Result<(), Wrong> {
+    fn read(&mut self, rows: usize, before: u64) -> Result<Column, Wrong> {
+        let (name, levels) = (self.name, self.has_levels);
         let is_unsigned = self.is_unsigned;
-        let read = match &mut self.numbers {
-            ColumnReader::Int32ColumnReader(reader) => batch(reader, rows, self.has_levels, |it| {
-                if is_unsigned {
-                    (it as u32).into()
-                } else {
-                    it.into()
-                }
-            }),
-            ColumnReader::Int64ColumnReader(reader) => batch(reader, rows, self.has_levels, |it| {
-                if is_unsigned {
-                    (it as u64).into()
-                } else {
-                    it.into()
-                }
-            }),
-            _ => unreachable!("`find` takes INT32 and INT64 alone"),
-        };
-        let name = self.name;
-        match read.map_err(|error| failed(name, &error))? {
-            Batch::Whole(read) if read.len() == rows => {
-                self.read = read;
-                Ok(())
+        let place = (name, before);
+        let read = match &mut self.values {
+            ColumnReader::Int32ColumnReader(reader) => {
+                Cells::Numbers(whole(reader, rows, rows, levels, place, |it| {
+                    if is_unsigned {
+                        (it as u32).into()
+                    } else {
+                        it.into()
+                    }
+                })?)
             }
-            Batch::Whole(read) => Err(Wrong {
-                row: Some(before + read.len() as u64 + 1),
-                column: Some(name),
-                what: "is missing: the column is shorter than the table".to_owned(),
-            }),
-            Batch::Null(row) => Err(Wrong {
-                row: Some(before + row as u64 + 1),
-                column: Some(name),
-                what: "is null: write a number".to_owned(),
-            }),
-        }
+            ColumnReader::Int64ColumnReader(reader) => {
+                Cells::Numbers(whole(reader, rows, rows, levels, place, |it| {
+                    if is_unsigned {
+                        (it as u64).into()
+                    } else {
+                        it.into()
+                    }
+                })?)
+            }
+            ColumnReader::ByteArrayColumnReader(reader) => {
+                Cells::Texts(whole(reader, rows, TEXTS, levels, place, |it| text(&it))?)
+            }
+            _ => unreachable!("`find` takes INT32, INT64 and BYTE_ARRAY alone"),
+        };
+        Ok(Column { name, read })
     }
 }
 
-/// Rows that were read, or which of them has nothing.
-enum Batch {
-    Whole(Vec<i128>),
-    Null(usize),
+/// A text of its own, apart from its page.
+fn text(bytes: &ByteArray) -> Result<Box<str>, &'static str> {
+    if bytes.len() > LONGEST_TEXT {
+        return Err("has more than 255 B: write a shorter name");
+    }
+    let text = std::str::from_utf8(bytes.data());
+    text.map(Box::from)
+        .map_err(|_| "is no text: write it in UTF-8")
 }
 
-fn batch<T: DataType>(
+/// So many rows, `at_once` in each step. `name` and `before` are the column's, and what of it was
+/// read before.
+fn whole<T: DataType, V>(
     reader: &mut ColumnReaderImpl<T>,
     rows: usize,
+    at_once: usize,
     has_levels: bool,
-    number: impl Fn(T::T) -> i128,
-) -> Result<Batch, ParquetError> {
-    let (mut levels, mut numbers) = (Vec::new(), Vec::new());
-    let mut records = 0;
-    while records < rows {
-        let levels = has_levels.then_some(&mut levels);
-        let (read, ..) = reader.read_records(rows - records, levels, None, &mut numbers)?;
-        if read == 0 {
-            break;
+    (name, before): (&'static str, u64),
+    value: impl Fn(T::T) -> V,
+) -> Result<Vec<V>, Wrong> {
+    let mut all = Vec::with_capacity(rows);
+    let (mut levels, mut values) = (Vec::new(), Vec::new());
+    let wrong = |row: usize, what: &str| Wrong {
+        row: Some(before + row as u64 + 1),
+        column: Some(name),
+        what: what.to_owned(),
+    };
+    while all.len() < rows {
+        let next = at_once.min(rows - all.len());
+        let levels_of = has_levels.then_some(&mut levels);
+        let read = reader.read_records(next, levels_of, None, &mut values);
+        let (read, ..) = read.map_err(|error| failed(name, &error))?;
+        if let Some(null) = levels.iter().position(|level| *level == 0) {
+            return Err(wrong(all.len() + null, "is null: write a value"));
         }
-        records += read;
+        if read == 0 {
+            let what = "is missing: the column is shorter than the table";
+            return Err(wrong(all.len(), what));
+        }
+        levels.clear();
+        all.extend(values.drain(..).map(&value));
     }
-    if let Some(null) = levels.iter().position(|level| *level == 0) {
-        return Ok(Batch::Null(null));
-    }
-    Ok(Batch::Whole(numbers.into_iter().map(number).collect()))
+    Ok(all)
 }
 
 fn failed(column: &'static str, error: &ParquetError) -> Wrong {

@@ -1,4 +1,4 @@
-use super::{Column, Row, Wrong, read, table};
+use super::{Column, Kind, Row, Wrong, read, table};
 use bytes::Bytes;
 use parquet::file::reader::SerializedFileReader;
 use parquet::record::RowAccessor as _;
@@ -14,11 +14,17 @@ const ZSTD: &[u8] = include_bytes!("tests/zstd.parquet");
 /// A time with its unit, and a fraction.
 const TYPES: &[u8] = include_bytes!("tests/types.parquet");
 
+/// A log of flows, 3,000 rows in two parts, Snappy, dictionaries, a column of bytes more;
+const FLOWS: &[u8] = include_bytes!("tests/flows.parquet");
+/// its first 100 rows with plain texts, and with such that begin as the last one does.
+const PLAIN: &[u8] = include_bytes!("tests/flows-plain.parquet");
+const DELTA: &[u8] = include_bytes!("tests/flows-delta.parquet");
+
 const NAMES: [&str; 4] = ["start_ns", "source", "destination", "bytes"];
 
 fn rows(file: impl Into<Bytes>, most: u64) -> Result<Vec<[u64; 4]>, Wrong> {
     let mut rows = Vec::new();
-    let take = |row: Row<4>| {
+    let take = |row: Row<'_, 4>| {
         let mut numbers = [0; 4];
         for (field, number) in numbers.iter_mut().enumerate() {
             *number = row.number(field, 0..=u64::MAX)?;
@@ -26,7 +32,8 @@ fn rows(file: impl Into<Bytes>, most: u64) -> Result<Vec<[u64; 4]>, Wrong> {
         rows.push(numbers);
         Ok(())
     };
-    read(file.into(), NAMES, most, take)?;
+    let columns = NAMES.map(|name| (name, Kind::Numbers));
+    read(file.into(), columns, most, take)?;
     Ok(rows)
 }
 
@@ -42,10 +49,59 @@ fn what_another_program_wrote_is_read() {
     assert_eq!(rows(SNAPPY, 3000).unwrap(), expected);
 }
 
+fn flows(file: &'static [u8]) -> Result<Vec<(u64, String, String)>, Wrong> {
+    let columns = [
+        ("time_ns", Kind::Numbers),
+        ("guest", Kind::Texts),
+        ("destination", Kind::Texts),
+    ];
+    let mut rows = Vec::new();
+    read(Bytes::from(file), columns, 3000, |row| {
+        let text = |field| row.text(field).map(str::to_owned);
+        rows.push((row.number(0, 0..=u64::MAX)?, text(1)?, text(2)?));
+        Ok(())
+    })?;
+    Ok(rows)
+}
+
+#[test]
+fn texts_that_another_program_wrote_are_read() {
+    let row = |i: u64| (i * 1000, format!("g{}", i % 5), format!("wärme-{}", i % 7));
+    for (file, rows) in [(FLOWS, 3000), (PLAIN, 100)] {
+        let expected: Vec<_> = (0..rows).map(row).collect();
+        assert_eq!(flows(file).unwrap(), expected);
+    }
+    let told = flows(DELTA).unwrap_err().to_string();
+    let wanted = "column `guest`: is encoded by DELTA_BYTE_ARRAY: write it plainly";
+    assert!(told.starts_with(wanted), "{told}");
+    // A column of bytes is none of texts, even if they are.
+    let bytes = [("ignored", Kind::Texts)];
+    let told = read(Bytes::from(FLOWS), bytes, 3000, |_| Ok(())).unwrap_err();
+    let wanted = "column `ignored`: is of type BYTE_ARRAY: write texts, BYTE_ARRAY with STRING";
+    assert_eq!(told.to_string(), wanted);
+}
+
+#[test]
+fn a_text_that_is_too_long_or_none_is_told_with_its_row() {
+    let of = |text: Vec<u8>| {
+        let names = vec!["a".to_owned(), "b".repeat(255), "c".repeat(255)];
+        let file = table(&[("guest".to_owned(), Column::Texts(names))]);
+        let file = with(file, &[b'c'; 255], &text);
+        let mut told = Vec::new();
+        let take = |row: Row<'_, 1>| row.text(0).map(|text| told.push(text.len()));
+        let read = read(Bytes::from(file), [("guest", Kind::Texts)], 9, take);
+        (read.map_err(|wrong| wrong.to_string()), told)
+    };
+    assert_eq!(of(vec![b'd'; 255]), (Ok(()), vec![1, 255, 255]));
+    let (read, told) = of(vec![0xff]);
+    let wanted = "row 3, column `guest`: is no text: write it in UTF-8";
+    assert_eq!((read.unwrap_err().as_str(), told), (wanted, vec![1, 255]));
+}
+
 #[test]
 fn what_is_wrong_is_told_with_its_row_and_column() {
     let told = refused(NULL);
-    assert_eq!(told, "row 2501, column `bytes`: is null: write a number");
+    assert_eq!(told, "row 2501, column `bytes`: is null: write a value");
     let told = refused(ZSTD);
     assert!(
         told.starts_with("column `start_ns`: is compressed by ZSTD"),
@@ -92,7 +148,7 @@ fn memory_is_not_taken_because_a_file_says_so() {
     let told = refused(file);
     assert_eq!(
         told,
-        "column `start_ns`: has a dictionary of 1048575 numbers in 80000 B"
+        "column `start_ns`: has a dictionary of 1048575 values in 80000 B"
     );
     // Its first number is what Snappy would unpack it to, 4 GB, were it packed.
     let named = |codec| [b"start_ns".as_slice(), &[0x15, codec]].concat();

@@ -1,13 +1,13 @@
 //! A trace as a load: who sent how much to whom, and when, from a file.
 
 use super::sizes::Kind;
-use crate::columnar;
+use crate::columnar::{self, Kind as Cells};
 use crate::csv;
+use crate::fields::Fields;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{Read as _, Seek as _};
-use std::ops::RangeInclusive;
+use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
 use tailbound_experiment::{Mistakes, Name};
@@ -83,15 +83,11 @@ impl Trace {
 fn read(path: &Path, hosts: usize) -> Result<Vec<Row>, String> {
     let failed = |error| format!(" cannot be read: {error}");
     let mut file = File::open(path).map_err(failed)?;
-    let mut head = Vec::new();
-    let magic = columnar::MAGIC.len() as u64;
-    (&file).take(magic).read_to_end(&mut head).map_err(failed)?;
-    if head == columnar::MAGIC {
+    if columnar::is_it(&file).map_err(failed)? {
         return of_parquet(file, hosts).map_err(|wrong| format!(": {wrong}"));
     }
     let mut bytes = Vec::new();
-    let all = file.rewind().and_then(|()| file.read_to_end(&mut bytes));
-    all.map_err(failed)?;
+    file.read_to_end(&mut bytes).map_err(failed)?;
     let Ok(text) = String::from_utf8(bytes) else {
         let head = COLUMNS.join(",");
         return Err(format!(
@@ -118,39 +114,9 @@ fn of_parquet(
     hosts: usize,
 ) -> Result<Vec<Row>, columnar::Wrong> {
     let mut rows = Rows::of(hosts);
-    columnar::read(file, COLUMNS, MOST_ROWS as u64, |row| rows.add(&row))?;
+    let columns = COLUMNS.map(|name| (name, Cells::Numbers));
+    columnar::read(file, columns, MOST_ROWS as u64, |row| rows.add(&row))?;
     rows.all().map_err(columnar::Wrong::file)
-}
-
-/// A row of a file, whatever the file is.
-trait Fields {
-    type Wrong;
-    fn number(&self, field: usize, range: RangeInclusive<u64>) -> Result<u64, Self::Wrong>;
-    fn wrong(&self, field: usize, what: String) -> Self::Wrong;
-}
-
-impl Fields for csv::Row<'_, 4> {
-    type Wrong = csv::Wrong;
-
-    fn number(&self, field: usize, range: RangeInclusive<u64>) -> Result<u64, csv::Wrong> {
-        self.number(field, range)
-    }
-
-    fn wrong(&self, field: usize, what: String) -> csv::Wrong {
-        self.wrong(field, what)
-    }
-}
-
-impl Fields for columnar::Row<4> {
-    type Wrong = columnar::Wrong;
-
-    fn number(&self, field: usize, range: RangeInclusive<u64>) -> Result<u64, columnar::Wrong> {
-        self.number(field, range)
-    }
-
-    fn wrong(&self, field: usize, what: String) -> columnar::Wrong {
-        self.wrong(field, what)
-    }
 }
 
 /// The rows of a trace as they come.

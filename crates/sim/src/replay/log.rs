@@ -1,7 +1,11 @@
-//! Logs of flows: CSV with a line of names, and a row a message.
+//! Logs of flows: CSV with a line of names, or Parquet, and a row a message.
 
 use super::{Guest, LONGEST, Recording, ReplayError};
+use crate::columnar::{self, Kind};
 use crate::csv::{self, Wrong};
+use crate::fields::Fields;
+use std::fs::File;
+use std::io::Read as _;
 use std::path::Path;
 use tailbound_dataplane::PacketRecord;
 use tailbound_units::Nanos;
@@ -21,41 +25,100 @@ const MOST_GUESTS: usize = 1024;
 const MOST: u64 = 1_000_000_000;
 
 /// Adds the rows of a log.
-pub(super) fn read(path: &Path, text: &str, recording: &mut Recording) -> Result<(), ReplayError> {
+pub(super) fn read(path: &Path, recording: &mut Recording) -> Result<(), ReplayError> {
+    let unreadable = |source| ReplayError::Unreadable {
+        path: path.to_owned(),
+        source,
+    };
+    let mut file = File::open(path).map_err(unreadable)?;
+    let mut messages = Messages::of(recording);
+    if columnar::is_it(&file).map_err(unreadable)? {
+        return of_parquet(path, file, &mut messages);
+    }
+    let mut text = String::new();
+    file.read_to_string(&mut text).map_err(unreadable)?;
+    of_csv(path, &text, &mut messages)
+}
+
+fn of_csv(path: &Path, text: &str, messages: &mut Messages<'_>) -> Result<(), ReplayError> {
     let wrong = |Wrong { line, column, what }| ReplayError::Log {
         path: path.to_owned(),
         line,
         column,
         what,
     };
-    let takes_all = recording.guests.is_empty();
-    let (mut first, mut last) = (None, 0);
     for row in csv::rows(text, COLUMNS, "a log of flows").map_err(wrong)? {
-        let row = row.map_err(wrong)?;
-        let [_, guest, destination, _] = row.fields;
-        let time = row.number(0, 0..=u64::MAX).map_err(wrong)?;
-        let bytes = row.number(3, 1..=MOST).map_err(wrong)?;
-        let came = Nanos(time.saturating_sub(*first.get_or_insert(time)));
-        if time < std::mem::replace(&mut last, time) {
+        messages.add(&row.map_err(wrong)?).map_err(wrong)?;
+        messages.recording.check_size(path)?;
+    }
+    Ok(())
+}
+
+fn of_parquet(path: &Path, file: File, messages: &mut Messages<'_>) -> Result<(), ReplayError> {
+    const KINDS: [Kind; 4] = [Kind::Numbers, Kind::Texts, Kind::Texts, Kind::Numbers];
+    let mut place = 0..COLUMNS.len();
+    let columns = COLUMNS.map(|name| (name, KINDS[place.next().unwrap_or_default()]));
+    let mut too_large = None;
+    let read = columnar::read(file, columns, super::MOST_PACKETS as u64, |row| {
+        messages.add(&row)?;
+        messages.recording.check_size(path).map_err(|error| {
+            too_large = Some(error);
+            columnar::Wrong::file("is too large")
+        })
+    });
+    match (read, too_large) {
+        (_, Some(error)) => Err(error),
+        (Err(wrong), None) => Err(ReplayError::Table {
+            path: path.to_owned(),
+            wrong,
+        }),
+        (Ok(()), None) => Ok(()),
+    }
+}
+
+/// The messages of a log as they come.
+struct Messages<'r> {
+    recording: &'r mut Recording,
+    /// Whether whoever sends is a guest.
+    takes_all: bool,
+    first: Option<u64>,
+    last: u64,
+}
+
+impl<'r> Messages<'r> {
+    fn of(recording: &'r mut Recording) -> Self {
+        Self {
+            takes_all: recording.guests.is_empty(),
+            recording,
+            first: None,
+            last: 0,
+        }
+    }
+
+    fn add<F: Fields>(&mut self, row: &F) -> Result<(), F::Wrong> {
+        let (guest, destination) = (row.text(1)?, row.text(2)?);
+        let time = row.number(0, 0..=u64::MAX)?;
+        let bytes = row.number(3, 1..=MOST)?;
+        let came = Nanos(time.saturating_sub(*self.first.get_or_insert(time)));
+        if time < std::mem::replace(&mut self.last, time) {
             let what = "it is before the row above: rows are in the order of their times";
-            return Err(wrong(row.wrong(0, what)));
+            return Err(row.wrong(0, what.to_owned()));
         }
         if came > LONGEST {
             let what = "it is more than a month after the first row";
-            return Err(wrong(row.wrong(0, what)));
+            return Err(row.wrong(0, what.to_owned()));
         }
-        let Some(guest) = guest_of(recording, guest, takes_all) else {
-            recording.left_out.of_others += 1;
-            continue;
+        let Some(guest) = guest_of(self.recording, guest, self.takes_all) else {
+            self.recording.left_out.of_others += 1;
+            return Ok(());
         };
-        if recording.guests.len() > MOST_GUESTS {
+        if self.recording.guests.len() > MOST_GUESTS {
             let what = format!("a log of one host has at most {MOST_GUESTS} guests");
-            return Err(wrong(row.wrong(1, what)));
+            return Err(row.wrong(1, what));
         }
-        recording.add(guest, came, packets(destination, bytes));
-        recording.check_size(path)?;
+        self.recording.add(guest, came, packets(destination, bytes));
+        Ok(())
     }
-    Ok(())
 }
 
 /// The number of the guest of that name, which is new where all are taken.

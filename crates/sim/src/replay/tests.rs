@@ -1,4 +1,5 @@
 use super::*;
+use crate::columnar::Column;
 use pcap_file::pcap::{PcapPacket, PcapWriter};
 use proptest::prelude::*;
 use std::time::Duration;
@@ -197,6 +198,98 @@ fn a_log_with_a_mistake_says_where_it_is() {
         error.to_string().ends_with("nothing in it is sent by b, c"),
         "{error}"
     );
+}
+
+/// A log in Parquet of these rows, read.
+fn of_table(rows: &[(i64, &str, &str, i64)]) -> Result<Recording, ReplayError> {
+    let texts = |of: &dyn Fn(&(i64, &str, &str, i64)) -> String| {
+        Column::Texts(rows.iter().map(of).collect())
+    };
+    let columns = [
+        // In another order than in CSV: columns have names.
+        ("destination", texts(&|row| row.2.to_owned())),
+        ("guest", texts(&|row| row.1.to_owned())),
+        (
+            "time_ns",
+            Column::Numbers(rows.iter().map(|row| row.0).collect()),
+        ),
+        (
+            "bytes",
+            Column::Numbers(rows.iter().map(|row| row.3).collect()),
+        ),
+    ];
+    of_columns(columns)
+}
+
+fn of_columns<const N: usize>(columns: [(&str, Column); N]) -> Result<Recording, ReplayError> {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("flows.parquet");
+    let columns = columns.map(|(name, column)| (name.to_owned(), column));
+    std::fs::write(&path, crate::columnar::table(&columns)).unwrap();
+    Recording::read(&path, Vec::new())
+}
+
+#[test]
+fn a_log_in_parquet_is_that_in_csv() {
+    let rows = (0..3000).map(|number| (number * 400_000, number % 5, number % 7, 400 + number));
+    let text = |(at, guest, to, bytes)| format!("{at},g{guest},wärme-{to},{bytes}\n");
+    let of_text = log(&rows.clone().map(text).collect::<String>()).unwrap();
+    let names: Vec<_> = rows
+        .map(|(at, guest, to, bytes)| (at, format!("g{guest}"), format!("wärme-{to}"), bytes))
+        .collect();
+    let rows: Vec<_> = names
+        .iter()
+        .map(|(at, guest, to, bytes)| (*at, guest.as_str(), to.as_str(), *bytes))
+        .collect();
+    assert_eq!(of_table(&rows).unwrap(), of_text);
+}
+
+#[test]
+fn a_log_in_parquet_with_a_mistake_says_where_it_is() {
+    let place = |error: ReplayError| {
+        let error = error.to_string();
+        error.split_once("flows.parquet: ").unwrap().1.to_owned()
+    };
+    let long = "a".repeat(256);
+    for (row, wanted) in [
+        (
+            (5, "a", "x", 0),
+            "row 2, column `bytes`: 0 is not a whole number from 1",
+        ),
+        ((5, "a", "", 1), "row 2, column `destination`: is empty"),
+        (
+            (5, &long, "x", 1),
+            "row 2, column `guest`: has more than 255 B",
+        ),
+        ((-5, "a", "x", 1), "row 2, column `time_ns`: -5 is not"),
+        (
+            (3, "a", "x", 1),
+            "row 2, column `time_ns`: it is before the row above",
+        ),
+        (
+            (9_999_999_999_999_999, "a", "x", 1),
+            "row 2, column `time_ns`: it is more than a month after",
+        ),
+    ] {
+        let said = place(of_table(&[(4, "a", "x", 1), row]).unwrap_err());
+        assert!(said.starts_with(wanted), "{said}");
+    }
+    let guests: Vec<_> = (0..1025).map(|guest| format!("g{guest}")).collect();
+    let rows: Vec<_> = guests
+        .iter()
+        .map(|guest| (0, guest.as_str(), "x", 1))
+        .collect();
+    let said = place(of_table(&rows).unwrap_err());
+    let wanted = "row 1025, column `guest`: a log of one host has at most 1024 guests";
+    assert_eq!(said, wanted);
+    let numbers = || Column::Numbers(vec![1]);
+    let names = ["time_ns", "guest", "destination", "bytes"];
+    let said = place(of_columns(names.map(|name| (name, numbers()))).unwrap_err());
+    let wanted = "column `guest`: is of type INT64: write texts, BYTE_ARRAY with STRING";
+    assert_eq!(said, wanted);
+    let said = place(of_columns(["time_ns", "host"].map(|name| (name, numbers()))).unwrap_err());
+    let wanted = "column `guest`: is not there: there is `time_ns`, `host`";
+    assert_eq!(said, wanted);
 }
 
 #[test]

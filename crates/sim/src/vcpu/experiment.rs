@@ -30,7 +30,7 @@ impl Experiment for VcpuExperiment {
     type Error = ExperimentError;
 
     const CATALOGUE: Catalogue = catalogue!(
-        "experiments/sim": "bobtail-fig4", "bobtail-fig5", "bobtail-fig6-7", "bobtail-fig8", "bobtail-fig9", "bobtail-selection",
+        "experiments/sim": "bobtail-fig2", "bobtail-fig3", "bobtail-fig4", "bobtail-fig5", "bobtail-fig6-7", "bobtail-fig8", "bobtail-fig9", "bobtail-selection",
         "small-is-better-table3", "qos-fig12-13", "qos-fig14-15", "qos-deadlines", "qos-fig16",
         "snoop-rtt", "snoop-sequence", "snoop-throughput", "snoop-web", "snoop-mpi", "schedulers",
     );

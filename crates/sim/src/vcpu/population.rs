@@ -5,14 +5,18 @@
 //! called good, as in the paper: a false positive is a bad node called GOOD, a
 //! false negative a good node not called so.
 
+mod drift;
 mod mixtures;
 mod node;
+mod pairs;
 mod summary;
 mod workflows;
 
 use crate::scheduler::CreditSpec;
 use crate::{Threads, parallel};
+pub use drift::Drift;
 use node::{Node, Test};
+pub use pairs::Pairs;
 use serde::Deserialize;
 use tailbound_experiment::{ExperimentError, Found, Mistakes, Name, Run, Section};
 use tailbound_hypervisor::{Load, Task};
@@ -31,6 +35,10 @@ pub struct Population {
     pub neighbour: Vec<Neighbour>,
     /// What choosing among the nodes is worth, if that is asked.
     pub workflows: Option<Workflows>,
+    /// What each finds of each, if they call each other.
+    pub pairs: Option<Pairs>,
+    /// What they are from week to week, if their neighbours come and go.
+    pub drift: Option<Drift>,
 }
 
 /// What all nodes have in common, and how they are judged.
@@ -119,6 +127,12 @@ impl Population {
         if let Some(workflows) = &self.workflows {
             workflows.check(&mut top.table("workflows"), nodes.nodes);
         }
+        if let Some(pairs) = &self.pairs {
+            pairs.check(&mut top.table("pairs"), nodes.nodes);
+        }
+        if let Some(drift) = &self.drift {
+            drift.check(&mut top.table("drift"));
+        }
         if mistakes.is_empty() {
             // What the scheduler and the workloads refuse, they say when they are made.
             let node =
@@ -136,7 +150,10 @@ impl Population {
             let chosen = [Workflows::outline()];
             chosen.into_iter().chain(mixtures::outline(it))
         });
-        nodes.into_iter().chain(workflows).collect()
+        let pairs = self.pairs.iter().map(|_| Pairs::outline());
+        let drift = self.drift.iter().flat_map(Drift::outline);
+        let all = nodes.into_iter().chain(workflows).chain(pairs);
+        all.chain(drift).collect()
     }
 
     /// Judges all nodes, and compares those that are chosen with others.
@@ -169,6 +186,16 @@ impl Population {
             charts: summary::charts(&judged, rule),
             ..Found::default()
         };
+        if let Some(pairs) = &self.pairs {
+            let (variant, chart) = pairs.run(self, &judged, run)?;
+            found.variants.push(variant);
+            found.charts.push(chart);
+        }
+        if let Some(drift) = &self.drift {
+            let (variants, chart) = drift.run(self, &rules, run)?;
+            found.variants.extend(variants);
+            found.charts.push(chart);
+        }
         let settings = &self.population;
         let config = rule.config();
         found.condition("nodes", settings.nodes);

@@ -17,6 +17,12 @@ fn shortened(source: &Source, time: Nanos) -> Result<Loaded<VcpuExperiment>, Exp
             if let Some(workflows) = &mut population.workflows {
                 (workflows.draws, workflows.candidates, workflows.keep) = (3, 3, 2);
             }
+            if let Some(pairs) = &mut population.pairs {
+                pairs.time = Nanos::from_secs(2);
+            }
+            if let Some(drift) = &mut population.drift {
+                drift.days = 2;
+            }
         }
         VcpuExperiment::Networks(networks) => {
             for point in &mut networks.point {
@@ -54,8 +60,14 @@ fn short(name: &str, time: Nanos, seed: u64, threads: usize) -> Results {
 #[test]
 fn bytes_depend_on_the_seed_alone() {
     let time = Nanos::from_millis(200);
-    // One of each kind: a sweep, nodes, and a network.
-    for name in ["bobtail-fig4", "bobtail-fig9", "snoop-rtt"] {
+    // One of each kind: a sweep, nodes, pairs of them, weeks of them, and a network.
+    for name in [
+        "bobtail-fig4",
+        "bobtail-fig9",
+        "bobtail-fig2",
+        "bobtail-fig3",
+        "snoop-rtt",
+    ] {
         let one = short(name, time, 7, 1);
         assert_eq!(one.to_json(), short(name, time, 7, 8).to_json(), "{name}");
         let other = short(name, time, 8, 2);

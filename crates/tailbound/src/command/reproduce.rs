@@ -62,7 +62,7 @@ pub(crate) struct Args {
     /// What to print
     #[arg(long, value_enum, default_value_t)]
     output: Output,
-    /// Write a page of all items, with what came out of those that ran, as Markdown
+    /// Write a page of all items as Markdown, with what came out now or is in --results
     #[arg(long, value_name = "FILE", conflicts_with = "list")]
     page: Option<PathBuf>,
 }
@@ -139,9 +139,13 @@ impl Args {
         if self.full {
             print_error(price(&plan).trim_end());
         }
-        let ran = self.experiments(&plan)?;
+        let mut ran = self.experiments(&plan)?;
         self.say(&chosen, &ran);
         if let Some(page) = &self.page {
+            self.add_kept(
+                &registry.plan(&registry.chosen(&all)?, self.size()),
+                &mut ran,
+            )?;
             let made = Made::now(super::commit());
             fs::write(page, page::page(&registry, self.size(), &made, &ran))
                 .map_err(|error| Failure::new(format!("{}: {error}", page.display())))?;
@@ -191,6 +195,27 @@ impl Args {
             }
         }
         Ok(ran)
+    }
+
+    /// Adds what others found before, for a page of all.
+    fn add_kept(&self, plan: &[Planned<'_>], ran: &mut Ran) -> Result<(), Failure> {
+        let Some(kept) = self.results.clone().map(Kept::new) else {
+            return Ok(());
+        };
+        for planned in plan {
+            if ran.contains_key(planned.experiment) {
+                continue;
+            }
+            let found = if planned.is_of_lab() {
+                kept.of_lab(planned)?
+            } else {
+                self.experiment(planned, Some(&kept), false)?
+            };
+            if let Some(results) = found {
+                ran.insert(planned.experiment.to_owned(), results);
+            }
+        }
+        Ok(())
     }
 
     /// What an experiment found before, or finds now if it is to be run.
@@ -371,7 +396,7 @@ mod tests {
         }
         let quick = registry.plan(&registry.chosen(&["all".to_owned()]).unwrap(), Size::Quick);
         for planned in quick.iter().filter(|planned| !planned.is_of_lab()) {
-            let not_run = format!("**{}** ({})", page::NOT_RUN, planned.size);
+            let not_run = format!("**{}** ({},", page::NOT_RUN, planned.size);
             let of_it = format!("`{}`", registry::command(planned.experiment));
             let is_left_out = |line: &&str| line.contains(&of_it) && line.contains(&not_run);
             assert_eq!(text.lines().find(is_left_out), None, "run `make reproduce`");

@@ -266,3 +266,55 @@ fn a_population_that_makes_no_sense_is_refused() {
         );
     }
 }
+
+#[test]
+fn pairs_and_weeks_that_make_no_sense_are_refused() {
+    for (name, from, to, message) in [
+        (
+            "bobtail-fig2",
+            "nodes = 16",
+            "nodes = 65",
+            "pairs: choose 2 to 64 nodes",
+        ),
+        (
+            "bobtail-fig2",
+            "\"550us\"",
+            "\"20ms\"",
+            "wire 20ms: choose 2us to 10ms",
+        ),
+        (
+            "bobtail-fig2",
+            "\"10ms\"",
+            "\"0s\"",
+            "pause 0ns: choose 100us to 1s",
+        ),
+        (
+            "bobtail-fig3",
+            "days = 35",
+            "days = 0",
+            "days 0: choose 1 to 366",
+        ),
+        (
+            "bobtail-fig3",
+            "runs = 2",
+            "runs = 25",
+            "runs 25: choose 1 to 24",
+        ),
+        (
+            "bobtail-fig3",
+            "[7, 30, 90, 365]",
+            "[0, 7, 365]",
+            "lives 0: choose 1 to 36600",
+        ),
+        ("bobtail-fig3", "[7, 30, 90, 365]", "[]", "lives"),
+    ] {
+        let text = VcpuExperiment::CATALOGUE.source(name).unwrap().text;
+        assert!(text.contains(from), "{from}");
+        let got = parse(&text.replacen(from, to, 1)).expect_err(to);
+        assert!(
+            got.contains(message),
+            "{to}\nwanted {message}\ngot    {got}"
+        );
+        assert!(got.starts_with("x.toml:"), "{got}");
+    }
+}

@@ -18,7 +18,7 @@ use tailbound_report::empty_histogram;
 use tailbound_units::Nanos;
 
 /// The tested guest.
-const TESTED: VcpuId = VcpuId(0);
+pub(super) const TESTED: VcpuId = VcpuId(0);
 
 /// How far a probe runs before it is asked whether it is done.
 const STEP: Nanos = Nanos::from_millis(100);
@@ -27,8 +27,8 @@ const STEP: Nanos = Nanos::from_millis(100);
 #[derive(Debug, Clone)]
 pub(crate) struct Node {
     /// What each does, and its cap.
-    neighbours: Vec<(Workload, u32)>,
-    seed: u64,
+    pub(super) neighbours: Vec<(Workload, u32)>,
+    pub(super) seed: u64,
 }
 
 /// What the tested guest does.
@@ -38,6 +38,8 @@ pub(crate) enum Test {
     Probe(Nanos),
     /// Answers calls that come so.
     Network(Arrivals),
+    /// Does what it is asked to from outside.
+    Asked,
 }
 
 /// What was found out about a node.
@@ -105,13 +107,7 @@ impl Node {
         let mut random = Pcg64Mcg::seed_from_u64(seed);
         let (fewest, most) = population.population.neighbours;
         let count = random.random_range(fewest..=most);
-        let kinds = &population.neighbour;
-        let weights: u64 = kinds.iter().map(|kind| u64::from(kind.weight)).sum();
-        let neighbours = (0..count).filter_map(|_| {
-            let ticket = random.random_range(0..weights);
-            let kind = &kinds[drawn(ticket, kinds.iter().map(|kind| kind.weight))?];
-            Some((kind.draw(&mut random), kind.cap))
-        });
+        let neighbours = (0..count).filter_map(|_| neighbour(population, &mut random));
         Self {
             neighbours: neighbours.collect(),
             seed: seed.wrapping_add(1),
@@ -137,24 +133,35 @@ impl Node {
                 service: nodes.service,
                 via: None,
             },
+            Test::Asked => Task::None,
         });
-        let tested = (tested, nodes.cap);
-        let guests = || [&tested].into_iter().chain(&self.neighbours);
+        let neighbours = self.neighbours.iter().map(|(workload, _)| *workload);
+        let workloads: Vec<_> = std::iter::once(tested).chain(neighbours).collect();
+        let (machine, config) = self.machine(population, salt)?;
+        Simulation::new(machine, &workloads, config).map_err(|error| error.to_string())
+    }
+
+    /// Its CPUs at time 0, of the tested guest and of its neighbours in their order.
+    pub(super) fn machine(
+        &self,
+        population: &Population,
+        salt: u64,
+    ) -> Result<(Machine<AnyScheduler>, SimulationConfig), String> {
+        let nodes = &population.population;
         let mut host = Host::new(nodes.pcpus).map_err(|error| error.to_string())?;
-        for &(_, cap) in guests() {
+        let neighbours = self.neighbours.iter().map(|&(_, cap)| cap);
+        for cap in std::iter::once(nodes.cap).chain(neighbours) {
             let weight = DEFAULT_WEIGHT;
             let domain = Domain { weight, cap };
             let domain = host.add_domain(domain).map_err(|error| error.to_string())?;
             host.add_vcpu(domain).map_err(|error| error.to_string())?;
         }
         let scheduler: AnyScheduler = Box::new(Credit::new(nodes.credit.config()?, &host));
-        let machine = Machine::new(&host, scheduler, Costs::default());
         let config = SimulationConfig {
             seed: self.seed.wrapping_add(salt),
             timer_slop: nodes.timer_slop,
         };
-        let workloads: Vec<_> = guests().map(|(workload, _)| *workload).collect();
-        Simulation::new(machine, &workloads, config).map_err(|error| error.to_string())
+        Ok((Machine::new(&host, scheduler, Costs::default()), config))
     }
 
     /// All tests. `hears` is told how long the calls took, at each rate in turn.
@@ -181,8 +188,8 @@ impl Node {
         let (truth, _) = judge(&rates);
         Ok(Judged {
             truth,
-            fine: self.probe(population, &rules.fine)?,
-            coarse: self.probe(population, &rules.coarse)?,
+            fine: self.probe(population, &rules.fine, 0, false)?,
+            coarse: self.probe(population, &rules.coarse, 0, false)?,
         })
     }
 
@@ -205,10 +212,16 @@ impl Node {
         Ok(took)
     }
 
-    /// A whole run of the probe.
-    fn probe(&self, population: &Population, rule: &Rule) -> Result<Probed, String> {
+    /// A run of the probe: a whole one, or until it has its answer.
+    pub(super) fn probe(
+        &self,
+        population: &Population,
+        rule: &Rule,
+        salt: u64,
+        stops_early: bool,
+    ) -> Result<Probed, String> {
         let config = rule.config();
-        let mut simulation = self.prepare(population, Test::Probe(config.sleep), 0)?;
+        let mut simulation = self.prepare(population, Test::Probe(config.sleep), salt)?;
         simulation.run(WARMUP, &mut |_| {});
         let (mut samples, mut late, mut time) = (0, 0, Nanos::ZERO);
         let (mut early, mut is_whole) = (None, false);
@@ -231,6 +244,7 @@ impl Node {
                         samples,
                         late,
                     });
+                    is_whole |= stops_early && early.is_some();
                 }
             });
             if end
@@ -249,6 +263,15 @@ impl Node {
         });
         Ok(Probed { late, time, early })
     }
+}
+
+/// A neighbour of a kind that the weights decide.
+pub(super) fn neighbour(population: &Population, random: &mut Pcg64Mcg) -> Option<(Workload, u32)> {
+    let kinds = &population.neighbour;
+    let weights: u64 = kinds.iter().map(|kind| u64::from(kind.weight)).sum();
+    let ticket = random.random_range(0..weights);
+    let kind = &kinds[drawn(ticket, kinds.iter().map(|kind| kind.weight))?];
+    Some((kind.draw(random), kind.cap))
 }
 
 impl Neighbour {

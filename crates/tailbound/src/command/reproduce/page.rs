@@ -23,7 +23,9 @@ A run follows from its seed, which is 1 here. The lines are in
   another text is run again.
 - `tailbound reproduce all --price` tells what that takes, `--full --price` what the papers' sizes
   take. `--full --results DIR --shard I/N` runs a part of these, on as many machines as there are; the
-  files of all in one directory are those of one run, which `--page` writes.
+  files of all in one directory are those of one run, which `--page` writes. So does a run of some
+  items: `tailbound reproduce silo-10 vsnoop-4 --full --results DIR --page FILE` adds these to what DIR
+  has, and tells of the others what they would take.
 - `--quick` leaves out what takes more than ten seconds.
 
 | here | |
@@ -33,7 +35,7 @@ A run follows from its seed, which is 1 here. The lines are in
 | **FAIL** | not within them, and nobody knew |
 | **NOISY** | not judged: this machine was too busy |
 | **not judged** | what it needs is not here, as is told |
-| **not run** | the command runs it |
+| **not run** | the command runs it; on one CPU, and in the lab on the whole machine, it takes as long as is told |
 | lab | on this machine's own threads and packets, in a scaled setting; [results.md](results.md) has more of it |
 | test | the command holds that the mechanism does what the paper says; the paper has no figure for it, or its hardware is not here |
 | - | not reproduced, or impossible, for the reason that is told |
@@ -102,7 +104,12 @@ fn of_checks(checks: &Checks, registry: &Registry, size: Size, ran: &Ran) -> Str
         _ if results.is_empty() => NOT_RUN,
         (word, _) => word,
     };
-    let mut text = format!("**{word}** ({place}{})", planned.size);
+    let price = if results.is_empty() {
+        format!(", takes {}", planned.takes)
+    } else {
+        String::new()
+    };
+    let mut text = format!("**{word}** ({place}{}{price})", planned.size);
     for result in results {
         let _ = write!(text, "<br>{}", check(result));
     }

@@ -22,7 +22,7 @@ const TIMES: [f64; 4] = [1.0, 1.5, 2.0, 4.0];
     longer, and none sends again what is lost. Exit code: 0 there is an answer; 2 there is none."
 )]
 pub(super) struct Args {
-    /// A capture (pcap, pcapng), or a log of flows: CSV with the columns
+    /// A capture (pcap, pcapng), or a log of flows: CSV or Parquet with the columns
     /// `time_ns,guest,destination,bytes`, a row a message
     #[arg(value_name = "RECORDING")]
     recording: PathBuf,

@@ -86,12 +86,13 @@ fn the_variants_and_series_keep_their_names() {
     );
     assert_eq!(
         names("memcached"),
-        "alone bulk-alone unprotected req-1 req-2 req-3 req-3-hose"
+        "alone bulk-alone unprotected req-1 req-2 req-3 req-1-3kb req-2-3kb req-3-3kb req-3-hose"
     );
     assert_eq!(
         names("switch-queue"),
         "tags-ignored-20 tags-honoured-20 tags-ignored-40 tags-honoured-40 tags-ignored-60 tags-honoured-60"
     );
+    assert_eq!(names("workflows"), "random selected");
     assert_eq!(names("path"), "idle hogs unprotected");
     assert_eq!(names("reserved"), "reserved unreserved");
     assert_eq!(names("burst"), "a b");

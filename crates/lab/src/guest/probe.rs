@@ -1,8 +1,9 @@
 //! Runs `tailbound probe` and keeps what it says, whatever its verdict.
 
-use super::{Outcome, Starter};
+use super::{Outcome, Starter, leave};
 use serde::{Deserialize, Serialize};
 use std::io;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use tailbound_report::Stats;
 
@@ -36,7 +37,11 @@ pub struct ProbedCpu {
     pub sleep_ns: Stats,
 }
 
-pub(super) fn run(starter: &Starter<'_>, args: &[String]) -> io::Result<()> {
+pub(super) fn run(
+    starter: &Starter<'_>,
+    args: &[String],
+    result: Option<&Path>,
+) -> io::Result<()> {
     starter.ready()?;
     let mut command = Command::new(std::env::current_exe()?);
     command.arg("probe").args(args).args(["--output", "json"]);
@@ -49,6 +54,9 @@ pub(super) fn run(starter: &Starter<'_>, args: &[String]) -> io::Result<()> {
         let said = String::from_utf8_lossy(&output.stderr);
         io::Error::other(format!("{error} in its output; it said: {}", said.trim()))
     })?;
+    if let Some(result) = result {
+        leave(result, &output.stdout)?;
+    }
     starter.finish(&Outcome {
         probe: Some(report),
         ..Outcome::default()

@@ -204,6 +204,9 @@ pub enum Work {
     Probe {
         /// Its arguments.
         args: Vec<String>,
+        /// How long after the start.
+        #[serde(default)]
+        after: Nanos,
         /// Where all that it says goes, too.
         #[serde(default)]
         result: Option<PathBuf>,
@@ -552,7 +555,14 @@ fn work(task: &Task) -> (&'static str, io::Result<()>) {
             block,
         } => ("hog", hog::run(&starter, *scans, *sleep, *block)),
         Work::Duty { busy, period } => ("duty", duty::run(&starter, *busy, *period)),
-        Work::Probe { args, result } => ("probe", probe::run(&starter, args, result.as_deref())),
+        Work::Probe {
+            args,
+            after,
+            result,
+        } => {
+            let result = result.as_deref();
+            ("probe", probe::run(&starter, args, *after, result))
+        }
         Work::Workflows(it) => ("workflows", workflows::run(&starter, it)),
         Work::Wakeup { mean_gap, seed } => (
             "wakeup",

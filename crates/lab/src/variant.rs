@@ -181,7 +181,8 @@ enum Role {
     Watches,
     /// It sends as fast as it can until it is killed, on a core of its own.
     Floods,
-    /// It stands for a node, and waits for its CPU as all do that have no class.
+    /// It stands for a node: nobody interrupts whom it waits for, nor it. What else this machine
+    /// does goes behind.
     Node {
         /// Whether it ends by itself.
         ends: bool,
@@ -286,7 +287,7 @@ pub(crate) fn confinement(quota: &Quota, guest: &str) -> std::io::Result<Confine
     Confinement::new(&Root::default(), &name, quota)
 }
 
-impl Run<'_> {
+impl<'a> Run<'a> {
     fn start_daemons(&mut self) -> Result<(), LabError> {
         let experiment = self.context.experiment;
         let pipeline = self.variant.pipeline.as_ref();

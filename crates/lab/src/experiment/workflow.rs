@@ -70,6 +70,17 @@ impl Selection {
     /// core.
     pub(crate) const VALUES: [&'static str; 3] = ["found_good", "kept", "kept_on_shared_core"];
 
+    /// How long nodes sleep.
+    pub(crate) fn time(&self) -> Nanos {
+        Nanos(self.sleep.as_nanos().saturating_mul(self.samples))
+    }
+
+    /// In how much of the warm-up they begin, one after the other: programs that all start at once
+    /// hold each other up. As much is left at its end, as each sleep takes a little longer.
+    pub(crate) fn spread(&self, warmup: Nanos) -> Nanos {
+        Nanos(warmup.since(self.time()).as_nanos() / 2)
+    }
+
     /// The arguments of `tailbound probe` that may take so long.
     pub(crate) fn args(&self, time_limit: Nanos) -> Vec<String> {
         [

@@ -1,11 +1,12 @@
 //! Runs `tailbound probe` and keeps what it says, whatever its verdict.
 
-use super::{Outcome, Starter, leave};
+use super::{Outcome, Starter, leave, sleep_until};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use tailbound_report::Stats;
+use tailbound_units::Nanos;
 
 /// What `tailbound probe --output json` says, as far as the lab reads it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -40,9 +41,11 @@ pub struct ProbedCpu {
 pub(super) fn run(
     starter: &Starter<'_>,
     args: &[String],
+    after: Nanos,
     result: Option<&Path>,
 ) -> io::Result<()> {
-    starter.ready()?;
+    let schedule = starter.ready()?;
+    sleep_until(schedule.start.saturating_add(after));
     let mut command = Command::new(std::env::current_exe()?);
     command.arg("probe").args(args).args(["--output", "json"]);
     let output = command

@@ -33,6 +33,8 @@ pub struct Choice {
 /// One run of `tailbound probe workflows`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Flows {
+    /// How many nodes it takes.
+    pub group: usize,
     /// Its arguments, but for the nodes.
     pub args: Vec<String>,
     /// Where its outcome goes.
@@ -88,6 +90,11 @@ pub(super) fn run(starter: &Starter<'_>, workflows: &Workflows) -> io::Result<()
     };
     sleep_until(schedule.from);
     for run in &workflows.runs {
+        if nodes.len() < run.group {
+            // Those who read which were kept say so.
+            leave(&run.outcome, &serde_json::to_vec(&Outcome::default())?)?;
+            continue;
+        }
         let mut arguments = vec!["probe", "workflows", "--output=jsonl"];
         arguments.extend(run.args.iter().chain(&nodes).map(String::as_str));
         let outcome = outcome(&said(&arguments)?)?;

@@ -164,6 +164,7 @@ impl<'a> Run<'a> {
             cpus,
             policy: match role {
                 Role::Monopolizes if !is_machine => Some(UNINTERRUPTED),
+                Role::Node { .. } if self.context.real_time => Some(UNINTERRUPTED),
                 Role::Computes { nice: nice @ 1.. } if !is_machine => Some(Policy::Share {
                     nice: i32::from(nice),
                     slice: Nanos::ZERO,

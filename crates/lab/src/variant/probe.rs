@@ -36,6 +36,7 @@ impl<'a> Run<'a> {
         let guest = self.guest(&probe.guest)?;
         let work = Work::Probe {
             args: probe.args(),
+            after: Nanos::ZERO,
             result: None,
         };
         let outcome = match probe.place {

@@ -30,7 +30,12 @@ impl<'a> Run<'a> {
     pub(super) fn start_nodes(&mut self) -> Result<(), LabError> {
         let experiment = self.context.experiment;
         let selection = self.variant.running(&experiment.selection).next();
-        for guest in self.nodes()? {
+        let nodes = self.nodes()?;
+        let on_shared = nodes.iter().filter(|node| self.shares_core(node)).count();
+        let most = on_shared.max(nodes.len() - on_shared).max(1) as u64;
+        // How many there are on each core so far.
+        let mut before = [0; 2];
+        for guest in nodes {
             let program = self.context.program.display().to_string();
             let listen = format!("--listen={}", address(guest));
             let words = [&program, "probe", "serve", &listen].map(str::to_owned);
@@ -40,8 +45,12 @@ impl<'a> Run<'a> {
                 let result = self.result_of(guest);
                 // Of an earlier repeat.
                 let _ = std::fs::remove_file(&result);
+                let before = &mut before[usize::from(self.shares_core(guest))];
+                let after = selection.spread(experiment.warmup).as_nanos() * *before / most;
+                *before += 1;
                 let work = Work::Probe {
                     args: selection.args(experiment.warmup),
+                    after: Nanos(after),
                     result: Some(result),
                 };
                 self.start_task(guest, "probe", work, Role::Node { ends: true })?;
@@ -71,7 +80,13 @@ impl<'a> Run<'a> {
             // Of an earlier repeat.
             let _ = std::fs::remove_file(&outcome);
             let args = workflow.args(experiment.duration, self.context.seed);
-            runs.push((workflow, Flows { args, outcome }));
+            let group = workflow.group;
+            let run = Flows {
+                group,
+                args,
+                outcome,
+            };
+            runs.push((workflow, run));
         }
         let work = Work::Workflows(Workflows {
             nodes: nodes.iter().map(|node| address(node)).collect(),
@@ -121,6 +136,15 @@ impl<'a> Run<'a> {
             .into_iter()
             .filter(|node| selection.kept().any(|kept| kept == node.ip.to_string()))
             .collect();
+        let workflows = self.variant.running(&self.context.experiment.workflow);
+        let largest = workflows.map(|it| it.group).max().unwrap_or(0);
+        if kept.len() < largest {
+            measured.flaw = Some(format!(
+                "only {} nodes are kept, too few for a group of {largest}: on a busy machine their \
+                 own sleeps are late",
+                kept.len()
+            ));
+        }
         let shared = kept.iter().filter(|node| self.shares_core(node)).count();
         let counts = [selection.good, kept.len(), shared];
         for (name, count) in Selection::VALUES.into_iter().zip(counts) {

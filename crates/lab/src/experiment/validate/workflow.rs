@@ -47,8 +47,7 @@ impl LabExperiment {
         if !marks {
             mistakes.at(name, "needs samples of at least 1 and 5 low_marks");
         }
-        let least = u128::from(selection.sleep.as_nanos()) * u128::from(selection.samples);
-        if least >= u128::from(self.warmup.as_nanos()) {
+        if selection.time() >= self.warmup {
             let rule = "its sleeps take longer than the warm-up, in which they are slept: choose \
                         fewer or shorter ones, or a longer warmup";
             mistakes.at(name, rule);

@@ -63,11 +63,7 @@ struct Peer {
 ///
 /// # Errors
 /// The kernel does not let this process wait for its connections.
-pub fn run(
-    nodes: &[String],
-    load: Load,
-    record: &mut dyn FnMut(Answered),
-) -> io::Result<Outcome> {
+pub fn run(nodes: &[String], load: Load, record: &mut dyn FnMut(Answered)) -> io::Result<Outcome> {
     let mut random = Pcg64Mcg::seed_from_u64(load.seed);
     let tokens: Vec<u64> = nodes.iter().map(|_| random.random()).collect();
     let mut workflows = Workflows::new(&tokens);

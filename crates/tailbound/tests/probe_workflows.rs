@@ -177,7 +177,10 @@ fn a_line_for_each_workflow_of_the_kind_comes_before_the_document() {
         let said = ["kind", "workflow", "among"].map(|key| line[key].as_str().unwrap());
         assert_eq!(said, ["workflow", "fan-out", "all"]);
     }
-    let due: Vec<_> = workflows.iter().map(|line| line["due_ns"].as_u64()).collect();
+    let due: Vec<_> = workflows
+        .iter()
+        .map(|line| line["due_ns"].as_u64())
+        .collect();
     assert!(due.iter().max() > due.iter().min(), "{text}");
 }
 

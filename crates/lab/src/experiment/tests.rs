@@ -159,6 +159,33 @@ fn loads_that_cannot_be_sent_or_measured_are_refused_where_they_stand() {
             "rate = \"0Mbit/s\"",
             "above 0",
         ),
+        ("workflows", "keep = 40", "keep = 97", "choose 1 to 96"),
+        (
+            "workflows",
+            "keep = 40",
+            "keep = 39",
+            "calls 40 nodes where 39 are kept",
+        ),
+        ("workflows", "group = 20", "group = 0", "choose 1 to 96"),
+        (
+            "workflows",
+            "samples = 2500",
+            "samples = 6000",
+            "longer than the warm-up",
+        ),
+        ("workflows", "low_mark = 1", "low_mark = 501", "5 low_marks"),
+        (
+            "workflows",
+            "sleep = \"2ms\"",
+            "sleep = \"20ms\"",
+            "to 10ms",
+        ),
+        (
+            "workflows",
+            "client = \"C1\"",
+            "client = \"G1\"",
+            "its own peer",
+        ),
     ] {
         let text = embedded(experiment);
         assert!(text.contains(right), "{experiment}: {right}");

@@ -108,7 +108,10 @@ fn choose(choice: &Choice, nodes: &[String], latest: Nanos) -> io::Result<Vec<St
     let missing = || choice.results.iter().find(|path| !path.exists());
     while let Some(path) = missing() {
         if now() > latest {
-            let message = format!("the probe left no {} while it was warming up", path.display());
+            let message = format!(
+                "the probe left no {} while it was warming up",
+                path.display()
+            );
             return Err(io::Error::other(message));
         }
         std::thread::sleep(POLL);
@@ -120,7 +123,9 @@ fn choose(choice: &Choice, nodes: &[String], latest: Nanos) -> io::Result<Vec<St
     std::fs::write(&choice.selection, &text)?;
     let selection: Chosen = serde_json::from_str(&text)?;
     let is_kept = |node: &&String| {
-        let address = node.rsplit_once(':').map_or(node.as_str(), |(address, _)| address);
+        let address = node
+            .rsplit_once(':')
+            .map_or(node.as_str(), |(address, _)| address);
         selection.kept().any(|kept| kept == address)
     };
     Ok(nodes.iter().filter(is_kept).cloned().collect())
@@ -136,7 +141,11 @@ fn said<A: AsRef<std::ffi::OsStr>>(arguments: &[A]) -> io::Result<String> {
         return String::from_utf8(output.stdout).map_err(io::Error::other);
     }
     let said = String::from_utf8_lossy(&output.stderr);
-    Err(io::Error::other(format!("{}: {}", output.status, said.trim())))
+    Err(io::Error::other(format!(
+        "{}: {}",
+        output.status,
+        said.trim()
+    )))
 }
 
 /// What is in the lines of one run.

@@ -22,8 +22,8 @@ impl<'a> Run<'a> {
         let experiment = self.context.experiment;
         let has_workflows = self.variant.running(&experiment.workflow).next().is_some();
         let nodes = experiment.nodes.iter().filter(|_| has_workflows);
-        let mut guests = nodes.flat_map(|nodes| &nodes.guests);
-        guests.by_ref().map(|name| self.guest(name)).collect()
+        let guests = nodes.flat_map(|nodes| &nodes.guests);
+        guests.map(|name| self.guest(name)).collect()
     }
 
     /// Starts what serves on the nodes, and what probes them, if they are selected.

@@ -34,7 +34,13 @@ impl LabExperiment {
         for workflow in &self.workflow {
             let most = nodes.guests.len().max(1);
             within(&workflow.name, "group", workflow.group, 1..=most, mistakes);
-            within(&workflow.name, "rate", workflow.rate, 1..=MAX_RATE, mistakes);
+            within(
+                &workflow.name,
+                "rate",
+                workflow.rate,
+                1..=MAX_RATE,
+                mistakes,
+            );
         }
     }
 

@@ -41,7 +41,7 @@ demo: ## Build the lab and run it: three latency traps open and close on this ma
 	$(DEMO) lab run $(EXPERIMENT) --out $(OUT)
 
 .PHONY: experiments
-experiments: build ## Run twelve experiments of the lab, all but snoop-throughput (twenty minutes)
+experiments: build ## Run thirteen experiments of the lab, all but snoop-throughput (twenty-three minutes)
 	@scripts/need lab memcached
 	@scripts/experiments $(TAILBOUND) $(OUT)
 

@@ -1,4 +1,4 @@
-//! Who used the shared core: what other programs of this machine took of it was
+//! Who used the CPU. What other programs of this machine took of the shared core was
 //! not there for its guests.
 
 use crate::guest::now;
@@ -44,9 +44,42 @@ impl CoreUse {
     }
 }
 
+/// What a process has used of the CPU.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ProcessUse {
+    at: Nanos,
+    used: Nanos,
+}
+
+impl ProcessUse {
+    /// Reads it; `None` if the process has ended.
+    pub(crate) fn read(pid: u32) -> Option<Self> {
+        let used = procfs::cpu_time(pid).ok()?;
+        Some(Self { at: now(), used })
+    }
+
+    /// The share of a CPU that it had from here to `last`, in percent.
+    pub(crate) fn share(&self, last: &Self) -> f64 {
+        let time = last.at.since(self.at).as_secs_f64();
+        let used = last.used.since(self.used).as_secs_f64();
+        if time > 0.0 { used / time * 100.0 } else { 0.0 }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_has_the_share_of_the_time_that_it_ran() {
+        let reading = |at: u64, used: u64| ProcessUse {
+            at: Nanos::from_millis(at),
+            used: Nanos::from_millis(used),
+        };
+        let first = reading(1000, 50);
+        assert!((first.share(&reading(3000, 150)) - 5.0).abs() < 1e-9);
+        assert!(first.share(&first).abs() < 1e-9);
+    }
 
     fn reading(at: u64, busy: u64, guests: u64) -> CoreUse {
         let [at, busy, guests] = [at, busy, guests].map(Nanos::from_millis);

@@ -8,12 +8,14 @@ mod paced;
 mod probe;
 mod traffic;
 mod validate;
+mod workflow;
 
 pub use crate::guest::Manner;
 pub(crate) use loads::Named;
 pub use paced::{Etc, Guaranteed, Pacing, Shuffle, Wire};
 pub use probe::{Duty, Probe, Surroundings};
 pub use traffic::{Flood, Iperf, Message, Meter, Rtp, Transfer, Watch};
+pub use workflow::{Nodes, Pattern, Selection, Workflow};
 
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -104,6 +106,14 @@ pub struct LabExperiment {
     /// A guest that sleeps and sees when it wakes.
     #[serde(default)]
     pub wakeup: Vec<Wakeup>,
+    /// Guests that are called in workflows, and who calls them.
+    pub nodes: Option<Nodes>,
+    /// `tailbound select` of them.
+    #[serde(default)]
+    pub selection: Vec<Selection>,
+    /// Workflows of calls to them.
+    #[serde(default)]
+    pub workflow: Vec<Workflow>,
     /// What is compared.
     pub variant: Vec<Variant>,
     /// What is drawn over the count of neighbours, a line for each name that has
@@ -265,6 +275,8 @@ pub struct Bulk {
     pub tool: BulkTool,
     /// The value of the rate received.
     pub value: String,
+    /// That of the share of a CPU that the daemon of the sender's host used, in percent.
+    pub cpu_value: Option<String>,
 }
 
 /// Who sends a bulk stream.
@@ -521,6 +533,8 @@ impl LabExperiment {
         let pings = self.ping.iter();
         let pings = pings.filter(|load| is_there(&load.from) || is_there(&load.to));
         let wakeups = self.wakeup.iter().filter(|load| is_there(&load.guest));
+        let nodes = self.nodes.iter().filter(|nodes| there(&nodes.guests));
+        let workflows = nodes.flat_map(|_| &self.workflow);
         let messages = self.message.iter();
         let messages = messages.filter(|load| there(&load.from) || there(&load.to));
         let streams = self.rtp.iter().filter(|load| is_there(&load.from));
@@ -529,6 +543,7 @@ impl LabExperiment {
             .chain(queries.map(|load| &load.series))
             .chain(pings.map(|load| &load.series))
             .chain(wakeups.map(|load| &load.series))
+            .chain(workflows.map(|load| &load.series))
             .chain(messages.map(|load| &load.series))
             .chain(streams.map(|load| &load.series))
             .chain(iperfs.map(|load| &load.value))

@@ -30,6 +30,7 @@ mod stream;
 mod transfer;
 mod wakeup;
 mod watch;
+mod workflows;
 
 pub use copy::TapOf;
 pub use etc::Requests;
@@ -47,6 +48,8 @@ pub(crate) use rtp::jitter_of;
 pub use rtp::{Encoder, Stream};
 pub use transfer::Transfers;
 pub use watch::Watch;
+pub(crate) use workflows::Chosen;
+pub use workflows::{Choice, Flows, Workflows};
 
 use crate::LabError;
 use serde::{Deserialize, Serialize};
@@ -201,7 +204,15 @@ pub enum Work {
     Probe {
         /// Its arguments.
         args: Vec<String>,
+        /// How long after the start.
+        #[serde(default)]
+        after: Nanos,
+        /// Where all that it says goes, too.
+        #[serde(default)]
+        result: Option<PathBuf>,
     },
+    /// Runs workflows of calls to many nodes.
+    Workflows(Workflows),
     /// Sleeps until random moments.
     Wakeup {
         /// The mean time between two.
@@ -427,15 +438,19 @@ impl Starter<'_> {
     }
 
     fn finish(&self, outcome: &Outcome) -> io::Result<()> {
-        // Under another name first: whoever sees the file sees all of it.
-        let partial = self.0.outcome.with_extension("partial");
-        std::fs::write(&partial, serde_json::to_vec(outcome)?)?;
-        std::fs::rename(&partial, &self.0.outcome)?;
+        leave(&self.0.outcome, &serde_json::to_vec(outcome)?)?;
         // For who waits for it where the file is not seen: outside of a machine.
         let mut stdout = io::stdout().lock();
         writeln!(stdout, "{FINISHED}")?;
         stdout.flush()
     }
+}
+
+/// Writes a file under another name first: whoever sees it sees all of it.
+fn leave(path: &Path, text: &[u8]) -> io::Result<()> {
+    let partial = path.with_extension("partial");
+    std::fs::write(&partial, text)?;
+    std::fs::rename(&partial, path)
 }
 
 /// What a task prints when it is prepared.
@@ -540,7 +555,15 @@ fn work(task: &Task) -> (&'static str, io::Result<()>) {
             block,
         } => ("hog", hog::run(&starter, *scans, *sleep, *block)),
         Work::Duty { busy, period } => ("duty", duty::run(&starter, *busy, *period)),
-        Work::Probe { args } => ("probe", probe::run(&starter, args)),
+        Work::Probe {
+            args,
+            after,
+            result,
+        } => {
+            let result = result.as_deref();
+            ("probe", probe::run(&starter, args, *after, result))
+        }
+        Work::Workflows(it) => ("workflows", workflows::run(&starter, it)),
         Work::Wakeup { mean_gap, seed } => (
             "wakeup",
             wakeup::run(&starter, task.warmup + task.duration, *mean_gap, *seed),

@@ -51,7 +51,7 @@ impl Experiment for LabExperiment {
         "experiments": "traps", "host-queue", "switch-queue", "vcpu", "vcpu-classes", "probe",
         "burst", "noisy", "limits", "memcached", "machines", "snoop-throughput", "path",
         "reserved",
-        "rtp-vcpu",
+        "rtp-vcpu", "workflows",
     );
 
     fn read(document: &Document<'_>) -> Result<Self, Vec<Mistake>> {

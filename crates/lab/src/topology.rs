@@ -107,7 +107,7 @@ impl Topology {
     pub fn new(experiment: &LabExperiment, guest_port: GuestPort) -> Self {
         let hosts: Vec<String> = experiment.hosts.keys().cloned().collect();
         let guest = |(index, (host, name)): (usize, (&str, &str))| {
-            // The experiment's checks allow at most 64 guests.
+            // The experiment's checks allow at most 200 guests.
             let number = index as u8 + 1;
             let host_number = hosts.iter().position(|h| h == host).unwrap_or(0) as u8 + 1;
             Guest {
@@ -140,7 +140,7 @@ impl Topology {
 
     /// Its place among the hosts, from 1.
     fn number(&self, host: &str) -> u8 {
-        // The experiment's checks allow at most 64 guests, and so hosts.
+        // The experiment's checks allow at most 200 guests, and so hosts.
         self.hosts.iter().position(|h| h == host).unwrap_or(0) as u8 + 1
     }
 

@@ -8,12 +8,13 @@ mod placed;
 mod probe;
 mod rings;
 mod traffic;
+mod workflows;
 
 use crate::LabError;
 use crate::bounds::Promises;
 use crate::build;
 use crate::class::{ClassGuard, PATHS, give_paths};
-use crate::core_use::CoreUse;
+use crate::core_use::{CoreUse, ProcessUse};
 use crate::cpus::Cpus;
 use crate::experiment::{GuaranteesBy, LabExperiment, PathMode, Quota, Variant};
 use crate::guest::{Sample, now};
@@ -160,6 +161,8 @@ enum Source {
     Watched(PathBuf),
     /// A probe's outcome.
     Probed(PathBuf),
+    /// What a host's daemon used of a CPU.
+    Daemon(String),
     /// The output of `iperf3 -J`: its rate, or the jitter that its receiver saw.
     Iperf3(usize),
     /// The output of `ping -D`, and how many requests were to count.
@@ -178,6 +181,12 @@ enum Role {
     Watches,
     /// It sends as fast as it can until it is killed, on a core of its own.
     Floods,
+    /// It stands for a node: nobody interrupts whom it waits for, nor it. What else this machine
+    /// does goes behind.
+    Node {
+        /// Whether it ends by itself.
+        ends: bool,
+    },
     /// It uses CPU, until it is killed.
     Computes {
         /// How little of it beside others.
@@ -220,6 +229,8 @@ struct Run<'a> {
     brought_back: u64,
     /// The share of the shared core that others than its guests used.
     foreign_share: Option<f64>,
+    /// What each host's daemon used of a CPU while samples counted.
+    daemon_cpu: BTreeMap<&'a str, f64>,
     /// What the placement service promised, where it was asked.
     promises: Option<Promises>,
     /// How long machines with a quota could not run for that.
@@ -248,6 +259,7 @@ pub(crate) fn run<'a>(
         tasks: 0,
         brought_back: 0,
         foreign_share: None,
+        daemon_cpu: BTreeMap::new(),
         promises: None,
         throttled: None,
         counted: [Nanos::ZERO; 2],
@@ -275,7 +287,7 @@ pub(crate) fn confinement(quota: &Quota, guest: &str) -> std::io::Result<Confine
     Confinement::new(&Root::default(), &name, quota)
 }
 
-impl Run<'_> {
+impl<'a> Run<'a> {
     fn start_daemons(&mut self) -> Result<(), LabError> {
         let experiment = self.context.experiment;
         let pipeline = self.variant.pipeline.as_ref();
@@ -412,6 +424,16 @@ impl Run<'_> {
         CoreUse::read(self.context.cpus.shared_core, guests)
     }
 
+    /// What each host's daemon has computed so far.
+    fn daemon_use(&self) -> BTreeMap<&'a str, ProcessUse> {
+        let daemons = self.daemons.iter().filter_map(|(host, place)| {
+            let pid = self.supervisor.member(*place).child.id();
+            // Of one that died another look says so.
+            Some((*host, ProcessUse::read(pid)?))
+        });
+        daemons.collect()
+    }
+
     /// Lets the load run and waits for all outcomes.
     fn measure(&mut self, announce: &mut dyn FnMut(&str)) -> Result<Record, LabError> {
         let experiment = self.context.experiment;
@@ -453,19 +475,26 @@ impl Run<'_> {
             .rest(Nanos(experiment.warmup.as_nanos() / 2).into())?;
         let guard = self.give_classes()?;
         let confined = self.confine()?;
-        let end = start + experiment.warmup + experiment.duration;
+        let end = start + experiment.warmup + self.duration();
         self.counted = [start + experiment.warmup, end];
-        let first = self.core_use();
+        let (mut first, mut of_daemons) = (self.core_use(), self.daemon_use());
         let mut last = None;
         while now() < end {
+            if now() < self.counted[0] {
+                (first, of_daemons) = (self.core_use(), self.daemon_use());
+            }
             // Those that measure end with the time: then there is no other reading.
             last = self.core_use().or(last);
             let passed = now().since(start + experiment.warmup).as_secs_f64();
-            let of = experiment.duration.as_secs_f64();
+            let of = self.duration().as_secs_f64();
             announce(&format!("measuring, {passed:.0} s of {of:.0} s"));
             self.supervisor
                 .rest(Duration::from_millis(200).min(end.since(now()).into()))?;
         }
+        let later = self.daemon_use();
+        let shares = of_daemons.iter().zip(&later);
+        let shares = shares.map(|((host, first), (_, last))| (*host, first.share(last)));
+        self.daemon_cpu = shares.collect();
         self.foreign_share = first
             .zip(last)
             .and_then(|(first, last)| first.foreign(&last));

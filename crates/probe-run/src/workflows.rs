@@ -2,7 +2,6 @@
 //! one connection to each node that is there already. One thread does all of it.
 
 use crate::client::{connect, gap};
-use hdrhistogram::Histogram;
 use rand::seq::{IndexedRandom as _, SliceRandom as _};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
@@ -10,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
 use tailbound_probe::wire::Size;
-use tailbound_probe::workflow::{Counts, Fault, Work, Workflows};
+use tailbound_probe::workflow::{Answered, Counts, Fault, Work, Workflows};
 use tailbound_sys::timer;
 use tailbound_units::Nanos;
 
@@ -41,8 +40,6 @@ pub struct Load {
 pub struct Outcome {
     /// How many there were, and how many had no answer.
     pub counts: Counts,
-    /// The time from when each answered one was due to its last answer.
-    pub times: Histogram<u64>,
     /// Which nodes were given up, and why.
     pub given_up: Vec<(usize, Fault)>,
 }
@@ -61,12 +58,12 @@ struct Peer {
     unsent: Vec<u8>,
 }
 
-/// Runs workflows to these nodes. `times` is an empty histogram to record into. A node that cannot
-/// be reached is one that was given up.
+/// Runs workflows to these nodes, and has `record` take each that was answered. A node that cannot be
+/// reached is one that was given up.
 ///
 /// # Errors
 /// The kernel does not let this process wait for its connections.
-pub fn run(nodes: &[String], load: Load, mut times: Histogram<u64>) -> io::Result<Outcome> {
+pub fn run(nodes: &[String], load: Load, record: &mut dyn FnMut(Answered)) -> io::Result<Outcome> {
     let mut random = Pcg64Mcg::seed_from_u64(load.seed);
     let tokens: Vec<u64> = nodes.iter().map(|_| random.random()).collect();
     let mut workflows = Workflows::new(&tokens);
@@ -96,14 +93,11 @@ pub fn run(nodes: &[String], load: Load, mut times: Histogram<u64>) -> io::Resul
             receive(&mut peers, node, &mut workflows, &mut buffer);
         }
         send(&mut peers, &mut workflows);
-        for time in workflows.drain_times() {
-            times.saturating_record(time.as_nanos());
-        }
+        workflows.drain_answered().for_each(&mut *record);
     }
     let fault = |node| workflows.fault(node).map(|fault| (node, fault.clone()));
     Ok(Outcome {
         counts: workflows.counts(),
-        times,
         given_up: (0..nodes.len()).filter_map(fault).collect(),
     })
 }

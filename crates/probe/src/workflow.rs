@@ -85,6 +85,15 @@ pub struct Call {
     pub bytes: [u8; HEADER + REQUEST],
 }
 
+/// A workflow that has all of its answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Answered {
+    /// When it was due.
+    pub due: Nanos,
+    /// The time from then to its last answer.
+    pub took: Nanos,
+}
+
 /// A workflow under way.
 #[derive(Debug)]
 struct Flow {
@@ -124,7 +133,7 @@ pub struct Workflows {
     /// Under way, in the order in which they began.
     flows: BTreeMap<u64, Flow>,
     counts: Counts,
-    took: Vec<Nanos>,
+    answered: Vec<Answered>,
     calls: Vec<Call>,
 }
 
@@ -144,7 +153,7 @@ impl Workflows {
             lines: tokens.iter().map(line).collect(),
             flows: BTreeMap::new(),
             counts: Counts::default(),
-            took: Vec::new(),
+            answered: Vec::new(),
             calls: Vec::new(),
         }
     }
@@ -232,7 +241,8 @@ impl Workflows {
         let took = now.since(flow.due);
         let lag = flow.begun.since(flow.due).as_nanos();
         self.counts.ours += u64::from(lag >= took.as_nanos().div_ceil(2));
-        self.took.push(took);
+        let due = flow.due;
+        self.answered.push(Answered { due, took });
         self.flows.remove(&number);
     }
 
@@ -280,9 +290,9 @@ impl Workflows {
         self.calls.drain(..)
     }
 
-    /// Returns how long the workflows took that were answered since, and forgets it.
-    pub fn drain_times(&mut self) -> impl Iterator<Item = Nanos> {
-        self.took.drain(..)
+    /// Returns the workflows that were answered since, and forgets them.
+    pub fn drain_answered(&mut self) -> impl Iterator<Item = Answered> {
+        self.answered.drain(..)
     }
 
     /// Returns the counts so far.

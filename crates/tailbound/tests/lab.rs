@@ -434,6 +434,49 @@ variant = [
 "#;
 
 #[test]
+fn workflows_are_to_nodes_whose_neighbours_keep_their_cpu() {
+    let Some(lab) = Lab::new() else { return };
+    fs::write(lab.directory.path().join("short.toml"), WORKFLOWS).unwrap();
+    let output = lab.output(&["run", "short.toml", "--output", "json"]);
+    let results: Results = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
+        panic!("{error}: {}", text(&output.stderr));
+    });
+    let selected = results.variant("selected").unwrap();
+    if let Some(why) = &selected.unavailable {
+        return unavailable(Part::SchedFifo, "selected", why);
+    }
+    let value = |name: &str| selected.values[name].value as u32;
+    assert!((1..=2).contains(&value("found_good")), "{selected:?}");
+    assert_eq!((value("kept"), value("kept_on_shared_core")), (1, 0));
+    let count = |name: &str| {
+        let series = &selected.series[name];
+        series.all.count + series.unanswered
+    };
+    // Poisson, with means of 20 and 80: five standard deviations.
+    assert!((1..=43).contains(&count("sequences")), "{selected:?}");
+    assert!((35..=125).contains(&count("fan_outs")), "{selected:?}");
+}
+
+const WORKFLOWS: &str = r#"
+name = "short"
+title = "workflows, shortly"
+source = "-"
+duration = "400ms"
+warmup = "1500ms"
+hosts = { A = ["A1", "A2", "A3", "N1"], E = ["C1"] }
+shared_core = { guests = ["A3", "N1"], periodic = { guests = ["A3"], runtime = "1ms", deadline = "4ms", period = "4ms" } }
+pipeline = { plain = { nic_queue = "300us", config = { segment = true, queue = { kind = "fq-codel" } } } }
+duty = [{ name = "held", guests = ["N1"], busy = "20ms", period = "100ms", uninterrupted = true, value = "cpu" }]
+nodes = { client = "C1", guests = ["A1", "A2", "A3"] }
+selection = [{ name = "selection", keep = 1, sleep = "2ms", samples = 400, low_mark = 1 }]
+workflow = [
+    { name = "sequences", kind = "sequential", group = 1, rate = 500, series = "sequences" },
+    { name = "fan-outs", kind = "fan-out", group = 1, rate = 200, series = "fan_outs" },
+]
+variant = [{ name = "selected", pipeline = "plain", loads = ["held", "selection", "sequences", "fan-outs"] }]
+"#;
+
+#[test]
 fn the_placement_service_promises_what_hosts_then_keep_or_the_run_says_why_not() {
     let Some(lab) = Lab::new() else { return };
     fs::write(lab.directory.path().join("placed.toml"), PLACED).unwrap();

@@ -153,6 +153,38 @@ fn nodes_that_answer_wrongly_are_named_and_their_workflows_counted_as_lost() {
 }
 
 #[test]
+fn a_line_for_each_workflow_of_the_kind_comes_before_the_document() {
+    let node = Server::start();
+    let one_kind = ["--only", "fan-out", "--output", "jsonl"];
+    let output = workflows(&[&[node.address.as_str()][..], &one_kind, &SHORT].concat());
+    assert_eq!(output.status.code(), Some(0));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let (document, workflows) = lines.split_last().unwrap();
+    let [run] = &document["runs"].as_array().unwrap()[..] else {
+        panic!("{document}");
+    };
+    assert_eq!(run["workflows"], workflows.len());
+    let times = workflows.iter().map(|line| line["time_ns"].as_u64());
+    assert!(times.clone().all(|time| time.is_some()), "{text}");
+    // The histogram has three digits.
+    let max = run["time_ns"]["max"].as_u64().unwrap();
+    assert!(max.abs_diff(times.flatten().max().unwrap()) <= max / 500);
+    for line in workflows {
+        let said = ["kind", "workflow", "among"].map(|key| line[key].as_str().unwrap());
+        assert_eq!(said, ["workflow", "fan-out", "all"]);
+    }
+    let due: Vec<_> = workflows
+        .iter()
+        .map(|line| line["due_ns"].as_u64())
+        .collect();
+    assert!(due.iter().max() > due.iter().min(), "{text}");
+}
+
+#[test]
 fn an_answer_from_another_node_is_none() {
     let [first, second] = crossed();
     // Of so many sequences some call either.

@@ -2,7 +2,7 @@
 
 use super::{
     Bulk, Duty, Etc, Flood, Hog, Iperf, LabExperiment, Message, Meter, Ping, Probe, Query, Rtp,
-    Shuffle, Transfer, Variant, Wakeup, Watch,
+    Selection, Shuffle, Transfer, Variant, Wakeup, Watch, Workflow,
 };
 use tailbound_experiment::Name;
 use tailbound_report::{Series, Value};
@@ -25,7 +25,7 @@ macro_rules! named {
 
 named!(
     Query, Bulk, Ping, Etc, Shuffle, Message, Transfer, Rtp, Iperf, Flood, Meter, Watch, Hog, Duty,
-    Probe, Wakeup
+    Probe, Wakeup, Selection, Workflow
 );
 
 /// A load: what it measures, and what it needs.
@@ -74,7 +74,9 @@ impl LabExperiment {
     pub(crate) fn loads(&self) -> Vec<Load<'_>> {
         let mut all: Vec<Load<'_>> = Vec::new();
         all.extend(self.query.iter().map(|it| Load::series(it, &it.series)));
-        all.extend(self.bulk.iter().map(|it| Load::value(it, &it.value)));
+        for it in &self.bulk {
+            all.push(Load::value(it, &it.value).and(it.cpu_value.as_deref()));
+        }
         all.extend(self.ping.iter().map(|it| Load::series(it, &it.series)));
         for it in &self.etc {
             all.push(Load::series(it, &it.series).and([it.value.as_str()]));
@@ -102,6 +104,7 @@ impl LabExperiment {
         for it in &self.watch {
             all.push(Load::series(it, &it.series).and(Watch::VALUES.iter().copied()));
         }
+        all.extend(self.workflow.iter().map(|it| Load::series(it, &it.series)));
         for load in &mut all {
             load.network = true;
         }
@@ -113,6 +116,10 @@ impl LabExperiment {
             all.push(Load::series(it, &it.series).and(Probe::VALUES));
         }
         all.extend(self.wakeup.iter().map(|it| Load::series(it, &it.series)));
+        let [found, counts @ ..] = Selection::VALUES;
+        for it in &self.selection {
+            all.push(Load::value(it, found).and(counts));
+        }
         all
     }
 

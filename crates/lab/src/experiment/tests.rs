@@ -86,12 +86,13 @@ fn the_variants_and_series_keep_their_names() {
     );
     assert_eq!(
         names("memcached"),
-        "alone bulk-alone unprotected req-1 req-2 req-3 req-3-hose"
+        "alone bulk-alone unprotected req-1 req-2 req-3 req-1-3kb req-2-3kb req-3-3kb req-3-hose"
     );
     assert_eq!(
         names("switch-queue"),
         "tags-ignored-20 tags-honoured-20 tags-ignored-40 tags-honoured-40 tags-ignored-60 tags-honoured-60"
     );
+    assert_eq!(names("workflows"), "random selected");
     assert_eq!(names("path"), "idle hogs unprotected");
     assert_eq!(names("reserved"), "reserved unreserved");
     assert_eq!(names("burst"), "a b");
@@ -157,6 +158,33 @@ fn loads_that_cannot_be_sent_or_measured_are_refused_where_they_stand() {
             "rate = \"10Mbit/s\"",
             "rate = \"0Mbit/s\"",
             "above 0",
+        ),
+        ("workflows", "keep = 40", "keep = 97", "choose 1 to 96"),
+        (
+            "workflows",
+            "keep = 40",
+            "keep = 39",
+            "calls 40 nodes where 39 are kept",
+        ),
+        ("workflows", "group = 20", "group = 0", "choose 1 to 96"),
+        (
+            "workflows",
+            "samples = 2500",
+            "samples = 6000",
+            "longer than the warm-up",
+        ),
+        ("workflows", "low_mark = 1", "low_mark = 501", "5 low_marks"),
+        (
+            "workflows",
+            "sleep = \"2ms\"",
+            "sleep = \"20ms\"",
+            "to 10ms",
+        ),
+        (
+            "workflows",
+            "client = \"C1\"",
+            "client = \"G1\"",
+            "its own peer",
         ),
     ] {
         let text = embedded(experiment);

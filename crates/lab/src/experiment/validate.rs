@@ -2,6 +2,7 @@
 
 mod paced;
 mod traffic;
+mod workflow;
 
 use super::{LabExperiment, Pipeline, Query, Variant, VcpuMode};
 use std::collections::BTreeSet;
@@ -10,7 +11,8 @@ use std::ops::RangeInclusive;
 use tailbound_experiment::{Mistakes, Name};
 use tailbound_units::{Bytes, Nanos, Rate};
 
-const MAX_GUESTS: usize = 64;
+/// Each has a number of eight bits in its addresses.
+const MAX_GUESTS: usize = 200;
 const MAX_DURATION: Nanos = Nanos::from_secs(3600);
 const ANSWERS: RangeInclusive<Bytes> = Bytes(1)..=Bytes(1_000_000_000);
 const HOG_BLOCKS: RangeInclusive<Bytes> = Bytes(4 << 10)..=Bytes(1 << 30);
@@ -177,6 +179,7 @@ impl LabExperiment {
         self.check_computing(mistakes);
         self.check_paced(mistakes);
         self.check_traffic(mistakes);
+        self.check_workflows(mistakes);
         let loads = self.loads();
         mistakes.unique("load", loads.iter().map(|load| load.name));
         for load in &loads {
@@ -275,6 +278,7 @@ impl LabExperiment {
             None => {}
         }
         self.check_guarantees(variant, mistakes);
+        self.check_called(variant, mistakes);
         if variant.vcpu != VcpuMode::Default && self.shared_core.is_none() {
             mistakes.at(&variant.name, "a class in `vcpu` needs [shared_core]");
         }

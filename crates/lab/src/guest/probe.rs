@@ -1,10 +1,12 @@
 //! Runs `tailbound probe` and keeps what it says, whatever its verdict.
 
-use super::{Outcome, Starter};
+use super::{Outcome, Starter, leave, sleep_until};
 use serde::{Deserialize, Serialize};
 use std::io;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use tailbound_report::Stats;
+use tailbound_units::Nanos;
 
 /// What `tailbound probe --output json` says, as far as the lab reads it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -36,8 +38,14 @@ pub struct ProbedCpu {
     pub sleep_ns: Stats,
 }
 
-pub(super) fn run(starter: &Starter<'_>, args: &[String]) -> io::Result<()> {
-    starter.ready()?;
+pub(super) fn run(
+    starter: &Starter<'_>,
+    args: &[String],
+    after: Nanos,
+    result: Option<&Path>,
+) -> io::Result<()> {
+    let schedule = starter.ready()?;
+    sleep_until(schedule.start.saturating_add(after));
     let mut command = Command::new(std::env::current_exe()?);
     command.arg("probe").args(args).args(["--output", "json"]);
     let output = command
@@ -49,6 +57,9 @@ pub(super) fn run(starter: &Starter<'_>, args: &[String]) -> io::Result<()> {
         let said = String::from_utf8_lossy(&output.stderr);
         io::Error::other(format!("{error} in its output; it said: {}", said.trim()))
     })?;
+    if let Some(result) = result {
+        leave(result, &output.stdout)?;
+    }
     starter.finish(&Outcome {
         probe: Some(report),
         ..Outcome::default()

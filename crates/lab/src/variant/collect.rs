@@ -21,7 +21,7 @@ impl Run<'_> {
             | Source::Rtp(path, _)
             | Source::Watched(path)
             | Source::Probed(path) => vec![path],
-            Source::Iperf3(_) | Source::Ping(..) => Vec::new(),
+            Source::Daemon(_) | Source::Iperf3(_) | Source::Ping(..) => Vec::new(),
         });
         of_loads.chain(self.servers.values().flatten())
     }
@@ -75,6 +75,7 @@ impl Run<'_> {
                 }
             }
         }
+        self.add_selection(&mut measured)?;
         if let Some(error) = self.clock_error() {
             measured.value("machine_clock_error", "ms", error.as_secs_f64() * 1e3);
         }
@@ -128,7 +129,7 @@ impl Run<'_> {
                     .drain(..all.saturating_sub(*counted) as usize);
                 series.unanswered = counted.saturating_sub(series.samples.len() as u64);
             }
-            Source::Iperf3(_) => {}
+            Source::Daemon(_) | Source::Iperf3(_) => {}
         }
         Ok(series)
     }
@@ -146,6 +147,10 @@ impl Run<'_> {
                     };
                 }
                 Ok(sum)
+            }
+            Source::Daemon(host) => {
+                let share = self.daemon_cpu.get(host.as_str());
+                Ok(share.copied().unwrap_or(f64::NAN))
             }
             Source::Iperf3(place) => {
                 let output = self.output(*place)?;

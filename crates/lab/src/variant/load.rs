@@ -22,6 +22,8 @@ use tailbound_units::{Bytes, Nanos};
 
 /// What TCP sends before it has heard from the other side: ten segments (RFC 6928).
 const INITIAL_WINDOW: Bytes = Bytes(10 * 1448);
+/// What `tailbound probe serve` prints once it does.
+const SERVING: &str = "serving on";
 /// How often a request whose answer is no longer passes a thread at most: the opening of a
 /// connection, where none is free, and the request itself, each there and back.
 const PASSAGES: usize = 4;
@@ -45,6 +47,7 @@ impl<'a> Run<'a> {
         for etc in variant.running(&experiment.etc) {
             etcs.push((etc, self.start_memcached(&etc.server)?));
         }
+        self.start_nodes()?;
         self.supervisor.wait_ready(first)?;
         for (etc, server) in etcs {
             self.start_etc(etc, server)?;
@@ -69,6 +72,7 @@ impl<'a> Run<'a> {
         }
         self.start_traffic()?;
         self.start_probes()?;
+        self.start_workflows()?;
         self.supervisor.wait_ready(first)
     }
 
@@ -97,6 +101,10 @@ impl<'a> Run<'a> {
             vec![&transfer.from, &transfer.to]
         } else if let Some(rtp) = variant.running(&experiment.rtp).next() {
             vec![&rtp.from, &rtp.to]
+        } else if let Some(nodes) = experiment.nodes.as_ref() {
+            std::iter::once(&nodes.client)
+                .chain(&nodes.guests)
+                .collect()
         } else {
             Vec::new()
         };
@@ -140,9 +148,13 @@ impl<'a> Run<'a> {
             }
             (false, Role::Measures) => (cpus.others, Rank::Infrastructure),
             (false, Role::Serves) => (cpus.others, Rank::Load),
-            (false, Role::Computes { .. } | Role::Monopolizes | Role::Foreign { .. }) => {
-                (cpus.others, Rank::Tested)
-            }
+            (
+                false,
+                Role::Node { .. }
+                | Role::Computes { .. }
+                | Role::Monopolizes
+                | Role::Foreign { .. },
+            ) => (cpus.others, Rank::Tested),
         };
         let place = self.supervisor.start(Start {
             name: format!("guest {}'s {what}", guest.name),
@@ -152,6 +164,7 @@ impl<'a> Run<'a> {
             cpus,
             policy: match role {
                 Role::Monopolizes if !is_machine => Some(UNINTERRUPTED),
+                Role::Node { .. } if self.context.real_time => Some(UNINTERRUPTED),
                 Role::Computes { nice: nice @ 1.. } if !is_machine => Some(Policy::Share {
                     nice: i32::from(nice),
                     slice: Nanos::ZERO,
@@ -160,14 +173,19 @@ impl<'a> Run<'a> {
             },
             ready: match role {
                 Role::Foreign { .. } => Ready::Silent,
+                Role::Node { ends: false } => Ready::Stdout(SERVING),
                 _ => Ready::Stdout(guest::READY),
             },
             ends: matches!(
                 role,
-                Role::Measures | Role::Watches | Role::Foreign { ends: true }
+                Role::Measures
+                    | Role::Watches
+                    | Role::Node { ends: true }
+                    | Role::Foreign { ends: true }
             ),
         })?;
-        if !is_machine {
+        // A node's probe is over before anything counts.
+        if !is_machine && !matches!(role, Role::Node { ends: true }) {
             self.inside.entry(&guest.name).or_default().push(place);
         }
         Ok(place)
@@ -204,7 +222,7 @@ impl<'a> Run<'a> {
         let task = Task {
             work,
             warmup: self.context.experiment.warmup,
-            duration: self.context.experiment.duration,
+            duration: self.duration(),
             grace: GRACE,
             outcome: outcome.clone(),
         };
@@ -351,6 +369,10 @@ impl<'a> Run<'a> {
             source,
             Vec::new(),
         );
+        if let Some(value) = &bulk.cpu_value {
+            let daemon = Source::Daemon(guest.host.clone());
+            self.load(Output::Value(value.clone(), "%"), daemon, Vec::new());
+        }
         Ok(())
     }
 

@@ -34,7 +34,11 @@ impl<'a> Run<'a> {
 
     fn start_probe(&mut self, probe: &'a Probe) -> Result<(), LabError> {
         let guest = self.guest(&probe.guest)?;
-        let work = Work::Probe { args: probe.args() };
+        let work = Work::Probe {
+            args: probe.args(),
+            after: Nanos::ZERO,
+            result: None,
+        };
         let outcome = match probe.place {
             Surroundings::Process => self.start_task(guest, "probe", work, Role::Measures)?.1,
             Surroundings::Machine => {

@@ -25,7 +25,7 @@ fn calls(workflows: &mut Workflows) -> Vec<Call> {
 }
 
 fn times(workflows: &mut Workflows) -> Vec<Nanos> {
-    workflows.drain_times().collect()
+    workflows.drain_answered().map(|it| it.took).collect()
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use super::document::{self, SCHEMA};
 use super::network::{check, node};
-use crate::command::output::{self, Output, print};
+use crate::command::output::{self, print};
 use crate::command::results;
 use crate::exit::{Exit, Failure};
 use hdrhistogram::Histogram;
@@ -11,7 +11,7 @@ use serde::Serialize;
 use std::path::PathBuf;
 use std::time::SystemTime;
 use tailbound_probe::network::RATES;
-use tailbound_probe::workflow::{CALLS, Counts, GROUPS};
+use tailbound_probe::workflow::{Answered, CALLS, Counts, GROUPS};
 use tailbound_probe_run::workflows::{Load, Outcome, Pattern, draw, run};
 use tailbound_report::{NOTHING, Paint, Statistic, Stats, Table, empty_histogram, human, one_line};
 use tailbound_units::Nanos;
@@ -41,12 +41,37 @@ pub(super) struct Args {
     /// Begin workflows for so long at each rate
     #[arg(long, value_name = "TIME", default_value = "60s")]
     duration: Nanos,
+    /// Run workflows of this kind alone
+    #[arg(long, value_enum, value_name = "KIND")]
+    only: Option<Kind>,
     /// All random moments, nodes and sizes follow from this number
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// What to print
     #[arg(long, value_enum, default_value_t)]
-    output: Output,
+    output: Form,
+}
+
+/// What to print.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+enum Form {
+    /// Tables for people
+    #[default]
+    Text,
+    /// One JSON document with a schema version
+    Json,
+    /// A line of JSON for each workflow that was answered, the document last
+    Jsonl,
+}
+
+/// What workflows call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+enum Kind {
+    /// One node, ten calls one after the other
+    Sequential,
+    /// All nodes of a group at once
+    FanOut,
 }
 
 /// Which nodes a group is drawn from.
@@ -74,7 +99,7 @@ struct Document {
 #[derive(Debug, Serialize)]
 struct RunDocument {
     among: Among,
-    workflow: &'static str,
+    workflow: Kind,
     /// Workflows a second.
     rate: f64,
     nodes: Vec<String>,
@@ -104,10 +129,22 @@ struct GivenUp {
     reason: String,
 }
 
+/// A line of `--output jsonl`: a workflow that was answered.
+#[derive(Debug, Serialize)]
+struct Line {
+    among: Among,
+    workflow: Kind,
+    group: usize,
+    rate: f64,
+    /// On the `CLOCK_MONOTONIC` of this side.
+    due_ns: u64,
+    time_ns: u64,
+}
+
 /// What the selection is worth: by how many percent shorter than among all.
 #[derive(Debug, Serialize)]
 struct Gain {
-    workflow: &'static str,
+    workflow: Kind,
     group: usize,
     rate: f64,
     p99_percent: Option<f64>,
@@ -134,10 +171,10 @@ impl Args {
         let mut runs = Vec::new();
         for &group in &groups {
             for &rate in &self.rates {
-                for pattern in [Pattern::Sequential, Pattern::FanOut] {
+                for kind in self.kinds() {
                     for (among, nodes) in &sets {
                         let nodes = draw(nodes, group, self.seed);
-                        runs.push(self.measure(*among, nodes, pattern, rate)?);
+                        runs.push(self.measure(*among, nodes, kind, rate)?);
                     }
                 }
             }
@@ -152,12 +189,20 @@ impl Args {
             gains: gains(&runs),
             runs,
         };
-        print(&match self.output {
-            Output::Json => output::json("probe-workflows", SCHEMA, &document),
-            Output::Text => document.text(output::paint()),
-        });
+        match self.output {
+            Form::Json => print(&output::json("probe-workflows", SCHEMA, &document)),
+            Form::Jsonl => output::line("probe-workflows", SCHEMA, &document),
+            Form::Text => print(&document.text(output::paint())),
+        }
         let all = |run: &RunDocument| run.counts.answered() == run.counts.workflows;
         Ok(Exit::holds(document.runs.iter().all(all)))
+    }
+
+    /// Which workflows run.
+    fn kinds(&self) -> impl Iterator<Item = Kind> + use<> {
+        let only = self.only;
+        let all = [Kind::Sequential, Kind::FanOut].into_iter();
+        all.filter(move |kind| only.is_none_or(|only| only == *kind))
     }
 
     /// How many nodes each group has.
@@ -190,14 +235,15 @@ impl Args {
         &self,
         among: Among,
         nodes: Vec<String>,
-        pattern: Pattern,
+        kind: Kind,
         rate: u32,
     ) -> Result<RunDocument, Failure> {
-        let (workflow, calls) = match pattern {
-            Pattern::Sequential => ("sequential", CALLS as u32),
-            Pattern::FanOut => ("fan-out", 1),
+        let (pattern, calls) = match kind {
+            Kind::Sequential => (Pattern::Sequential, CALLS as u32),
+            Kind::FanOut => (Pattern::FanOut, 1),
         };
-        let what = format!("{workflow}, {} nodes, {rate} calls a second", nodes.len());
+        let group = nodes.len();
+        let what = format!("{}, {group} nodes, {rate} calls a second", kind.word());
         output::progress(output::shows_progress(), &what);
         let load = Load {
             pattern,
@@ -207,26 +253,49 @@ impl Args {
             seed: self.seed ^ u64::from(rate) << 16 ^ u64::from(calls),
         };
         let failed = |error| Failure::new(format!("waiting for answers: {error}"));
-        let outcome = run(&nodes, load, empty_histogram()).map_err(failed)?;
-        let Outcome {
-            counts,
-            times,
-            given_up,
-        } = outcome;
+        let (mut times, mut answered) = (empty_histogram(), Vec::new());
+        let mut record = |it: Answered| {
+            times.saturating_record(it.took.as_nanos());
+            answered.push(it);
+        };
+        let outcome = run(&nodes, load, &mut record).map_err(failed)?;
+        let Outcome { counts, given_up } = outcome;
+        let rate = f64::from(rate) / f64::from(calls);
+        // Not while they run: who writes is late.
+        for Answered { due, took } in answered.into_iter().filter(|_| self.output == Form::Jsonl) {
+            let line = Line {
+                among,
+                workflow: kind,
+                group,
+                rate,
+                due_ns: due.as_nanos(),
+                time_ns: took.as_nanos(),
+            };
+            output::line("workflow", SCHEMA, &line);
+        }
         let given_up = given_up.into_iter().map(|(place, fault)| GivenUp {
             node: nodes[place].clone(),
             reason: one_line(&fault.to_string()),
         });
         Ok(RunDocument {
             among,
-            workflow,
-            rate: f64::from(rate) / f64::from(calls),
+            workflow: kind,
+            rate,
             counts,
             time_ns: Times::of(&times, counts.workflows),
             hdr: Stats::from_histogram(&times).hdr,
             given_up: given_up.collect(),
             nodes,
         })
+    }
+}
+
+impl Kind {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Sequential => "sequential",
+            Self::FanOut => "fan-out",
+        }
     }
 }
 
@@ -290,7 +359,7 @@ impl Document {
         for run in &self.runs {
             let (counts, times) = (&run.counts, &run.time_ns);
             table.row([
-                run.workflow.to_owned(),
+                run.workflow.word().to_owned(),
                 run.nodes.len().to_string(),
                 match run.among {
                     Among::All => "all".into(),
@@ -323,7 +392,7 @@ impl Document {
             };
             for gain in &self.gains {
                 table.row([
-                    gain.workflow.to_owned(),
+                    gain.workflow.word().to_owned(),
                     gain.group.to_string(),
                     format!("{}/s", gain.rate),
                     percent(gain.p99_percent),

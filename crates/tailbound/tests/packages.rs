@@ -46,6 +46,24 @@ fn both(kind: &str) -> [Value; 2] {
 }
 
 #[test]
+fn where_nothing_can_be_written_is_named_with_what_to_do() {
+    let install = root().join("scripts/install");
+    let output = Command::new(install).arg("/proc/nowhere").output();
+    let output = output.unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success());
+    assert!(
+        said.starts_with("scripts/install: cannot write to /proc/nowhere/"),
+        "{said}"
+    );
+    assert!(
+        said.ends_with("make install PREFIX=$HOME/.local\n"),
+        "{said}"
+    );
+    assert_eq!(said.lines().count(), 1, "{said}");
+}
+
+#[test]
 fn packages_are_made_of_files_that_are_there() {
     for package in both("deb") {
         for (source, to, mode) in of_debian(&package) {

@@ -200,11 +200,12 @@ fn a_log_with_a_mistake_says_where_it_is() {
     );
 }
 
+/// A row of a log.
+type Line<'r> = (i64, &'r str, &'r str, i64);
+
 /// A log in Parquet of these rows, read.
-fn of_table(rows: &[(i64, &str, &str, i64)]) -> Result<Recording, ReplayError> {
-    let texts = |of: &dyn Fn(&(i64, &str, &str, i64)) -> String| {
-        Column::Texts(rows.iter().map(of).collect())
-    };
+fn of_table(rows: &[Line<'_>]) -> Result<Recording, ReplayError> {
+    let texts = |of: &dyn Fn(&Line<'_>) -> String| Column::Texts(rows.iter().map(of).collect());
     let columns = [
         // In another order than in CSV: columns have names.
         ("destination", texts(&|row| row.2.to_owned())),

@@ -313,7 +313,7 @@ mod tests {
     /// Pairs of such 99.9th percentiles in milliseconds; 0 where a node would call itself.
     fn matrix<const N: usize>(rows: [[u64; N]; N]) -> Vec<Row> {
         let found = |ms: u64| {
-            (ms > 0).then(|| Found {
+            (ms > 0).then_some(Found {
                 outcome: if ms < 10 { Outcome::Good } else { Outcome::Bad },
                 p99_9: ms as f64 * 1e6,
             })

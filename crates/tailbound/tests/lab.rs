@@ -468,7 +468,7 @@ shared_core = { guests = ["A3", "N1"], periodic = { guests = ["A3"], runtime = "
 pipeline = { plain = { nic_queue = "300us", config = { segment = true, queue = { kind = "fq-codel" } } } }
 duty = [{ name = "held", guests = ["N1"], busy = "20ms", period = "100ms", uninterrupted = true, value = "cpu" }]
 nodes = { client = "C1", guests = ["A1", "A2", "A3"] }
-selection = [{ name = "selection", keep = 1, sleep = "2ms", samples = 400, low_mark = 1 }]
+selection = [{ name = "selection", keep = 1, sleep = "2ms", samples = 250, low_mark = 1 }]
 workflow = [
     { name = "sequences", kind = "sequential", group = 1, rate = 500, series = "sequences" },
     { name = "fan-outs", kind = "fan-out", group = 1, rate = 200, series = "fan_outs" },

@@ -443,6 +443,8 @@ fn workflows_are_to_nodes_whose_neighbours_keep_their_cpu() {
     });
     let selected = results.variant("selected").unwrap();
     if let Some(why) = &selected.unavailable {
+        // Not because none was kept.
+        assert!(why.contains("CAP_SYS_NICE"), "{why}");
         return unavailable(Part::SchedFifo, "selected", why);
     }
     let value = |name: &str| selected.values[name].value as u32;

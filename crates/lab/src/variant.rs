@@ -277,6 +277,16 @@ pub(crate) fn run<'a>(
     Ok(measured)
 }
 
+/// The share of a CPU that each daemon had from one reading to another, in percent.
+fn shares<'h>(
+    first: &BTreeMap<&'h str, ProcessUse>,
+    last: &BTreeMap<&'h str, ProcessUse>,
+) -> BTreeMap<&'h str, f64> {
+    let share =
+        |(host, first): (&&'h str, &ProcessUse)| Some((*host, first.share(last.get(host)?)));
+    first.iter().filter_map(share).collect()
+}
+
 /// Makes a control group for a guest's machine.
 pub(crate) fn confinement(quota: &Quota, guest: &str) -> std::io::Result<Confinement> {
     let name = format!("tailbound-lab-{}-{guest}", std::process::id());
@@ -491,10 +501,7 @@ impl<'a> Run<'a> {
             self.supervisor
                 .rest(Duration::from_millis(200).min(end.since(now()).into()))?;
         }
-        let later = self.daemon_use();
-        let shares = of_daemons.iter().zip(&later);
-        let shares = shares.map(|((host, first), (_, last))| (*host, first.share(last)));
-        self.daemon_cpu = shares.collect();
+        self.daemon_cpu = shares(&of_daemons, &self.daemon_use());
         self.foreign_share = first
             .zip(last)
             .and_then(|(first, last)| first.foreign(&last));

@@ -443,6 +443,8 @@ fn workflows_are_to_nodes_whose_neighbours_keep_their_cpu() {
     });
     let selected = results.variant("selected").unwrap();
     if let Some(why) = &selected.unavailable {
+        // Not because none was kept.
+        assert!(why.contains("CAP_SYS_NICE"), "{why}");
         return unavailable(Part::SchedFifo, "selected", why);
     }
     let value = |name: &str| selected.values[name].value as u32;
@@ -468,7 +470,7 @@ shared_core = { guests = ["A3", "N1"], periodic = { guests = ["A3"], runtime = "
 pipeline = { plain = { nic_queue = "300us", config = { segment = true, queue = { kind = "fq-codel" } } } }
 duty = [{ name = "held", guests = ["N1"], busy = "20ms", period = "100ms", uninterrupted = true, value = "cpu" }]
 nodes = { client = "C1", guests = ["A1", "A2", "A3"] }
-selection = [{ name = "selection", keep = 1, sleep = "2ms", samples = 400, low_mark = 1 }]
+selection = [{ name = "selection", keep = 1, sleep = "2ms", samples = 250, low_mark = 1 }]
 workflow = [
     { name = "sequences", kind = "sequential", group = 1, rate = 500, series = "sequences" },
     { name = "fan-outs", kind = "fan-out", group = 1, rate = 200, series = "fan_outs" },

@@ -69,8 +69,8 @@ impl Joined {
         joined
     }
 
-    /// What each tenant sends: of a connection its first end does.
-    pub(super) fn rounds(&self) -> Rounds {
+    /// What each tenant sends before `until`: of a connection its first end does.
+    pub(super) fn rounds(&self, until: Nanos) -> Rounds {
         let sends = self.centre.tenants.iter().map(|tenant| Sends {
             ends: Vec::new(),
             size: tenant.size,
@@ -82,7 +82,7 @@ impl Joined {
         for (number, pair) in (0..).zip(&self.pairs) {
             sends[pair.tenant as usize].ends.push(2 * number);
         }
-        Rounds::new(sends)
+        Rounds::new(sends, until)
     }
 
     /// The hosts of both ends of each connection, and whose it is.

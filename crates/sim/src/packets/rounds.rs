@@ -23,21 +23,25 @@ pub(super) struct Sends {
 #[derive(Debug)]
 pub(super) struct Rounds {
     tenants: Vec<Sends>,
+    /// When no round begins any more.
+    until: Nanos,
     next: BinaryHeap<Reverse<(Nanos, u32)>>,
 }
 
 impl Rounds {
-    pub(super) fn new(tenants: Vec<Sends>) -> Self {
+    pub(super) fn new(tenants: Vec<Sends>, until: Nanos) -> Self {
         let each = (0..).zip(&tenants);
         let next = each.map(|(number, tenant)| Reverse((tenant.due, number)));
         Self {
             next: next.collect(),
             tenants,
+            until,
         }
     }
 
     pub(super) fn next_at(&self) -> Nanos {
-        self.next.peek().map_or(Nanos::MAX, |first| first.0.0)
+        let next = self.next.peek().map_or(Nanos::MAX, |first| first.0.0);
+        if next < self.until { next } else { Nanos::MAX }
     }
 
     /// The round that is due begins: `begin` gets the end that sends, and the bytes, of each

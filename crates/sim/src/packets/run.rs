@@ -208,14 +208,19 @@ impl Messages {
         }
     }
 
-    /// The connections that there are, and what goes over them.
-    fn workload(&self, hosts: usize, setting: &Setting, seed: u64) -> (Vec<Opened>, Workload) {
-        let mut random = Pcg64Mcg::seed_from_u64(seed);
-        let until = if self.stops {
+    /// When nothing begins any more.
+    const fn until(&self) -> Nanos {
+        if self.stops {
             self.duration
         } else {
             Nanos::MAX
-        };
+        }
+    }
+
+    /// The connections that there are, and what goes over them.
+    fn workload(&self, hosts: usize, setting: &Setting, seed: u64) -> (Vec<Opened>, Workload) {
+        let mut random = Pcg64Mcg::seed_from_u64(seed);
+        let until = self.until();
         let opened = |pairs: &[(usize, usize)]| {
             let opened = pairs.iter().map(|(from, to)| Opened {
                 from: (*from as u32, 1),
@@ -286,7 +291,7 @@ impl Messages {
         let ends = Ends {
             places,
             routes,
-            workload: Workload::Tenants(joined.rounds()),
+            workload: Workload::Tenants(joined.rounds(self.until())),
         };
         let pool = Pool::new();
         let port = |it: &Sends| Element::Port(Port::new(&port_config(it, setting), &pool, None));

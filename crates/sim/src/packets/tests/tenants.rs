@@ -149,6 +149,23 @@ name = "one"
     }
 }
 
+/// The same messages count, and hosts send no others once they have come.
+#[test]
+fn rounds_of_tenants_that_stop_are_what_counts() {
+    let sent = |stops: bool| {
+        let mut any = centre(5.0, 40_000, 1.0, &silo());
+        (any.warm_up, any.duration) = (Nanos::ZERO, Nanos::from_millis(14));
+        any.stops = stops;
+        let outcome = outcome(&any, 8);
+        assert_eq!(outcome.begun, outcome.ended);
+        let bytes: u64 = outcome.messages().map(|it| it.size.0).sum();
+        (outcome.begun, outcome.totals.sent as f64 / bytes as f64)
+    };
+    let (stopped, went_on) = (sent(true), sent(false));
+    assert_eq!(stopped.0, went_on.0);
+    assert!(stopped.1 < 0.98 * went_on.1, "{stopped:?}, {went_on:?}");
+}
+
 /// All messages come, with figures that follow from the seed.
 #[test]
 fn a_seed_is_one_result_of_tenants() {

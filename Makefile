@@ -46,7 +46,7 @@ experiments: build ## Run thirteen experiments of the lab, all but snoop-through
 	@scripts/experiments $(TAILBOUND) $(OUT)
 
 .PHONY: sim
-sim: build ## Run all simulations: the papers' figures, bounds against packets (five minutes)
+sim: build ## Run all simulations: the papers' figures, bounds against packets (ten minutes)
 	$(TAILBOUND) sim vcpu run all --out $(OUT)
 	$(TAILBOUND) sim net run all --out $(OUT)
 	$(TAILBOUND) sim pacer run all --out $(OUT)

@@ -176,7 +176,7 @@ impl Drop for ClassGuard {
 }
 
 /// Gives all threads of a process a policy.
-fn apply(pid: u32, policy: Policy) -> io::Result<()> {
+pub(crate) fn apply(pid: u32, policy: Policy) -> io::Result<()> {
     let mut threads = procfs::threads(pid)?.into_iter();
     threads.try_for_each(|thread| set_policy(thread, policy))
 }

@@ -1,11 +1,15 @@
 //! Runs `tailbound probe` and keeps what it says, whatever its verdict.
 
 use super::{Outcome, Starter, leave, sleep_until};
+use crate::class;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 use tailbound_report::Stats;
+use tailbound_sys::procfs;
+use tailbound_sys::sched::{Policy, policy, set_policy};
 use tailbound_units::Nanos;
 
 /// What `tailbound probe --output json` says, as far as the lab reads it.
@@ -48,10 +52,11 @@ pub(super) fn run(
     sleep_until(schedule.start.saturating_add(after));
     let mut command = Command::new(std::env::current_exe()?);
     command.arg("probe").args(args).args(["--output", "json"]);
-    let output = command
+    command
         .stdin(Stdio::null())
-        .stderr(Stdio::piped())
-        .output()?;
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let output = start(&mut command)?.wait_with_output()?;
     // Its exit code is its verdict.
     let report = serde_json::from_slice(&output.stdout).map_err(|error| {
         let said = String::from_utf8_lossy(&output.stderr);
@@ -64,4 +69,82 @@ pub(super) fn run(
         probe: Some(report),
         ..Outcome::default()
     })
+}
+
+/// How often is looked whether a program sleeps.
+const POLL: Duration = Duration::from_millis(1);
+
+/// Starts the probe. Where this process has a real-time class, the probe gets it with its first
+/// sleep: until then it loads itself and locks its memory, some milliseconds in which nobody of that
+/// class would run on its core, and who is probed there would be late.
+fn start(command: &mut Command) -> io::Result<Child> {
+    let own = policy(0)?;
+    if !matches!(own, Policy::Fifo(_)) {
+        return command.spawn();
+    }
+    set_policy(0, Policy::Normal)?;
+    let child = command.spawn();
+    set_policy(0, own)?;
+    let mut child = child?;
+    // It sleeps in threads of their own.
+    while procfs::threads(child.id()).is_ok_and(|threads| threads.len() < 2) {
+        if child.try_wait()?.is_some() {
+            return Ok(child);
+        }
+        std::thread::sleep(POLL);
+    }
+    match class::apply(child.id(), own) {
+        // It has ended.
+        Err(error) if child.try_wait()?.is_none() => Err(error),
+        _ => Ok(child),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tailbound_sys::probe::required::{Part, skipped};
+
+    /// Runs this with a real-time class, on a thread of its own, which nobody else is started from;
+    /// not where there is none.
+    fn in_real_time(run: impl FnOnce(Policy) + Send + 'static) {
+        let fifo = Policy::Fifo(1);
+        if let Err(error) = tailbound_sys::sched::probe(fifo) {
+            skipped(Part::SchedFifo, error);
+            return;
+        }
+        let thread = std::thread::spawn(move || {
+            set_policy(0, fifo).unwrap();
+            run(fifo);
+        });
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn a_program_has_a_real_time_class_once_it_has_threads_and_not_before() {
+        in_real_time(|fifo| {
+            // Its class while it has one thread, then a second one, then its class again.
+            let text = "import os, threading, time\n\
+                        print(os.sched_getscheduler(0), flush=True)\n\
+                        time.sleep(0.02)\n\
+                        print(os.sched_getscheduler(0), flush=True)\n\
+                        threading.Thread(target=time.sleep, args=[9]).start()\n\
+                        while not os.sched_getscheduler(0): time.sleep(0.001)\n\
+                        print(os.sched_getscheduler(0), flush=True)\n\
+                        os._exit(0)";
+            let mut command = Command::new("python3");
+            command.args(["-c", text]).stdout(Stdio::piped());
+            let output = start(&mut command).unwrap().wait_with_output().unwrap();
+            assert_eq!(policy(0).unwrap(), fifo);
+            assert_eq!(String::from_utf8(output.stdout).unwrap(), "0\n0\n1\n");
+        });
+    }
+
+    #[test]
+    fn a_program_that_ends_at_once_is_not_waited_for() {
+        in_real_time(|_| {
+            let child = start(&mut Command::new("true")).unwrap();
+            assert!(child.wait_with_output().unwrap().status.success());
+        });
+    }
 }

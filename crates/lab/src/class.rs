@@ -6,14 +6,14 @@ use crate::cpus::Cpus;
 use crate::experiment::{SharedCore, VcpuMode};
 use crate::reservation;
 use crate::watcher::Watcher;
-use std::io;
 use std::path::Path;
 use tailbound_agent::plan::Plan;
 use tailbound_agent::rule::thread_name;
 use tailbound_agent::scan::Scanner;
 use tailbound_agent::{Agent, AgentError, Aperiodic, Class, Desired, Periodic};
+use tailbound_sys::process::set_policies;
 use tailbound_sys::procfs;
-use tailbound_sys::sched::{Policy, probe, set_policy};
+use tailbound_sys::sched::{Policy, probe};
 use tailbound_units::Nanos;
 
 /// The least share there is: 15 to the default's 1024. Anybody may be nicer, so
@@ -141,7 +141,7 @@ impl ClassGuard {
     ) -> Result<Self, LabError> {
         if mode == VcpuMode::Weight {
             for pid in neighbours {
-                apply(pid, NICEST).map_err(LabError::io("giving neighbours their share"))?;
+                set_policies(pid, NICEST).map_err(LabError::io("giving neighbours their share"))?;
             }
         }
         let mut agent = Agent::open(state)?;
@@ -173,12 +173,6 @@ impl Drop for ClassGuard {
         let _ = self.keeper.take().map(Watcher::finish);
         let _ = self.agent.restore();
     }
-}
-
-/// Gives all threads of a process a policy.
-pub(crate) fn apply(pid: u32, policy: Policy) -> io::Result<()> {
-    let mut threads = procfs::threads(pid)?.into_iter();
-    threads.try_for_each(|thread| set_policy(thread, policy))
 }
 
 #[cfg(test)]

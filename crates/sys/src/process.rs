@@ -206,7 +206,7 @@ impl Drop for Child {
             let begin = Instant::now();
             while matches!(self.process.try_wait(), Ok(None)) {
                 if begin.elapsed() > HELD {
-                    let _ = take_class(self.id());
+                    let _ = set_policies(self.id(), Policy::Normal);
                     let _ = self.process.wait();
                     return;
                 }
@@ -216,17 +216,18 @@ impl Drop for Child {
     }
 }
 
-/// How long a child that was killed may take before it is taken for one that its class holds.
+/// How long a child that was killed may take before it is taken for one that its class holds: a
+/// thread that has used its reservation up is not run before the next period, not even to end, and
+/// Linux 6.18 was seen not to begin that period for ten minutes.
 const HELD: Duration = Duration::from_millis(200);
 
-/// Has the threads of a process run as any other. One that has used its reservation up is not run
-/// before the next period, not even to end, and Linux 6.18 was seen not to begin that period for
-/// ten minutes.
-fn take_class(process: u32) -> io::Result<()> {
-    let threads = crate::procfs::threads(process)?;
-    threads
-        .into_iter()
-        .try_for_each(|thread| set_policy(thread, Policy::Normal))
+/// Gives all threads of a process a scheduling class.
+///
+/// # Errors
+/// Those of [`set_policy`]; the process is gone.
+pub fn set_policies(process: u32, policy: Policy) -> io::Result<()> {
+    let mut threads = crate::procfs::threads(process)?.into_iter();
+    threads.try_for_each(|thread| set_policy(thread, policy))
 }
 
 /// In words: `exit status 1`, `killed by SIGKILL`.

@@ -1,13 +1,13 @@
 //! Runs `tailbound probe` and keeps what it says, whatever its verdict.
 
 use super::{Outcome, Starter, leave, sleep_until};
-use crate::class;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use tailbound_report::Stats;
+use tailbound_sys::process::set_policies;
 use tailbound_sys::procfs;
 use tailbound_sys::sched::{Policy, policy, set_policy};
 use tailbound_units::Nanos;
@@ -93,7 +93,7 @@ fn start(command: &mut Command) -> io::Result<Child> {
         }
         std::thread::sleep(POLL);
     }
-    match class::apply(child.id(), own) {
+    match set_policies(child.id(), own) {
         // It has ended.
         Err(error) if child.try_wait()?.is_none() => Err(error),
         _ => Ok(child),

@@ -1,13 +1,13 @@
-//! What a class is worth to a guest in a pod beside another pod's hogs, against the same
-//! guest in a group at the top.
+//! What a class is worth to a guest in a pod beside ten other pods with a hog each, against the
+//! same guest in a group at the top.
 //!
 //! `cargo run --release -p tailbound-agent --example pods` (root, and no kubelet on the
 //! machine; five minutes)
 //!
-//! The guest is one thread that sleeps 1.5 to 4.5 ms and computes for 0.1 ms; ten hogs
-//! share all CPUs with it. Both are in groups as the kubelet makes them:
+//! The guest is one thread that sleeps 1.5 to 4.5 ms and computes for 0.1 ms; the hogs share
+//! all CPUs with it. All are in groups as the kubelet makes them:
 //! `kubepods/burstable/podUID/CONTAINER`. Lateness is from when its timer was set to
-//! when it ran.
+//! when it ran; what it is beside nobody is this machine's.
 
 use std::error::Error;
 use std::fs;
@@ -36,17 +36,18 @@ fn main() -> Result<(), Box<dyn Error>> {
         _ => {}
     }
     let variants = [
-        ("normal, in a pod", true, "level = \"normal\""),
-        ("high, in a pod", true, "level = \"high\""),
-        ("high, at the top", false, "level = \"high\""),
-        ("periodic, in a pod", true, PERIODIC),
+        ("beside nobody", true, "level = \"normal\"", 0),
+        ("normal, in a pod", true, "level = \"normal\"", HOGS),
+        ("high, in a pod", true, "level = \"high\"", HOGS),
+        ("high, at the top", false, "level = \"high\"", HOGS),
+        ("periodic, in a pod", true, PERIODIC, HOGS),
     ];
-    println!("{HOGS} hogs in a sibling group, {SECONDS} s each; median of {ROUNDS}, in us");
+    println!("{HOGS} hogs, each in a group beside it, {SECONDS} s each; median of {ROUNDS}, in us");
     println!("{:<20} {:>7} {:>7} {:>7}", "", "p50", "p99", "p99.9");
     let mut seen = vec![Vec::new(); variants.len()];
     for _ in 0..ROUNDS {
-        for (found, (_, nested, class)) in seen.iter_mut().zip(variants) {
-            found.push(measure(nested, class)?);
+        for (found, (_, nested, class, hogs)) in seen.iter_mut().zip(variants) {
+            found.push(measure(nested, class, hogs)?);
         }
     }
     for (found, (name, ..)) in seen.iter().zip(variants) {
@@ -113,22 +114,25 @@ fn start(what: &str, group: &Path) -> std::io::Result<Child> {
 }
 
 /// The guest's 50th, 99th and 99.9th percentile, in microseconds.
-fn measure(nested: bool, class: &str) -> Result<[u64; 3], Box<dyn Error>> {
+fn measure(nested: bool, class: &str, hogs: usize) -> Result<[u64; 3], Box<dyn Error>> {
     let mounts = Mounts::read(&Root::default())?;
     let root = mounts.legacy("cpu").or(mounts.unified.as_deref());
     let root = root.ok_or("no hierarchy has the cpu controller")?;
-    let [own, other] = if nested {
-        ["aaaa", "bbbb"].map(|id| format!("kubepods/burstable/pod{id}/{}", id.repeat(16)))
-    } else {
-        ["tailbound-guest", "tailbound-hogs"].map(str::to_owned)
+    let group = |name: &str| {
+        if nested {
+            format!("kubepods/burstable/pod{name}/{}", name.repeat(16))
+        } else {
+            format!("tailbound-{name}")
+        }
     };
     if root.join("kubepods").exists() {
         return Err("there is a kubelet here".into());
     }
     let mut groups = Groups(Vec::new());
-    let [own, other] = [groups.make(root, &own)?, groups.make(root, &other)?];
+    let own = groups.make(root, &group("aaaa"))?;
     let mut running = Running(Vec::new());
-    for _ in 0..HOGS {
+    for hog in 0..hogs {
+        let other = groups.make(root, &group(&format!("b{hog:03}")))?;
         running.0.push(start("hog", &other)?);
     }
     running.0.push(start("guest", &own)?);

@@ -110,17 +110,55 @@ fn of_checks(checks: &Checks, registry: &Registry, size: Size, ran: &Ran) -> Str
         String::new()
     };
     let mut text = format!("**{word}** ({place}{}{price})", planned.size);
-    for result in results {
-        let _ = write!(text, "<br>{}", check(result));
+    text.push_str(&in_cell(results));
+    text
+}
+
+/// With so many checks that hold, a cell shows them only to who asks.
+const FOLDED: usize = 7;
+
+/// Checks in a cell: those that do not hold before those that do.
+fn in_cell(results: Vec<&CheckResult>) -> String {
+    let holds = |result: &&CheckResult| result.outcome() == Outcome::Pass;
+    let (held, others): (Vec<_>, Vec<_>) = results.into_iter().partition(holds);
+    let mut text = in_words(&others);
+    let held: Vec<String> = held.into_iter().map(check).collect();
+    if held.len() < FOLDED {
+        text.extend(held.iter().map(|line| format!("<br>{line}")));
+    } else {
+        let (count, held) = (held.len(), held.join("<br>"));
+        // Writing to a String does not fail.
+        let _ = write!(
+            text,
+            "<details><summary>{count} checks hold</summary>{held}</details>"
+        );
+    }
+    text
+}
+
+/// Checks that do not hold, a line each; a reason is told once.
+fn in_words(results: &[&CheckResult]) -> String {
+    let mut text = String::new();
+    for (at, result) in results.iter().enumerate() {
+        let why = result.remark();
+        let is_told = results[..at].iter().any(|before| before.remark() == why);
+        let line = match why {
+            Some(why) if is_told => check(result).replace(why, "as above"),
+            _ => check(result),
+        };
+        let _ = write!(text, "<br>{line}");
     }
     text
 }
 
 /// A check in a line: what is wanted, what was found, and why it misses.
 pub(super) fn check(result: &CheckResult) -> String {
+    // What was found is told in the unit of what was wanted, which stands behind the last digit.
+    let last = result.want.rsplit_once(|it: char| it.is_ascii_digit());
+    let unit = last.map_or("", |(_, unit)| unit);
     let got = result
         .got
-        .map_or_else(|| NOTHING.to_owned(), |got| human(got, ""));
+        .map_or_else(|| NOTHING.to_owned(), |got| human(got, "") + unit);
     let name = result.name.replace('_', " ");
     let why = match result.outcome() {
         Outcome::Pass => String::new(),
@@ -142,4 +180,68 @@ pub(super) fn without_outcome(line: &str) -> String {
         *here = "";
     }
     columns.join(" | ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_found_has_the_unit_of_what_was_wanted() {
+        let of = |want: &str| {
+            let want = want.to_owned();
+            check(&CheckResult {
+                want,
+                ..result("a", true, None)
+            })
+        };
+        assert_eq!(of("<= 2 ms"), "a: 1 ms (wanted <= 2 ms)");
+        assert_eq!(of("19/s to 44/s"), "a: 1/s (wanted 19/s to 44/s)");
+        assert_eq!(of(">= 0.5"), "a: 1 (wanted >= 0.5)");
+    }
+
+    fn result(name: &str, pass: bool, misses: Option<&str>) -> CheckResult {
+        CheckResult {
+            name: name.to_owned(),
+            want: "<= 2".to_owned(),
+            got: Some(if pass { 1.0 } else { 3.0 }),
+            pass,
+            source: String::new(),
+            note: None,
+            misses: misses.map(str::to_owned),
+            noise: None,
+            not_judged: None,
+        }
+    }
+
+    #[test]
+    fn what_misses_comes_first_and_its_reason_once() {
+        let results = [
+            result("a", false, Some("it rains")),
+            result("b", false, Some("it snows")),
+            result("c", false, Some("it rains")),
+        ];
+        let lines = in_words(&results.each_ref());
+        assert_eq!(
+            lines,
+            "<br>a: 3 (wanted <= 2), misses: it rains\
+             <br>b: 3 (wanted <= 2), misses: it snows\
+             <br>c: 3 (wanted <= 2), misses: as above"
+        );
+    }
+
+    #[test]
+    fn many_checks_that_hold_are_folded_away() {
+        let found = |count: usize| {
+            let mut all = vec![result("a", true, None); count];
+            all.push(result("b", false, Some("it rains")));
+            in_cell(all.iter().collect())
+        };
+        assert_eq!(
+            found(1),
+            "<br>b: 3 (wanted <= 2), misses: it rains<br>a: 1 (wanted <= 2)"
+        );
+        assert!(found(FOLDED).contains("it rains<details><summary>7 checks hold</summary>a: 1 "));
+        assert!(found(FOLDED).ends_with("</details>"));
+    }
 }

@@ -151,7 +151,7 @@ fn the_items_of_the_papers_are_listed_and_those_of_seconds_are_run() {
     let out = text(&run.stdout);
     assert_eq!(run.status.code(), Some(0), "{out}{}", text(&run.stderr));
     assert!(out.starts_with("PASS       silo-10"), "{out}");
-    assert!(out.contains("bursts alone in a: 400000 (wanted "), "{out}");
+    assert!(out.contains("bursts alone in a: 400000B (wanted "), "{out}");
     assert!(out.contains("not run    bobtail-16"), "{out}");
     assert!(out.contains("-          silo-1 "), "{out}");
     let page = fs::read_to_string(directory.path().join("page.md")).unwrap();

@@ -160,9 +160,10 @@ pub(super) fn check(result: &CheckResult) -> String {
         .got
         .map_or_else(|| NOTHING.to_owned(), |got| human(got, "") + unit);
     let name = result.name.replace('_', " ");
-    let why = match result.outcome() {
-        Outcome::Pass => String::new(),
-        outcome => format!(", {outcome}: {}", result.remark().unwrap_or_default()),
+    let why = match (result.outcome(), result.remark()) {
+        (Outcome::Pass, _) => String::new(),
+        (outcome, Some(why)) => format!(", {outcome}: {why}"),
+        (outcome, None) => format!(", {outcome}"),
     };
     format!("{name}: {got} (wanted {}){why}", result.want)
 }
@@ -220,13 +221,15 @@ mod tests {
             result("a", false, Some("it rains")),
             result("b", false, Some("it snows")),
             result("c", false, Some("it rains")),
+            result("d", false, None),
         ];
         let lines = in_words(&results.each_ref());
         assert_eq!(
             lines,
             "<br>a: 3 (wanted <= 2), misses: it rains\
              <br>b: 3 (wanted <= 2), misses: it snows\
-             <br>c: 3 (wanted <= 2), misses: as above"
+             <br>c: 3 (wanted <= 2), misses: as above\
+             <br>d: 3 (wanted <= 2), FAIL"
         );
     }
 

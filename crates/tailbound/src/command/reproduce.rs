@@ -385,14 +385,20 @@ mod tests {
     }
 
     #[test]
-    fn the_page_is_that_of_the_table_but_for_what_came_out() {
-        let text = fs::read_to_string(root().join("docs/reproduction.md")).unwrap();
+    fn pages_are_those_of_the_table_but_for_what_came_out() {
         let registry = Registry::read().unwrap();
         let made = Made::now(None);
-        let known = page::page(&registry, Size::Usual, &made, &Ran::new());
-        assert_eq!(text.lines().count(), known.lines().count());
-        for (line, known) in text.lines().zip(known.lines()) {
-            assert_eq!(page::without_outcome(line), page::without_outcome(known));
+        let read = |name| fs::read_to_string(root().join("docs").join(name)).unwrap();
+        let text = read("reproduction.md");
+        for (size, text) in [
+            (Size::Usual, &text),
+            (Size::Full, &read("reproduction-full.md")),
+        ] {
+            let known = page::page(&registry, size, &made, &Ran::new());
+            assert_eq!(text.lines().count(), known.lines().count());
+            for (line, known) in text.lines().zip(known.lines()) {
+                assert_eq!(page::without_outcome(line), page::without_outcome(known));
+            }
         }
         let quick = registry.plan(&registry.chosen(&["all".to_owned()]).unwrap(), Size::Quick);
         for planned in quick.iter().filter(|planned| !planned.is_of_lab()) {

@@ -42,17 +42,28 @@ A run follows from its seed, which is 1 here. The lines are in
 
 ";
 
+/// What stands above the tables at the papers' sizes.
+const FULL: &str = "\
+# The papers' items at the papers' sizes
+
+`tailbound reproduce ITEM ... --full --results DIR --page FILE` wrote this page, for the items that took
+minutes; what says **not run** takes as long as is told. Where the usual size is the paper's, it is that
+run again. [reproduction.md](reproduction.md) has all items at the sizes of `make reproduce`, and what
+the words mean.
+
+";
+
 /// What the line begins with that tells what made the page.
 const MADE: &str = "Made ";
 
 /// The page. Items whose experiments did not run say so.
 pub(super) fn page(registry: &Registry, size: Size, made: &Made, ran: &Ran) -> String {
-    let mut page = HEAD.to_owned();
-    let sizes = match size {
-        Size::Quick => "what takes seconds",
-        Size::Usual => "at the sizes that are told",
-        Size::Full => "at the papers' sizes",
+    let (head, sizes) = match size {
+        Size::Quick => (HEAD, "what takes seconds"),
+        Size::Usual => (HEAD, "at the sizes that are told"),
+        Size::Full => (FULL, "at the papers' sizes"),
     };
+    let mut page = head.to_owned();
     let _ = writeln!(page, "{MADE}{}, {sizes}.", made.words());
     for paper in &registry.paper {
         let _ = write!(

@@ -157,6 +157,15 @@ fn the_items_of_the_papers_are_listed_and_those_of_seconds_are_run() {
     let page = fs::read_to_string(directory.path().join("page.md")).unwrap();
     let told = "**PASS** (nine machines, the paper's)<br>bursts alone in a";
     assert!(page.contains(told), "{page}");
+    // Nothing runs for a page that cannot be written.
+    let refused = reproduce(directory.path(), &["silo-10", "--page", "none/page.md"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert_eq!(text(&refused.stdout), "");
+    let error = text(&refused.stderr);
+    assert!(
+        error.contains("--page none/page.md: none is no directory"),
+        "{error}"
+    );
 }
 
 #[test]

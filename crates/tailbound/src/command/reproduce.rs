@@ -139,6 +139,18 @@ impl Args {
         if self.full {
             print_error(price(&plan).trim_end());
         }
+        // What cannot be written is told before hours of work.
+        if let Some(page) = &self.page
+            && let Some(directory) = page.parent().filter(|it| !it.as_os_str().is_empty())
+            && !directory.is_dir()
+        {
+            let message = format!(
+                "--page {}: {} is no directory",
+                page.display(),
+                directory.display()
+            );
+            return Err(Failure::new(message));
+        }
         let mut ran = self.experiments(&plan)?;
         self.say(&chosen, &ran);
         if let Some(page) = &self.page {

@@ -3,6 +3,8 @@
 CARGO ?= cargo
 # Which experiment `make demo` runs: see `tailbound lab list`.
 EXPERIMENT ?= traps
+# More options for it, such as ARGUMENTS='--duration 5s'.
+ARGUMENTS ?=
 # Where reports go.
 OUT ?= out
 # Seconds for each fuzz target.
@@ -12,10 +14,15 @@ GUNGRAUN := $(shell sed -n 's/^gungraun = "\(.*\)"/\1/p' Cargo.toml)
 
 # Where cargo puts what it builds.
 TARGET := $(or $(CARGO_TARGET_DIR),target)
-TAILBOUND := $(TARGET)/release/tailbound
-# The lab and what it runs, without the rest and without link-time optimisation: built
-# in less than half of the time.
-DEMO := $(TARGET)/demo/tailbound
+# The profile of Cargo.toml that a target builds with: `release` for `make build`, `demo` for `make
+# demo`, `dist` for packages, `static` for static files. PROFILE=dev is the quickest for all of them.
+PROFILE ?=
+profile = $(or $(PROFILE),$(1))
+built = $(TARGET)/$(patsubst dev,debug,$(call profile,$(1)))/tailbound
+TAILBOUND := $(call built,release)
+DEMO := $(call built,demo)
+# Builds with progress: COMPILE MEGABYTES CARGO OPTION...
+COMPILE := scripts/compile
 
 # The pinned Rust under another name, where it has one here.
 TOOLCHAIN := $(shell scripts/toolchain)
@@ -24,7 +31,7 @@ export RUSTUP_TOOLCHAIN ?= $(TOOLCHAIN)
 endif
 
 # The commit, for `--version` and results: of no use to tests, which would be built again for it.
-build stage demo static probe-static: export TAILBOUND_COMMIT ?= $(shell scripts/commit)
+build build-all stage demo static probe-static: export TAILBOUND_COMMIT ?= $(shell scripts/commit)
 
 .PHONY: help
 help: ## List the targets
@@ -37,16 +44,16 @@ demo: ## Build the lab and run it: three latency traps open and close on this ma
 	@test -x $(DEMO) || echo "  build: 190 crates, three minutes on two quiet cores, this once; they need 1 GB of disk in $(TARGET)/"
 	@echo "  run:   two minutes; it needs no root, shows where it is, and leaves nothing but $(OUT)/"
 	@echo "  end:   one sentence. If much else runs beside it, that says so and judges nothing."
-	$(CARGO) build --profile demo --locked -p tailbound --bin tailbound --no-default-features --features lab
-	$(DEMO) lab run $(EXPERIMENT) --out $(OUT)
+	@$(COMPILE) 1000 $(CARGO) --profile $(call profile,demo) --locked -p tailbound --bin tailbound --no-default-features --features lab
+	$(DEMO) lab run $(EXPERIMENT) --out $(OUT) $(ARGUMENTS)
 
 .PHONY: experiments
-experiments: build ## Run thirteen experiments of the lab, all but snoop-throughput (twenty-three minutes)
+experiments: build-all ## Run thirteen experiments of the lab, all but snoop-throughput (twenty-three minutes)
 	@scripts/need lab memcached
 	@scripts/experiments $(TAILBOUND) $(OUT)
 
 .PHONY: sim
-sim: build ## Run all simulations: the papers' figures, bounds against packets (ten minutes)
+sim: build-all ## Run all simulations: the papers' figures, bounds against packets (ten minutes)
 	$(TAILBOUND) sim vcpu run all --out $(OUT)
 	$(TAILBOUND) sim net run all --out $(OUT)
 	$(TAILBOUND) sim pacer run all --out $(OUT)
@@ -55,12 +62,12 @@ sim: build ## Run all simulations: the papers' figures, bounds against packets (
 	$(TAILBOUND) sim flows run all --out $(OUT)
 
 .PHONY: reproduce
-reproduce: build ## Hold every table and figure of the papers against what comes out here: docs/reproduction.md (an hour)
+reproduce: build-all ## Hold every table and figure of the papers against what comes out here: docs/reproduction.md (an hour)
 	@scripts/need lab memcached
 	@scripts/reproduce $(TAILBOUND) $(OUT)/reproduce
 
 .PHONY: grid-clusters
-grid-clusters: build ## Run a grid on two nodes of Slurm and with GNU parallel: the same byte by byte (root)
+grid-clusters: build-all ## Run a grid on two nodes of Slurm and with GNU parallel: the same byte by byte (root)
 	@scripts/need clusters
 	scripts/grid-clusters $(TAILBOUND)
 
@@ -74,25 +81,31 @@ place: build ## Start the placement service with a sample data centre, and open 
 		--topology experiments/topologies/two-pods.toml --store sqlite:$(OUT)/place.db --open
 
 .PHONY: build
-build: ## Build the tailbound binary
-	@scripts/need build
-	$(CARGO) build --release --locked --bin tailbound
+build: ## Build the program of an operator: all of tailbound but `lab` and `sim` (five minutes)
+	@scripts/need compile
+	@$(COMPILE) 2000 $(CARGO) --profile $(call profile,release) --locked -p tailbound --bin tailbound --no-default-features --features operator
+	@echo "$(TAILBOUND)"
+
+.PHONY: build-all
+build-all: ## Build the whole program, with `lab` and `sim`
+	@scripts/need compile
+	@$(COMPILE) 3000 $(CARGO) --profile $(call profile,release) --locked -p tailbound --bin tailbound
 
 # More than this is too much to copy into every guest.
 PROBE_BYTES := 5000000
 
 .PHONY: probe-static
 probe-static: ## Build tailbound probe and select alone as a static binary of less than 5 MB
-	@scripts/need build
-	@scripts/build-static probe $(PROBE_BYTES) $(CARGO)
+	@scripts/need compile
+	@scripts/build-static probe $(PROBE_BYTES) $(call profile,static) $(CARGO)
 
 # As the package's program.
 OPERATOR_BYTES := 24000000
 
 .PHONY: static
 static: ## Build the program of the package tailbound as one static file for any Linux
-	@scripts/need build
-	@scripts/build-static operator $(OPERATOR_BYTES) $(CARGO)
+	@scripts/need compile
+	@scripts/build-static operator $(OPERATOR_BYTES) $(call profile,static) $(CARGO)
 
 .PHONY: static-musl
 static-musl: ## Build the probe with musl where rustc has none, in a bare root of Debian's sid (root; half an hour the first time)
@@ -102,7 +115,7 @@ static-musl: ## Build the probe with musl where rustc has none, in a bare root o
 # Where `make install` puts things, and below what: PREFIX=$$HOME/.local for one user alone.
 PREFIX ?= /usr/local
 DESTDIR ?=
-DIST := $(TARGET)/dist/tailbound
+DIST := $(call built,dist)
 PACKAGES := target/packages
 CARGO_DEB := 3.8.0
 MDBOOK := 0.5.4
@@ -119,10 +132,10 @@ install: ## Install what `make build` built, its pages, completions and units be
 # What packages are made of: the program without `lab` and `sim`, and the whole one.
 .PHONY: stage
 stage:
-	@scripts/need build package
-	$(CARGO) build --profile dist --locked -p tailbound --bin tailbound --no-default-features --features operator
+	@scripts/need compile package
+	@$(COMPILE) 3000 $(CARGO) --profile $(call profile,dist) --locked -p tailbound --bin tailbound --no-default-features --features operator
 	cp $(DIST) $(DIST)-operator
-	$(CARGO) build --profile dist --locked -p tailbound --bin tailbound
+	@$(COMPILE) 3000 $(CARGO) --profile $(call profile,dist) --locked -p tailbound --bin tailbound
 	@scripts/stage $(DIST)-operator $(DIST)
 
 .PHONY: deb
@@ -145,6 +158,16 @@ image: stage ## Make an OCI image of the service and the daemon, from nothing bu
 	@scripts/need image
 	@scripts/package image $(PACKAGES)
 
+# Paths of this machine are in none of its programs.
+release: export RUSTFLAGS := $(shell scripts/reproducible rust)
+release: export CFLAGS := $(shell scripts/reproducible c)
+
+.PHONY: release
+release: stage static probe-static ## Make the files of a release, byte for byte the same for a commit: target/release-files (docs/release.md)
+	@scripts/need deb rpm image
+	@scripts/cargo-tool cargo-deb $(CARGO_DEB)
+	@scripts/release target/release-files
+
 # Debian's suites whose systemd runs as PID 1.
 SUITES ?= bookworm trixie
 
@@ -155,7 +178,7 @@ pid1: ## Have the systemd of Debian 12 and 13 run the units as PID 1 of emulated
 
 .PHONY: bpf-guest
 bpf-guest: ## Have the kernel of this machine's Debian (12: Linux 6.1), emulated, take the BPF program and measure by it
-	@scripts/need build bpf-guest
+	@scripts/need compile bpf-guest
 	@scripts/bpf-guest "$$($(CARGO) test --locked -p tailbound-sys --features waits --lib --no-run \
 	    --message-format json | sed -n 's/.*"executable":"\([^"]*\)".*/\1/p')"
 
@@ -164,7 +187,7 @@ ARROWS := --locked --manifest-path tools/arrows/Cargo.toml --target-dir target/t
 
 .PHONY: test
 test: ## Run all tests; with TAILBOUND_REQUIRE=all none may skip
-	@scripts/need build lab test
+	@scripts/need compile lab test
 	$(CARGO) test $(ARROWS) --quiet
 	@scripts/skips scripts/tests $(CARGO)
 	$(CARGO) test --workspace --locked --doc --quiet
@@ -173,7 +196,7 @@ test: ## Run all tests; with TAILBOUND_REQUIRE=all none may skip
 NIGHTLY_FUZZ_SECONDS ?= 300
 
 .PHONY: nightly
-nightly: build ## Run all tests with a fresh seed, ignored ones, storms, golden records, fuzzing (two hours)
+nightly: build-all ## Run all tests with a fresh seed, ignored ones, storms, golden records, fuzzing (two hours)
 	@scripts/need lab memcached iperf3 qemu libvirt etcd page api golden linux-codel dpdk alerts hlog collector clusters
 	@scripts/guest-image >/dev/null
 	@scripts/linux-codel >/dev/null
@@ -181,7 +204,7 @@ nightly: build ## Run all tests with a fresh seed, ignored ones, storms, golden 
 
 .PHONY: release-check
 release-check: ## Try on a clean clone what a release promises; what cannot be tried fails (two hours)
-	@scripts/need build lab
+	@scripts/need compile lab
 	@scripts/release-check
 
 # The program with a part of it alone, on what is checked already for the whole: with one test,
@@ -196,7 +219,7 @@ DENY := -D unmatched-skip -D unnecessary-skip -D license-not-encountered
 
 .PHONY: lint
 lint: ## Check formatting, lints, documentation, who imports whom, and licences
-	@scripts/need build lint
+	@scripts/need compile lint
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --manifest-path tools/arrows/Cargo.toml --check
 	$(CARGO) run $(ARROWS) --quiet -- .
@@ -215,12 +238,12 @@ lint: ## Check formatting, lints, documentation, who imports whom, and licences
 GOLDEN_TESTS := tailbound-agent tailbound-hose tailbound-switch
 
 .PHONY: golden
-golden: build ## Hold what simulations find against golden records: parts of all (a minute)
+golden: build-all ## Hold what simulations find against golden records: parts of all (a minute)
 	@scripts/need golden
 	@scripts/golden $(TAILBOUND)
 
 .PHONY: golden-all
-golden-all: build ## Hold everything that has golden records against them (half an hour)
+golden-all: build-all ## Hold everything that has golden records against them (half an hour)
 	@scripts/need golden
 	@scripts/golden --all $(TAILBOUND)
 ifneq ($(GOLDEN_TESTS),)
@@ -232,49 +255,49 @@ bench: bench-instructions bench-pacer bench-snoop bench-vcpu bench-placement ben
 
 .PHONY: bench-instructions
 bench-instructions: ## Count instructions per packet
-	@scripts/need build bench-instructions
+	@scripts/need compile bench-instructions
 	@scripts/gungraun-runner $(GUNGRAUN)
 	PATH="$(CURDIR)/target/tools/bin:$$PATH" CARGO_PROFILE_BENCH_STRIP=none scripts/counted $(CARGO) bench --locked -p tailbound-dataplane -p tailbound-switch -p tailbound-vhost --bench instructions --bench pacer --bench snoop
 
 .PHONY: bench-pacer
 bench-pacer: ## Time the pacer
-	@scripts/need build
+	@scripts/need compile
 	$(CARGO) run --release --locked -p tailbound-dataplane --example pacer
 
 .PHONY: bench-snoop
 bench-snoop: ## Time early acknowledgement with 100 and with a million connections
-	@scripts/need build
+	@scripts/need compile
 	$(CARGO) run --release --locked -p tailbound-dataplane --example snoop
 
 .PHONY: bench-vcpu
 bench-vcpu: ## Time 1000 simulated seconds, and a plan for 1000 threads (root)
-	@scripts/need build
+	@scripts/need compile
 	$(CARGO) run --release --locked -p tailbound-hypervisor --example speed
 	$(CARGO) run --release --locked -p tailbound-agent --example plan_1000
 
 .PHONY: bench-placement
-bench-placement: build ## Time decisions in data centres of up to 1,000,000 hosts, and the curves under them
+bench-placement: build-all ## Time decisions in data centres of up to 1,000,000 hosts, and the curves under them
 	$(CARGO) run --release --locked -p tailbound-netcalc --example port_check
 	$(TAILBOUND) sim placement run all --out $(OUT)
 
 .PHONY: bench-forward
-bench-forward: build ## Compare forwarding with a Linux bridge and Open vSwitch (root)
+bench-forward: build-all ## Compare forwarding with a Linux bridge and Open vSwitch (root)
 	@scripts/need lab bench-forward
 	$(TAILBOUND) lab forward --out $(OUT)
 
 .PHONY: bench-cards
-bench-cards: build ## Compare machines' cards with TAPs and a Linux bridge, DPDK being the machines (root)
+bench-cards: build-all ## Compare machines' cards with TAPs and a Linux bridge, DPDK being the machines (root)
 	@scripts/need lab dpdk
 	$(TAILBOUND) lab cards --out $(OUT)
 
 .PHONY: bench-uplink
 bench-uplink: ## Compare sending by AF_XDP and by AF_PACKET: packets a second, CPU a packet (root)
-	@scripts/need build lab
+	@scripts/need compile lab
 	$(CARGO) run --release --locked -p tailbound-host --example uplink
 
 .PHONY: bench-control
 bench-control: ## Time the placement service's store, and admissions over HTTP for ten seconds
-	@scripts/need build
+	@scripts/need compile
 	$(CARGO) run --release --locked -p tailbound-control --example store_bench
 	$(CARGO) run --release --locked -p tailbound-control --example http_bench -- --seconds 10 --clients 8
 
@@ -284,7 +307,7 @@ CLIENTS ?= 64
 
 .PHONY: bench-service
 bench-service: ## Admit and delete durably over HTTP for ten minutes: rate, waits, memory (SECONDS=600 CLIENTS=64)
-	@scripts/need build
+	@scripts/need compile
 	$(CARGO) run --release --locked -p tailbound-control --example http_bench -- --seconds $(SECONDS) --clients $(CLIENTS)
 
 # Seeds, and how long flows begin in each, in ms.
@@ -293,7 +316,7 @@ MILLISECONDS ?= 500
 
 .PHONY: compare-ns3
 compare-ns3: ## Compare the simulator of messages with ns-3: the same star and flows, events a second, times (SEEDS=3 MILLISECONDS=500)
-	@scripts/need build ns3
+	@scripts/need compile ns3
 	$(CARGO) run --release --locked -p tailbound-sim --example ns3 -- "$$(scripts/ns3)" $(SEEDS) $(MILLISECONDS)
 
 # Lab runs of each case, and how long flows begin in each, in seconds.
@@ -302,22 +325,22 @@ STAR_SECONDS ?= 10
 
 .PHONY: compare-kernel
 compare-kernel: ## Compare the simulator's TCP with the kernel's: the same star and flows, times (RUNS=5 STAR_SECONDS=10)
-	@scripts/need build lab
+	@scripts/need compile lab
 	$(CARGO) run --release --locked -p tailbound-lab --example star -- $(RUNS) $(STAR_SECONDS)
 
 .PHONY: faults
 faults: ## Kill services, replicas and etcd members amid 2 x 50 x 10,000 admissions (twenty minutes)
-	@scripts/need build etcd
+	@scripts/need compile etcd
 	$(CARGO) test --release --locked -p tailbound --test place_faults -- --ignored --nocapture --test-threads 1
 
 .PHONY: fuzz
 fuzz: ## Fuzz every parser for FUZZ_SECONDS each (nightly Rust)
-	@scripts/need build
+	@scripts/need compile
 	@scripts/fuzz $(FUZZ_SECONDS)
 
 .PHONY: docs
 docs: ## Build the site of all pages, and check its links
-	@scripts/need build package
+	@scripts/need compile package
 	@scripts/cargo-tool mdbook $(MDBOOK) --no-default-features --features search
 	@scripts/book target/book target/tools/mdbook-$(MDBOOK)/bin/mdbook
 

@@ -173,8 +173,8 @@ test: ## Run all tests; with TAILBOUND_REQUIRE=all none may skip
 NIGHTLY_FUZZ_SECONDS ?= 300
 
 .PHONY: nightly
-nightly: build ## Run all tests with a fresh seed, ignored ones, storms, golden records, fuzzing (two hours)
-	@scripts/need lab memcached iperf3 qemu libvirt etcd page api golden linux-codel dpdk alerts hlog collector clusters
+nightly: build ## Run all tests with a fresh seed, ignored ones, golden records, fuzzing, packages, bare roots (a night)
+	@scripts/need lab memcached iperf3 qemu libvirt etcd page api golden linux-codel dpdk alerts hlog collector clusters deb rpm roots
 	@scripts/guest-image >/dev/null
 	@scripts/linux-codel >/dev/null
 	@CARGO="$(CARGO)" scripts/nightly $(TAILBOUND) $(NIGHTLY_FUZZ_SECONDS)

@@ -181,7 +181,7 @@ fn a_test_of_real_time_has_a_session_of_its_own_and_reports_what_it_lost() {
     assert_eq!(session, process);
     let stderr = String::from_utf8(output.stderr).unwrap();
     let is_said = |words| stderr.starts_with("lost: ") && stderr.contains(words);
-    assert!(is_said("waited for a CPU") && is_said("stolen"), "{stderr}");
+    assert!(is_said("in sum for a CPU") && is_said("stolen"), "{stderr}");
 
     let sum = Command::new(root().join("scripts/real-time"))
         .arg("--sum")
@@ -189,7 +189,7 @@ fn a_test_of_real_time_has_a_session_of_its_own_and_reports_what_it_lost() {
         .output()
         .unwrap();
     let sum = text(&sum);
-    assert!(sum.starts_with("Real time: 1 runs lost "), "{sum}");
+    assert!(sum.starts_with("Real time: 1 runs lost: "), "{sum}");
     assert!(sum.ends_with("in a_name\n"), "{sum}");
 }
 

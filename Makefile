@@ -185,19 +185,22 @@ bpf-guest: ## Have the kernel of this machine's Debian (12: Linux 6.1), emulated
 # The tool for who imports whom is not of the workspace: see its Cargo.toml.
 ARROWS := --locked --manifest-path tools/arrows/Cargo.toml --target-dir target/tools/arrows
 
+# Options of nextest for some tests alone, such as TESTS='-E package(tailbound-hose)'.
+TESTS ?=
+
 .PHONY: test
 test: ## Run all tests; with TAILBOUND_REQUIRE=all none may skip
 	@scripts/need compile lab test
 	$(CARGO) test $(ARROWS) --quiet
-	@scripts/skips scripts/tests $(CARGO)
-	$(CARGO) test --workspace --locked --doc --quiet
+	@scripts/skips scripts/tests $(CARGO) $(TESTS)
+	$(if $(TESTS),,$(CARGO) test --workspace --locked --doc --quiet)
 
 # Seconds for each fuzz target at night.
 NIGHTLY_FUZZ_SECONDS ?= 300
 
 .PHONY: nightly
-nightly: build-all ## Run all tests with a fresh seed, ignored ones, storms, golden records, fuzzing (two hours)
-	@scripts/need lab memcached iperf3 qemu libvirt etcd page api golden linux-codel dpdk alerts hlog collector clusters
+nightly: build-all ## Run all tests with a fresh seed, ignored ones, golden records, fuzzing, packages, bare roots (a night)
+	@scripts/need lab memcached iperf3 qemu libvirt etcd page api golden linux-codel dpdk alerts hlog collector clusters deb rpm roots
 	@scripts/guest-image >/dev/null
 	@scripts/linux-codel >/dev/null
 	@CARGO="$(CARGO)" scripts/nightly $(TAILBOUND) $(NIGHTLY_FUZZ_SECONDS)

@@ -5,6 +5,8 @@
 
 use super::client::{Client, Credentials};
 use super::location::Location;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 use std::error::Error;
 use std::io;
 use std::path::Path;
@@ -28,14 +30,17 @@ pub enum LinkError {
         /// What is wrong.
         error: io::Error,
     },
-    /// A member's URL or the TLS files cannot be used.
-    #[error("{endpoint}: {}", cause(.error))]
-    Endpoint {
-        /// The member.
-        endpoint: String,
+    /// A member's URL is not one.
+    #[error("{url}: {}; expected HOST:PORT for each member", cause(.error))]
+    Url {
+        /// The URL.
+        url: String,
         /// What is wrong.
         error: tonic::transport::Error,
     },
+    /// The TLS files cannot be used.
+    #[error("the PEM files for etcd (ca, cert, key): {}", cause(.0))]
+    Tls(tonic::transport::Error),
     /// There was no answer in time.
     #[error("etcd did not answer within {} ms", .0.as_millis())]
     Timeout(Duration),
@@ -82,8 +87,7 @@ impl Link {
     pub fn new(location: &Location, patience: Duration) -> Result<Self, LinkError> {
         let mut tls = None;
         if let Some(files) = &location.tls {
-            let ca = Certificate::from_pem(read(&files.ca)?);
-            let mut config = ClientTlsConfig::new().ca_certificate(ca);
+            let mut config = ClientTlsConfig::new().ca_certificate(authority(&files.ca)?);
             if let Some((cert, key)) = &files.identity {
                 config = config.identity(Identity::from_pem(read(cert)?, read(key)?));
             }
@@ -154,19 +158,30 @@ fn endpoint(
     tls: Option<ClientTlsConfig>,
     patience: Duration,
 ) -> Result<Endpoint, LinkError> {
-    let failed = |error| LinkError::Endpoint {
-        endpoint: url.to_owned(),
+    let endpoint = Endpoint::from_shared(url.to_owned()).map_err(|error| LinkError::Url {
+        url: url.to_owned(),
         error,
-    };
-    let endpoint = Endpoint::from_shared(url.to_owned())
-        .map_err(failed)?
+    })?;
+    let endpoint = endpoint
         .connect_timeout(patience)
         .http2_keep_alive_interval(PING)
         .keep_alive_timeout(PING)
         .keep_alive_while_idle(true);
     match tls {
-        Some(tls) => endpoint.tls_config(tls).map_err(failed),
+        Some(tls) => endpoint.tls_config(tls).map_err(LinkError::Tls),
         None => Ok(endpoint),
+    }
+}
+
+/// Reads a CA's certificate. A file without one would make every call fail.
+fn authority(path: &Path) -> Result<Certificate, LinkError> {
+    let pem = read(path)?;
+    match CertificateDer::from_pem_slice(&pem) {
+        Ok(_) => Ok(Certificate::from_pem(pem)),
+        Err(error) => Err(LinkError::File {
+            path: path.display().to_string(),
+            error: io::Error::other(format!("{error}; expected a certificate in PEM")),
+        }),
     }
 }
 
@@ -193,6 +208,38 @@ mod tests {
         assert!(said.contains("Connection refused"), "{said}");
         for type_name in ["tonic", "ConnectError", "Os {", "source:"] {
             assert!(!said.contains(type_name), "{said}");
+        }
+    }
+
+    #[test]
+    fn files_and_urls_that_are_of_no_use_are_an_error_before_any_call() {
+        let dir = tempfile::tempdir().unwrap();
+        let (junk, ca) = (dir.path().join("junk.pem"), dir.path().join("ca.pem"));
+        std::fs::write(&junk, "nothing").unwrap();
+        let key = rcgen::KeyPair::generate().unwrap();
+        let own = rcgen::CertificateParams::default();
+        std::fs::write(&ca, own.self_signed(&key).unwrap().pem()).unwrap();
+        let (junk, ca) = (junk.display(), ca.display());
+        let texts = [
+            (
+                format!("etcds://127.0.0.1:1?ca={junk}"),
+                format!("{junk}: no items found; expected a certificate in PEM"),
+            ),
+            (
+                format!("etcds://127.0.0.1:1?ca={ca}&cert={ca}&key={junk}"),
+                "the PEM files for etcd (ca, cert, key): Error parsing TLS private key - no RSA \
+                 or PKCS8-encoded keys found."
+                    .to_owned(),
+            ),
+            (
+                "etcd://a[b:1".to_owned(),
+                "http://a[b:1: invalid authority; expected HOST:PORT for each member".to_owned(),
+            ),
+        ];
+        for (text, expected) in texts {
+            let location: Location = text.parse().unwrap();
+            let error = Link::new(&location, Duration::from_secs(5)).err().unwrap();
+            assert_eq!(error.to_string(), expected);
         }
     }
 }

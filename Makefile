@@ -185,14 +185,14 @@ bpf-guest: ## Have the kernel of this machine's Debian (12: Linux 6.1), emulated
 # The tool for who imports whom is not of the workspace: see its Cargo.toml.
 ARROWS := --locked --manifest-path tools/arrows/Cargo.toml --target-dir target/tools/arrows
 
-# Options of nextest for some tests alone, such as TESTS='-E package(tailbound-hose)'.
+# A filter of nextest, for some tests alone, such as TESTS='package(tailbound-hose)'.
 TESTS ?=
 
 .PHONY: test
 test: ## Run all tests; with TAILBOUND_REQUIRE=all none may skip
 	@scripts/need compile lab test
 	$(CARGO) test $(ARROWS) --quiet
-	@scripts/skips scripts/tests $(CARGO) $(TESTS)
+	@scripts/skips scripts/tests $(CARGO) $(if $(TESTS),-E '$(TESTS)')
 	$(if $(TESTS),,$(CARGO) test --workspace --locked --doc --quiet)
 
 # Seconds for each fuzz target at night.

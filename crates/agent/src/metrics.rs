@@ -2,50 +2,39 @@
 
 use crate::meters::{AgentSnapshot, Late, Meter, MeterKey, Source};
 use crate::text::printable;
-use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::registry::Unit;
 use std::collections::BTreeMap;
 use std::fmt::Error;
-use tailbound_metrics::{Buckets, FineHistogram, counter, fine_histogram, gauge, histogram};
+use tailbound_metrics::{Encoder, Family, FineHistogram, Kind, Unit, counter, gauge};
 
-/// Writes a snapshot, its histograms with such buckets.
+/// Writes a snapshot.
 ///
 /// # Errors
 /// It cannot be written.
-pub fn encode(
-    vcpus: &AgentSnapshot,
-    buckets: Buckets,
-    encoder: &mut DescriptorEncoder<'_>,
-) -> Result<(), Error> {
+pub fn encode(vcpus: &AgentSnapshot, encoder: &mut Encoder<'_>) -> Result<(), Error> {
     let meters = &shown(vcpus);
-    waits(vcpus, meters, buckets, encoder)?;
+    waits(vcpus, meters, encoder)?;
     late(&vcpus.late, encoder)?;
-    let mut family = encoder.encode_descriptor(
+    let mut family = encoder.family(
         "tailbound_vcpu_cpu",
         "How long a guest's threads ran",
-        Some(&Unit::Seconds),
-        MetricType::Counter,
+        Unit::Seconds,
+        Kind::Counter,
     )?;
     for (key, meter) in meters {
         let labels = labels(key);
-        family
-            .encode_family(&labels)?
-            .encode_counter::<NoLabelSet, _, u64>(&meter.cpu.as_secs_f64(), None)?;
+        family.with(&labels)?.number(meter.cpu.as_secs_f64())?;
     }
     classes(vcpus, encoder)?;
-    let mut family = encoder.encode_descriptor(
+    let mut family = encoder.family(
         "tailbound_vcpu_throttled",
         "How long a CPU quota held up a guest's control group, summed up over CPUs",
-        Some(&Unit::Seconds),
-        MetricType::Counter,
+        Unit::Seconds,
+        Kind::Counter,
     )?;
     for ((guest, group), throttled) in &vcpus.throttled {
         let group = printable(&group.display().to_string());
         let labels = [("guest", guest.clone()), ("group", group)];
-        family
-            .encode_family(&labels)?
-            .encode_counter::<NoLabelSet, _, u64>(&throttled.time.as_secs_f64(), None)?;
+        family.with(&labels)?.number(throttled.time.as_secs_f64())?;
     }
     counter(
         encoder,
@@ -89,8 +78,7 @@ fn shown(vcpus: &AgentSnapshot) -> BTreeMap<MeterKey, Meter> {
 fn waits(
     vcpus: &AgentSnapshot,
     meters: &BTreeMap<MeterKey, Meter>,
-    buckets: Buckets,
-    encoder: &mut DescriptorEncoder<'_>,
+    encoder: &mut Encoder<'_>,
 ) -> Result<(), Error> {
     let help = match vcpus.source {
         Source::Measured => {
@@ -102,15 +90,13 @@ fn waits(
              does not tell tails: each wait is entered with the mean of its sampling interval"
         }
     };
-    let unit = Some(&Unit::Seconds);
-    let mut family =
-        encoder.encode_descriptor("tailbound_vcpu_wait", help, unit, MetricType::Histogram)?;
-    let mut write = |labels: &[_], waits: &FineHistogram| {
-        let family = family.encode_family(&labels)?;
+    let unit = Unit::Seconds;
+    let mut family = encoder.family("tailbound_vcpu_wait", help, unit, Kind::Histogram)?;
+    let write = |mut family: Family<'_>, waits: &FineHistogram| {
         if vcpus.detail {
-            fine_histogram(family, waits, buckets)
+            family.fine_histogram(waits)
         } else {
-            histogram(family, &waits.coarse(), buckets)
+            family.histogram(&waits.coarse())
         }
     };
     for (key, meter) in meters {
@@ -118,11 +104,15 @@ fn waits(
         let kind = |name: &str| [guest.clone(), thread.clone(), ("wait", name.to_owned())];
         match (vcpus.source, vcpus.detail) {
             (Source::Measured, true) => {
-                write(&kind("woken"), &meter.woken)?;
-                write(&kind("preempted"), &meter.preempted)?;
+                write(family.with(&kind("woken"))?, &meter.woken)?;
+                write(family.with(&kind("preempted"))?, &meter.preempted)?;
             }
-            (Source::Measured, false) => write(&labels(key), &meter.measured())?,
-            (Source::Approximate, _) => write(&kind("approximate"), &meter.approximate)?,
+            (Source::Measured, false) => {
+                write(family.with(&labels(key))?, &meter.measured())?;
+            }
+            (Source::Approximate, _) => {
+                write(family.with(&kind("approximate"))?, &meter.approximate)?;
+            }
         }
     }
     Ok(())
@@ -130,7 +120,7 @@ fn waits(
 
 /// Whether threads have their classes: all of a guest's that are to have the same one together, unless
 /// details are wanted.
-fn classes(vcpus: &AgentSnapshot, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+fn classes(vcpus: &AgentSnapshot, encoder: &mut Encoder<'_>) -> Result<(), Error> {
     let name = "tailbound_vcpu_class";
     if vcpus.detail {
         let help = "1 while all threads of that name have the class that is wanted, 0 while not";
@@ -153,7 +143,7 @@ fn classes(vcpus: &AgentSnapshot, encoder: &mut DescriptorEncoder<'_>) -> Result
     )
 }
 
-fn late(guests: &BTreeMap<String, Late>, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+fn late(guests: &BTreeMap<String, Late>, encoder: &mut Encoder<'_>) -> Result<(), Error> {
     let late: Vec<_> = guests
         .iter()
         .map(|(guest, late)| ([("guest", guest.clone())], late.waits + late.lost))
@@ -164,19 +154,17 @@ fn late(guests: &BTreeMap<String, Late>, encoder: &mut DescriptorEncoder<'_>) ->
         "Waits of a guest's threads that were late",
         &late,
     )?;
-    let mut family = encoder.encode_descriptor(
+    let mut family = encoder.family(
         "tailbound_vcpu_late",
         "What late waits of a guest's threads were spent on",
-        Some(&Unit::Seconds),
-        MetricType::Counter,
+        Unit::Seconds,
+        Kind::Counter,
     )?;
     for (guest, late) in guests {
         for (cause, time) in &late.causes {
             let cause = cause.name().to_owned();
             let labels = [("guest", guest.clone()), ("cause", cause)];
-            family
-                .encode_family(&labels)?
-                .encode_counter::<NoLabelSet, _, u64>(&time.as_secs_f64(), None)?;
+            family.with(&labels)?.number(time.as_secs_f64())?;
         }
     }
     Ok(())
@@ -204,18 +192,16 @@ mod tests {
     use crate::meters::Group;
     use flate2::Compression;
     use flate2::write::GzEncoder;
-    use prometheus_client::collector::Collector;
-    use prometheus_client::encoding::{prometheus_protobuf, text};
-    use prometheus_client::registry::Registry;
     use std::io::Write as _;
+    use tailbound_metrics::{Exposition, protobuf, text};
     use tailbound_units::Nanos;
 
     #[derive(Debug)]
-    struct Page(AgentSnapshot, Buckets);
+    struct Page(AgentSnapshot);
 
-    impl Collector for Page {
-        fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
-            super::encode(&self.0, self.1, &mut encoder)
+    impl Exposition for Page {
+        fn write(&self, encoder: &mut Encoder<'_>) -> Result<(), Error> {
+            super::encode(&self.0, encoder)
         }
     }
 
@@ -261,17 +247,12 @@ mod tests {
         snapshot
     }
 
-    fn page(snapshot: AgentSnapshot, buckets: Buckets) -> Vec<u8> {
-        let mut registry = Registry::default();
-        registry.register_collector(Box::new(Page(snapshot, buckets)));
-        match buckets {
-            Buckets::Native => prometheus_protobuf::encode_to_vec(&registry).unwrap(),
-            Buckets::Classic => {
-                let mut page = String::new();
-                text::encode(&mut page, &registry).unwrap();
-                page.into_bytes()
-            }
-        }
+    fn text_of(snapshot: AgentSnapshot) -> String {
+        text(Page(snapshot)).unwrap()
+    }
+
+    fn protobuf_of(snapshot: AgentSnapshot) -> Vec<u8> {
+        protobuf(&Page(snapshot)).unwrap()
     }
 
     /// How long it is as it is sent to who takes it packed.
@@ -283,9 +264,9 @@ mod tests {
 
     #[test]
     fn a_page_of_200_guests_of_8_vcpus_is_at_most_200_kb() {
-        let native = page(many(), Buckets::Native).len();
+        let native = protobuf_of(many()).len();
         assert!(native <= 200_000, "{native} bytes");
-        let text = packed(&page(many(), Buckets::Classic));
+        let text = packed(text_of(many()).as_bytes());
         assert!(text <= 200_000, "{text} bytes of packed text");
     }
 
@@ -293,10 +274,11 @@ mod tests {
     #[ignore = "measures, and judges nothing"]
     fn how_long_pages_are() {
         for detail in [false, true] {
-            for buckets in [Buckets::Native, Buckets::Classic] {
-                let page = page(AgentSnapshot { detail, ..many() }, buckets);
+            let snapshot = AgentSnapshot { detail, ..many() };
+            let text = text_of(snapshot.clone()).into_bytes();
+            for (form, page) in [("protobuf", protobuf_of(snapshot)), ("text", text)] {
                 let (plain, packed) = (page.len(), packed(&page));
-                println!("{buckets:?}, detail {detail}: {plain} bytes, {packed} packed");
+                println!("{form}, detail {detail}: {plain} bytes, {packed} packed");
             }
         }
     }
@@ -304,7 +286,7 @@ mod tests {
     #[test]
     fn a_class_is_in_force_while_all_threads_that_are_to_have_it_do() {
         let classes = |snapshot| {
-            let page = String::from_utf8(page(snapshot, Buckets::Classic)).unwrap();
+            let page = text_of(snapshot);
             let of = |line: &&str| {
                 line.starts_with("tailbound_vcpu_class{") && line.contains("-00000007")
             };

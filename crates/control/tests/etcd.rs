@@ -19,6 +19,7 @@ use tailbound_control::ledger::{
 };
 use tailbound_control::replica::{Options, Replica};
 use tailbound_control::service::{Service, ServiceError};
+use tailbound_control::store::etcd::messages::{RequestOp, TxnRequest};
 use tailbound_control::store::etcd::{
     Deadline, EtcdStore, Keys, Link, Location, Term, load, snapshot,
 };
@@ -60,25 +61,31 @@ fn lead(runtime: &Runtime, location: &Location) -> EtcdStore {
     let (term, long) = runtime.block_on(async {
         let long = load(&mut link, &keys).await.unwrap().long;
         let lease = link
-            .call(async |client| client.lease_grant(600, None).await)
+            .call(async |client| client.grant(600).await)
             .await
             .unwrap()
-            .id();
+            .id;
         let (leader, commits) = (keys.leader(), keys.commits());
+        let first = [
+            // Another lease may hold it: then it is taken away.
+            RequestOp::delete(leader.as_str()),
+            RequestOp::put(commits, Term::commit(lease, 0)),
+        ];
+        let always = |ops: &[RequestOp]| TxnRequest {
+            success: ops.to_vec(),
+            ..TxnRequest::default()
+        };
         let created = link
             .call(async |client| {
-                // Another lease may hold it: then it is taken away.
-                client.delete(leader.as_str(), None).await?;
-                client
-                    .put(commits.as_str(), Term::commit(lease, 0), None)
-                    .await?;
-                client.put(leader.as_str(), "somebody", None).await
+                client.txn(always(&first)).await?;
+                let put = RequestOp::put(leader, "somebody");
+                client.txn(always(&[put])).await
             })
             .await
             .unwrap()
-            .header()
+            .header
             .unwrap()
-            .revision();
+            .revision;
         let deadline = Deadline::new(Instant::now() + Duration::from_mins(10));
         let term = Term {
             lease,

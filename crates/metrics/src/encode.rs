@@ -1,31 +1,305 @@
 //! The forms of what was counted that Prometheus reads: text (`OpenMetrics` 1.0) and
 //! protobuf.
 
-use crate::{FineHistogram, Histogram};
-use prometheus_client::encoding::{
-    DescriptorEncoder, MetricEncoder, NativeHistogram, NativeHistogramBuckets, NoLabelSet,
+use crate::protobuf::{
+    BucketSpan, Counter, Gauge, Histogram as NativeHistogram, LabelPair, Metric, MetricFamily,
+    MetricType,
 };
-use prometheus_client::metrics::MetricType;
-use std::fmt::Error;
+use crate::{FineHistogram, Histogram};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeLabelValue, MetricEncoder, NoLabelSet, text,
+};
+use prometheus_client::metrics::MetricType as TextType;
+use prometheus_client::registry::{Registry, Unit as TextUnit};
+use prost::Message as _;
+use std::fmt::{self, Error};
 
 /// The labels of a sample, each a name and a value.
 pub type Labels<const N: usize> = [(&'static str, String); N];
 
+/// Counts that can be written in each form.
+pub trait Exposition: fmt::Debug + Send + Sync + 'static {
+    /// Writes all metrics.
+    ///
+    /// # Errors
+    /// They cannot be written.
+    fn write(&self, encoder: &mut Encoder<'_>) -> Result<(), Error>;
+}
+
+/// Returns counts as `OpenMetrics` text. A histogram has all buckets above its first count.
+///
+/// # Errors
+/// They cannot be written.
+pub fn text(exposition: impl Exposition) -> Result<String, Error> {
+    #[derive(Debug)]
+    struct Text<E>(E);
+
+    impl<E: Exposition> Collector for Text<E> {
+        fn encode(&self, encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
+            self.0.write(&mut Encoder(Form::Text(encoder)))
+        }
+    }
+
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Text(exposition)));
+    let mut page = String::new();
+    text::encode(&mut page, &registry)?;
+    Ok(page)
+}
+
+/// Returns counts in Prometheus's protobuf form, each metric after its length. A histogram is a
+/// native one: it has the buckets with a count and no others.
+///
+/// # Errors
+/// They cannot be written.
+pub fn protobuf(exposition: &impl Exposition) -> Result<Vec<u8>, Error> {
+    let mut families = Vec::new();
+    exposition.write(&mut Encoder(Form::Protobuf(&mut families)))?;
+    let mut page = Vec::new();
+    for family in families {
+        // A vector has room for everything.
+        family
+            .encode_length_delimited(&mut page)
+            .map_err(|_| Error)?;
+    }
+    Ok(page)
+}
+
+/// The page that metrics are written to, in one of the two forms.
+#[derive(Debug)]
+pub struct Encoder<'p>(Form<'p>);
+
+#[derive(Debug)]
+enum Form<'p> {
+    Text(DescriptorEncoder<'p>),
+    Protobuf(&'p mut Vec<MetricFamily>),
+}
+
+/// The type of a metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A number that only rises. The name of the metric ends in `_total`.
+    Counter,
+    /// A number that rises and falls.
+    Gauge,
+    /// A histogram of times.
+    Histogram,
+}
+
+/// The unit of a metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    /// A plain number, or a unit that the name has already.
+    None,
+    /// Seconds. The name of the metric has `_seconds` after it.
+    Seconds,
+}
+
+impl Encoder<'_> {
+    /// Begins a metric, to which samples are then written.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn family<'f>(
+        &'f mut self,
+        name: &'f str,
+        help: &str,
+        unit: Unit,
+        kind: Kind,
+    ) -> Result<Family<'f>, Error> {
+        let family = match &mut self.0 {
+            Form::Text(encoder) => {
+                let unit = match unit {
+                    Unit::None => None,
+                    Unit::Seconds => Some(&TextUnit::Seconds),
+                };
+                let text_type = match kind {
+                    Kind::Counter => TextType::Counter,
+                    Kind::Gauge => TextType::Gauge,
+                    Kind::Histogram => TextType::Histogram,
+                };
+                Samples::Text(encoder.encode_descriptor(name, help, unit, text_type)?)
+            }
+            Form::Protobuf(families) => {
+                families.push(family(name, help, unit, kind));
+                let last = families.last_mut().ok_or(Error)?;
+                Samples::Protobuf(&mut last.metrics, Vec::new())
+            }
+        };
+        Ok(Family(family, kind))
+    }
+}
+
+/// Returns the head of a metric in protobuf, whose name has its unit and its type in it.
+fn family(name: &str, help: &str, unit: Unit, kind: Kind) -> MetricFamily {
+    let (unit_name, unit_suffix) = match unit {
+        Unit::None => ("", ""),
+        Unit::Seconds => ("seconds", "_seconds"),
+    };
+    let (metric_type, type_suffix) = match kind {
+        Kind::Counter => (MetricType::Counter, "_total"),
+        Kind::Gauge => (MetricType::Gauge, ""),
+        Kind::Histogram => (MetricType::Histogram, ""),
+    };
+    MetricFamily {
+        name: [name, unit_suffix, type_suffix].concat(),
+        help: help.to_owned(),
+        kind: metric_type.into(),
+        metrics: Vec::new(),
+        unit: unit_name.to_owned(),
+    }
+}
+
+/// A metric that samples are written to.
+#[derive(Debug)]
+pub struct Family<'f>(Samples<'f>, Kind);
+
+#[derive(Debug)]
+enum Samples<'f> {
+    Text(MetricEncoder<'f>),
+    /// The samples, and the labels of the next one.
+    Protobuf(&'f mut Vec<Metric>, Vec<LabelPair>),
+}
+
+/// The value of a counter or of a gauge.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Number {
+    /// A count.
+    Whole(u64),
+    /// Any other number.
+    Real(f64),
+}
+
+impl From<u64> for Number {
+    fn from(value: u64) -> Self {
+        Self::Whole(value)
+    }
+}
+
+impl From<f64> for Number {
+    fn from(value: f64) -> Self {
+        Self::Real(value)
+    }
+}
+
+impl Family<'_> {
+    /// Returns the metric with labels for the next sample.
+    ///
+    /// # Errors
+    /// They cannot be written.
+    pub fn with<'s, V: EncodeLabelValue + AsRef<str>, const N: usize>(
+        &'s mut self,
+        labels: &'s [(&'static str, V); N],
+    ) -> Result<Family<'s>, Error> {
+        let samples = match &mut self.0 {
+            Samples::Text(encoder) => Samples::Text(encoder.encode_family(labels)?),
+            Samples::Protobuf(metrics, _) => {
+                let pair = |(name, value): &(&'static str, V)| LabelPair {
+                    name: (*name).to_owned(),
+                    value: value.as_ref().to_owned(),
+                };
+                Samples::Protobuf(metrics, labels.iter().map(pair).collect())
+            }
+        };
+        Ok(Family(samples, self.1))
+    }
+
+    /// Writes a sample of a counter or of a gauge.
+    ///
+    /// # Errors
+    /// It cannot be written, or the metric is a histogram.
+    pub fn number(&mut self, value: impl Into<Number>) -> Result<(), Error> {
+        let value = value.into();
+        let (metrics, labels) = match &mut self.0 {
+            Samples::Text(encoder) => return text_number(encoder, self.1, value),
+            Samples::Protobuf(metrics, labels) => (metrics, labels),
+        };
+        let value = match value {
+            Number::Whole(value) => value as f64,
+            Number::Real(value) => value,
+        };
+        let (counter, gauge) = match self.1 {
+            Kind::Counter => (Some(Counter { value }), None),
+            Kind::Gauge => (None, Some(Gauge { value })),
+            Kind::Histogram => return Err(Error),
+        };
+        metrics.push(Metric {
+            labels: labels.clone(),
+            counter,
+            gauge,
+            histogram: None,
+        });
+        Ok(())
+    }
+
+    /// Writes a histogram of times, in seconds.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn histogram(&mut self, histogram: &Histogram) -> Result<(), Error> {
+        match &mut self.0 {
+            Samples::Text(encoder) => text_histogram(encoder, histogram),
+            Samples::Protobuf(..) => self.push(native(histogram)),
+        }
+    }
+
+    /// Writes a finer histogram of times, in seconds; as text in the coarser one's buckets.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn fine_histogram(&mut self, fine: &FineHistogram) -> Result<(), Error> {
+        match &mut self.0 {
+            Samples::Text(encoder) => text_histogram(encoder, &fine.coarse()),
+            Samples::Protobuf(..) => self.push(native_fine(fine)),
+        }
+    }
+
+    fn push(&mut self, histogram: NativeHistogram) -> Result<(), Error> {
+        let Samples::Protobuf(metrics, labels) = &mut self.0 else {
+            return Err(Error);
+        };
+        metrics.push(Metric {
+            labels: labels.clone(),
+            histogram: Some(histogram),
+            ..Metric::default()
+        });
+        Ok(())
+    }
+}
+
+fn text_number(encoder: &mut MetricEncoder<'_>, kind: Kind, value: Number) -> Result<(), Error> {
+    match (kind, value) {
+        (Kind::Counter, Number::Whole(value)) => {
+            encoder.encode_counter::<NoLabelSet, _, u64>(&value, None)
+        }
+        (Kind::Counter, Number::Real(value)) => {
+            encoder.encode_counter::<NoLabelSet, _, u64>(&value, None)
+        }
+        (Kind::Gauge, Number::Whole(value)) => encoder.encode_gauge(&value),
+        (Kind::Gauge, Number::Real(value)) => encoder.encode_gauge(&value),
+        (Kind::Histogram, _) => Err(Error),
+    }
+}
+
+fn text_histogram(encoder: &mut MetricEncoder<'_>, histogram: &Histogram) -> Result<(), Error> {
+    let (sum, count) = (histogram.sum().as_secs_f64(), histogram.count());
+    encoder.encode_histogram::<NoLabelSet>(sum, count, &classic(histogram), None)
+}
+
 /// Writes a counter: one sample for each of `samples`, its labels and its value.
 ///
 /// # Errors
-/// The text cannot be written.
+/// It cannot be written.
 pub fn counter<const N: usize>(
-    encoder: &mut DescriptorEncoder<'_>,
+    encoder: &mut Encoder<'_>,
     name: &str,
     help: &str,
     samples: &[(Labels<N>, u64)],
 ) -> Result<(), Error> {
-    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+    let mut family = encoder.family(name, help, Unit::None, Kind::Counter)?;
     for (labels, value) in samples {
-        family
-            .encode_family(labels)?
-            .encode_counter::<NoLabelSet, _, u64>(value, None)?;
+        family.with(labels)?.number(*value)?;
     }
     Ok(())
 }
@@ -33,112 +307,18 @@ pub fn counter<const N: usize>(
 /// Writes a gauge: one sample for each of `samples`, its labels and its value.
 ///
 /// # Errors
-/// The text cannot be written.
+/// It cannot be written.
 pub fn gauge<const N: usize>(
-    encoder: &mut DescriptorEncoder<'_>,
+    encoder: &mut Encoder<'_>,
     name: &str,
     help: &str,
     samples: &[(Labels<N>, u64)],
 ) -> Result<(), Error> {
-    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    let mut family = encoder.family(name, help, Unit::None, Kind::Gauge)?;
     for (labels, value) in samples {
-        // A gauge is a signed number here; no count of packets reaches its end.
-        let value = i64::try_from(*value).unwrap_or(i64::MAX);
-        family.encode_family(labels)?.encode_gauge(&value)?;
+        family.with(labels)?.number(*value)?;
     }
     Ok(())
-}
-
-/// How a histogram's buckets are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Buckets {
-    /// Each with its upper bound, those below the first that has a count left out: all
-    /// that the text form knows.
-    Classic,
-    /// Those that have a count and no others (Prometheus, *Native Histograms*), for the
-    /// protobuf form.
-    Native,
-}
-
-/// Writes a histogram of times, in seconds.
-///
-/// # Errors
-/// It cannot be written.
-pub fn histogram(
-    mut family: MetricEncoder<'_>,
-    histogram: &Histogram,
-    buckets: Buckets,
-) -> Result<(), Error> {
-    let (sum, count) = (histogram.sum().as_secs_f64(), histogram.count());
-    match buckets {
-        Buckets::Classic => {
-            let buckets = classic(histogram);
-            family.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)
-        }
-        Buckets::Native => {
-            let native = Native {
-                schema: Histogram::SCHEMA,
-                zero_threshold: Histogram::bound(0),
-                zero_count: histogram.counts()[0],
-                runs: native(histogram),
-            };
-            native.write(family, sum, count)
-        }
-    }
-}
-
-/// Writes a finer histogram of times, in seconds; as text in the coarser one's buckets.
-///
-/// # Errors
-/// It cannot be written.
-pub fn fine_histogram(
-    family: MetricEncoder<'_>,
-    fine: &FineHistogram,
-    buckets: Buckets,
-) -> Result<(), Error> {
-    match buckets {
-        Buckets::Classic => histogram(family, &fine.coarse(), buckets),
-        Buckets::Native => {
-            let used = fine.used().filter(|(index, _)| *index > 0);
-            let native = Native {
-                schema: FineHistogram::SCHEMA,
-                zero_threshold: FineHistogram::bound(0),
-                zero_count: fine
-                    .used()
-                    .find(|(index, _)| *index == 0)
-                    .map_or(0, |it| it.1),
-                runs: runs(used.map(|(index, count)| (FineHistogram::exponent(index), count))),
-            };
-            native.write(family, fine.sum().as_secs_f64(), fine.count())
-        }
-    }
-}
-
-/// A native histogram of times.
-struct Native {
-    schema: i32,
-    zero_threshold: f64,
-    zero_count: u64,
-    runs: Runs,
-}
-
-impl Native {
-    fn write(&self, mut family: MetricEncoder<'_>, sum: f64, count: u64) -> Result<(), Error> {
-        let (spans, deltas) = &self.runs;
-        let none = NativeHistogramBuckets {
-            spans: &[],
-            deltas: &[],
-        };
-        let native = NativeHistogram {
-            schema: self.schema,
-            zero_threshold: self.zero_threshold,
-            zero_count: self.zero_count,
-            negative: none,
-            positive: NativeHistogramBuckets { spans, deltas },
-            created: None,
-        };
-        family.encode_histogram_with_native::<NoLabelSet>(sum, count, &[], None, native)
-    }
 }
 
 /// Bounds and counts, from the first bucket on that has one. A sum over histograms takes a
@@ -154,12 +334,36 @@ fn classic(histogram: &Histogram) -> Vec<(f64, u64)> {
 
 /// Runs of buckets that have counts: how many are left out before each, and how many it
 /// has; and by how much each count is more than the one before.
-type Runs = (Vec<(i32, u32)>, Vec<i64>);
+type Runs = (Vec<BucketSpan>, Vec<i64>);
 
-fn native(histogram: &Histogram) -> Runs {
+fn native(histogram: &Histogram) -> NativeHistogram {
     let counts = histogram.counts().iter().copied().enumerate();
     let used = counts.skip(1).filter(|(_, count)| *count > 0);
-    runs(used.map(|(index, count)| (Histogram::exponent(index), count)))
+    let (spans, deltas) = runs(used.map(|(index, count)| (Histogram::exponent(index), count)));
+    NativeHistogram {
+        count: histogram.count(),
+        sum: histogram.sum().as_secs_f64(),
+        schema: Histogram::SCHEMA,
+        zero_threshold: Histogram::bound(0),
+        zero_count: histogram.counts()[0],
+        spans,
+        deltas,
+    }
+}
+
+fn native_fine(fine: &FineHistogram) -> NativeHistogram {
+    let zero = fine.used().find(|(index, _)| *index == 0);
+    let used = fine.used().filter(|(index, _)| *index > 0);
+    let (spans, deltas) = runs(used.map(|(index, count)| (FineHistogram::exponent(index), count)));
+    NativeHistogram {
+        count: fine.count(),
+        sum: fine.sum().as_secs_f64(),
+        schema: FineHistogram::SCHEMA,
+        zero_threshold: FineHistogram::bound(0),
+        zero_count: zero.map_or(0, |(_, count)| count),
+        spans,
+        deltas,
+    }
 }
 
 /// Makes runs of the indices of buckets that have a count, ascending, and these.
@@ -167,12 +371,15 @@ fn native(histogram: &Histogram) -> Runs {
 /// The first bucket is the one around zero, and not among them. What is beyond all bounds
 /// goes to the bucket above the last.
 fn runs(used: impl Iterator<Item = (i32, u64)>) -> Runs {
-    let (mut spans, mut deltas) = (Vec::<(i32, u32)>::new(), Vec::new());
+    let (mut spans, mut deltas) = (Vec::<BucketSpan>::new(), Vec::new());
     let (mut next, mut before) = (0, 0);
     for (index, count) in used {
         match spans.last_mut() {
-            Some((_, len)) if index == next => *len += 1,
-            _ => spans.push((index - next, 1)),
+            Some(span) if index == next => span.length += 1,
+            _ => spans.push(BucketSpan {
+                offset: index - next,
+                length: 1,
+            }),
         }
         next = index + 1;
         let count = i64::try_from(count).unwrap_or(i64::MAX);
@@ -197,7 +404,13 @@ mod tests {
 
     #[test]
     fn a_native_histogram_has_the_buckets_that_were_used() {
-        assert_eq!(native(&histogram_of(&[])), (vec![], vec![]));
+        let runs = |histogram: &Histogram| {
+            let native = native(histogram);
+            let spans = native.spans.into_iter();
+            let spans = spans.map(|span| (span.offset, span.length));
+            (spans.collect::<Vec<_>>(), native.deltas)
+        };
+        assert_eq!(runs(&histogram_of(&[])), (vec![], vec![]));
         // (707 ms, 1 s], (1 s, 1.41 s], (2 s, 2.83 s], and beyond 32 s.
         let second = 1_000_000;
         let histogram = histogram_of(&[
@@ -208,8 +421,77 @@ mod tests {
             (100 * second, 1),
         ]);
         let spans = vec![(0, 2), (1, 1), (7, 1)];
-        assert_eq!(native(&histogram), (spans, vec![5, -3, 1, -2]));
+        assert_eq!(runs(&histogram), (spans, vec![5, -3, 1, -2]));
         assert_eq!(histogram.counts()[0], 9);
+    }
+
+    /// A counter with a label, a gauge in seconds, and a histogram.
+    #[derive(Debug)]
+    struct Three;
+
+    impl Exposition for Three {
+        fn write(&self, encoder: &mut Encoder<'_>) -> Result<(), Error> {
+            counter(encoder, "a", "b", &[([("p", "x".to_owned())], 3)])?;
+            encoder
+                .family("g", "h", Unit::Seconds, Kind::Gauge)?
+                .number(0.5)?;
+            let second = 1_000_000;
+            let times = histogram_of(&[(0, 2), (second, 3), (2 * second, 1)]);
+            encoder
+                .family("w", "i", Unit::Seconds, Kind::Histogram)?
+                .histogram(&times)
+        }
+    }
+
+    /// The bytes are written by hand from the protobuf encoding: a tag is the number of a field
+    /// times 8, and 0 for a whole number, 1 for a double, or 2 for bytes with their length before
+    /// them. Signed numbers are zigzag: 0, -1, 1, -2, 2.
+    #[test]
+    fn protobuf_is_as_prometheus_defines_it() {
+        let expected: [&[u8]; 13] = [
+            b"\x21\x0a\x07a_total\x12\x01b",
+            b"\x22\x13\x0a\x06\x0a\x01p\x12\x01x\x1a\x09\x09\0\0\0\0\0\0\x08\x40",
+            b"\x26\x0a\x09g_seconds\x12\x01h\x18\x01",
+            b"\x22\x0b\x12\x09\x09\0\0\0\0\0\0\xe0\x3f",
+            b"\x2a\x07seconds",
+            b"\x43\x0a\x09w_seconds\x12\x01i\x18\x04",
+            b"\x22\x28\x3a\x26",
+            // Count 6, sum 5 s, schema 1.
+            b"\x08\x06\x11\0\0\0\0\0\0\x14\x40\x28\x02",
+            // 2^-20 s and less: 2.
+            b"\x31\0\0\0\0\0\0\xb0\x3e\x38\x02",
+            // The bucket up to 2^0 s, one left out, and the bucket up to 2^(2/2) s.
+            b"\x62\x02\x10\x01",
+            b"\x62\x04\x08\x02\x10\x01",
+            // 3, and 2 less.
+            b"\x6a\x02\x06\x03",
+            b"\x2a\x07seconds",
+        ];
+        assert_eq!(protobuf(&Three).unwrap(), expected.concat());
+    }
+
+    #[test]
+    fn text_is_as_openmetrics_defines_it() {
+        let page = text(Three).unwrap();
+        let lines: Vec<&str> = page.lines().collect();
+        assert_eq!(
+            lines[..9],
+            [
+                "# HELP a b",
+                "# TYPE a counter",
+                "a_total{p=\"x\"} 3",
+                "# HELP g_seconds h",
+                "# TYPE g_seconds gauge",
+                "# UNIT g_seconds seconds",
+                "g_seconds 0.5",
+                "# HELP w_seconds i",
+                "# TYPE w_seconds histogram",
+            ]
+        );
+        assert!(
+            page.ends_with("w_seconds_bucket{le=\"+Inf\"} 6\n# EOF\n"),
+            "{page}"
+        );
     }
 
     #[test]

@@ -1,20 +1,22 @@
-//! What a part of the host counts, and how that becomes text.
+//! Histograms, and the forms of counts that Prometheus reads.
 //!
-//! A [`Histogram`] counts times at the cost of a shift and an addition, a [`FineHistogram`]
-//! tells quantiles. With the
-//! feature `text`, [`counter`], [`gauge`], [`histogram`] and
-//! [`fine_histogram`] write what was counted in
-//! the forms that Prometheus reads. [`check_address`] says
-//! where such text may be served.
+//! A [`Histogram`] counts times at the cost of a shift and an addition, a [`FineHistogram`] has
+//! quantiles. With the feature `exposition`, an [`Exposition`] is written as [`text()`] or as
+//! [`protobuf()`], metric by metric through an [`Encoder`]. [`check_address`] checks the address
+//! at which it is served.
 
 mod address;
-#[cfg(feature = "text")]
+#[cfg(feature = "exposition")]
 mod encode;
 mod fine;
 mod histogram;
+#[cfg(feature = "exposition")]
+mod protobuf;
 
 pub use address::{NotLoopback, check_address};
-#[cfg(feature = "text")]
-pub use encode::{Buckets, Labels, counter, fine_histogram, gauge, histogram};
+#[cfg(feature = "exposition")]
+pub use encode::{
+    Encoder, Exposition, Family, Kind, Labels, Number, Unit, counter, gauge, protobuf, text,
+};
 pub use fine::FineHistogram;
 pub use histogram::Histogram;

@@ -2,12 +2,12 @@
 
 use crate::ledger::Change;
 use crate::store::StoreError;
-use crate::store::etcd::{Keys, Link, LinkError, Loaded, Pointer, change, document};
-use etcd_client::{Event, EventType, KeyValue, WatchOptions, WatchResponse, WatchStream};
+use crate::store::etcd::messages::{
+    Event, KeyValue, WatchCreateRequest, WatchResponse, prefix_end,
+};
+use crate::store::etcd::{Keys, Link, LinkError, Loaded, Pointer, change, document, reason};
 use std::collections::HashMap;
-
-/// The longest message: a transaction is never split over two.
-const MAX_MESSAGE: usize = 128 << 20;
+use tonic::{Status, Streaming};
 
 /// Why the watch ended; the store has to be read anew.
 #[derive(Debug, thiserror::Error)]
@@ -16,8 +16,8 @@ pub(super) enum FollowError {
     #[error(transparent)]
     Link(#[from] LinkError),
     /// The stream broke.
-    #[error("the watch: {0}")]
-    Broken(#[from] etcd_client::Error),
+    #[error("the watch: {}", reason(.0))]
+    Broken(#[from] Status),
     /// etcd ended it, such as after a compaction.
     #[error("the watch was ended: {0}")]
     Ended(String),
@@ -50,7 +50,7 @@ pub(super) enum LeaderChange {
 pub(super) struct Follower {
     link: Link,
     keys: Keys,
-    stream: WatchStream,
+    stream: Streaming<WatchResponse>,
     /// Long documents by name, as they are after the last transaction.
     pub(super) long: HashMap<String, Pointer>,
 }
@@ -62,16 +62,13 @@ impl Follower {
         keys: Keys,
         loaded: &Loaded,
     ) -> Result<Self, LinkError> {
-        let options = WatchOptions::new()
-            .with_prefix()
-            .with_start_revision(loaded.revision + 1);
-        let prefix = keys.all();
-        let stream = link
-            .call(async |client| {
-                let mut watch = client.watch_client().max_decoding_message_size(MAX_MESSAGE);
-                watch.watch(prefix, Some(options)).await
-            })
-            .await?;
+        let key = keys.all().into_bytes();
+        let watch = WatchCreateRequest {
+            range_end: prefix_end(&key),
+            key,
+            start_revision: loaded.revision + 1,
+        };
+        let stream = link.call(async |client| client.watch(watch).await).await?;
         Ok(Self {
             link,
             keys,
@@ -84,9 +81,9 @@ impl Follower {
     pub(super) async fn message(&mut self) -> Result<WatchResponse, FollowError> {
         let message = self.stream.message().await?;
         let message = message.ok_or_else(|| FollowError::Ended("no reason given".into()))?;
-        if message.canceled() {
-            return Err(FollowError::Ended(match message.compact_revision() {
-                0 => message.cancel_reason().to_owned(),
+        if message.canceled {
+            return Err(FollowError::Ended(match message.compact_revision {
+                0 => message.cancel_reason,
                 revision => format!("compacted up to revision {revision}"),
             }));
         }
@@ -99,9 +96,9 @@ impl Follower {
         message: &WatchResponse,
     ) -> Result<Vec<Transaction>, FollowError> {
         let mut transactions: Vec<Transaction> = Vec::new();
-        for event in message.events() {
-            let Some(kv) = event.kv() else { continue };
-            let revision = kv.mod_revision();
+        for event in &message.events {
+            let Some(kv) = &event.kv else { continue };
+            let revision = kv.mod_revision;
             if transactions
                 .last()
                 .is_none_or(|last| last.revision != revision)
@@ -115,12 +112,10 @@ impl Follower {
             let Some(transaction) = transactions.last_mut() else {
                 continue;
             };
-            if kv.key() == self.keys.leader().as_bytes() {
-                transaction.leader = Some(
-                    put(event)
-                        .cloned()
-                        .map_or(LeaderChange::Vacant, LeaderChange::Elected),
-                );
+            if kv.key == self.keys.leader().as_bytes() {
+                let leader = event.put().cloned();
+                transaction.leader =
+                    Some(leader.map_or(LeaderChange::Vacant, LeaderChange::Elected));
             } else if let Some(change) = self.change(event, kv).await? {
                 transaction.changes.push(change);
             }
@@ -134,29 +129,22 @@ impl Follower {
         event: &Event,
         kv: &KeyValue,
     ) -> Result<Option<Change>, FollowError> {
-        let Some(name) = self.keys.document(kv.key()) else {
+        let Some(name) = self.keys.document(&kv.key) else {
             return Ok(None);
         };
         self.long.remove(name);
-        let document = match put(event) {
+        let document = match event.put() {
             None => None,
             Some(kv) => {
-                if let Some(pointer) = Pointer::read(kv.value()) {
+                if let Some(pointer) = Pointer::read(&kv.value) {
                     self.long.insert(name.to_owned(), pointer);
                 }
-                let revision = kv.mod_revision();
-                Some(document(&mut self.link, &self.keys, kv.value(), revision).await?)
+                let revision = kv.mod_revision;
+                Some(document(&mut self.link, &self.keys, &kv.value, revision).await?)
             }
         };
         change(name, document.as_deref())
             .map(Some)
             .map_err(|why| StoreError::Corrupt(format!("{name}: {why}")).into())
-    }
-}
-
-fn put(event: &Event) -> Option<&KeyValue> {
-    match event.event_type() {
-        EventType::Put => event.kv(),
-        EventType::Delete => None,
     }
 }

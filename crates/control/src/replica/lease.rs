@@ -1,7 +1,7 @@
 //! Elections: taking the leader's key by a lease, and how long the lease certainly holds.
 
+use crate::store::etcd::messages::{Compare, RequestOp, TxnRequest};
 use crate::store::etcd::{Deadline, Keys, Link, LinkError, Location, Term};
-use etcd_client::{Compare, CompareOp, Error, PutOptions, Txn, TxnOp};
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 use tokio::time;
@@ -60,20 +60,23 @@ pub(super) async fn campaign(
     // etcd counts from a later moment, so its end of the lease is later too.
     let sent = Instant::now();
     let granted = link
-        .call(async |client| client.lease_grant(seconds, None).await)
+        .call(async |client| client.grant(seconds).await)
         .await?;
-    let lease = Duration::from_secs(u64::try_from(granted.ttl()).unwrap_or(0));
-    let id = granted.id();
+    let lease = Duration::from_secs(u64::try_from(granted.ttl).unwrap_or(0));
+    let id = granted.id;
     let deadline = Deadline::new(sent + usable(lease));
-    let free = Compare::create_revision(keys.leader(), CompareOp::Equal, 0);
-    let with = PutOptions::new().with_lease(id);
-    let txn = Txn::new().when([free]).and_then([
-        TxnOp::put(keys.leader(), advertise, Some(with)),
-        TxnOp::put(keys.commits(), Term::commit(id, 0), None),
-    ]);
+    let txn = TxnRequest {
+        // The key is free if it was created at no revision.
+        compare: vec![Compare::created(keys.leader(), 0)],
+        success: vec![
+            RequestOp::put_with_lease(keys.leader(), advertise, id),
+            RequestOp::put(keys.commits(), Term::commit(id, 0)),
+        ],
+        failure: Vec::new(),
+    };
     let answer = link.call(async |client| client.txn(txn).await).await?;
-    let created = match answer.header() {
-        Some(header) if answer.succeeded() => header.revision(),
+    let created = match answer.header {
+        Some(header) if answer.succeeded => header.revision,
         _ => {
             revoke(link, id).await;
             return Ok(None);
@@ -95,10 +98,7 @@ pub(super) async fn campaign(
 
 /// Revokes a lease, so that other replicas need not wait for its end. If that fails, they wait.
 pub(super) async fn revoke(link: &mut Link, id: i64) {
-    if let Err(error) = link
-        .call(async |client| client.lease_revoke(id).await)
-        .await
-    {
+    if let Err(error) = link.call(async |client| client.revoke(id).await).await {
         tracing::info!(%error, "the lease was not revoked; it ends by itself");
     }
 }
@@ -109,16 +109,13 @@ async fn keep(mut link: Link, id: i64, lease: Duration, deadline: Deadline) {
     loop {
         time::sleep(pause).await;
         let sent = Instant::now();
-        let answer = link
-            .call(async |client| client.lease_keep_alive(id).await)
-            .await;
+        let answer = link.call(async |client| client.keep_alive(id).await).await;
         pause = match answer {
-            Ok(_) => {
+            Ok(true) => {
                 deadline.extend(sent + usable(lease));
                 lease / 5
             }
-            // The library reports an answer without such a lease by this error.
-            Err(LinkError::Etcd(Error::LeaseKeepAliveError(_))) => return,
+            Ok(false) => return,
             Err(error) => {
                 tracing::warn!(%error, "the lease was not kept alive; trying again");
                 PAUSE

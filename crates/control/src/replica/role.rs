@@ -6,8 +6,8 @@ use super::{Leadership, Options, PATIENCE, PAUSE, campaign, lease, store};
 use crate::ledger::{Ledger, LoadError};
 use crate::service::{Service, ServiceError};
 use crate::store::StoreError;
+use crate::store::etcd::messages::KeyValue;
 use crate::store::etcd::{Keys, Link, LinkError, Loaded, Pointer, load};
-use etcd_client::KeyValue;
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
@@ -193,7 +193,7 @@ impl RoleLoop {
                 heard_by = Instant::now() + CATCH_UP;
             }
             if let (Some(elected), Some(leader)) = (elected.as_mut(), &leader)
-                && leader.create_revision() == elected.term.created
+                && leader.create_revision == elected.term.created
             {
                 // All transactions of earlier leaders precede this key in the same stream; none
                 // can follow it.
@@ -256,7 +256,7 @@ impl RoleLoop {
 
     /// Publishes the role and the leader's URL to the replica's handles.
     fn publish(&self, role: Role, leader: Option<&KeyValue>) {
-        let leader = leader.map(|kv| String::from_utf8_lossy(kv.value()).into_owned());
+        let leader = leader.map(|kv| String::from_utf8_lossy(&kv.value).into_owned());
         self.leadership.send_if_modified(|leadership| {
             let now = Leadership { role, leader };
             let differs = *leadership != now;

@@ -10,21 +10,24 @@
 //! shows that it was applied before. Only if that stays unknown until the lease ends is the commit
 //! uncertain. Then the replica steps down and reads the store anew.
 
+mod client;
 mod keys;
 mod link;
 mod load;
 mod location;
+pub mod messages;
 mod value;
 
+pub use client::Client;
 pub use keys::{Keys, change};
-pub use link::{Link, LinkError};
+pub use link::{Link, LinkError, reason};
 pub use load::{Loaded, document, load};
 pub use location::{Location, LocationError, Tls, User};
 pub use value::Pointer;
 
 use super::{Store, StoreError};
 use crate::ledger::{Change, Snapshot};
-use etcd_client::{Compare, CompareOp, DeleteOptions, GetOptions, Txn, TxnOp, TxnOpResponse};
+use messages::{Compare, RangeRequest, RequestOp, TxnRequest, TxnResponse, prefix_end};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -133,13 +136,16 @@ impl EtcdStore {
 
     /// Deletes parts that no document points to: those that a leader wrote before it died.
     pub async fn sweep(&mut self) -> Result<(), StoreError> {
-        let (prefix, options) = (
-            self.keys.parts(),
-            GetOptions::new().with_prefix().with_keys_only(),
-        );
+        let key = self.keys.parts().into_bytes();
+        let request = RangeRequest {
+            range_end: prefix_end(&key),
+            key,
+            keys_only: true,
+            ..RangeRequest::default()
+        };
         let found = self
             .link
-            .call(async |client| client.get(prefix.as_str(), Some(options)).await)
+            .call(async |client| client.range(request).await)
             .await
             .map_err(|error| StoreError::Failed(error.to_string()))?;
         let used: Vec<String> = self
@@ -147,12 +153,12 @@ impl EtcdStore {
             .values()
             .map(|pointer| self.keys.parts_of(&pointer.id))
             .collect();
-        let orphans: Vec<TxnOp> = found
-            .kvs()
-            .iter()
-            .map(etcd_client::KeyValue::key)
+        let orphans: Vec<RequestOp> = found
+            .kvs
+            .into_iter()
+            .map(|kv| kv.key)
             .filter(|key| !used.iter().any(|used| key.starts_with(used.as_bytes())))
-            .map(|key| TxnOp::delete(key, None))
+            .map(RequestOp::delete)
             .collect();
         for some in orphans.chunks(MAX_OPS) {
             self.fenced(some.to_vec()).await?;
@@ -173,8 +179,8 @@ impl EtcdStore {
         for (name, document) in &documents {
             let key = format!("{}{name}", self.keys.data());
             ops.push(match document {
-                Some(document) => TxnOp::put(key, document.as_slice(), None),
-                None => TxnOp::delete(key, None),
+                Some(document) => RequestOp::put(key, document.as_slice()),
+                None => RequestOp::delete(key),
             });
         }
         // Where these are too many, some go with a later transaction.
@@ -182,10 +188,8 @@ impl EtcdStore {
         garbage.extend(old.map(|old| self.keys.parts_of(&old.id)));
         let fit = (MAX_OPS - 1).saturating_sub(ops.len()).min(garbage.len());
         let (now, later) = garbage.split_at(fit);
-        ops.extend(now.iter().map(|parts| {
-            let all = DeleteOptions::new().with_prefix();
-            TxnOp::delete(parts.as_str(), Some(all))
-        }));
+        let deletions = now.iter().map(String::as_str);
+        ops.extend(deletions.map(RequestOp::delete_prefix));
         self.revision = self.numbered(ops).await?;
         self.number += 1;
         self.garbage = later.to_vec();
@@ -227,7 +231,7 @@ impl EtcdStore {
             // Until the commit is made, which then says what is garbage.
             self.garbage.push(self.keys.parts_of(&pointer.id));
             for (number, part) in (0..).zip(parts) {
-                let put = TxnOp::put(self.keys.part(&pointer, number), part, None);
+                let put = RequestOp::put(self.keys.part(&pointer, number), part);
                 self.fenced(vec![put]).await?;
             }
             documents.insert(name.clone(), Some(pointer.to_string().into_bytes()));
@@ -236,45 +240,49 @@ impl EtcdStore {
     }
 
     fn leads(&self) -> Compare {
-        Compare::create_revision(self.keys.leader(), CompareOp::Equal, self.term.created)
+        Compare::created(self.keys.leader(), self.term.created)
     }
 
     /// Does operations that may be done twice and that no reader looks at.
-    async fn fenced(&mut self, ops: Vec<TxnOp>) -> Result<(), StoreError> {
-        let txn = Txn::new().when([self.leads()]).and_then(ops);
+    async fn fenced(&mut self, ops: Vec<RequestOp>) -> Result<(), StoreError> {
+        let txn = TxnRequest {
+            compare: vec![self.leads()],
+            success: ops,
+            failure: Vec::new(),
+        };
         match self.settle(txn).await? {
-            (answer, _) if answer.succeeded() => Ok(()),
+            (answer, _) if answer.succeeded => Ok(()),
             _ => Err(StoreError::NotLeader),
         }
     }
 
     /// Makes the next commit, as the module describes, and returns its revision.
-    async fn numbered(&mut self, mut ops: Vec<TxnOp>) -> Result<u64, StoreError> {
+    async fn numbered(&mut self, mut ops: Vec<RequestOp>) -> Result<u64, StoreError> {
         let commits = self.keys.commits();
         let before = Term::commit(self.term.lease, self.number);
         let this = Term::commit(self.term.lease, self.number + 1);
-        ops.push(TxnOp::put(commits.as_str(), this.as_str(), None));
+        ops.push(RequestOp::put(commits.as_str(), this.as_str()));
         if ops.len() > MAX_OPS {
             let many = format!("{} operations: etcd takes {MAX_OPS} at once", ops.len());
             return Err(StoreError::Failed(many));
         }
-        let last = Compare::value(commits.as_str(), CompareOp::Equal, before);
-        let txn = Txn::new()
-            .when([self.leads(), last])
-            .and_then(ops)
-            .or_else([TxnOp::get(commits, None)]);
+        let txn = TxnRequest {
+            compare: vec![self.leads(), Compare::value(commits.as_str(), before)],
+            success: ops,
+            failure: vec![RequestOp::read(commits)],
+        };
         let (answer, again) = self.settle(txn).await?;
-        if answer.succeeded() {
-            return Ok(revision(answer.header()));
+        if answer.succeeded {
+            let revision = answer.header.unwrap_or_default().revision;
+            return Ok(u64::try_from(revision).unwrap_or(0));
         }
-        for response in answer.op_responses() {
-            if let TxnOpResponse::Get(get) = response
-                && let Some(kv) = get.kvs().first()
-                && kv.value() == this.as_bytes()
-            {
-                // An earlier try was applied.
-                return Ok(u64::try_from(kv.mod_revision()).unwrap_or(0));
-            }
+        let read = answer.responses.into_iter();
+        let mut read = read.filter_map(|response| response.response_range);
+        if let Some(kv) = read.find_map(|mut range| range.kvs.pop())
+            && kv.value == this.as_bytes()
+        {
+            // An earlier try was applied.
+            return Ok(u64::try_from(kv.mod_revision).unwrap_or(0));
         }
         // Another leads now. Without an earlier try nothing can have been
         // applied; an earlier one may have been, before the other came.
@@ -287,7 +295,7 @@ impl EtcdStore {
 
     /// Sends a transaction until there is an answer. Also returns whether an earlier attempt may
     /// have been applied.
-    async fn settle(&mut self, txn: Txn) -> Result<(etcd_client::TxnResponse, bool), StoreError> {
+    async fn settle(&mut self, txn: TxnRequest) -> Result<(TxnResponse, bool), StoreError> {
         let end = Instant::now() + PATIENCE;
         let mut again = false;
         loop {
@@ -328,7 +336,7 @@ impl Store for EtcdStore {
 
 /// Returns the error of an answer that certainly means that nothing was done.
 fn refused(error: &LinkError) -> Option<StoreError> {
-    let LinkError::Etcd(etcd_client::Error::GRpcStatus(status)) = error else {
+    let LinkError::Etcd(status) = error else {
         return None;
     };
     // The messages are part of etcd's interface: its own client goes by them.
@@ -339,10 +347,6 @@ fn refused(error: &LinkError) -> Option<StoreError> {
         | "etcdserver: permission denied") => Some(StoreError::Failed(text.to_owned())),
         _ => None,
     }
-}
-
-fn revision(header: Option<&etcd_client::ResponseHeader>) -> u64 {
-    header.map_or(0, |header| u64::try_from(header.revision()).unwrap_or(0))
 }
 
 /// Reads a store without being a replica, for an audit. Each member is tried before an error is

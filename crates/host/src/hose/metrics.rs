@@ -1,14 +1,10 @@
 //! The counters of the exchange of rates, as text.
 
 use super::HoseSnapshot;
-use prometheus_client::encoding::DescriptorEncoder;
 use std::fmt::Error;
-use tailbound_metrics::{counter, gauge};
+use tailbound_metrics::{Encoder, counter, gauge};
 
-pub(crate) fn encode(
-    snapshot: &HoseSnapshot,
-    encoder: &mut DescriptorEncoder<'_>,
-) -> Result<(), Error> {
+pub(crate) fn encode(snapshot: &HoseSnapshot, encoder: &mut Encoder<'_>) -> Result<(), Error> {
     encode_messages(snapshot, encoder)?;
     encode_events(snapshot, encoder)?;
     let HoseSnapshot { state, .. } = snapshot;
@@ -39,7 +35,7 @@ pub(crate) fn encode(
 }
 
 /// The keys that the placement service issues, where it does.
-fn encode_keys(snapshot: &HoseSnapshot, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+fn encode_keys(snapshot: &HoseSnapshot, encoder: &mut Encoder<'_>) -> Result<(), Error> {
     let Some(issued) = snapshot.issued else {
         return Ok(());
     };
@@ -62,10 +58,7 @@ fn word(name: &'static str, word: &str) -> [(&'static str, String); 1] {
     [(name, word.to_owned())]
 }
 
-fn encode_messages(
-    snapshot: &HoseSnapshot,
-    encoder: &mut DescriptorEncoder<'_>,
-) -> Result<(), Error> {
+fn encode_messages(snapshot: &HoseSnapshot, encoder: &mut Encoder<'_>) -> Result<(), Error> {
     let HoseSnapshot { state, .. } = snapshot;
     counter(
         encoder,
@@ -91,10 +84,7 @@ fn encode_messages(
 }
 
 /// What happened so many times, without a label.
-fn encode_events(
-    snapshot: &HoseSnapshot,
-    encoder: &mut DescriptorEncoder<'_>,
-) -> Result<(), Error> {
+fn encode_events(snapshot: &HoseSnapshot, encoder: &mut Encoder<'_>) -> Result<(), Error> {
     let HoseSnapshot { state, .. } = snapshot;
     for (name, help, value) in [
         (

@@ -3,17 +3,12 @@
 use crate::control::WatchStatus;
 use crate::guarantees::{GuaranteesSnapshot, MachineSnapshot};
 use crate::reserved::{Compared, Reservations};
-use prometheus_client::encoding::DescriptorEncoder;
-use prometheus_client::metrics::MetricType;
 use std::fmt::Error;
 use tailbound_api::{CpuUse, VmGuarantee};
-use tailbound_metrics::{Labels, counter, gauge};
+use tailbound_metrics::{Encoder, Kind, Labels, Unit, counter, gauge};
 
 /// How the connection is.
-pub(super) fn encode_status(
-    status: WatchStatus,
-    encoder: &mut DescriptorEncoder<'_>,
-) -> Result<(), Error> {
+pub(super) fn encode_status(status: WatchStatus, encoder: &mut Encoder<'_>) -> Result<(), Error> {
     gauge::<0>(
         encoder,
         "tailbound_control_connected",
@@ -38,7 +33,7 @@ pub(super) fn encode_status(
 /// What is guaranteed.
 pub(super) fn encode_guarantees(
     snapshot: &GuaranteesSnapshot,
-    encoder: &mut DescriptorEncoder<'_>,
+    encoder: &mut Encoder<'_>,
 ) -> Result<(), Error> {
     gauge::<0>(
         encoder,
@@ -105,7 +100,7 @@ pub(super) fn encode_guarantees(
 pub(super) fn encode_unpromised(
     snapshot: &GuaranteesSnapshot,
     reservations: &Reservations,
-    encoder: &mut DescriptorEncoder<'_>,
+    encoder: &mut Encoder<'_>,
 ) -> Result<(), Error> {
     if snapshot.service.is_none() {
         return Ok(());
@@ -147,14 +142,14 @@ fn known<T>(
 }
 
 fn number<const N: usize>(
-    encoder: &mut DescriptorEncoder<'_>,
+    encoder: &mut Encoder<'_>,
     name: &str,
     help: &str,
     samples: impl IntoIterator<Item = (Labels<N>, f64)>,
 ) -> Result<(), Error> {
-    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    let mut family = encoder.family(name, help, Unit::None, Kind::Gauge)?;
     for (labels, value) in samples {
-        family.encode_family(&labels)?.encode_gauge(&value)?;
+        family.with(&labels)?.number(value)?;
     }
     Ok(())
 }

@@ -1,16 +1,12 @@
 //! What came for guests within what their senders are guaranteed, and beyond, as text.
 
-use prometheus_client::encoding::DescriptorEncoder;
 use std::fmt::Error;
 use tailbound_dataplane::pacer::WireCount;
-use tailbound_metrics::counter;
+use tailbound_metrics::{Encoder, counter};
 use tailbound_switch::Snapshot;
 
 /// Nothing of guests of which nobody said what may come for them.
-pub(super) fn encode(
-    snapshot: &Snapshot,
-    encoder: &mut DescriptorEncoder<'_>,
-) -> Result<(), Error> {
+pub(super) fn encode(snapshot: &Snapshot, encoder: &mut Encoder<'_>) -> Result<(), Error> {
     let guests = snapshot.guests.iter();
     let counts = guests.filter_map(|guest| {
         let inward = guest.inward?;

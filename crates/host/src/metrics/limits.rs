@@ -1,10 +1,7 @@
 //! What guests' limits do, as text.
 
-use prometheus_client::encoding::DescriptorEncoder;
-use prometheus_client::metrics::MetricType;
-use prometheus_client::registry::Unit;
 use std::fmt::Error;
-use tailbound_metrics::{Buckets, Labels, counter, gauge, histogram};
+use tailbound_metrics::{Encoder, Kind, Labels, Unit, counter, gauge};
 use tailbound_switch::{LimitSnapshot, Snapshot};
 
 type Limits<'s> = [(Labels<1>, &'s LimitSnapshot)];
@@ -75,11 +72,7 @@ const GAUGES: [OfGuest; 3] = [
 ];
 
 /// Nothing where no guest has a limit out.
-pub(super) fn encode(
-    snapshot: &Snapshot,
-    buckets: Buckets,
-    encoder: &mut DescriptorEncoder<'_>,
-) -> Result<(), Error> {
+pub(super) fn encode(snapshot: &Snapshot, encoder: &mut Encoder<'_>) -> Result<(), Error> {
     let guests = snapshot.guests.iter();
     let limits = guests.filter_map(|guest| {
         let limit = guest.limit.as_ref()?;
@@ -100,22 +93,18 @@ pub(super) fn encode(
     for (name, help, number) in GAUGES {
         gauge(encoder, name, help, &of(number))?;
     }
-    encode_times(&limits, buckets, encoder)
+    encode_times(&limits, encoder)
 }
 
-fn encode_times(
-    limits: &Limits<'_>,
-    buckets: Buckets,
-    encoder: &mut DescriptorEncoder<'_>,
-) -> Result<(), Error> {
-    let mut waits = encoder.encode_descriptor(
+fn encode_times(limits: &Limits<'_>, encoder: &mut Encoder<'_>) -> Result<(), Error> {
+    let mut waits = encoder.family(
         "tailbound_limit_wait",
         "How long packets waited for the guest's limit",
-        Some(&Unit::Seconds),
-        MetricType::Histogram,
+        Unit::Seconds,
+        Kind::Histogram,
     )?;
     for (name, limit) in limits {
-        histogram(waits.encode_family(name)?, &limit.waits, buckets)?;
+        waits.with(name)?.histogram(&limit.waits)?;
     }
     let windows = limits.iter();
     let windows = windows.filter_map(|(name, limit)| Some((name, limit.window?)));
@@ -123,15 +112,15 @@ fn encode_times(
     if windows.is_empty() {
         return Ok(());
     }
-    let mut least = encoder.encode_descriptor(
+    let mut least = encoder.family(
         "tailbound_limit_window_least",
         "The least delay of the guest's smooth window now",
-        Some(&Unit::Seconds),
-        MetricType::Gauge,
+        Unit::Seconds,
+        Kind::Gauge,
     )?;
     for (name, window) in windows {
         let seconds = window.least.as_secs_f64();
-        least.encode_family(name)?.encode_gauge(&seconds)?;
+        least.with(name)?.number(seconds)?;
     }
     Ok(())
 }

@@ -1,25 +1,18 @@
 //! What the pacer of the uplink does, for a scrape.
 
-use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::registry::Unit;
 use std::fmt::Error;
 use tailbound_dataplane::pacer::WireCount;
-use tailbound_metrics::{Buckets, Labels, counter, gauge, histogram};
+use tailbound_metrics::{Encoder, Kind, Labels, Unit, counter, gauge};
 use tailbound_switch::{GuestPacing, PortSnapshot, Snapshot, UplinkPacing};
 
 /// Nothing where no uplink is paced.
-pub(super) fn encode(
-    snapshot: &Snapshot,
-    buckets: Buckets,
-    encoder: &mut DescriptorEncoder<'_>,
-) -> Result<(), Error> {
+pub(super) fn encode(snapshot: &Snapshot, encoder: &mut Encoder<'_>) -> Result<(), Error> {
     let uplink = snapshot.uplink.as_ref();
     let Some(uplink) = uplink.and_then(|uplink| uplink.pacing.as_ref()) else {
         return Ok(());
     };
     encode_uplink(uplink, snapshot.refusals, encoder)?;
-    encode_times(uplink, buckets, encoder)?;
+    encode_times(uplink, encoder)?;
     let guests = snapshot.guests.iter();
     let guests = guests.filter_map(|guest| Some((&guest.port, guest.pacing.as_ref()?)));
     encode_guests(&guests.collect::<Vec<_>>(), encoder)
@@ -28,7 +21,7 @@ pub(super) fn encode(
 fn encode_uplink(
     uplink: &UplinkPacing,
     refusals: u64,
-    encoder: &mut DescriptorEncoder<'_>,
+    encoder: &mut Encoder<'_>,
 ) -> Result<(), Error> {
     let stats = uplink.stats;
     let class = |of: fn(WireCount) -> u64| {
@@ -87,35 +80,31 @@ fn encode_uplink(
 }
 
 /// How late the pacer was, and how long it stood still.
-fn encode_times(
-    uplink: &UplinkPacing,
-    buckets: Buckets,
-    encoder: &mut DescriptorEncoder<'_>,
-) -> Result<(), Error> {
+fn encode_times(uplink: &UplinkPacing, encoder: &mut Encoder<'_>) -> Result<(), Error> {
     let stats = uplink.stats;
     encoder
-        .encode_descriptor(
+        .family(
             "tailbound_pacer_frozen",
             "How long the virtual clock was frozen, as the wire was not given what was due",
-            Some(&Unit::Seconds),
-            MetricType::Counter,
+            Unit::Seconds,
+            Kind::Counter,
         )?
-        .encode_counter::<NoLabelSet, _, u64>(&stats.frozen.as_secs_f64(), None)?;
+        .number(stats.frozen.as_secs_f64())?;
     encoder
-        .encode_descriptor(
+        .family(
             "tailbound_pacer_max_lateness",
             "The most that a packet was handed over after its departure time",
-            Some(&Unit::Seconds),
-            MetricType::Gauge,
+            Unit::Seconds,
+            Kind::Gauge,
         )?
-        .encode_gauge(&uplink.max_lateness.as_secs_f64())?;
-    let lateness = encoder.encode_descriptor(
+        .number(uplink.max_lateness.as_secs_f64())?;
+    let mut lateness = encoder.family(
         "tailbound_pacer_lateness",
         "How late the packet loop woke to what was due; half a batch delays nothing",
-        Some(&Unit::Seconds),
-        MetricType::Histogram,
+        Unit::Seconds,
+        Kind::Histogram,
     )?;
-    histogram(lateness, &uplink.lateness, buckets)
+    lateness.histogram(&uplink.lateness)
 }
 
 type Guests<'s> = [(&'s PortSnapshot, &'s GuestPacing)];
@@ -164,7 +153,7 @@ const OF_GUESTS: [OfGuest; 7] = [
     ),
 ];
 
-fn encode_guests(guests: &Guests<'_>, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+fn encode_guests(guests: &Guests<'_>, encoder: &mut Encoder<'_>) -> Result<(), Error> {
     let of = |number: fn(&GuestPacing) -> u64| {
         let guests = guests.iter();
         let sample = |(port, pacing): &(&PortSnapshot, &GuestPacing)| (name(port), number(pacing));
@@ -201,15 +190,15 @@ fn encode_guests(guests: &Guests<'_>, encoder: &mut DescriptorEncoder<'_>) -> Re
         "What the guest is held to; absent for best effort",
         &bandwidths.collect::<Vec<_>>(),
     )?;
-    let mut waits = encoder.encode_descriptor(
+    let mut waits = encoder.family(
         "tailbound_pacer_guest_wait",
         "How long the guest's packet waited in the pacer that left last",
-        Some(&Unit::Seconds),
-        MetricType::Gauge,
+        Unit::Seconds,
+        Kind::Gauge,
     )?;
     for (port, pacing) in guests {
         let seconds = pacing.stats.sojourn.as_secs_f64();
-        waits.encode_family(&name(port))?.encode_gauge(&seconds)?;
+        waits.with(&name(port))?.number(seconds)?;
     }
     Ok(())
 }

@@ -1,16 +1,12 @@
 //! What early acknowledgement does for guests, as text.
 
-use prometheus_client::encoding::DescriptorEncoder;
 use std::fmt::Error;
 use tailbound_dataplane::snoop::Mode;
-use tailbound_metrics::{counter, gauge};
+use tailbound_metrics::{Encoder, counter, gauge};
 use tailbound_switch::{Snapshot, SnoopSnapshot};
 
 /// Nothing of guests that acknowledge for themselves.
-pub(super) fn encode(
-    snapshot: &Snapshot,
-    encoder: &mut DescriptorEncoder<'_>,
-) -> Result<(), Error> {
+pub(super) fn encode(snapshot: &Snapshot, encoder: &mut Encoder<'_>) -> Result<(), Error> {
     let guests = snapshot.guests.iter();
     let snoops = guests.filter_map(|guest| Some((&guest.port.name, guest.snoop?)));
     let snoops: Vec<(&String, SnoopSnapshot)> = snoops.collect();

@@ -4,14 +4,10 @@ use crate::control::WatchStatus;
 use crate::guarantees::Guarantees;
 use crate::hose::HoseSnapshot;
 use crate::inventory::Inventory;
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, prometheus_protobuf, text};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::registry::{Registry, Unit};
 use std::fmt::Error;
 use std::sync::Arc;
 use tailbound_agent::meters::AgentSnapshot;
-use tailbound_metrics::{Buckets, Histogram, Labels, counter, gauge};
+use tailbound_metrics::{Encoder, Histogram, Kind, Labels, Unit, counter, gauge, protobuf, text};
 use tailbound_switch::{Link, PortSnapshot, Snapshot, Sojourn};
 use tailbound_units::Nanos;
 
@@ -101,22 +97,11 @@ impl Form {
 impl Exposition {
     /// Everything in one form.
     pub(super) fn encode(self, form: Form) -> Result<Vec<u8>, String> {
-        let mut registry = Registry::default();
-        let buckets = match form {
-            Form::Text => Buckets::Classic,
-            Form::Protobuf => Buckets::Native,
+        let page = match form {
+            Form::Text => text(self).map(String::into_bytes),
+            Form::Protobuf => protobuf(&self),
         };
-        registry.register_collector(Box::new(Everything(self, buckets)));
-        match form {
-            Form::Text => {
-                let mut text = String::new();
-                text::encode(&mut text, &registry).map_err(|error| error.to_string())?;
-                Ok(text.into_bytes())
-            }
-            Form::Protobuf => {
-                prometheus_protobuf::encode_to_vec(&registry).map_err(|error| error.to_string())
-            }
-        }
+        page.map_err(|error| error.to_string())
     }
 }
 
@@ -134,43 +119,38 @@ fn label(port: &PortSnapshot) -> (&'static str, String) {
     ("port", port.name.clone())
 }
 
-/// What is written, and how its histograms are.
-#[derive(Debug)]
-struct Everything(Exposition, Buckets);
-
-impl Collector for Everything {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
-        let Self(all, buckets) = self;
-        if let Some(host) = &all.host {
-            host.encode(*buckets, &mut encoder)?;
-            super::pacing::encode(&host.snapshot, *buckets, &mut encoder)?;
-            super::inward::encode(&host.snapshot, &mut encoder)?;
-            super::limits::encode(&host.snapshot, *buckets, &mut encoder)?;
-            super::snoop::encode(&host.snapshot, &mut encoder)?;
+impl tailbound_metrics::Exposition for Exposition {
+    fn write(&self, encoder: &mut Encoder<'_>) -> Result<(), Error> {
+        if let Some(host) = &self.host {
+            host.encode(encoder)?;
+            super::pacing::encode(&host.snapshot, encoder)?;
+            super::inward::encode(&host.snapshot, encoder)?;
+            super::limits::encode(&host.snapshot, encoder)?;
+            super::snoop::encode(&host.snapshot, encoder)?;
             if let Some(hose) = &host.hose {
-                crate::hose::metrics::encode(hose, &mut encoder)?;
+                crate::hose::metrics::encode(hose, encoder)?;
             }
         }
-        if let Some(watch) = all.watch {
-            super::control::encode_status(watch, &mut encoder)?;
-            if let Some(host) = &all.host {
+        if let Some(watch) = self.watch {
+            super::control::encode_status(watch, encoder)?;
+            if let Some(host) = &self.host {
                 let guarantees = host.guarantees.snapshot();
-                super::control::encode_guarantees(&guarantees, &mut encoder)?;
-                if let Some(vcpus) = &all.vcpus {
+                super::control::encode_guarantees(&guarantees, encoder)?;
+                if let Some(vcpus) = &self.vcpus {
                     let reservations = &vcpus.reservations;
-                    super::control::encode_unpromised(&guarantees, reservations, &mut encoder)?;
+                    super::control::encode_unpromised(&guarantees, reservations, encoder)?;
                 }
             }
         }
-        match &all.vcpus {
-            Some(vcpus) => tailbound_agent::metrics::encode(vcpus, *buckets, &mut encoder),
+        match &self.vcpus {
+            Some(vcpus) => tailbound_agent::metrics::encode(vcpus, encoder),
             None => Ok(()),
         }
     }
 }
 
 impl HostCounts {
-    fn encode(&self, buckets: Buckets, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+    fn encode(&self, encoder: &mut Encoder<'_>) -> Result<(), Error> {
         self.encode_crossed(encoder)?;
         self.encode_interfaces(encoder)?;
         self.encode_queued(encoder)?;
@@ -215,35 +195,31 @@ impl HostCounts {
                 result("refused", self.reloads_refused),
             ],
         )?;
-        self.encode_aside(buckets, encoder)?;
-        self.sojourns(buckets, encoder)
+        self.encode_aside(encoder)?;
+        self.sojourns(encoder)
     }
 
     /// What the packet loop did beside packets.
-    fn encode_aside(
-        &self,
-        buckets: Buckets,
-        encoder: &mut DescriptorEncoder<'_>,
-    ) -> Result<(), Error> {
-        let turns = encoder.encode_descriptor(
+    fn encode_aside(&self, encoder: &mut Encoder<'_>) -> Result<(), Error> {
+        let mut turns = encoder.family(
             "tailbound_loop_aside",
             "CPU time of the packet loop's turns in which it did something beside packets",
-            Some(&Unit::Seconds),
-            MetricType::Histogram,
+            Unit::Seconds,
+            Kind::Histogram,
         )?;
-        tailbound_metrics::histogram(turns, &self.aside.turns, buckets)?;
+        turns.histogram(&self.aside.turns)?;
         encoder
-            .encode_descriptor(
+            .family(
                 "tailbound_loop_aside_max",
                 "The longest of them",
-                Some(&Unit::Seconds),
-                MetricType::Gauge,
+                Unit::Seconds,
+                Kind::Gauge,
             )?
-            .encode_gauge(&self.aside.longest.as_secs_f64())
+            .number(self.aside.longest.as_secs_f64())
     }
 
     /// What came and went by each port, and what did not.
-    fn encode_crossed(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+    fn encode_crossed(&self, encoder: &mut Encoder<'_>) -> Result<(), Error> {
         let both = |port: &PortSnapshot, received: u64, sent: u64| {
             let of = |direction: &str, value| {
                 ([label(port), ("direction", direction.to_owned())], value)
@@ -278,7 +254,7 @@ impl HostCounts {
     }
 
     /// What interfaces dropped behind packet sockets.
-    fn encode_interfaces(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+    fn encode_interfaces(&self, encoder: &mut Encoder<'_>) -> Result<(), Error> {
         counter(
             encoder,
             "tailbound_interface_drops",
@@ -295,7 +271,7 @@ impl HostCounts {
     }
 
     /// What was done to packets before each port, and what waits there.
-    fn encode_queued(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+    fn encode_queued(&self, encoder: &mut Encoder<'_>) -> Result<(), Error> {
         counter(
             encoder,
             "tailbound_segmented_packets",
@@ -337,12 +313,12 @@ impl HostCounts {
         )
     }
 
-    fn sojourns(&self, buckets: Buckets, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
-        let mut family = encoder.encode_descriptor(
+    fn sojourns(&self, encoder: &mut Encoder<'_>) -> Result<(), Error> {
+        let mut family = encoder.family(
             "tailbound_sojourn",
             "How long a guest's packets waited in software queues",
-            Some(&Unit::Seconds),
-            MetricType::Histogram,
+            Unit::Seconds,
+            Kind::Histogram,
         )?;
         for guest in &self.snapshot.guests {
             for Sojourn {
@@ -356,8 +332,7 @@ impl HostCounts {
                     ("class", class),
                     ("direction", direction),
                 ];
-                let family = family.encode_family(&labels)?;
-                tailbound_metrics::histogram(family, histogram, buckets)?;
+                family.with(&labels)?.histogram(histogram)?;
             }
         }
         Ok(())

@@ -1,15 +1,19 @@
 //! A connection to one member of the cluster at a time.
 //!
-//! The client library can spread calls over all members, but then a dead one
-//! fails every third call. Here the next member is taken after a failure, so
-//! that a dead one costs one call.
+//! Calls that are spread over all members fail every third time while one of three is dead. Here
+//! the next member is taken after a failure, so that a dead one costs one call.
 
+use super::client::{Client, Credentials};
 use super::location::Location;
-use etcd_client::{Certificate, Client, ConnectOptions, Identity, TlsOptions};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use std::error::Error;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
 use tokio::time;
+use tonic::Status;
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
 /// The interval between two pings, and the time limit of each: a member that vanished is noticed
 /// after their sum.
@@ -26,37 +30,50 @@ pub enum LinkError {
         /// What is wrong.
         error: io::Error,
     },
+    /// A member's URL is not one.
+    #[error("{url}: {}; expected HOST:PORT for each member", cause(.error))]
+    Url {
+        /// The URL.
+        url: String,
+        /// What is wrong.
+        error: tonic::transport::Error,
+    },
+    /// The TLS files cannot be used.
+    #[error("the PEM files for etcd (ca, cert, key): {}", cause(.0))]
+    Tls(tonic::transport::Error),
     /// There was no answer in time.
     #[error("etcd did not answer within {} ms", .0.as_millis())]
     Timeout(Duration),
     /// etcd refused, or the connection broke.
-    #[error("etcd: {}", said(.0))]
-    Etcd(#[from] etcd_client::Error),
+    #[error("etcd: {}", reason(.0))]
+    Etcd(#[from] Status),
 }
 
-/// What an error of the library says to people: its words and the cause, without the types between.
-fn said(error: &etcd_client::Error) -> String {
-    let etcd_client::Error::GRpcStatus(status) = error else {
-        return error.to_string();
-    };
-    let mut cause: Option<&dyn std::error::Error> = std::error::Error::source(status);
-    while let Some(deeper) = cause.and_then(std::error::Error::source) {
-        cause = Some(deeper);
-    }
+/// Returns the message of a status and its cause, without the types between.
+pub fn reason(status: &Status) -> String {
     let words = match status.message() {
         "" => status.code().description(),
         words => words,
     };
-    match cause.map(ToString::to_string) {
+    match status.source().map(cause) {
         Some(cause) if !words.contains(&cause) => format!("{words}: {cause}"),
         _ => words.to_owned(),
     }
 }
 
+/// Returns the text of the first error in a chain of causes.
+fn cause(error: &dyn Error) -> String {
+    let mut deepest = error;
+    while let Some(deeper) = deepest.source() {
+        deepest = deeper;
+    }
+    deepest.to_string()
+}
+
 /// A connection to one member of the cluster at a time; see the module.
 pub struct Link {
-    endpoints: Vec<String>,
-    options: ConnectOptions,
+    endpoints: Vec<Endpoint>,
+    user: Option<Credentials>,
     /// How long one call may take.
     patience: Duration,
     /// The number of failures, which selects the member.
@@ -68,29 +85,27 @@ impl Link {
     /// Reads the files that the location names, and connects later. A call may take as long as
     /// `patience`.
     pub fn new(location: &Location, patience: Duration) -> Result<Self, LinkError> {
-        let mut options = ConnectOptions::new()
-            .with_connect_timeout(patience)
-            .with_keep_alive(PING, PING)
-            .with_keep_alive_while_idle(true)
-            // A member cut off from the others says so instead of being silent.
-            .with_require_leader(true)
-            .with_auto_token_refresh(true);
-        if let Some(tls) = &location.tls {
-            let mut with = TlsOptions::new().ca_certificate(Certificate::from_pem(read(&tls.ca)?));
-            if let Some((cert, key)) = &tls.identity {
-                with = with.identity(Identity::from_pem(read(cert)?, read(key)?));
+        let mut tls = None;
+        if let Some(files) = &location.tls {
+            let mut config = ClientTlsConfig::new().ca_certificate(authority(&files.ca)?);
+            if let Some((cert, key)) = &files.identity {
+                config = config.identity(Identity::from_pem(read(cert)?, read(key)?));
             }
-            options = options.with_tls(with);
+            tls = Some(config);
         }
-        if let Some(user) = &location.user {
-            let password = String::from_utf8_lossy(&read(&user.password_file)?)
-                .trim_end()
-                .to_owned();
-            options = options.with_user(&user.name, password);
+        let mut user = None;
+        if let Some(login) = &location.user {
+            let password = read(&login.password_file)?;
+            user = Some(Credentials {
+                name: login.name.clone(),
+                password: String::from_utf8_lossy(&password).trim_end().to_owned(),
+            });
         }
+        let endpoints = location.endpoints.iter();
+        let endpoints = endpoints.map(|url| endpoint(url, tls.clone(), patience));
         Ok(Self {
-            endpoints: location.endpoints.clone(),
-            options,
+            endpoints: endpoints.collect::<Result<_, _>>()?,
+            user,
             patience,
             turn: 0,
             client: None,
@@ -101,7 +116,7 @@ impl Link {
     /// and the next call goes to the next member.
     pub async fn call<T>(
         &mut self,
-        call: impl AsyncFnOnce(&mut Client) -> Result<T, etcd_client::Error>,
+        call: impl AsyncFnOnce(&mut Client) -> Result<T, Status>,
     ) -> Result<T, LinkError> {
         let patience = self.patience;
         // Boxed, because a client is large and so is what waits for it.
@@ -126,14 +141,47 @@ impl Link {
         self.turn = self.turn.wrapping_add(1);
     }
 
-    async fn client(&mut self) -> Result<&mut Client, etcd_client::Error> {
+    async fn client(&mut self) -> Result<&mut Client, Status> {
         let client = if let Some(client) = self.client.take() {
             client
         } else {
             let endpoint = &self.endpoints[self.turn % self.endpoints.len()];
-            Client::connect([endpoint], Some(self.options.clone())).await?
+            Client::connect(endpoint, self.user.clone()).await?
         };
         Ok(self.client.insert(client))
+    }
+}
+
+/// Returns how to connect to a member.
+fn endpoint(
+    url: &str,
+    tls: Option<ClientTlsConfig>,
+    patience: Duration,
+) -> Result<Endpoint, LinkError> {
+    let endpoint = Endpoint::from_shared(url.to_owned()).map_err(|error| LinkError::Url {
+        url: url.to_owned(),
+        error,
+    })?;
+    let endpoint = endpoint
+        .connect_timeout(patience)
+        .http2_keep_alive_interval(PING)
+        .keep_alive_timeout(PING)
+        .keep_alive_while_idle(true);
+    match tls {
+        Some(tls) => endpoint.tls_config(tls).map_err(LinkError::Tls),
+        None => Ok(endpoint),
+    }
+}
+
+/// Reads a CA's certificate. A file without one would make every call fail.
+fn authority(path: &Path) -> Result<Certificate, LinkError> {
+    let pem = read(path)?;
+    match CertificateDer::from_pem_slice(&pem) {
+        Ok(_) => Ok(Certificate::from_pem(pem)),
+        Err(error) => Err(LinkError::File {
+            path: path.display().to_string(),
+            error: io::Error::other(format!("{error}; expected a certificate in PEM")),
+        }),
     }
 }
 
@@ -146,6 +194,7 @@ fn read(path: &Path) -> Result<Vec<u8>, LinkError> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::messages::RangeRequest;
     use super::*;
 
     #[tokio::test]
@@ -153,12 +202,44 @@ mod tests {
         // Nobody listens on port 1.
         let location: Location = "etcd://127.0.0.1:1/x".parse().unwrap();
         let mut link = Link::new(&location, Duration::from_secs(5)).unwrap();
-        let asked = link.call(async |client| client.get("key", None).await);
+        let asked = link.call(async |client| client.range(RangeRequest::one("key")).await);
         let said = asked.await.unwrap_err().to_string();
         assert!(said.starts_with("etcd: "), "{said}");
         assert!(said.contains("Connection refused"), "{said}");
         for type_name in ["tonic", "ConnectError", "Os {", "source:"] {
             assert!(!said.contains(type_name), "{said}");
+        }
+    }
+
+    #[test]
+    fn files_and_urls_that_are_of_no_use_are_an_error_before_any_call() {
+        let dir = tempfile::tempdir().unwrap();
+        let (junk, ca) = (dir.path().join("junk.pem"), dir.path().join("ca.pem"));
+        std::fs::write(&junk, "nothing").unwrap();
+        let key = rcgen::KeyPair::generate().unwrap();
+        let own = rcgen::CertificateParams::default();
+        std::fs::write(&ca, own.self_signed(&key).unwrap().pem()).unwrap();
+        let (junk, ca) = (junk.display(), ca.display());
+        let texts = [
+            (
+                format!("etcds://127.0.0.1:1?ca={junk}"),
+                format!("{junk}: no items found; expected a certificate in PEM"),
+            ),
+            (
+                format!("etcds://127.0.0.1:1?ca={ca}&cert={ca}&key={junk}"),
+                "the PEM files for etcd (ca, cert, key): Error parsing TLS private key - no RSA \
+                 or PKCS8-encoded keys found."
+                    .to_owned(),
+            ),
+            (
+                "etcd://a[b:1".to_owned(),
+                "http://a[b:1: invalid authority; expected HOST:PORT for each member".to_owned(),
+            ),
+        ];
+        for (text, expected) in texts {
+            let location: Location = text.parse().unwrap();
+            let error = Link::new(&location, Duration::from_secs(5)).err().unwrap();
+            assert_eq!(error.to_string(), expected);
         }
     }
 }

@@ -2,16 +2,14 @@
 
 use super::keys::{self, Keys};
 use super::link::Link;
+use super::messages::{KeyValue, RangeRequest};
 use super::value::{self, Pointer};
 use crate::ledger::Snapshot;
 use crate::store::StoreError;
-use etcd_client::{GetOptions, KeyValue};
 use std::collections::HashMap;
 
 /// The number of documents in one answer: with [`value::INLINE`] each, 64 MiB at most.
 const PAGE: i64 = 2000;
-/// The longest answer.
-const MAX_ANSWER: usize = 128 << 20;
 
 /// A store at one revision.
 #[derive(Debug)]
@@ -35,52 +33,49 @@ pub struct Loaded {
 pub async fn load(link: &mut Link, keys: &Keys) -> Result<Loaded, StoreError> {
     // A read without a revision goes through the majority, so this is the
     // newest one, and the pages below are read at it.
-    let key = keys.leader();
+    let leader = RangeRequest::one(keys.leader());
     let mut first = link
-        .call(async |client| client.get(key, None).await)
+        .call(async |client| client.range(leader).await)
         .await
         .map_err(failed)?;
-    let revision = first
-        .header()
-        .map_or(0, etcd_client::ResponseHeader::revision);
+    let revision = first.header.unwrap_or_default().revision;
     let mut loaded = Loaded {
         snapshot: Snapshot {
             revision: u64::try_from(revision).unwrap_or(0),
             ..Snapshot::default()
         },
         long: HashMap::new(),
-        leader: first.take_kvs().pop(),
+        leader: first.kvs.pop(),
         revision,
     };
     let mut from = keys.data().into_bytes();
     let end = keys.data_end();
     loop {
-        let options = GetOptions::new()
-            .with_range(end.as_str())
-            .with_limit(PAGE)
-            .with_revision(revision);
-        let start = from.clone();
-        let mut page = link
-            .call(async |client| {
-                let mut kv = client.kv_client().max_decoding_message_size(MAX_ANSWER);
-                kv.get(start, Some(options)).await
-            })
+        let request = RangeRequest {
+            key: from.clone(),
+            range_end: end.clone().into_bytes(),
+            limit: PAGE,
+            revision,
+            keys_only: false,
+        };
+        let page = link
+            .call(async |client| client.range(request).await)
             .await
             .map_err(failed)?;
-        let more = page.more();
-        for kv in page.take_kvs() {
-            let Some(name) = keys.document(kv.key()) else {
+        for kv in page.kvs {
+            let Some(name) = keys.document(&kv.key) else {
                 return Err(corrupt(&kv, "its name is not text"));
             };
-            if let Some(pointer) = Pointer::read(kv.value()) {
+            if let Some(pointer) = Pointer::read(&kv.value) {
                 loaded.long.insert(name.to_owned(), pointer);
             }
-            let document = document(link, keys, kv.value(), revision).await?;
+            let document = document(link, keys, &kv.value, revision).await?;
             let change = keys::change(name, Some(&document)).map_err(|why| corrupt(&kv, &why))?;
             loaded.snapshot.apply(&[change]);
-            from = [kv.key(), b"\0"].concat();
+            from = kv.key;
+            from.push(0);
         }
-        if !more {
+        if !page.more {
             return Ok(loaded);
         }
     }
@@ -101,17 +96,19 @@ pub async fn document(
     };
     let mut parts = Vec::new();
     for number in 0..pointer.count {
-        let key = keys.part(&pointer, number);
-        let options = GetOptions::new().with_revision(revision);
+        let request = RangeRequest {
+            revision,
+            ..RangeRequest::one(keys.part(&pointer, number))
+        };
         let mut part = link
-            .call(async |client| client.get(key.as_str(), Some(options)).await)
+            .call(async |client| client.range(request).await)
             .await
             .map_err(failed)?;
         let part = part
-            .take_kvs()
+            .kvs
             .pop()
             .ok_or_else(|| StoreError::Corrupt(format!("{pointer}: part {number} is missing")))?;
-        parts.push(part.value().to_vec());
+        parts.push(part.value);
     }
     value::join(&parts).map_err(|error| StoreError::Corrupt(format!("{pointer}: {error}")))
 }
@@ -122,6 +119,6 @@ fn failed(error: super::LinkError) -> StoreError {
 }
 
 fn corrupt(kv: &KeyValue, why: &str) -> StoreError {
-    let key = String::from_utf8_lossy(kv.key());
+    let key = String::from_utf8_lossy(&kv.key);
     StoreError::Corrupt(format!("{key}: {why}"))
 }

@@ -36,6 +36,9 @@ pub struct Check {
     pub at_least: Option<Spanned<Figure>>,
     /// and this or less. One of the two, or both.
     pub at_most: Option<Spanned<Figure>>,
+    /// The fewest samples in each variant, if that is more than the figure wants by itself: 30 for
+    /// a mean, ten above a percentile. With fewer the check is NOT TESTED.
+    pub samples: Option<Spanned<u64>>,
     /// Where the expectation comes from.
     pub source: String,
     /// Why it is known not to hold: then the verdict does not rest on it, and says so.
@@ -115,6 +118,12 @@ impl Check {
         mistakes: &mut Mistakes,
     ) {
         self.check_bounds(mistakes);
+        if let Some(samples) = self.samples.as_ref().filter(|_| self.series().is_none()) {
+            let of = self.of.get_ref();
+            let message =
+                format!("samples: {of} is a single value; leave it out, or name a series");
+            mistakes.at_span(samples.span(), message);
+        }
         if self.kind.compares() != self.from.is_some() {
             let message = if self.kind.compares() {
                 "needs a `from` to compare with"

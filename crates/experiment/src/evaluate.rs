@@ -1,6 +1,6 @@
 //! Whether a run found what its experiment expects. Pure.
 
-use crate::verdict::{Noise, too_noisy};
+use crate::verdict::{Noise, lost, too_few, too_noisy};
 use crate::{Check, CheckKind, figure_of};
 use tailbound_report::{Chart, CheckResult, LineStyle, Point, Value, Variant};
 
@@ -15,8 +15,7 @@ enum Missing {
 /// A figure, and what else there is to know of it.
 type Judged = Result<(Value, Option<String>), Missing>;
 
-/// Judges every check on the variants that ran. What noise may have decided is not: too many
-/// samples of a series were hit, and the check does not hold as well with them counted.
+/// Judges every check on the variants that ran, with and without the samples that were set apart.
 pub(crate) fn evaluate(
     checks: &[Check],
     variants: &[Variant],
@@ -26,13 +25,42 @@ pub(crate) fn evaluate(
     let with_hit = variants.iter().cloned().map(with_hit).collect::<Vec<_>>();
     let judge = |check: &Check| {
         let result = one(check, variants, charts);
+        if let Some(why) = lost(check, noise, result.not_judged.is_none()) {
+            return CheckResult {
+                not_judged: None,
+                noise: Some(why),
+                ..result
+            };
+        }
+        if result.not_judged.is_some() {
+            return result;
+        }
+        let rests_on = rests_on(check, variants);
+        if let Some(why) = too_few(check, &rests_on, noise) {
+            return CheckResult {
+                got: None,
+                pass: false,
+                note: None,
+                misses: None,
+                not_judged: Some(why),
+                ..result
+            };
+        }
         let holds_with_hit = || one(check, &with_hit, charts).pass;
-        let noise = (result.not_judged.is_none())
-            .then(|| too_noisy(check, variants, noise, result.pass, holds_with_hit))
-            .flatten();
+        let noise = too_noisy(check, &rests_on, noise, result.pass, holds_with_hit);
         CheckResult { noise, ..result }
     };
     checks.iter().map(judge).collect()
+}
+
+/// The variants whose figures decide a check: those that are judged, and the one that they are
+/// compared with.
+fn rests_on<'v>(check: &Check, variants: &'v [Variant]) -> Vec<&'v Variant> {
+    let from = check.from.as_ref();
+    let from = from.and_then(|name| ran(name.get_ref(), variants).ok());
+    let mut all = judged(check, variants).unwrap_or_default();
+    all.extend(from);
+    all
 }
 
 /// The variant with the samples counted that noise has hit.

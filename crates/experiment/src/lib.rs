@@ -28,4 +28,4 @@ pub use mistakes::{Mistakes, Name, Section};
 pub use source::{Catalogue, Source};
 pub use tailbound_document::{Document, Mistake, unknown_word};
 pub use trace::{Picture, Trace, TraceError};
-pub use verdict::{Disturbance, Harm, Noise};
+pub use verdict::{Cause, Disturbance, Harm, Noise};

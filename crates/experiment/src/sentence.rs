@@ -23,12 +23,12 @@ pub(crate) struct Sentence {
     from: Name,
 }
 
-/// So many of how many a percentile is, where at least so many samples carry it: ten are above.
-const CARRIED: [(Statistic, &str, u64); 4] = [
-    (Statistic::P999, "999 of 1,000", 10_000),
-    (Statistic::P99, "99 of 100", 1_000),
-    (Statistic::P90, "9 of 10", 100),
-    (Statistic::P50, "half of the", 20),
+/// Percentiles in words, the furthest first.
+const IN_WORDS: [(Statistic, &str); 4] = [
+    (Statistic::P999, "999 of 1,000"),
+    (Statistic::P99, "99 of 100"),
+    (Statistic::P90, "9 of 10"),
+    (Statistic::P50, "half of the"),
 ];
 
 impl Sentence {
@@ -54,17 +54,16 @@ impl Sentence {
     ) -> String {
         match verdict {
             Verdict::Noisy => {
-                format!("This machine had too much else to do to tell anything: {why}.")
+                format!("This computer was too busy with other things for a verdict: {why}.")
             }
-            Verdict::Unjudged => format!("Nothing could be told on this machine: {why}."),
+            Verdict::NotTested => format!("Nothing was tested on this computer: {why}."),
             Verdict::Pass => format!(
                 "It works on this machine: {}; {}.",
                 self.compared(variants),
                 told(noise, variants)
             ),
             Verdict::Fail => format!(
-                "It does not do on this machine what it should ({} of {} expectations do not \
-                 hold): {}; {}.",
+                "{} of {} checks failed on this machine: {}; {}.",
                 checks
                     .iter()
                     .filter(|it| it.outcome() == Outcome::Fail)
@@ -88,8 +87,9 @@ impl Sentence {
             return format!("what {} took was not measured", self.what);
         };
         let fewest = with.stats.count.min(without.stats.count);
-        let carried = CARRIED.iter().find(|(.., least)| fewest >= *least);
-        let Some((statistic, share, _)) = carried else {
+        let mut words = IN_WORDS.iter();
+        let carried = words.find(|(statistic, _)| fewest >= statistic.wanted_samples());
+        let Some((statistic, share)) = carried else {
             return format!("{fewest} {} are too few for figures", self.what);
         };
         let figure = |series: &Series| human(series.stats.get(*statistic) as f64, &series.unit);
@@ -106,7 +106,7 @@ impl Sentence {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Disturbance;
+    use crate::{Cause, Disturbance};
     use tailbound_report::empty_histogram;
 
     fn sentence() -> Sentence {
@@ -130,8 +130,8 @@ mod tests {
     fn tell(verdict: Verdict, variants: &[Variant]) -> String {
         let noise = Noise::Watched(vec![Disturbance {
             variant: "bare".into(),
-            figures: Vec::new(),
-            why: "a neighbour computed".into(),
+            figures: Some(Vec::new()),
+            cause: Cause::Event("a neighbour computed".into()),
             harm: crate::Harm::Either,
         }]);
         sentence().tell(verdict, "the reason", &[], variants, &noise)
@@ -153,7 +153,10 @@ mod tests {
             let said = tell(Verdict::Pass, &variants);
             let start = format!("It works on this machine: {share}");
             assert!(said.starts_with(&start), "{said}");
-            assert!(said.ends_with(" samples, a neighbour computed."), "{said}");
+            assert!(
+                said.ends_with(" was disturbed, a neighbour computed in variant bare."),
+                "{said}"
+            );
         }
     }
 
@@ -169,7 +172,7 @@ mod tests {
 
     #[test]
     fn without_a_verdict_it_tells_why_there_is_none() {
-        for verdict in [Verdict::Noisy, Verdict::Unjudged] {
+        for verdict in [Verdict::Noisy, Verdict::NotTested] {
             let said = tell(verdict, &[]);
             assert!(said.ends_with(": the reason."), "{said}");
             assert!(!said.contains("works"), "{said}");

@@ -1,20 +1,17 @@
 //! The verdict on a run. Pure.
 //!
-//! A check that rests on a variant that did not run is *not judged*: it neither
-//! holds nor fails, and where all are the run is UNJUDGED. One that is known to miss and does is
-//! told, and decides nothing. Whatever noise the machine made is told with every verdict. A check
-//! that there was too much of it for is not judged, either: unless others fail that noise did not
-//! reach, the run is NOISY.
+//! A check that rests on a variant that did not run, or on too few samples, is NOT TESTED: it
+//! neither holds nor fails. A check that noise on the computer may have decided is NOISY. A check
+//! that is known to miss decides nothing. The run fails if a check fails, is NOISY if a check is
+//! and no other fails, and is NOT TESTED if no check was tested. The reason of every verdict
+//! states the noise, each cause once.
 
 use crate::Check;
-use tailbound_report::{CheckResult, Hit, Outcome, Variant, Verdict};
-
-/// What rests on a series with more samples set apart than this cannot be judged, unless it holds
-/// with them as well.
-const MAX_HIT_SHARE: f64 = 0.05;
+use std::fmt;
+use tailbound_report::{CheckResult, Hit, Outcome, Statistic, Variant, Verdict};
 
 /// What is known of the machine's own noise during a run.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub enum Noise {
     /// Time was virtual: no noise reaches it.
     #[default]
@@ -27,16 +24,53 @@ pub enum Noise {
 }
 
 /// Figures of a variant that the machine's noise made useless.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Disturbance {
     /// The variant.
     pub variant: String,
-    /// Its values, and its series.
-    pub figures: Vec<String>,
+    /// Its values and series; `None` for all of them.
+    pub figures: Option<Vec<String>>,
     /// What happened.
-    pub why: String,
+    pub cause: Cause,
     /// What that may have done to a check.
     pub harm: Harm,
+}
+
+/// What disturbed a variant. Causes that differ in their percentage alone are reported as one.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Cause {
+    /// An event.
+    Event(String),
+    /// A percentage, with the words before and after: "other programs used", 90.0, "of the CPUs".
+    Share(&'static str, f64, &'static str),
+}
+
+impl Cause {
+    fn is_like(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Event(one), Self::Event(another)) => one == another,
+            (Self::Share(who, _, of), Self::Share(other_who, _, of_other)) => {
+                (who, of) == (other_who, of_other)
+            }
+            _ => false,
+        }
+    }
+
+    fn percent(&self) -> Option<f64> {
+        match self {
+            Self::Event(_) => None,
+            Self::Share(_, percent, _) => Some(*percent),
+        }
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Event(what) => formatter.write_str(what),
+            Self::Share(who, percent, of) => write!(formatter, "{who} {percent:.0} % {of}"),
+        }
+    }
 }
 
 /// What noise may have done to a check that rests on what it disturbed.
@@ -44,8 +78,24 @@ pub struct Disturbance {
 pub enum Harm {
     /// Helped it or kept it from holding: it is not judged.
     Either,
-    /// Kept it from holding, and nothing else: where it holds all the same, it is judged.
+    /// Kept it from holding, and nothing else: a check that holds is judged.
     Against,
+    /// Slowed the whole variant down. That may help a comparison or a lower bound; an upper bound
+    /// on a figure of one variant that holds is judged.
+    Slower,
+    /// Ended the variant before it had figures.
+    Lost,
+}
+
+impl Harm {
+    /// Whether it leaves a check that holds as it is.
+    fn spares(self, check: &Check) -> bool {
+        match self {
+            Self::Either | Self::Lost => false,
+            Self::Against => true,
+            Self::Slower => check.from.is_none() && check.at_least.is_none(),
+        }
+    }
 }
 
 /// The verdict on checks and why, in one line. What fails where nothing disturbs it fails;
@@ -69,18 +119,15 @@ fn judge(checks: &[CheckResult]) -> (Verdict, String) {
         names(Outcome::Noisy),
         names(Outcome::Pass),
     );
-    let (known, not_judged) = (names(Outcome::Misses), names(Outcome::NotJudged));
+    let (known, not_tested) = (names(Outcome::Misses), names(Outcome::NotTested));
     let rest = [
         (&known, "known not to hold"),
-        (&not_judged, "not judged"),
+        (&not_tested, "NOT TESTED"),
         (&noisy, "too noisy to judge"),
     ];
     let told = rest.iter().filter(|(names, _)| !names.is_empty());
     let told = told.map(|(names, what)| format!(", {} {what}: {}", names.len(), names.join(", ")));
     let rest = told.collect::<Vec<_>>().concat();
-    let why = |of: fn(&CheckResult) -> Option<&String>| {
-        checks.iter().find_map(of).map_or("", String::as_str)
-    };
     if !failed.is_empty() {
         let (number, judged) = (failed.len(), failed.len() + held.len());
         let reason = format!(
@@ -90,19 +137,20 @@ fn judge(checks: &[CheckResult]) -> (Verdict, String) {
         return (Verdict::Fail, reason);
     }
     if !noisy.is_empty() {
-        let why = why(|it| it.noise.as_ref());
         let holds = holds(held.len());
-        let reason = format!("{why}; {holds}{rest}, use --repeat or a quieter machine");
+        let reason = format!("{holds}{rest}; use --repeat or a quieter computer");
         return (Verdict::Noisy, reason);
     }
     match held.len() {
         _ if checks.is_empty() => (Verdict::Pass, "nothing is expected of this run".to_owned()),
-        0 if known.is_empty() => {
-            let why = why(|it| it.not_judged.as_ref());
-            (
-                Verdict::Unjudged,
-                format!("no check could be judged: {why}"),
-            )
+        0 if !not_tested.is_empty() => {
+            let why = checks.iter().find_map(|it| it.not_judged.as_deref());
+            let why = why.unwrap_or_default();
+            let reason = match known.len() {
+                0 => format!("no check could be tested: {why}"),
+                _ => format!("no check holds{rest}: {why}"),
+            };
+            (Verdict::NotTested, reason)
         }
         0 => (Verdict::Fail, format!("no check holds{rest}")),
         number if number > 1 && rest.is_empty() => {
@@ -120,50 +168,94 @@ fn holds(number: usize) -> String {
     }
 }
 
-/// Why the machine was too noisy for a check that `holds` or does not: a figure that it rests on
-/// was disturbed, or too many samples of its series were hit, unless it `holds_with_hit` ones too.
+/// Why the check has too few samples to be tested: its figure wants more of them than one of the
+/// variants that it rests on has. Requests without an answer count: they are no reason to test
+/// less. In virtual time only what the check itself wants counts.
+pub(crate) fn too_few(check: &Check, rests_on: &[&Variant], noise: &Noise) -> Option<String> {
+    let (series, statistic) = check.of.get_ref().split_once('.')?;
+    let wanted = match noise {
+        Noise::Virtual => 0,
+        _ => Statistic::of_key(statistic)?.wanted_samples(),
+    };
+    let wanted = wanted.max(check.samples.as_ref().map_or(0, |it| *it.get_ref()));
+    let counted = rests_on.iter().filter_map(|variant| {
+        let series = variant.series.get(series)?;
+        Some((series.all.count + series.unanswered, &variant.name))
+    });
+    let (has, variant) = counted.min_by_key(|(count, _)| *count)?;
+    (has < wanted).then(|| {
+        format!("{series}.{statistic} wants {wanted} samples, variant {variant} has {has}")
+    })
+}
+
+/// Why noise ended a variant that the check needs, if it did.
+pub(crate) fn lost(check: &Check, noise: &Noise, judged: bool) -> Option<String> {
+    let Noise::Watched(disturbed) = noise else {
+        return None;
+    };
+    let needs = |variant: &str| {
+        let mut named = check.at.iter().chain(&check.from);
+        named.any(|name| name.get_ref() == variant) || !judged && check.names(variant)
+    };
+    let mut lost = disturbed.iter().filter(|it| it.harm == Harm::Lost);
+    let it = lost.find(|it| needs(&it.variant))?;
+    Some(format!("variant {} was lost: {}", it.variant, it.cause))
+}
+
+/// Why the computer was too noisy for a check that `holds` or does not: a figure that it rests on
+/// was disturbed; it holds only with or only without the samples that were set apart; or it fails
+/// either way and more of them were set apart than its figure allows.
 pub(crate) fn too_noisy(
     check: &Check,
-    variants: &[Variant],
+    rests_on: &[&Variant],
     noise: &Noise,
     holds: bool,
-    holds_with_hit: impl Fn() -> bool,
+    holds_with_hit: impl FnOnce() -> bool,
 ) -> Option<String> {
     let Noise::Watched(disturbed) = noise else {
         return None;
     };
     let is_disturbed = |it: &&Disturbance| {
-        let mut figures = it.figures.iter().map(String::as_str);
-        let rests = |figure| figure == check.of.get_ref() || Some(figure) == check.series();
-        let is_harm = !(holds && it.harm == Harm::Against);
-        is_harm && check.names(&it.variant) && figures.any(rests)
+        let is_figure = it.figures.as_ref().is_none_or(|figures| {
+            let mut figures = figures.iter().map(String::as_str);
+            figures.any(|figure| figure == check.of.get_ref() || Some(figure) == check.series())
+        });
+        let is_variant = rests_on.iter().any(|variant| variant.name == it.variant);
+        is_figure && is_variant && !(holds && it.harm.spares(check))
     };
     if let Some(it) = disturbed.iter().find(is_disturbed) {
         let (of, variant) = (check.of.get_ref(), &it.variant);
         return Some(format!(
             "{of} of variant {variant} was disturbed: {}",
-            it.why
+            it.cause
         ));
     }
-    let hit = |variant: &&Variant| {
-        let name = check.series()?;
-        let series = variant.series.get(name)?;
-        let (hit, all) = (series.hit.total(), series.all.count);
-        let share = hit as f64 / all.max(1) as f64;
-        (share > MAX_HIT_SHARE).then(|| {
-            format!(
-                "{} of {all} samples of {name} in variant {} were hit by the machine's own noise",
-                of_kinds(series.hit),
-                variant.name
-            )
-        })
-    };
-    let mut rests_on = variants.iter().filter(|variant| check.names(&variant.name));
-    let hit = rests_on.find_map(|variant| hit(&variant));
-    hit.filter(|_| !(holds && holds_with_hit()))
+    let holds_with_hit = holds_with_hit();
+    let (series, statistic) = check.of.get_ref().split_once('.')?;
+    let allowance = Statistic::of_key(statistic)?.allowance();
+    // The variant of which the largest share was set apart.
+    let set_apart = rests_on.iter().filter_map(|variant| {
+        let series = variant.series.get(series)?;
+        let share = series.hit.total() as f64 / series.all.count.max(1) as f64;
+        Some((share, series, &variant.name))
+    });
+    let (share, of, variant) = set_apart.max_by(|a, b| a.0.total_cmp(&b.0))?;
+    let amount = format!(
+        "{} of variant {variant}",
+        disturbed_samples(of.hit, of.all.count)
+    );
+    match (holds, holds_with_hit) {
+        (true, true) => None,
+        (false, false) => (share > allowance).then(|| {
+            let allowed = (allowance * 1e4).round() / 1e2;
+            format!("{amount}; {series}.{statistic} allows {allowed} %")
+        }),
+        (true, false) => Some(format!("{amount}; it holds only without them")),
+        (false, true) => Some(format!("{amount}; it holds only with them")),
+    }
 }
 
-/// The noise in one clause.
+/// The noise in one clause: each cause once.
 pub(crate) fn told(noise: &Noise, variants: &[Variant]) -> String {
     match noise {
         Noise::Virtual => "no noise, time is virtual".to_owned(),
@@ -176,17 +268,54 @@ pub(crate) fn told(noise: &Noise, variants: &[Variant]) -> String {
                 hit.stolen += series.hit.stolen;
                 all += series.all.count;
             }
-            let more = disturbed.iter().map(|it| format!(", {}", it.why));
-            let more: String = more.collect();
-            format!("noise hit {} of {all} samples{more}", of_kinds(hit))
+            let samples = disturbed_samples(hit, all);
+            causes(disturbed)
+                .into_iter()
+                .fold(samples, |text, cause| text + ", " + &cause)
         }
     }
 }
 
-/// How many samples were hit, by whose fault.
-fn of_kinds(hit: Hit) -> String {
+/// Each cause once, with the range of its percentages and the variants that it disturbed.
+fn causes(disturbed: &[Disturbance]) -> Vec<String> {
+    let mut groups: Vec<Vec<&Disturbance>> = Vec::new();
+    for it in disturbed {
+        let known = groups.iter_mut();
+        let mut known = known.filter(|group| group.iter().all(|one| one.cause.is_like(&it.cause)));
+        match known.next() {
+            Some(group) => group.push(it),
+            None => groups.push(vec![it]),
+        }
+    }
+    let text = |group: Vec<&Disturbance>| {
+        let first = &group[0];
+        let shares = || group.iter().filter_map(|it| it.cause.percent());
+        let least = shares().fold(f64::INFINITY, f64::min).round();
+        let most = shares().fold(0.0, f64::max).round();
+        let cause = match &first.cause {
+            Cause::Share(who, _, of) if least < most => {
+                format!("{who} {least:.0} to {most:.0} % {of}")
+            }
+            cause => cause.to_string(),
+        };
+        let mut names: Vec<&str> = group.iter().map(|it| it.variant.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        match names[..] {
+            [name] => format!("{cause} in variant {name}"),
+            _ => format!("{cause} in {} variants", names.len()),
+        }
+    };
+    groups.into_iter().map(text).collect()
+}
+
+/// The number of samples that were disturbed, by cause.
+fn disturbed_samples(hit: Hit, all: u64) -> String {
     match hit.total() {
-        0 => "none".to_owned(),
-        number => format!("{number} ({} stolen, {} ours)", hit.stolen, hit.ours),
+        0 => format!("none of {all} samples was disturbed"),
+        number => format!(
+            "{number} of {all} samples were disturbed ({} by the hypervisor, {} by a wait for a CPU)",
+            hit.stolen, hit.ours
+        ),
     }
 }

@@ -6,8 +6,8 @@ use serde::Deserialize;
 use std::cell::Cell;
 use tailbound_document::{Document, Mistake};
 use tailbound_experiment::{
-    Catalogue, ChartSpec, Curve, Disturbance, Experiment, ExperimentError, Found, Harm, Loaded,
-    Mistakes, Name, Noise, Run, Source,
+    Catalogue, Cause, ChartSpec, Curve, Disturbance, Experiment, ExperimentError, Found, Harm,
+    Loaded, Mistakes, Name, Noise, Run, Source,
 };
 use tailbound_report::{
     Bound, CheckResult, Outcome, Results, Series, Stats, Value, Variant, Verdict, empty_histogram,
@@ -23,7 +23,7 @@ struct Toy {
     chart: Vec<ChartSpec>,
 }
 
-/// What a variant "measures": 100 samples of `rtt`, and the value `rate`.
+/// What a variant "measures": 2,000 samples of `rtt` or as many as it says, and the value `rate`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ToyVariant {
@@ -41,8 +41,13 @@ struct ToyVariant {
     stolen_rtt: Option<u64>,
     #[serde(default)]
     disturbed: Option<String>,
+    /// What that did: "either" unless it says "against", "slower" or "lost".
+    harm: Option<String>,
+    /// The percentage of the CPUs that others used.
+    share: Option<f64>,
+    samples: Option<u64>,
     #[serde(default)]
-    harmed: bool,
+    unanswered: u64,
 }
 
 impl ToyVariant {
@@ -53,7 +58,8 @@ impl ToyVariant {
         };
         let mut samples = empty_histogram();
         if self.rtt > 0 {
-            samples.record_n(self.rtt, 100 - self.stolen).unwrap();
+            let count = self.samples.unwrap_or(2_000);
+            samples.record_n(self.rtt, count - self.stolen).unwrap();
         }
         let mut rtt = Series::of("ns", &samples);
         if self.stolen > 0 {
@@ -62,6 +68,7 @@ impl ToyVariant {
             rtt.all = Stats::from_histogram(&samples);
         }
         rtt.hit.stolen = self.stolen;
+        rtt.unanswered = self.unanswered;
         variant.series.insert("rtt".to_owned(), rtt);
         let bounds = self.promised.iter().flat_map(|promised| {
             // What is computed is less here.
@@ -115,12 +122,17 @@ impl Experiment for Toy {
         let disturbed = self.variant.iter().filter_map(|it| {
             Some(Disturbance {
                 variant: it.name.get_ref().clone(),
-                figures: vec![it.disturbed.clone()?],
-                why: "a neighbour took the core".to_owned(),
-                harm: if it.harmed {
-                    Harm::Against
-                } else {
-                    Harm::Either
+                figures: Some(vec![it.disturbed.clone()?]).filter(|it| it[0] != "all"),
+                cause: match it.share {
+                    Some(share) => Cause::Share("other programs used", share, "of the CPUs"),
+                    None => Cause::Event("a neighbour took the core".to_owned()),
+                },
+                harm: match it.harm.as_deref() {
+                    None => Harm::Either,
+                    Some("against") => Harm::Against,
+                    Some("slower") => Harm::Slower,
+                    Some("lost") => Harm::Lost,
+                    Some(other) => panic!("{other}"),
                 },
             })
         });
@@ -317,9 +329,9 @@ const CASES: &[Case] = &[
         "value",
         "rtt.count",
         "at = [\"after\"]",
-        "at_least = 99\nat_most = 100",
-        100.0,
-        "99 to 100",
+        "at_least = 1999\nat_most = 2000",
+        2000.0,
+        "1999 to 2000",
         true,
     ),
     (
@@ -373,17 +385,17 @@ fn where_a_variant_did_not_run_the_next_is_judged_and_the_result_says_so() {
 }
 
 #[test]
-fn not_judged_is_what_rests_on_a_variant_that_did_not_run_and_nothing_else() {
+fn not_tested_is_what_rests_on_a_variant_that_did_not_run_and_nothing_else() {
     let results = run(&[AWAY]);
     let check = &results.checks[0];
     let why = "variant after could not run: no reason";
     assert_eq!(check.not_judged.as_deref(), Some(why));
     assert_eq!(
         (check.pass, check.got, check.outcome()),
-        (false, None, Outcome::NotJudged)
+        (false, None, Outcome::NotTested)
     );
-    assert_eq!(results.verdict, Verdict::Unjudged);
-    let reason = format!("no check could be judged: {why}; no noise, time is virtual");
+    assert_eq!(results.verdict, Verdict::NotTested);
+    let reason = format!("no check could be tested: {why}; no noise, time is virtual");
     assert_eq!(results.verdict_reason, reason);
     // It ran and shows nothing: that is no excuse.
     let results = run(&[("rtt = 250", "rtt = 0")]);
@@ -427,7 +439,7 @@ fn the_verdict_counts_what_held_and_names_the_rest() {
     let reason = "1 of 2 checks failed: more; no noise, time is virtual";
     assert_eq!(results.verdict_reason, reason);
     let results = load(format!("{}{MORE}", with(&[AWAY])));
-    let reason = "1 of 1 checks failed: more, 1 not judged: faster; no noise, time is virtual";
+    let reason = "1 of 1 checks failed: more, 1 NOT TESTED: faster; no noise, time is virtual";
     assert_eq!(results.verdict_reason, reason);
     let results = load(format!(
         "{}{}",
@@ -435,7 +447,7 @@ fn the_verdict_counts_what_held_and_names_the_rest() {
         MORE.replace("at_most", "at_least")
     ));
     assert_eq!(results.verdict, Verdict::Pass);
-    let reason = "the check holds, 1 not judged: faster; no noise, time is virtual";
+    let reason = "the check holds, 1 NOT TESTED: faster; no noise, time is virtual";
     assert_eq!(results.verdict_reason, reason);
 }
 
@@ -517,54 +529,156 @@ fn a_distribution_is_drawn_for_each_variant_beside_the_paper() {
     }
 }
 
+/// The verdict and its reason where [`SOUND`] is watched and `after` has these lines instead of
+/// its series.
+fn watched(after: &str) -> (Verdict, String) {
+    let results = run(&[WATCHED, ("rtt = 250\n", after)]);
+    (results.verdict, results.verdict_reason)
+}
+
 #[test]
-fn noise_is_named_in_every_verdict_and_too_much_of_it_forbids_one() {
-    for (stolen, rtt, verdict, reason) in [
+fn a_check_fails_only_where_few_samples_were_set_apart_and_it_fails_with_them_as_well() {
+    // A 99th percentile allows 0.1 %: 2 of 2,000 samples.
+    for (rtt, stolen, stolen_rtt, verdict) in [
+        (250, 0, 0, Verdict::Pass),
+        // It holds without and with them, whatever their number.
+        (250, 1_000, 260, Verdict::Pass),
+        (250, 2, 900, Verdict::Pass),
+        // It fails either way.
+        (900, 0, 0, Verdict::Fail),
+        (900, 2, 100, Verdict::Fail),
+        (900, 3, 100, Verdict::Noisy),
+        (900, 1_000, 900, Verdict::Noisy),
+        // They decide, in either direction.
+        (250, 30, 900, Verdict::Noisy),
+        (900, 1_985, 100, Verdict::Noisy),
+    ] {
+        let took = format!("rtt = {rtt}\nstolen = {stolen}\nstolen_rtt = {stolen_rtt}\n");
+        let (found, reason) = watched(&took);
+        assert_eq!(found, verdict, "{took}: {reason}");
+    }
+    // Nothing rests on that one.
+    let results = run(&[WATCHED, ("rtt = 400\n", "rtt = 400\nstolen = 1000\n")]);
+    assert_eq!(results.verdict, Verdict::Pass);
+}
+
+#[test]
+fn a_mean_may_have_one_percent_of_its_samples_set_apart_before_it_is_too_noisy_to_fail() {
+    let mean = ("of = \"rtt.p99\"", "of = \"rtt.mean\"");
+    for (stolen, verdict) in [(20, Verdict::Fail), (21, Verdict::Noisy)] {
+        let after = format!("rtt = 900\nstolen = {stolen}\n");
+        let results = run(&[WATCHED, mean, ("rtt = 250\n", &after)]);
+        assert_eq!(results.verdict, verdict, "{}", results.verdict_reason);
+    }
+}
+
+#[test]
+fn noise_is_named_in_every_verdict() {
+    for (after, verdict, reason) in [
         (
-            0,
-            250,
+            "rtt = 250\n",
             Verdict::Pass,
-            "the check holds; noise hit none of 300 samples",
+            "the check holds; none of 6000 samples was disturbed",
         ),
         (
-            5,
-            250,
-            Verdict::Pass,
-            "the check holds; noise hit 5 (5 stolen, 0 ours) of 300 samples",
-        ),
-        (
-            5,
-            900,
+            "rtt = 900\nstolen = 2\n",
             Verdict::Fail,
-            "1 of 1 checks failed: faster; noise hit 5 (5 stolen, 0 ours) of 300 samples",
+            "1 of 1 checks failed: faster; 2 of 6000 samples were disturbed (2 by the hypervisor, \
+             0 by a wait for a CPU)",
         ),
         (
-            6,
-            250,
+            "rtt = 900\nstolen = 3\n",
             Verdict::Noisy,
-            "6 (6 stolen, 0 ours) of 100 samples of rtt in variant after were hit by the machine's \
-             own noise; no check holds, 1 too noisy to judge: faster, use --repeat or a quieter \
-             machine; noise hit 6 (6 stolen, 0 ours) of 300 samples",
+            "no check holds, 1 too noisy to judge: faster; use --repeat or a quieter computer; 3 of \
+             6000 samples were disturbed (3 by the hypervisor, 0 by a wait for a CPU)",
         ),
     ] {
-        let after = format!("rtt = {rtt}\nstolen = {stolen}\nstolen_rtt = 900\n");
-        let results = run(&[WATCHED, ("rtt = 250\n", &after)]);
-        assert_eq!(
-            (results.verdict, results.verdict_reason.as_str()),
-            (verdict, reason)
-        );
+        assert_eq!(watched(after), (verdict, reason.to_owned()));
     }
-    // With the samples that were hit it holds as well.
-    let after = "rtt = 250\nstolen = 50\nstolen_rtt = 260\n";
-    let results = run(&[WATCHED, ("rtt = 250\n", after)]);
-    assert_eq!(results.verdict, Verdict::Pass);
-    // With them it fails as well: that is no reason to blame what was measured.
-    let after = "rtt = 900\nstolen = 50\nstolen_rtt = 950\n";
-    let results = run(&[WATCHED, ("rtt = 250\n", after)]);
-    assert_eq!(results.verdict, Verdict::Noisy);
-    // Nothing rests on that one.
-    let results = run(&[WATCHED, ("rtt = 400\n", "rtt = 400\nstolen = 50\n")]);
-    assert_eq!(results.verdict, Verdict::Pass);
+    let results = run(&[WATCHED, ("rtt = 250\n", "rtt = 900\nstolen = 3\n")]);
+    let why = "3 of 2000 samples were disturbed (3 by the hypervisor, 0 by a wait for a CPU) of \
+               variant after; rtt.p99 allows 0.1 %";
+    assert_eq!(results.checks[0].noise.as_deref(), Some(why));
+}
+
+#[test]
+fn a_figure_of_too_few_samples_is_not_tested_whether_it_holds_or_not() {
+    for (of, samples, outcome) in [
+        ("rtt.p50", 19, Outcome::NotTested),
+        ("rtt.p50", 20, Outcome::Pass),
+        ("rtt.p90", 99, Outcome::NotTested),
+        ("rtt.p90", 100, Outcome::Pass),
+        ("rtt.p99", 999, Outcome::NotTested),
+        ("rtt.p99", 1_000, Outcome::Pass),
+        ("rtt.p99_9", 9_999, Outcome::NotTested),
+        ("rtt.p99_9", 10_000, Outcome::Pass),
+        ("rtt.mean", 29, Outcome::NotTested),
+        ("rtt.mean", 30, Outcome::Pass),
+        ("rtt.max", 1, Outcome::Pass),
+    ] {
+        let before = format!("rtt = 1000\nsamples = {samples}\n");
+        let of = format!("of = \"{of}\"");
+        let changes = [("rtt = 1000\n", before.as_str()), ("of = \"rtt.p99\"", &of)];
+        // The other variant has enough.
+        let enough = ("rtt = 250\n", "rtt = 250\nsamples = 10000\n");
+        let results = run(&[&changes[..], &[WATCHED, enough]].concat());
+        assert_eq!(results.checks[0].outcome(), outcome, "{before}{of}");
+        // In virtual time a sample is as good as any.
+        let results = run(&[&changes[..], &[enough]].concat());
+        assert_eq!(results.checks[0].outcome(), Outcome::Pass, "{before}{of}");
+        // No check fails with too few samples, either.
+        let slow = ("rtt = 250\n", "rtt = 2500\nsamples = 10000\n");
+        let results = run(&[&changes[..], &[WATCHED, slow]].concat());
+        let failed = results.checks[0].outcome() == Outcome::Fail;
+        assert_eq!(failed, outcome == Outcome::Pass, "{before}{of}");
+    }
+}
+
+#[test]
+fn a_run_passes_where_others_hold_and_counts_what_was_not_tested() {
+    let few = ("rtt = 250\n", "rtt = 250\nsamples = 50\n");
+    let text = with(&[WATCHED, few]);
+    let tested = |text: &str| {
+        let results = load(text).unwrap();
+        results.run(1, &Cell::new(0), &mut |_| {}).unwrap()
+    };
+    let results = tested(&text);
+    let why = "rtt.p99 wants 1000 samples, variant after has 50";
+    assert_eq!(results.checks[0].not_judged.as_deref(), Some(why));
+    assert_eq!(
+        (results.checks[0].pass, results.checks[0].got),
+        (false, None)
+    );
+    let reason = format!("no check could be tested: {why}; none of 4050 samples was disturbed");
+    assert_eq!(
+        (results.verdict, results.verdict_reason),
+        (Verdict::NotTested, reason)
+    );
+    let holds = MORE.replace("at_most", "at_least");
+    let results = tested(&format!("{text}{holds}"));
+    let reason = "the check holds, 1 NOT TESTED: faster; none of 4050 samples was disturbed";
+    assert_eq!(
+        (results.verdict, results.verdict_reason.as_str()),
+        (Verdict::Pass, reason)
+    );
+}
+
+#[test]
+fn a_check_may_want_more_samples_than_its_figure_does() {
+    let wants = |count: u32| {
+        let more = format!("at_least = 0.5\nsamples = {count}\n");
+        run(&[("at_least = 0.5\n", &more)]).checks[0].outcome()
+    };
+    assert_eq!(wants(2_000), Outcome::Pass);
+    assert_eq!(wants(2_001), Outcome::NotTested);
+}
+
+#[test]
+fn requests_without_an_answer_are_no_reason_to_test_less() {
+    let after = "rtt = 900\nsamples = 50\nunanswered = 950\n";
+    assert_eq!(watched(after).0, Verdict::Fail);
+    // None was answered.
+    assert_eq!(watched("rtt = 0\nunanswered = 1000\n").0, Verdict::Fail);
 }
 
 #[test]
@@ -572,7 +686,7 @@ fn a_disturbed_value_is_not_judged_and_what_does_not_rest_on_it_is() {
     let disturbed = ("rate = 196\n", "rate = 196\ndisturbed = \"rate\"\n");
     let results = run(&[WATCHED, disturbed]);
     assert_eq!(results.verdict, Verdict::Pass);
-    let told = "; noise hit none of 300 samples, a neighbour took the core";
+    let told = "; none of 6000 samples was disturbed, a neighbour took the core in variant after";
     assert!(
         results.verdict_reason.ends_with(told),
         "{}",
@@ -580,12 +694,8 @@ fn a_disturbed_value_is_not_judged_and_what_does_not_rest_on_it_is() {
     );
     let results = run(&[WATCHED, disturbed, ("of = \"rtt.p99\"", "of = \"rate\"")]);
     assert_eq!(results.verdict, Verdict::Noisy);
-    let told = "rate of variant after was disturbed: a neighbour took the core; no check holds";
-    assert!(
-        results.verdict_reason.starts_with(told),
-        "{}",
-        results.verdict_reason
-    );
+    let why = "rate of variant after was disturbed: a neighbour took the core";
+    assert_eq!(results.checks[0].noise.as_deref(), Some(why));
     assert_eq!(results.checks[0].outcome(), Outcome::Noisy);
 }
 
@@ -594,24 +704,70 @@ fn a_disturbed_series_is_not_judged_whatever_of_it_a_check_looks_at() {
     let disturbed = ("rate = 196\n", "rate = 196\ndisturbed = \"rtt\"\n");
     let results = run(&[WATCHED, disturbed]);
     assert_eq!(results.verdict, Verdict::Noisy);
-    let told = "rtt.p99 of variant after was disturbed: a neighbour took the core; no check holds";
-    assert!(
-        results.verdict_reason.starts_with(told),
-        "{}",
-        results.verdict_reason
-    );
     let results = run(&[WATCHED, disturbed, ("of = \"rtt.p99\"", "of = \"rate\"")]);
     assert_ne!(results.verdict, Verdict::Noisy);
 }
 
 #[test]
 fn what_can_only_have_kept_a_check_from_holding_forbids_no_check_that_holds() {
-    let disturbed = "disturbed = \"rtt\"\nharmed = true\n";
+    let disturbed = "disturbed = \"rtt\"\nharm = \"against\"\n";
     for (rtt, verdict) in [(250, Verdict::Pass), (900, Verdict::Noisy)] {
         let after = format!("rtt = {rtt}\n{disturbed}");
-        let results = run(&[WATCHED, ("rtt = 250\n", &after)]);
-        assert_eq!(results.verdict, verdict);
+        assert_eq!(watched(&after).0, verdict);
     }
+}
+
+const SLOWER: &str = "disturbed = \"all\"\nharm = \"slower\"\n";
+
+#[test]
+fn where_other_programs_slowed_a_variant_down_nothing_of_it_fails() {
+    let slower = |rate: f64| format!("rate = {rate}\n{SLOWER}");
+    let one = |rate: f64, bound: &str| {
+        let check = format!(
+            "\n[[check]]\nname = \"c\"\nof = \"rate\"\nat = [\"after\"]\n{bound}\nsource = \"s\"\n"
+        );
+        let text = with(&[WATCHED, ("rate = 196\n", &slower(rate))]) + &check;
+        let loaded = load(&text).unwrap();
+        let results = loaded.run(1, &Cell::new(0), &mut |_| {}).unwrap();
+        results.checks[1].outcome()
+    };
+    assert_eq!(one(196.0, "at_most = 200"), Outcome::Pass);
+    assert_eq!(one(196.0, "at_most = 100"), Outcome::Noisy);
+    assert_eq!(one(196.0, "at_least = 200"), Outcome::Noisy);
+    // What is slow may be above a lower bound for no other reason.
+    assert_eq!(one(196.0, "at_least = 100"), Outcome::Noisy);
+    // A comparison may have come out either way: that of two variants holds here.
+    let results = run(&[WATCHED, ("rate = 196\n", &slower(196.0))]);
+    assert_eq!(results.verdict, Verdict::Noisy);
+}
+
+#[test]
+fn a_cause_is_told_once_with_its_range_and_the_number_of_variants() {
+    let busy = |rate: &str, share: f64| format!("{rate}{SLOWER}share = {share}\n");
+    let (one, other) = (busy("rate = 196\n", 90.4), busy("rate = 100\n", 98.0));
+    let results = run(&[WATCHED, ("rate = 196\n", &one)]);
+    let told = ", other programs used 90 % of the CPUs in variant after";
+    let reason = &results.verdict_reason;
+    assert!(reason.ends_with(told), "{reason}");
+    let results = run(&[WATCHED, ("rate = 196\n", &one), ("rate = 100\n", &other)]);
+    let told = ", other programs used 90 to 98 % of the CPUs in 2 variants";
+    let reason = &results.verdict_reason;
+    assert!(reason.ends_with(told), "{reason}");
+    assert_eq!(reason.matches("other programs").count(), 1, "{reason}");
+}
+
+#[test]
+fn a_variant_that_was_lost_to_load_makes_the_verdict_noisy() {
+    let lost = "rtt = 250\nunavailable = \"too busy\"\ndisturbed = \"all\"\nharm = \"lost\"\n";
+    let (verdict, reason) = watched(lost);
+    assert_eq!(verdict, Verdict::Noisy, "{reason}");
+    assert!(
+        reason.ends_with("a neighbour took the core in variant after"),
+        "{reason}"
+    );
+    // That it did not run for another reason is told as it was.
+    let away = "rtt = 250\nunavailable = \"too busy\"\n";
+    assert_eq!(watched(away).0, Verdict::NotTested);
 }
 
 #[test]
@@ -624,8 +780,8 @@ fn a_check_that_noise_did_not_reach_fails_beside_one_that_it_did() {
         .unwrap()
         .run(1, &Cell::new(0), &mut |_| {})
         .unwrap();
-    let reason = "1 of 1 checks failed: more, 1 too noisy to judge: faster; noise hit none of 300 \
-                  samples, a neighbour took the core";
+    let reason = "1 of 1 checks failed: more, 1 too noisy to judge: faster; none of 6000 samples \
+                  was disturbed, a neighbour took the core in variant after";
     assert_eq!(
         (results.verdict, results.verdict_reason.as_str()),
         (Verdict::Fail, reason)
@@ -642,7 +798,7 @@ fn a_run_ends_with_a_sentence_where_its_experiment_says_what_it_is_about() {
     let said = run(&[told]).sentence.unwrap();
     assert_eq!(
         said,
-        "It works on this machine: 9 of 10 answers took 250 ns, and 1 us without tailbound; no \
+        "It works on this machine: 99 of 100 answers took 250 ns, and 1 us without tailbound; no \
          noise, time is virtual."
     );
     for (from, to, message) in [
@@ -694,6 +850,11 @@ const MISTAKES: &[(&str, &str, &str)] = &[
         "at_least = 0.5\n",
         "",
         "x.toml:33:8: needs at_least or at_most, or both",
+    ),
+    (
+        "of = \"rtt.p99\"",
+        "of = \"rate\"\nsamples = 100",
+        "x.toml:36:11: samples: rate is a single value; leave it out, or name a series",
     ),
     (
         "from = \"before\"\n",

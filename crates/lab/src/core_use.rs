@@ -1,5 +1,5 @@
-//! Who used the CPU. What other programs of this machine took of the shared core was
-//! not there for its guests.
+//! Who used the CPUs. What other programs of this machine took of the shared core was
+//! not there for its guests, and what they took of all CPUs was not there for the lab.
 
 use crate::guest::now;
 use tailbound_sys::procfs;
@@ -44,6 +44,61 @@ impl CoreUse {
     }
 }
 
+/// What all CPUs did until a moment, and what of it the lab did.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CpuUse {
+    at: Nanos,
+    all: procfs::AllCpus,
+    /// Time in user mode of this process and its children.
+    ours: Nanos,
+}
+
+impl CpuUse {
+    /// Reads it. `children` are those of this process that may still run; what those used that
+    /// have ended is this process's by now.
+    pub(crate) fn read(children: impl Iterator<Item = u32>) -> Option<Self> {
+        let own = procfs::user_time(std::process::id())?;
+        let ours = children
+            .filter_map(procfs::user_time)
+            .fold(own, Nanos::saturating_add);
+        let stat = std::fs::read_to_string("/proc/stat").ok()?;
+        Some(Self {
+            at: now(),
+            all: procfs::parse_all_cpus(&stat)?,
+            ours,
+        })
+    }
+
+    /// What was taken of all CPUs until `last`; `None` where the time is too short for the steps
+    /// in which the kernel shows it.
+    ///
+    /// Of other programs only the time in user mode counts: the kernel works for the lab's
+    /// packets in interrupts and in threads of its own, which belong to no process.
+    pub(crate) fn taken(&self, last: &Self) -> Option<CpusTaken> {
+        let time = last.at.since(self.at);
+        if time.as_nanos() < 50 * procfs::TICK.as_nanos() || last.all.count == 0 {
+            return None;
+        }
+        let time = time.as_secs_f64() * f64::from(last.all.count);
+        let user = last.all.user.since(self.all.user);
+        let others = user.since(last.ours.since(self.ours));
+        let stolen = last.all.steal.since(self.all.steal);
+        Some(CpusTaken {
+            others: others.as_secs_f64() / time,
+            stolen: stolen.as_secs_f64() / time,
+        })
+    }
+}
+
+/// The shares of all CPUs that were not there for the lab.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct CpusTaken {
+    /// What other programs used.
+    pub(crate) others: f64,
+    /// What the hypervisor below gave to others.
+    pub(crate) stolen: f64,
+}
+
 /// What a process has used of the CPU.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ProcessUse {
@@ -79,6 +134,34 @@ mod tests {
         let first = reading(1000, 50);
         assert!((first.share(&reading(3000, 150)) - 5.0).abs() < 1e-9);
         assert!(first.share(&first).abs() < 1e-9);
+    }
+
+    #[test]
+    fn what_all_cpus_did_for_others_than_the_lab_was_taken_from_it() {
+        let reading = |at: u64, user: u64, steal: u64, ours: u64| CpuUse {
+            at: Nanos::from_millis(at),
+            all: procfs::AllCpus {
+                user: Nanos::from_millis(user),
+                steal: Nanos::from_millis(steal),
+                count: 2,
+            },
+            ours: Nanos::from_millis(ours),
+        };
+        let first = reading(0, 10_000, 500, 100);
+        let taken = first.taken(&reading(1000, 11_500, 700, 600)).unwrap();
+        assert!((taken.others - 0.5).abs() < 1e-9, "{taken:?}");
+        assert!((taken.stolen - 0.1).abs() < 1e-9, "{taken:?}");
+        // Ticks are rounded: less than nothing is nothing.
+        let taken = first.taken(&reading(1000, 10_500, 500, 610));
+        assert_eq!(taken, Some(CpusTaken::default()));
+        assert_eq!(first.taken(&reading(499, 11_000, 500, 100)), None);
+    }
+
+    #[test]
+    fn this_process_is_no_other_program() {
+        let first = CpuUse::read(std::iter::empty()).unwrap();
+        assert!(first.ours > Nanos::ZERO || first.all.user > Nanos::ZERO);
+        assert!(first.all.count > 0);
     }
 
     fn reading(at: u64, busy: u64, guests: u64) -> CoreUse {

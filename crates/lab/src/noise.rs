@@ -1,4 +1,4 @@
-//! Which late samples were the machine's fault.
+//! Which samples the machine disturbed.
 //!
 //! The machines that run this are shared. While an experiment runs, a monitor
 //! notes how much time the hypervisor below has taken from each CPU
@@ -7,11 +7,12 @@
 //! [`Lost::read_stalls`]). Threads whose waiting is
 //! the very thing under test are not among them.
 //!
-//! A sample is *late* when it took more than twice its variant's median. A late
-//! sample is *hit* when the time lost around it, beyond what samples that were in
-//! time met as well, explains at least half of its excess over the median; stolen
-//! time is looked at first. A late sample that is not hit is *unexplained*: the
-//! mechanism's own tail.
+//! A sample is *late* when it took more than twice its variant's median. A sample is *hit*, late
+//! or not, when so much time was lost around it, beyond what samples in time usually met, as
+//! could have made a sample late: half a median. For a late sample it must also be half of its
+//! excess over the median. So no less is asked of a late sample than of one in time, and the tail
+//! is not trimmed more than the rest; stolen time is looked at first. A late sample that is not
+//! hit is *unexplained*: the mechanism's own tail.
 //!
 //! While a packet queues in a switch the threads before and behind it wait for a CPU
 //! again and again, and it waits for none of that. What passes a thread a known number
@@ -135,9 +136,9 @@ pub enum SampleClass {
     OnTime,
     /// Late for no reason that lies outside of what is measured.
     Unexplained,
-    /// Late because our infrastructure waited for a CPU.
+    /// Disturbed, as our infrastructure waited for a CPU.
     Ours,
-    /// Late because the hypervisor below took the CPU away.
+    /// Disturbed, as the hypervisor below took the CPU away.
     Stolen,
 }
 
@@ -212,16 +213,16 @@ pub fn judge(samples: &[Sample], stolen: &Losses<'_>, ours: &Losses<'_>) -> Vec<
     let in_time = || samples.iter().filter(|sample| !late(sample));
     let usual = [stolen.usual(in_time()), ours.usual(in_time())];
     let class = |sample: &Sample| {
-        if !late(sample) {
-            return SampleClass::OnTime;
-        }
-        let half = (sample.latency().as_nanos() - median).div_ceil(2);
+        let excess = sample.latency().as_nanos().saturating_sub(median);
+        let half = excess.max(median).max(1).div_ceil(2);
         if stolen.unusual(sample, usual[0]) >= half {
             SampleClass::Stolen
         } else if ours.unusual(sample, usual[1]) >= half {
             SampleClass::Ours
-        } else {
+        } else if late(sample) {
             SampleClass::Unexplained
+        } else {
+            SampleClass::OnTime
         }
     };
     samples.iter().map(class).collect()
@@ -280,14 +281,30 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_within_two_medians_is_on_time_whatever_was_lost() {
-        let stolen = lost(EXACT, &[(0, 0), (990, 0), (2000, 1000)]);
-        let classes = judge(
-            &with_median_10ms(sample(1000, 20)),
-            &losses(&[&stolen]),
-            &nothing(),
-        );
-        assert_eq!(classes, [SampleClass::OnTime; 10]);
+    fn a_sample_in_time_beside_lost_time_is_set_apart_as_a_late_one_is() {
+        // Half a median of 10 ms is what could have made it late.
+        let enough = lost(EXACT, &[(0, 0), (1000, 0), (1010, 5)]);
+        let too_little = lost(EXACT, &[(0, 0), (1000, 0), (1010, 4)]);
+        for latency in [1, 10, 20] {
+            let samples = with_median_10ms(sample(1000, latency));
+            let class = |lost| judge(&samples, &losses(&[lost]), &nothing());
+            assert_eq!(class(&enough)[9], SampleClass::Stolen, "{latency} ms");
+            assert_eq!(class(&too_little)[9], SampleClass::OnTime, "{latency} ms");
+            // Those that lie elsewhere are as they were.
+            assert_eq!(class(&enough)[..9], [SampleClass::OnTime; 9]);
+        }
+    }
+
+    #[test]
+    fn no_less_lost_time_excuses_a_late_sample_than_sets_one_in_time_apart() {
+        for lost_ms in 0..40 {
+            let loss = lost(EXACT, &[(0, 0), (1000, 0), (1010, lost_ms)]);
+            let is_hit = |latency| {
+                let samples = with_median_10ms(sample(1000, latency));
+                judge(&samples, &losses(&[&loss]), &nothing())[9].is_hit()
+            };
+            assert!(is_hit(10) >= is_hit(60), "{lost_ms} ms");
+        }
     }
 
     #[test]

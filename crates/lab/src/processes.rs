@@ -207,6 +207,11 @@ impl<'a> Supervisor<'a> {
         self.members.len()
     }
 
+    /// The processes of all children, those that have ended included.
+    pub(crate) fn children(&self) -> impl Iterator<Item = u32> {
+        self.members.iter().map(|member| member.child.id())
+    }
+
     pub(crate) fn member(&self, place: usize) -> &Member {
         &self.members[place]
     }

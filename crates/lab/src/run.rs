@@ -1,8 +1,11 @@
 //! An experiment of the lab, run.
 
+mod disturbed;
+
 use crate::LabError;
 use crate::bounds;
 use crate::build;
+use crate::core_use::CpuUse;
 use crate::cpus::Cpus;
 use crate::experiment::{BulkTool, GuaranteesBy, LabExperiment, PingTool, QueryTool, Variant};
 use crate::guest::CONGESTION_CONTROL;
@@ -15,13 +18,13 @@ use crate::refusals::Refusals;
 use crate::run_dir::RunDir;
 use crate::summarise;
 use crate::topology::{GuestPort, Topology};
-use crate::variant::{self, Context, FOREIGN_SHARE, Measured};
+use crate::variant::{self, Context, Measured};
 use crate::vcpu_share;
 use crate::vm::{Kernel, Machines};
 use std::path::{Path, PathBuf};
 use tailbound_experiment::{
-    Catalogue, ChartSpec, Curve, Disturbance, Document, Experiment, Found, Harm, Mistake, Mistakes,
-    Noise, Progress, catalogue, unknown_word,
+    Catalogue, ChartSpec, Curve, Document, Experiment, Found, Mistake, Mistakes, Noise, Progress,
+    catalogue, unknown_word,
 };
 use tailbound_sys::process::find_program;
 use tailbound_sys::user_namespace::{self, Privilege};
@@ -38,10 +41,6 @@ pub struct Options {
     /// Whether the run's files are kept.
     pub keep: bool,
 }
-
-/// The share of a core that went to somebody else, beyond which what was done on it
-/// cannot be judged.
-const MAX_FOREIGN_SHARE: f64 = 0.03;
 
 impl Experiment for LabExperiment {
     type Options = Options;
@@ -155,7 +154,9 @@ impl Run<'_> {
                 done += 1;
                 let head = format!("[{done}/{total}] {}", variant.name.get_ref());
                 let mut announce = |what: &str| progress(&format!("{head}: {what}"));
-                repeats.push(variant::run(self.context, variant, &mut announce)?);
+                let before = CpuUse::read(std::iter::empty());
+                let ran = variant::run(self.context, variant, &mut announce);
+                repeats.push(ran.or_else(|error| disturbed::lost(error, before))?);
             }
         }
         Ok(measured)
@@ -171,12 +172,20 @@ impl Run<'_> {
         found.condition("interrupts_thousandths", taken.long_run.thousandths());
         found.condition("load_average_after", load_average());
         let mut disturbed = Vec::new();
+        let mut most_taken = 0.0_f64;
         for (variant, repeats) in self.chosen.iter().zip(measured) {
             let name = variant.name.get_ref();
             if repeats.is_empty() {
                 let refusal = self.refusals.of(experiment, variant);
                 let unavailable = refusal.map(|why| summarise::unavailable(name, why));
                 found.variants.extend(unavailable);
+                continue;
+            }
+            disturbed.extend(disturbed::of_runs(name, repeats));
+            let taken = repeats.iter().filter_map(|repeat| repeat.cpus_taken);
+            most_taken = taken.fold(most_taken, |most, it| most.max(it.others));
+            if let Some(why) = disturbed::take_lost(repeats) {
+                found.variants.push(summarise::unavailable(name, &why));
                 continue;
             }
             if let Some(line) = repeats.iter().find_map(|repeat| repeat.line.as_ref()) {
@@ -189,28 +198,10 @@ impl Run<'_> {
             vcpu_share::count(experiment, variant, &bounds, repeats);
             let mut summary = summarise::variant(name, repeats);
             summary.bounds = bounds;
-            let foreign = summary.values.get(FOREIGN_SHARE).map(|value| value.value);
-            if let Some(share) = foreign.filter(|share| *share > MAX_FOREIGN_SHARE) {
-                disturbed.push(Disturbance {
-                    variant: name.clone(),
-                    figures: experiment.on_shared_core(),
-                    why: format!(
-                        "other programs used {:.0} % of the shared core in variant {name}",
-                        share * 100.0
-                    ),
-                    harm: Harm::Either,
-                });
-            }
-            if let Some((figure, why)) = repeats.iter().find_map(|it| it.spoiled.as_ref()) {
-                disturbed.push(Disturbance {
-                    variant: name.clone(),
-                    figures: vec![(*figure).to_owned()],
-                    why: format!("{why} of variant {name}"),
-                    harm: Harm::Against,
-                });
-            }
+            disturbed.extend(disturbed::of_figures(experiment, &summary, repeats));
             found.variants.push(summary);
         }
+        found.condition("used_by_others", most_taken);
         found.noise = Noise::Watched(disturbed);
         Ok(())
     }

@@ -14,7 +14,7 @@ use crate::LabError;
 use crate::bounds::Promises;
 use crate::build;
 use crate::class::{ClassGuard, PATHS, give_paths};
-use crate::core_use::{CoreUse, ProcessUse};
+use crate::core_use::{CoreUse, CpuUse, CpusTaken, ProcessUse};
 use crate::cpus::Cpus;
 use crate::experiment::{GuaranteesBy, LabExperiment, PathMode, Quota, Variant};
 use crate::guest::{Sample, now};
@@ -94,6 +94,10 @@ pub(crate) struct Measured {
     pub(crate) flaw: Option<String>,
     /// The values that rest on what the machine spoiled, and how it did.
     pub(crate) spoiled: Option<(&'static str, String)>,
+    /// What was taken of all CPUs while samples counted.
+    pub(crate) cpus_taken: Option<CpusTaken>,
+    /// Why it has no figures, where a computer that others use was too slow for it.
+    pub(crate) lost: Option<String>,
     /// What the probe said, in a line.
     pub(crate) line: Option<String>,
     /// What the placement service promised, where it was asked.
@@ -229,6 +233,8 @@ struct Run<'a> {
     brought_back: u64,
     /// The share of the shared core that others than its guests used.
     foreign_share: Option<f64>,
+    /// What was taken of all CPUs while samples counted.
+    cpus_taken: Option<CpusTaken>,
     /// What each host's daemon used of a CPU while samples counted.
     daemon_cpu: BTreeMap<&'a str, f64>,
     /// What the placement service promised, where it was asked.
@@ -259,6 +265,7 @@ pub(crate) fn run<'a>(
         tasks: 0,
         brought_back: 0,
         foreign_share: None,
+        cpus_taken: None,
         daemon_cpu: BTreeMap::new(),
         promises: None,
         throttled: None,
@@ -434,6 +441,11 @@ impl<'a> Run<'a> {
         CoreUse::read(self.context.cpus.shared_core, guests)
     }
 
+    /// What all CPUs have done so far.
+    fn cpu_use(&self) -> Option<CpuUse> {
+        CpuUse::read(self.supervisor.children())
+    }
+
     /// What each host's daemon has computed so far.
     fn daemon_use(&self) -> BTreeMap<&'a str, ProcessUse> {
         let daemons = self.daemons.iter().filter_map(|(host, place)| {
@@ -487,24 +499,7 @@ impl<'a> Run<'a> {
         let confined = self.confine()?;
         let end = start + experiment.warmup + self.duration();
         self.counted = [start + experiment.warmup, end];
-        let (mut first, mut of_daemons) = (self.core_use(), self.daemon_use());
-        let mut last = None;
-        while now() < end {
-            if now() < self.counted[0] {
-                (first, of_daemons) = (self.core_use(), self.daemon_use());
-            }
-            // Those that measure end with the time: then there is no other reading.
-            last = self.core_use().or(last);
-            let passed = now().since(start + experiment.warmup).as_secs_f64();
-            let of = self.duration().as_secs_f64();
-            announce(&format!("measuring, {passed:.0} s of {of:.0} s"));
-            self.supervisor
-                .rest(Duration::from_millis(200).min(end.since(now()).into()))?;
-        }
-        self.daemon_cpu = shares(&of_daemons, &self.daemon_use());
-        self.foreign_share = first
-            .zip(last)
-            .and_then(|(first, last)| first.foreign(&last));
+        self.watch_use(announce)?;
         announce("waiting for the last answers");
         self.await_outcomes(end)?;
         self.throttled = confined.map(|groups| {
@@ -517,6 +512,32 @@ impl<'a> Run<'a> {
         monitor
             .finish()
             .map_err(LabError::io("watching the machine"))
+    }
+
+    /// Waits for the end of the counted time, and sees who uses the CPUs in it.
+    fn watch_use(&mut self, announce: &mut dyn FnMut(&str)) -> Result<(), LabError> {
+        let [from, end] = self.counted;
+        let read = |run: &Self| (run.core_use(), run.cpu_use(), run.daemon_use());
+        let (mut core, mut cpus, mut of_daemons) = read(self);
+        let mut last = None;
+        while now() < end {
+            if now() < from {
+                (core, cpus, of_daemons) = read(self);
+            }
+            // Those that measure end with the time: then there is no other reading.
+            last = self.core_use().or(last);
+            let passed = now().since(from).as_secs_f64();
+            let of = self.duration().as_secs_f64();
+            announce(&format!("measuring, {passed:.0} s of {of:.0} s"));
+            self.supervisor
+                .rest(Duration::from_millis(200).min(end.since(now()).into()))?;
+        }
+        self.daemon_cpu = shares(&of_daemons, &self.daemon_use());
+        let whole = core.zip(last);
+        self.foreign_share = whole.and_then(|(first, last)| first.foreign(&last));
+        let whole = cpus.zip(self.cpu_use());
+        self.cpus_taken = whole.and_then(|(first, last)| first.taken(&last));
+        Ok(())
     }
 
     /// Waits for all outcomes of a load that ends so.

@@ -62,7 +62,7 @@ impl Results {
         let class = match self.verdict {
             Verdict::Pass => "pass",
             Verdict::Fail => "fail",
-            Verdict::Noisy | Verdict::Unjudged => "noisy",
+            Verdict::Noisy | Verdict::NotTested => "noisy",
         };
         put!(
             out,
@@ -128,10 +128,10 @@ impl Results {
         }
         put!(
             out,
-            "</tbody></table></div>\n<p class=\"note\">Hit: samples that were late because this \
-             machine had no CPU for the measurement, by whose fault; the verdict rests on the others, \
-             and the rows below a variant have them all. Unexplained: late and not hit, the \
-             mechanism's own tail. Unanswered requests are in no figure.{}</p>",
+            "</tbody></table></div>\n<p class=\"note\">Hit: samples beside time in which this machine \
+             had no CPU for the measurement, late or not, by cause. The figures are without them, the \
+             row below a variant has all samples, and a check is judged on both. Unexplained: late \
+             and not hit, the mechanism's own tail. Unanswered requests are in no figure.{}</p>",
             if self.has_spread(name) {
                 " Figures are medians over the repeats, with least and greatest below."
             } else {
@@ -240,7 +240,7 @@ impl Results {
 
 fn check_row(out: &mut String, check: &CheckResult) {
     let result = check.outcome();
-    // Classes of the style sheet; what was not judged has no colour.
+    // Classes of the style sheet; NOT TESTED has no colour.
     let class = result.to_string().to_ascii_lowercase();
     let got = check
         .got

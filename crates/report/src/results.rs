@@ -101,8 +101,8 @@ pub struct Series {
     pub spread: Option<Spread>,
 }
 
-/// Samples that were late because this machine had no CPU for the measurement,
-/// by whose fault.
+/// Samples beside time in which this machine had no CPU for the measurement, late or not,
+/// by cause.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hit {
     /// Our own infrastructure waited in a run queue.
@@ -176,7 +176,7 @@ pub struct CheckResult {
     pub name: String,
     /// What was expected: ">= 0.56".
     pub want: String,
-    /// What was found; nothing when it was not judged, or when the figure could not be
+    /// What was found; nothing when what it needs did not run, or when the figure could not be
     /// computed from what was measured.
     pub got: Option<f64>,
     /// Whether it held.
@@ -186,8 +186,8 @@ pub struct CheckResult {
     /// What else there is to know, such as why there is no figure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-    /// Why it was not judged: a variant that it needs did not run. Then it neither
-    /// held nor failed.
+    /// Why it is NOT TESTED: a variant that it needs did not run, or there were too few
+    /// samples. Then it neither held nor failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_judged: Option<String>,
     /// What the machine did beside, which may have decided how it came out: then it is
@@ -203,7 +203,7 @@ impl CheckResult {
     /// How it came out.
     pub const fn outcome(&self) -> Outcome {
         match (&self.not_judged, &self.noise, self.pass, &self.misses) {
-            (Some(_), _, _, _) => Outcome::NotJudged,
+            (Some(_), _, _, _) => Outcome::NotTested,
             (None, Some(_), _, _) => Outcome::Noisy,
             (None, None, true, _) => Outcome::Pass,
             (None, None, false, None) => Outcome::Fail,
@@ -230,8 +230,8 @@ pub enum Outcome {
     Misses,
     /// The machine was too busy with other things to judge.
     Noisy,
-    /// What it needs did not run.
-    NotJudged,
+    /// What it needs did not run, or there were too few samples.
+    NotTested,
 }
 
 impl fmt::Display for Outcome {
@@ -241,7 +241,7 @@ impl fmt::Display for Outcome {
             Self::Fail => "FAIL",
             Self::Misses => "misses",
             Self::Noisy => "NOISY",
-            Self::NotJudged => "not judged",
+            Self::NotTested => "NOT TESTED",
         })
     }
 }
@@ -256,8 +256,9 @@ pub enum Verdict {
     Fail,
     /// The machine was too busy with other things to judge.
     Noisy,
-    /// What the checks need did not run, as it is not allowed or not there.
-    Unjudged,
+    /// No check could be tested: what they need did not run, or there were too few samples.
+    #[serde(rename = "NOT TESTED", alias = "UNJUDGED")]
+    NotTested,
 }
 
 impl fmt::Display for Verdict {
@@ -266,7 +267,7 @@ impl fmt::Display for Verdict {
             Self::Pass => "PASS",
             Self::Fail => "FAIL",
             Self::Noisy => "NOISY",
-            Self::Unjudged => "UNJUDGED",
+            Self::NotTested => "NOT TESTED",
         })
     }
 }

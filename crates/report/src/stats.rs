@@ -98,6 +98,32 @@ impl Statistic {
         }
     }
 
+    /// The number of samples that a check on this statistic wants: ten above a percentile, 30
+    /// for a mean. A count and the largest sample are judged as they are.
+    pub const fn wanted_samples(self) -> u64 {
+        match self {
+            Self::P50 => 20,
+            Self::P90 => 100,
+            Self::P99 => 1_000,
+            Self::P999 => 10_000,
+            Self::Mean => 30,
+            Self::Max | Self::Count => 0,
+        }
+    }
+
+    /// The share of samples that may be set apart before a check on this statistic is too
+    /// disturbed to fail: a tenth of the tail above a percentile. For the others 1 %, which is
+    /// less than any difference that a check of a mean looks for.
+    pub const fn allowance(self) -> f64 {
+        match self {
+            Self::P50 => 0.05,
+            Self::P90 => 0.01,
+            Self::P99 => 0.001,
+            Self::P999 => 0.0001,
+            Self::Mean | Self::Max | Self::Count => 0.01,
+        }
+    }
+
     /// What a table's head says.
     pub const fn label(self) -> &'static str {
         match self {

@@ -15,7 +15,7 @@ impl Results {
         let verdict = match self.verdict {
             Verdict::Pass => paint.good("PASS"),
             Verdict::Fail => paint.bad("FAIL"),
-            Verdict::Noisy | Verdict::Unjudged => paint.doubtful(&self.verdict.to_string()),
+            Verdict::Noisy | Verdict::NotTested => paint.doubtful(&self.verdict.to_string()),
         };
         // Writing to a String does not fail.
         let _ = writeln!(

@@ -73,6 +73,50 @@ pub fn parse_cpu_time(stat: &str, cpu: u32) -> Option<CpuTime> {
     })
 }
 
+/// What all CPUs together did, since boot, in whole ticks of [`TICK`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AllCpus {
+    /// Time in user mode, with any nice value, guests of this system included.
+    pub user: Nanos,
+    /// Time that the hypervisor below gave to others.
+    pub steal: Nanos,
+    /// How many CPUs there are.
+    pub count: u32,
+}
+
+/// What all CPUs together did, from the text of `/proc/stat`.
+pub fn parse_all_cpus(stat: &str) -> Option<AllCpus> {
+    let lines = || stat.lines().filter_map(|line| line.strip_prefix("cpu"));
+    let sum = lines().find(|line| line.starts_with(' '))?;
+    let ticks: Vec<u64> = sum
+        .split_ascii_whitespace()
+        .map_while(|field| field.parse().ok())
+        .collect();
+    let time = |ticks: u64| Nanos(ticks.saturating_mul(TICK.as_nanos()));
+    // user nice system idle iowait irq softirq steal
+    Some(AllCpus {
+        user: time(ticks.first()?.saturating_add(*ticks.get(1)?)),
+        steal: time(*ticks.get(7)?),
+        count: u32::try_from(lines().count() - 1).ok()?,
+    })
+}
+
+/// The time in user mode of a process and of its children that have ended and were waited for,
+/// in whole ticks of [`TICK`], from the text of `/proc/PID/stat`.
+pub fn parse_user_time(stat: &str) -> Option<Nanos> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut fields = rest.split_ascii_whitespace();
+    let own: u64 = fields.nth(11)?.parse().ok()?;
+    let of_children: u64 = fields.nth(1)?.parse().ok()?;
+    let ticks = own.saturating_add(of_children);
+    Some(Nanos(ticks.saturating_mul(TICK.as_nanos())))
+}
+
+/// [`parse_user_time`] of a process; `None` if it is not there.
+pub fn user_time(pid: u32) -> Option<Nanos> {
+    parse_user_time(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
 /// What was taken of one CPU by what no thread can help, since boot, in whole ticks of [`TICK`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Taken {
@@ -236,6 +280,29 @@ mod tests {
             total: Nanos::from_millis(ms),
         };
         assert_eq!(parse_steal(stat), [steal(0, 80), steal(12, 30)]);
+    }
+
+    #[test]
+    fn all_cpus_together_compute_for_programs_of_any_nice_value() {
+        let stat = "cpu  10 20 3 4 5 6 7 8 9 9\ncpu0 1 2 3 4 5 6 7 8 9 10\ncpu12 0 0 0 0 0 0 0 3\nintr 5 cpu3\n";
+        let all = AllCpus {
+            user: Nanos::from_millis(300),
+            steal: Nanos::from_millis(80),
+            count: 2,
+        };
+        assert_eq!(parse_all_cpus(stat), Some(all));
+        for damaged in ["", "cpu0 1 2 3\n", "cpu  1 2 3\ncpu0 1 2 3\n"] {
+            assert_eq!(parse_all_cpus(damaged), None, "{damaged}");
+        }
+    }
+
+    #[test]
+    fn the_time_in_user_mode_has_that_of_children_that_have_ended() {
+        let stat = "7 (a) b) S 1 7 7 0 -1 4 1 1 0 0 15 99 30 99 20 0 1 0 555";
+        assert_eq!(parse_user_time(stat), Some(Nanos::from_millis(450)));
+        assert_eq!(parse_user_time("7 (a) S 1"), None);
+        let own = user_time(std::process::id());
+        assert!(own.is_some());
     }
 
     #[test]

@@ -58,7 +58,7 @@ impl From<tailbound_report::Verdict> for Exit {
         match verdict {
             tailbound_report::Verdict::Pass => Self::Holds,
             tailbound_report::Verdict::Fail => Self::DoesNotHold,
-            tailbound_report::Verdict::Noisy | tailbound_report::Verdict::Unjudged => {
+            tailbound_report::Verdict::Noisy | tailbound_report::Verdict::NotTested => {
                 Self::CouldNotRun
             }
         }

@@ -36,6 +36,7 @@ impl Run<'_> {
             stolen: Nanos(stolen.lost.iter().map(|lost| lost.total().as_nanos()).sum()),
             promises: self.promises.clone(),
             taken: record.taken,
+            cpus_taken: self.cpus_taken,
             ..Measured::default()
         };
         for load in &self.loads {

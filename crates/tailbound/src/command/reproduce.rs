@@ -308,8 +308,8 @@ fn outcome(results: &[&CheckResult]) -> (&'static str, Verdict) {
         ("FAIL", Verdict::Fail)
     } else if is(Outcome::Noisy) {
         ("NOISY", Verdict::Noisy)
-    } else if is(Outcome::NotJudged) {
-        ("not judged", Verdict::Unjudged)
+    } else if is(Outcome::NotTested) {
+        ("NOT TESTED", Verdict::NotTested)
     } else if is(Outcome::Misses) {
         ("misses", Verdict::Pass)
     } else {
@@ -463,7 +463,7 @@ mod tests {
         assert_eq!(of(&[]), ("not run", Verdict::Pass));
         assert_eq!(of(&[&held, &held]), ("PASS", Verdict::Pass));
         assert_eq!(of(&[&held, &known]), ("misses", Verdict::Pass));
-        assert_eq!(of(&[&missing, &held]), ("not judged", Verdict::Unjudged));
+        assert_eq!(of(&[&missing, &held]), ("NOT TESTED", Verdict::NotTested));
         assert_eq!(of(&[&noisy, &missing]), ("NOISY", Verdict::Noisy));
         assert_eq!(of(&[&noisy, &failed]), ("FAIL", Verdict::Fail));
     }

@@ -1,0 +1,196 @@
+//! Which figures of a variant the computer disturbed, and which variants it ended.
+
+use crate::LabError;
+use crate::core_use::{CpuUse, CpusTaken};
+use crate::experiment::LabExperiment;
+use crate::summarise;
+use crate::variant::{FOREIGN_SHARE, Measured};
+use tailbound_experiment::{Cause, Disturbance, Harm};
+use tailbound_report::Variant;
+
+/// The share of a core that went to other programs, beyond which what was done on it
+/// cannot be judged.
+const MAX_FOREIGN_SHARE: f64 = 0.03;
+/// The share of all CPUs that other programs or other machines took, beyond which no figure of
+/// the variant may fail. Ticks of 10 ms show it to some 2 % in a run of three seconds.
+const MAX_TAKEN_SHARE: f64 = 0.05;
+
+/// The cause of too much use of all CPUs, if there was.
+fn too_much(taken: CpusTaken) -> Vec<Cause> {
+    let shares = [
+        ("other programs used", taken.others),
+        ("the hypervisor took", taken.stolen),
+    ];
+    let too_much = shares
+        .into_iter()
+        .filter(|(_, share)| *share > MAX_TAKEN_SHARE);
+    too_much
+        .map(|(who, share)| Cause::Share(who, share * 100.0, "of the CPUs"))
+        .collect()
+}
+
+/// What a run of a variant that failed leaves, if others used the computer so much that this may
+/// be why; the error otherwise.
+pub(super) fn lost(error: LabError, before: Option<CpuUse>) -> Result<Measured, LabError> {
+    // All children have ended.
+    let after = CpuUse::read(std::iter::empty());
+    let taken = before.zip(after);
+    lost_by(
+        error,
+        taken.and_then(|(before, after)| before.taken(&after)),
+    )
+}
+
+fn lost_by(error: LabError, taken: Option<CpusTaken>) -> Result<Measured, LabError> {
+    let is_busy = taken.is_some_and(|taken| !too_much(taken).is_empty());
+    let why = match &error {
+        LabError::Child { who, what, stderr } if !stderr.contains("panicked") => {
+            let last = stderr.lines().last().unwrap_or_default();
+            format!("{who} {what} {last}").trim_end().to_owned()
+        }
+        LabError::Io { source, .. } if source.kind() == std::io::ErrorKind::TimedOut => {
+            error.to_string()
+        }
+        _ => return Err(error),
+    };
+    if !is_busy {
+        return Err(error);
+    }
+    Ok(Measured {
+        lost: Some(why),
+        cpus_taken: taken,
+        ..Measured::default()
+    })
+}
+
+/// Removes the runs that were lost; returns why the first was if none is left.
+pub(super) fn take_lost(repeats: &mut Vec<Measured>) -> Option<String> {
+    let why = repeats.iter().find_map(|repeat| repeat.lost.clone());
+    repeats.retain(|repeat| repeat.lost.is_none());
+    why.filter(|_| repeats.is_empty())
+}
+
+/// What use by others did to the runs of a variant.
+pub(super) fn of_runs(variant: &str, repeats: &[Measured]) -> Vec<Disturbance> {
+    let disturbance = |cause, harm| Disturbance {
+        variant: variant.to_owned(),
+        figures: None,
+        cause,
+        harm,
+    };
+    let lost: Vec<&String> = repeats.iter().filter_map(|it| it.lost.as_ref()).collect();
+    let harm = if lost.len() == repeats.len() {
+        Harm::Lost
+    } else {
+        Harm::Slower
+    };
+    let runs = lost.into_iter().map(|why| Cause::Event(why.clone()));
+    // As figures are, the median of the repeats.
+    let median = |of: fn(&CpusTaken) -> f64| {
+        let shares = repeats.iter().filter_map(|it| it.cpus_taken.as_ref());
+        summarise::value("", shares.map(of).collect()).value
+    };
+    let taken = too_much(CpusTaken {
+        others: median(|it| it.others),
+        stolen: median(|it| it.stolen),
+    });
+    runs.chain(taken)
+        .map(|cause| disturbance(cause, harm))
+        .collect()
+}
+
+/// What spoiled some figures of a variant.
+pub(super) fn of_figures(
+    experiment: &LabExperiment,
+    summary: &Variant,
+    repeats: &[Measured],
+) -> Vec<Disturbance> {
+    let disturbance = |figures, cause, harm| Disturbance {
+        variant: summary.name.clone(),
+        figures: Some(figures),
+        cause,
+        harm,
+    };
+    let foreign = summary.values.get(FOREIGN_SHARE).map(|value| value.value);
+    let foreign = foreign.filter(|share| *share > MAX_FOREIGN_SHARE);
+    let on_core = foreign.map(|share| {
+        let cause = Cause::Share("other programs used", share * 100.0, "of the shared core");
+        disturbance(experiment.on_shared_core(), cause, Harm::Either)
+    });
+    let spoiled = repeats.iter().find_map(|it| it.spoiled.as_ref());
+    let spoiled = spoiled.map(|(figure, why)| {
+        let cause = Cause::Event(why.clone());
+        disturbance(vec![(*figure).to_owned()], cause, Harm::Against)
+    });
+    on_core.into_iter().chain(spoiled).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken(others: f64, stolen: f64) -> CpusTaken {
+        CpusTaken { others, stolen }
+    }
+
+    fn measured(others: f64) -> Measured {
+        Measured {
+            cpus_taken: Some(taken(others, 0.0)),
+            ..Measured::default()
+        }
+    }
+
+    fn child(stderr: &str) -> LabError {
+        LabError::Child {
+            who: "the client".into(),
+            what: "died:".into(),
+            stderr: stderr.into(),
+        }
+    }
+
+    #[test]
+    fn more_than_a_twentieth_of_the_cpus_disturbs_every_figure_of_the_variant() {
+        assert_eq!(of_runs("a", &[measured(0.05)]), []);
+        let found = of_runs("a", &[measured(0.06)]);
+        let share = Cause::Share("other programs used", 6.0, "of the CPUs");
+        assert_eq!((&found[0].figures, &found[0].cause), (&None, &share));
+        assert_eq!((found.len(), found[0].harm), (1, Harm::Slower));
+        // As the figures are, it is the median of the repeats.
+        assert_eq!(of_runs("a", &[0.9, 0.01, 0.02].map(measured)), []);
+        assert_eq!(too_much(taken(0.0, 0.06)).len(), 1);
+        assert_eq!(too_much(taken(0.9, 0.9)).len(), 2);
+    }
+
+    #[test]
+    fn a_child_that_ends_too_soon_is_an_error_unless_others_use_the_computer() {
+        let busy = Some(taken(0.9, 0.0));
+        let lost = lost_by(child("one\ntoo many wait"), busy).unwrap();
+        let why = "the client died: too many wait";
+        assert_eq!(lost.lost.as_deref(), Some(why));
+        for (error, taken) in [
+            (child("one"), None),
+            (child("one"), Some(taken(0.01, 0.0))),
+            (child("thread panicked at"), busy),
+            (LabError::UnknownVariant("x".into()), busy),
+            (LabError::Interrupted { signal: 15 }, busy),
+        ] {
+            assert!(lost_by(error, taken).is_err());
+        }
+    }
+
+    #[test]
+    fn a_variant_is_lost_where_no_run_of_it_has_figures() {
+        let lost = || Measured {
+            lost: Some("too slow".into()),
+            ..measured(0.9)
+        };
+        let mut all = vec![lost(), lost()];
+        let found = of_runs("a", &all);
+        assert!(found.iter().all(|it| it.harm == Harm::Lost), "{found:?}");
+        assert_eq!(take_lost(&mut all).as_deref(), Some("too slow"));
+        let mut some = vec![lost(), measured(0.0)];
+        let found = of_runs("a", &some);
+        assert!(found.iter().all(|it| it.harm == Harm::Slower), "{found:?}");
+        assert_eq!((take_lost(&mut some), some.len()), (None, 1));
+    }
+}

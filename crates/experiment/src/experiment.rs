@@ -112,10 +112,15 @@ struct Head {
     #[serde(default)]
     check: Vec<Check>,
     sentence: Option<Sentence>,
+    /// Readable labels of series, values and variants.
+    #[serde(default)]
+    words: BTreeMap<Name, String>,
 }
 
 /// The keys of [`Head`].
-const HEAD: &[&str] = &["name", "title", "source", "cdf", "check", "sentence"];
+const HEAD: &[&str] = &[
+    "name", "title", "source", "cdf", "check", "sentence", "words",
+];
 
 /// An experiment without mistakes.
 #[derive(Debug, Clone)]
@@ -217,15 +222,9 @@ impl<E: Experiment> Loaded<E> {
         let checks = evaluate(expected, &found.variants, &charts, &found.noise);
         let (verdict, verdict_reason) = verdict(&found.variants, &found.noise, &checks);
         let sentence = self.head.sentence.as_ref();
-        let sentence = sentence.map(|it| {
-            it.tell(
-                verdict,
-                &verdict_reason,
-                &checks,
-                &found.variants,
-                &found.noise,
-            )
-        });
+        let sentence = sentence.map(|it| it.tell(verdict, &found.variants));
+        let words = self.head.words.iter();
+        let words = words.map(|(name, words)| (name.get_ref().clone(), words.clone()));
         Ok(Results {
             schema: SCHEMA,
             experiment: self.head.name.get_ref().clone(),
@@ -240,6 +239,7 @@ impl<E: Experiment> Loaded<E> {
             verdict,
             verdict_reason,
             sentence,
+            words: words.collect(),
         })
     }
 }
@@ -258,6 +258,17 @@ fn check_expectations<E: Experiment>(experiment: &E, head: &Head, mistakes: &mut
     }
     if let Some(sentence) = &head.sentence {
         sentence.check(&variants, mistakes);
+    }
+    for name in head.words.keys() {
+        let named = |variant: &'_ Variant| {
+            let own = std::iter::once(variant.name.clone());
+            let series = variant.series.keys().cloned();
+            own.chain(series)
+                .chain(variant.values.keys().cloned())
+                .collect::<Vec<_>>()
+        };
+        let known: Vec<String> = variants.iter().flat_map(named).collect();
+        mistakes.known("name", name, known.iter().map(String::as_str));
     }
     mistakes.names("check", head.check.iter().map(|check| &check.name));
     for check in &head.check {

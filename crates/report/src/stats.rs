@@ -98,6 +98,30 @@ impl Statistic {
         }
     }
 
+    /// The furthest percentile that so many samples say much of: ten lie above it.
+    pub const fn furthest(count: u64) -> Option<Self> {
+        match count {
+            10_000.. => Some(Self::P999),
+            1_000.. => Some(Self::P99),
+            100.. => Some(Self::P90),
+            20.. => Some(Self::P50),
+            _ => None,
+        }
+    }
+
+    /// Its name in a text.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::P50 => "median",
+            Self::P90 => "90th percentile",
+            Self::P99 => "99th percentile",
+            Self::P999 => "99.9th percentile",
+            Self::Max => "largest",
+            Self::Mean => "mean",
+            Self::Count => "number",
+        }
+    }
+
     /// What a table's head says.
     pub const fn label(self) -> &'static str {
         match self {

@@ -6,17 +6,25 @@ use crate::text::{NOTHING, Paint, Table, human, one_line};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+impl Verdict {
+    /// Its word in its colour.
+    pub(crate) fn painted(self, paint: Paint) -> String {
+        let word = self.to_string();
+        match self {
+            Self::Pass => paint.good(&word),
+            Self::Fail => paint.bad(&word),
+            Self::Noisy | Self::Unjudged => paint.doubtful(&word),
+        }
+    }
+}
+
 impl Results {
     /// The run as text: the verdict and its reason, the checks, a table for each
     /// series, the values. `colour` adds ANSI colours.
     pub fn summary(&self, colour: bool) -> String {
         let paint = Paint(colour);
         let mut out = String::new();
-        let verdict = match self.verdict {
-            Verdict::Pass => paint.good("PASS"),
-            Verdict::Fail => paint.bad("FAIL"),
-            Verdict::Noisy | Verdict::Unjudged => paint.doubtful(&self.verdict.to_string()),
-        };
+        let verdict = self.verdict.painted(paint);
         // Writing to a String does not fail.
         let _ = writeln!(
             out,

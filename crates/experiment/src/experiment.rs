@@ -217,7 +217,7 @@ impl<E: Experiment> Loaded<E> {
         let asked = asked.map(|chart| chart.draw(&curves, &found.variants));
         let distributions = self.head.cdf.iter().map(|cdf| cdf.draw(&found.variants));
         let charts = found.charts.into_iter().chain(asked).chain(distributions);
-        let charts: Vec<Chart> = charts.collect();
+        let mut charts: Vec<Chart> = charts.collect();
         let expected = &self.head.check;
         let checks = evaluate(expected, &found.variants, &charts, &found.noise);
         let (verdict, verdict_reason) = verdict(&found.variants, &found.noise, &checks);
@@ -225,6 +225,13 @@ impl<E: Experiment> Loaded<E> {
         let sentence = sentence.map(|it| it.tell(verdict, &found.variants));
         let words = self.head.words.iter();
         let words = words.map(|(name, words)| (name.get_ref().clone(), words.clone()));
+        let words: BTreeMap<String, String> = words.collect();
+        // After the checks, which know lines by their names.
+        for line in charts.iter_mut().flat_map(|chart| &mut chart.lines) {
+            if let Some(words) = words.get(&line.name) {
+                line.name.clone_from(words);
+            }
+        }
         Ok(Results {
             schema: SCHEMA,
             experiment: self.head.name.get_ref().clone(),
@@ -239,7 +246,7 @@ impl<E: Experiment> Loaded<E> {
             verdict,
             verdict_reason,
             sentence,
-            words: words.collect(),
+            words,
         })
     }
 }
@@ -260,15 +267,11 @@ fn check_expectations<E: Experiment>(experiment: &E, head: &Head, mistakes: &mut
         sentence.check(&variants, mistakes);
     }
     for name in head.words.keys() {
-        let named = |variant: &'_ Variant| {
-            let own = std::iter::once(variant.name.clone());
-            let series = variant.series.keys().cloned();
-            own.chain(series)
-                .chain(variant.values.keys().cloned())
-                .collect::<Vec<_>>()
-        };
-        let known: Vec<String> = variants.iter().flat_map(named).collect();
-        mistakes.known("name", name, known.iter().map(String::as_str));
+        let known = variants.iter().flat_map(|variant| {
+            let measured = variant.series.keys().chain(variant.values.keys());
+            std::iter::once(&variant.name).chain(measured)
+        });
+        mistakes.known("name", name, known.map(String::as_str));
     }
     mistakes.names("check", head.check.iter().map(|check| &check.name));
     for check in &head.check {

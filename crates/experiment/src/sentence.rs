@@ -37,9 +37,11 @@ impl Sentence {
     /// The sentence. Checks and noise stand beside it in every report, so it has neither.
     pub(crate) fn tell(&self, verdict: Verdict, variants: &[Variant]) -> String {
         match verdict {
-            Verdict::Noisy => "This computer was too busy to judge: stop other programs, or run it \
+            Verdict::Noisy => {
+                "This computer was too busy to judge: stop other programs, or run it \
                 with --repeat 3."
-                .to_owned(),
+                    .to_owned()
+            }
             Verdict::Unjudged => "No check could be tested on this computer: `tailbound doctor` \
                 names what is missing."
                 .to_owned(),
@@ -82,7 +84,6 @@ impl Sentence {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Disturbance;
     use tailbound_report::empty_histogram;
 
     fn sentence() -> Sentence {

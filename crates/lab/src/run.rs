@@ -19,6 +19,7 @@ use crate::variant::{self, Context, FOREIGN_SHARE, Measured};
 use crate::vcpu_share;
 use crate::vm::{Kernel, Machines};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 use tailbound_experiment::{
     Catalogue, ChartSpec, Curve, Disturbance, Document, Experiment, Found, Harm, Mistake, Mistakes,
     Noise, Progress, catalogue, unknown_word,
@@ -42,6 +43,9 @@ pub struct Options {
 /// The share of a core that went to somebody else, beyond which what was done on it
 /// cannot be judged.
 const MAX_FOREIGN_SHARE: f64 = 0.03;
+
+/// How long a variant is set up and taken down, about.
+const AROUND: Duration = Duration::from_secs(2);
 
 impl Experiment for LabExperiment {
     type Options = Options;
@@ -146,6 +150,11 @@ impl Run<'_> {
         let runs = |variant: &Variant| self.refusals.runs(self.context.experiment, variant);
         let number = self.chosen.iter().filter(|variant| runs(variant)).count();
         let total = number * repeat as usize;
+        let begun = Instant::now();
+        let one = Duration::from(self.context.experiment.duration)
+            + Duration::from(self.context.experiment.warmup)
+            + AROUND;
+        let about = one.as_secs_f64() * total as f64;
         let mut done = 0;
         for _ in 0..repeat {
             for (variant, repeats) in self.chosen.iter().zip(&mut measured) {
@@ -153,8 +162,14 @@ impl Run<'_> {
                     continue;
                 }
                 done += 1;
-                let head = format!("[{done}/{total}] {}", variant.name.get_ref());
-                let mut announce = |what: &str| progress(&format!("{head}: {what}"));
+                let variant_name = variant.name.get_ref();
+                let mut announce = |what: &str| {
+                    let passed = begun.elapsed().as_secs();
+                    progress(&format!(
+                        "{passed} s of about {about:.0} s, variant {variant_name} ({done} of \
+                         {total}): {what}"
+                    ));
+                };
                 repeats.push(variant::run(self.context, variant, &mut announce)?);
             }
         }

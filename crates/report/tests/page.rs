@@ -220,11 +220,16 @@ fn titles_are_words_with_units_and_the_tail_ends_at_one_sample() {
     let mut results = sample::results();
     let words = "Time until a small answer is complete";
     results.words.insert("small_fct".into(), words.into());
-    results.words.insert("unpatched".into(), "without tailbound".into());
+    results
+        .words
+        .insert("unpatched".into(), "without tailbound".into());
     let svg = |results: &Results, view| distribution_svg(results, "small_fct", view).unwrap();
     for view in [View::Percentiles, View::Full, View::Tail] {
         let svg = svg(&results, view);
-        assert!(svg.contains(&format!("\n{words} (ms)\n")), "{view:?}: {svg}");
+        assert!(
+            svg.contains(&format!("\n{words} (ms)\n")),
+            "{view:?}: {svg}"
+        );
         assert!(svg.contains("\nwithout tailbound\n"), "{view:?}");
         assert!(!svg.contains("small_fct") && !svg.contains("unpatched"));
     }

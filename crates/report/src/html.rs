@@ -136,7 +136,7 @@ impl Results {
         }
         put!(
             out,
-            "<th>unanswered</th><th>unexplained</th><th>hit: ours</th><th>stolen</th></tr></thead>\n<tbody>"
+            "<th>unanswered</th><th>unexplained</th><th>disturbed: ours</th><th>hypervisor</th></tr></thead>\n<tbody>"
         );
         for variant in &self.variants {
             match variant.series.get(name) {
@@ -151,10 +151,11 @@ impl Results {
         }
         put!(
             out,
-            "</tbody></table></div>\n<p class=\"note\">Hit: samples that were late because this \
-             machine had no CPU for the measurement, by whose fault; the verdict rests on the others, \
-             and the rows below a variant have them all. Unexplained: late and not hit, the \
-             mechanism's own tail. Unanswered requests are in no figure.{}</p>",
+            "</tbody></table></div>\n<p class=\"note\">Disturbed: samples that were late because the \
+             measurement had no CPU, taken by the test's own processes (ours) or by the hypervisor. \
+             The verdict rests on the other samples; the row below a variant has all of them. \
+             Unexplained: late and not disturbed, the mechanism's own tail. Unanswered requests are \
+             in no figure.{}</p>",
             if self.has_spread(name) {
                 " Figures are medians over the repeats, with least and greatest below."
             } else {
@@ -301,7 +302,7 @@ fn check_row(out: &mut String, check: &CheckResult) {
     );
 }
 
-/// A variant's figures, and below them those with the samples that were hit.
+/// A variant's figures, and below them those with the disturbed samples.
 fn series_rows(out: &mut String, head: &str, series: &Series) {
     put!(out, "<tr>{head}");
     for statistic in Statistic::ALL {
@@ -328,7 +329,7 @@ fn series_rows(out: &mut String, head: &str, series: &Series) {
         series.hit.stolen
     );
     if series.hit.total() > 0 {
-        put!(out, "<tr class=\"soft\"><td>hit included</td>");
+        put!(out, "<tr class=\"soft\"><td>disturbed included</td>");
         all_cells(out, &series.all, &series.unit);
         put!(out, "<td></td><td></td><td></td><td></td></tr>");
     }

@@ -115,7 +115,7 @@ impl Results {
         table
     }
 
-    /// The same series with the samples that were hit; only when some were.
+    /// The same series with the disturbed samples; only when there are some.
     fn noise_table(&self, name: &str) -> Option<Table> {
         let hit: Vec<(&Variant, &Series)> = self
             .variants
@@ -126,11 +126,11 @@ impl Results {
         if hit.is_empty() {
             return None;
         }
-        let title = format!("{name}, hit included");
+        let title = format!("{name}, disturbed included");
         let head: Vec<&str> = [title.as_str()]
             .into_iter()
             .chain(Statistic::ALL.map(Statistic::label))
-            .chain(["hit: ours", "stolen"])
+            .chain(["disturbed: ours", "hypervisor"])
             .collect();
         let mut table = Table::new(&head, &[]);
         for (variant, series) in hit {

@@ -34,7 +34,7 @@ fn the_page_says_the_verdict_first_and_has_every_figure() {
     for text in [
         results.verdict_reason.as_str(),
         "not available: SCHED_DEADLINE needs CAP_SYS_NICE",
-        "hit included",
+        "disturbed included",
         "<span class=\"spread\">2.70 ms to 3.60 ms</span>",
         "93.1 Mbit/s",
         "<th>kernel</th><td class=\"long\">6.18.44</td>",

@@ -1,4 +1,5 @@
-# The one front door. `make` alone lists what there is.
+# The one front door. `make` alone lists the six targets whose comment begins with `##!`,
+# `make help` all that have a comment.
 
 CARGO ?= cargo
 # Which experiment `make demo` runs: see `tailbound lab list`.
@@ -33,17 +34,21 @@ endif
 # The commit, for `--version` and results: of no use to tests, which would be built again for it.
 build build-all stage demo static probe-static: export TAILBOUND_COMMIT ?= $(shell scripts/commit)
 
+.PHONY: menu
+menu:
+	@sed -n 's/^\([a-z0-9-]*\):.*##! \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
 .PHONY: help
-help: ## List the targets
-	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 28
+help: ##! List all targets
+	@sed -n 's/^\([a-z0-9-]*\):.*##!\{0,1\} \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 28
 
 .PHONY: demo
-demo: ## Build the lab and run it: three latency traps open and close on this machine (three minutes, then two)
+demo: ##! Build the lab and run it: small answers with and without tailbound on this computer (three minutes, then two)
 	@scripts/need compile lab
-	@echo "The demo puts real packets through a data centre of network namespaces on this machine."
+	@echo "The demo puts real packets through a data centre of network namespaces on this computer."
 	@test -x $(DEMO) || echo "  build: 190 crates, three minutes on two quiet cores, this once; they need 1 GB of disk in $(TARGET)/"
-	@echo "  run:   two minutes; it needs no root, shows where it is, and leaves nothing but $(OUT)/"
-	@echo "  end:   one sentence. If much else runs beside it, that says so and judges nothing."
+	@echo "  run:   two minutes; it needs no root, shows its progress, and leaves nothing but $(OUT)/"
+	@echo "  end:   eight lines, the verdict first. On a busy computer that is NOISY, and nothing is judged."
 	@$(COMPILE) 1000 $(CARGO) --profile $(call profile,demo) --locked -p tailbound --bin tailbound --no-default-features --features lab
 	$(DEMO) lab run $(EXPERIMENT) --out $(OUT) $(ARGUMENTS)
 
@@ -75,13 +80,13 @@ grid-clusters: build-all ## Run a grid on two nodes of Slurm and with GNU parall
 LISTEN ?= 127.0.0.1:7070
 
 .PHONY: place
-place: build ## Start the placement service with a sample data centre, and open its map
+place: build ##! Start the placement service with a sample data centre, and open its map
 	@mkdir -p $(OUT)
 	$(TAILBOUND) place serve --listen $(LISTEN) --insecure-loopback \
 		--topology experiments/topologies/two-pods.toml --store sqlite:$(OUT)/place.db --open
 
 .PHONY: build
-build: ## Build the program of an operator: all of tailbound but `lab` and `sim` (five minutes)
+build: ##! Build the program of an operator: all of tailbound but `lab` and `sim` (five minutes)
 	@scripts/need compile
 	@$(COMPILE) 2000 $(CARGO) --profile $(call profile,release) --locked -p tailbound --bin tailbound --no-default-features --features operator
 	@echo "$(TAILBOUND)"
@@ -189,7 +194,7 @@ ARROWS := --locked --manifest-path tools/arrows/Cargo.toml --target-dir target/t
 TESTS ?=
 
 .PHONY: test
-test: ## Run all tests; with TAILBOUND_REQUIRE=all none may skip
+test: ##! Run all tests; with TAILBOUND_REQUIRE=all none may skip
 	@scripts/need compile lab test
 	$(CARGO) test $(ARROWS) --quiet
 	@scripts/skips scripts/tests $(CARGO) $(if $(TESTS),-E '$(TESTS)')
@@ -342,7 +347,7 @@ fuzz: ## Fuzz every parser for FUZZ_SECONDS each (nightly Rust)
 	@scripts/fuzz $(FUZZ_SECONDS)
 
 .PHONY: docs
-docs: ## Build the site of all pages, and check its links
+docs: ##! Build the site of all pages, and check its links
 	@scripts/need compile package
 	@scripts/cargo-tool mdbook $(MDBOOK) --no-default-features --features search
 	@scripts/book target/book target/tools/mdbook-$(MDBOOK)/bin/mdbook

@@ -112,10 +112,15 @@ struct Head {
     #[serde(default)]
     check: Vec<Check>,
     sentence: Option<Sentence>,
+    /// Readable labels of series, values and variants.
+    #[serde(default)]
+    words: BTreeMap<Name, String>,
 }
 
 /// The keys of [`Head`].
-const HEAD: &[&str] = &["name", "title", "source", "cdf", "check", "sentence"];
+const HEAD: &[&str] = &[
+    "name", "title", "source", "cdf", "check", "sentence", "words",
+];
 
 /// An experiment without mistakes.
 #[derive(Debug, Clone)]
@@ -212,20 +217,21 @@ impl<E: Experiment> Loaded<E> {
         let asked = asked.map(|chart| chart.draw(&curves, &found.variants));
         let distributions = self.head.cdf.iter().map(|cdf| cdf.draw(&found.variants));
         let charts = found.charts.into_iter().chain(asked).chain(distributions);
-        let charts: Vec<Chart> = charts.collect();
+        let mut charts: Vec<Chart> = charts.collect();
         let expected = &self.head.check;
         let checks = evaluate(expected, &found.variants, &charts, &found.noise);
         let (verdict, verdict_reason) = verdict(&found.variants, &found.noise, &checks);
         let sentence = self.head.sentence.as_ref();
-        let sentence = sentence.map(|it| {
-            it.tell(
-                verdict,
-                &verdict_reason,
-                &checks,
-                &found.variants,
-                &found.noise,
-            )
-        });
+        let sentence = sentence.map(|it| it.tell(verdict, &found.variants));
+        let words = self.head.words.iter();
+        let words = words.map(|(name, words)| (name.get_ref().clone(), words.clone()));
+        let words: BTreeMap<String, String> = words.collect();
+        // After the checks, which know lines by their names.
+        for line in charts.iter_mut().flat_map(|chart| &mut chart.lines) {
+            if let Some(words) = words.get(&line.name) {
+                line.name.clone_from(words);
+            }
+        }
         Ok(Results {
             schema: SCHEMA,
             experiment: self.head.name.get_ref().clone(),
@@ -240,6 +246,7 @@ impl<E: Experiment> Loaded<E> {
             verdict,
             verdict_reason,
             sentence,
+            words,
         })
     }
 }
@@ -258,6 +265,13 @@ fn check_expectations<E: Experiment>(experiment: &E, head: &Head, mistakes: &mut
     }
     if let Some(sentence) = &head.sentence {
         sentence.check(&variants, mistakes);
+    }
+    for name in head.words.keys() {
+        let known = variants.iter().flat_map(|variant| {
+            let measured = variant.series.keys().chain(variant.values.keys());
+            std::iter::once(&variant.name).chain(measured)
+        });
+        mistakes.known("name", name, known.map(String::as_str));
     }
     mistakes.names("check", head.check.iter().map(|check| &check.name));
     for check in &head.check {

@@ -1,9 +1,8 @@
 //! What came out of a run in one sentence, for who reads nothing else. Pure.
 
-use crate::verdict::told;
-use crate::{Mistakes, Name, Noise};
+use crate::{Mistakes, Name};
 use serde::Deserialize;
-use tailbound_report::{CheckResult, Outcome, Series, Statistic, Variant, Verdict, human};
+use tailbound_report::{Series, Statistic, Variant, Verdict, human};
 
 /// What the sentence is about.
 #[derive(Debug, Clone, Deserialize)]
@@ -23,14 +22,6 @@ pub(crate) struct Sentence {
     from: Name,
 }
 
-/// Percentiles in words, the furthest first.
-const IN_WORDS: [(Statistic, &str); 4] = [
-    (Statistic::P999, "999 of 1,000"),
-    (Statistic::P99, "99 of 100"),
-    (Statistic::P90, "9 of 10"),
-    (Statistic::P50, "half of the"),
-];
-
 impl Sentence {
     /// Finds what is wrong with it in an experiment of these variants.
     pub(crate) fn check(&self, variants: &[Variant], mistakes: &mut Mistakes) {
@@ -43,35 +34,18 @@ impl Sentence {
         mistakes.known("series", &self.series, series.map(String::as_str));
     }
 
-    /// The sentence. `why` is the verdict's own reason.
-    pub(crate) fn tell(
-        &self,
-        verdict: Verdict,
-        why: &str,
-        checks: &[CheckResult],
-        variants: &[Variant],
-        noise: &Noise,
-    ) -> String {
+    /// The sentence. Checks and noise stand beside it in every report, so it has neither.
+    pub(crate) fn tell(&self, verdict: Verdict, variants: &[Variant]) -> String {
         match verdict {
             Verdict::Noisy => {
-                format!("This computer was too busy with other things for a verdict: {why}.")
+                "This computer was too busy to judge: stop other programs, or run it \
+                 with --repeat 3."
+                    .to_owned()
             }
-            Verdict::NotTested => format!("Nothing was tested on this computer: {why}."),
-            Verdict::Pass => format!(
-                "It works on this machine: {}; {}.",
-                self.compared(variants),
-                told(noise, variants)
-            ),
-            Verdict::Fail => format!(
-                "{} of {} checks failed on this machine: {}; {}.",
-                checks
-                    .iter()
-                    .filter(|it| it.outcome() == Outcome::Fail)
-                    .count(),
-                checks.len(),
-                self.compared(variants),
-                told(noise, variants)
-            ),
+            Verdict::NotTested => "No check could be tested on this computer: `tailbound doctor` \
+                 names what is missing."
+                .to_owned(),
+            Verdict::Pass | Verdict::Fail => format!("{}.", self.compared(variants)),
         }
     }
 
@@ -84,15 +58,19 @@ impl Sentence {
         let instead = || self.instead.as_ref().and_then(series);
         let (Some(with), Some(without)) = (series(&self.at).or_else(instead), series(&self.from))
         else {
-            return format!("what {} took was not measured", self.what);
+            return format!("No latency of {} was measured", self.what);
         };
         let fewest = with.stats.count.min(without.stats.count);
-        let mut words = IN_WORDS.iter();
-        let carried = words.find(|(statistic, _)| fewest >= statistic.wanted_samples());
-        let Some((statistic, share)) = carried else {
+        let Some(statistic) = Statistic::furthest(fewest) else {
             return format!("{fewest} {} are too few for figures", self.what);
         };
-        let figure = |series: &Series| human(series.stats.get(*statistic) as f64, &series.unit);
+        let share = match statistic {
+            Statistic::P999 => "999 of 1,000",
+            Statistic::P99 => "99 of 100",
+            Statistic::P90 => "9 of 10",
+            _ => "Half of the",
+        };
+        let figure = |series: &Series| human(series.stats.get(statistic) as f64, &series.unit);
         format!(
             "{share} {} {} {}, and {} without tailbound",
             self.what,
@@ -106,7 +84,6 @@ impl Sentence {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Cause, Disturbance};
     use tailbound_report::empty_histogram;
 
     fn sentence() -> Sentence {
@@ -128,54 +105,53 @@ mod tests {
     }
 
     fn tell(verdict: Verdict, variants: &[Variant]) -> String {
-        let noise = Noise::Watched(vec![Disturbance {
-            variant: "bare".into(),
-            figures: Some(Vec::new()),
-            cause: Cause::Event("a neighbour computed".into()),
-            harm: crate::Harm::Either,
-        }]);
-        sentence().tell(verdict, "the reason", &[], variants, &noise)
+        sentence().tell(verdict, variants)
     }
 
     #[test]
-    fn it_tells_the_furthest_percentile_that_the_samples_carry_and_the_noise() {
+    fn it_has_the_furthest_percentile_that_the_samples_carry() {
         for (samples, share) in [
             (10_000, "999 of 1,000 answers came within 1 us"),
             (9_999, "99 of 100 answers came within 1 us"),
             (999, "9 of 10 answers came within 1 us"),
-            (99, "half of the answers came within 1 us"),
+            (99, "Half of the answers came within 1 us"),
             (19, "19 answers are too few for figures"),
         ] {
             let variants = [
                 variant("fixed", samples, 1_000),
                 variant("bare", 20_000, 5_000_000),
             ];
-            let said = tell(Verdict::Pass, &variants);
-            let start = format!("It works on this machine: {share}");
-            assert!(said.starts_with(&start), "{said}");
-            assert!(
-                said.ends_with(" was disturbed, a neighbour computed in variant bare."),
-                "{said}"
-            );
+            for verdict in [Verdict::Pass, Verdict::Fail] {
+                let said = tell(verdict, &variants);
+                assert!(said.starts_with(share), "{said}");
+            }
         }
     }
 
     #[test]
-    fn where_a_variant_did_not_run_the_next_is_told() {
+    fn the_next_variant_replaces_one_that_did_not_run() {
         let variants = [variant("half", 2_000, 2_000), variant("bare", 2_000, 3_000)];
-        let said = tell(Verdict::Fail, &variants);
-        assert!(
-            said.contains("came within 2 us, and 3.00 us without tailbound"),
-            "{said}"
+        assert_eq!(
+            tell(Verdict::Fail, &variants),
+            "99 of 100 answers came within 2 us, and 3.00 us without tailbound."
         );
+        let said = tell(Verdict::Pass, &variants[..1]);
+        assert_eq!(said, "No latency of answers was measured.");
     }
 
     #[test]
-    fn without_a_verdict_it_tells_why_there_is_none() {
-        for verdict in [Verdict::Noisy, Verdict::NotTested] {
-            let said = tell(verdict, &[]);
-            assert!(said.ends_with(": the reason."), "{said}");
-            assert!(!said.contains("works"), "{said}");
+    fn without_a_verdict_it_has_no_figures_and_the_next_step() {
+        let variants = [
+            variant("fixed", 2_000, 2_000),
+            variant("bare", 2_000, 3_000),
+        ];
+        for (verdict, step) in [
+            (Verdict::Noisy, "--repeat 3"),
+            (Verdict::NotTested, "tailbound doctor"),
+        ] {
+            let said = tell(verdict, &variants);
+            assert!(said.contains(step), "{said}");
+            assert!(!said.contains(" us"), "{said}");
         }
     }
 }

@@ -798,8 +798,7 @@ fn a_run_ends_with_a_sentence_where_its_experiment_says_what_it_is_about() {
     let said = run(&[told]).sentence.unwrap();
     assert_eq!(
         said,
-        "It works on this machine: 99 of 100 answers took 250 ns, and 1 us without tailbound; no \
-         noise, time is virtual."
+        "99 of 100 answers took 250 ns, and 1 us without tailbound."
     );
     for (from, to, message) in [
         ("series = \"rtt\"", "series = \"rt\"", "unknown series `rt`"),
@@ -812,6 +811,21 @@ fn a_run_ends_with_a_sentence_where_its_experiment_says_what_it_is_about() {
         let error = load(&with(&[told, (from, to)])).unwrap_err();
         assert!(error.contains(message), "{error}");
     }
+}
+
+#[test]
+fn words_label_what_is_measured_and_nothing_else() {
+    let words = |text: &str| {
+        let text = format!("[words]\n{text}\n\n[[variant]]\nname = \"before\"");
+        load(&with(&[("[[variant]]\nname = \"before\"", &text)]))
+    };
+    assert!(run(&[]).words.is_empty());
+    let error = words("rt = \"Time\"").unwrap_err();
+    assert!(
+        error.contains("unknown name `rt`; did you mean `rtt`?"),
+        "{error}"
+    );
+    words("rtt = \"Time until the answer\"\nbefore = \"without it\"").unwrap();
 }
 
 /// What is replaced in [`SOUND`], by what, and the whole message.

@@ -22,6 +22,7 @@ use crate::variant::{self, Context, Measured};
 use crate::vcpu_share;
 use crate::vm::{Kernel, Machines};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 use tailbound_experiment::{
     Catalogue, ChartSpec, Curve, Document, Experiment, Found, Mistake, Mistakes, Noise, Progress,
     catalogue, unknown_word,
@@ -41,6 +42,9 @@ pub struct Options {
     /// Whether the run's files are kept.
     pub keep: bool,
 }
+
+/// How long a variant is set up and taken down, about.
+const AROUND: Duration = Duration::from_secs(2);
 
 impl Experiment for LabExperiment {
     type Options = Options;
@@ -145,6 +149,11 @@ impl Run<'_> {
         let runs = |variant: &Variant| self.refusals.runs(self.context.experiment, variant);
         let number = self.chosen.iter().filter(|variant| runs(variant)).count();
         let total = number * repeat as usize;
+        let begun = Instant::now();
+        let one = Duration::from(self.context.experiment.duration)
+            + Duration::from(self.context.experiment.warmup)
+            + AROUND;
+        let about = one.as_secs_f64() * total as f64;
         let mut done = 0;
         for _ in 0..repeat {
             for (variant, repeats) in self.chosen.iter().zip(&mut measured) {
@@ -152,8 +161,14 @@ impl Run<'_> {
                     continue;
                 }
                 done += 1;
-                let head = format!("[{done}/{total}] {}", variant.name.get_ref());
-                let mut announce = |what: &str| progress(&format!("{head}: {what}"));
+                let variant_name = variant.name.get_ref();
+                let mut announce = |what: &str| {
+                    let passed = begun.elapsed().as_secs();
+                    progress(&format!(
+                        "{passed} s of about {about:.0} s, variant {variant_name} ({done} of \
+                         {total}): {what}"
+                    ));
+                };
                 let before = CpuUse::read(std::iter::empty());
                 let ran = variant::run(self.context, variant, &mut announce);
                 repeats.push(ran.or_else(|error| disturbed::lost(error, before))?);

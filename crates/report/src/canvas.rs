@@ -1,6 +1,6 @@
 //! What every picture is drawn on: colours, sizes, and axes with ticks of our choice.
 
-use crate::text::human;
+use crate::text::{prefix, tick, with_unit};
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
 use plotters::prelude::*;
@@ -102,8 +102,11 @@ pub(crate) fn axes<'a>(
 
 /// A logarithmic axis over `range`, which is in powers of ten. Ticks stand at 1, 2
 /// and 5 of each decade, at decades only where there are many, and closer where
-/// there is less than half of one.
-pub(crate) fn log_axis(range: Range<f64>, unit: &str) -> Axis {
+/// there is less than half of one. All have the prefix of the unit that fits the middle, which the
+/// label names.
+pub(crate) fn log_axis(range: Range<f64>, label: &str, unit: &str) -> Axis {
+    let middle = 10_f64.powf(f64::midpoint(range.start, range.end));
+    let (scale, unit) = prefix(middle, unit);
     let steps: &[f64] = match range.end - range.start {
         wide if wide > 3.5 => &[1.0],
         wide if wide > 0.5 => &[1.0, 2.0, 5.0],
@@ -111,12 +114,12 @@ pub(crate) fn log_axis(range: Range<f64>, unit: &str) -> Axis {
     };
     let ticks = (range.start.floor() as i32..=range.end.ceil() as i32)
         .flat_map(|decade| steps.iter().map(move |step| 10_f64.powi(decade) * step))
-        .map(|value| (value.log10(), human(value, unit)))
+        .map(|value| (value.log10(), tick(value / scale)))
         .filter(|(at, _)| range.contains(at))
         .collect();
     Axis {
         range,
         ticks,
-        label: String::new(),
+        label: with_unit(label, unit),
     }
 }

@@ -5,7 +5,7 @@ use crate::canvas::{
 };
 use crate::chart::{Chart, ChartAxis, Line, LineStyle, Point, Scale};
 use crate::error::ReportError;
-use crate::text::human;
+use crate::text::{prefix, tick, with_unit};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use std::ops::Range;
@@ -124,21 +124,23 @@ impl ChartAxis {
         let Range { start, end } = range;
         // What is all alike still needs some room around it.
         let width = (end - start).max(end.abs().max(1.0) * 1e-6);
-        let mut axis = match self.scale {
-            Scale::Log => log_axis(start - 0.06 * width..end + 0.06 * width, &self.unit),
+        match self.scale {
+            Scale::Log => {
+                let range = start - 0.06 * width..end + 0.06 * width;
+                log_axis(range, &self.label, &self.unit)
+            }
             Scale::Linear => {
                 let from_zero = start >= 0.0 && start <= end / 2.0;
                 let low = if from_zero { 0.0 } else { start - 0.06 * width };
-                linear_axis(low..end + 0.06 * width, &self.unit)
+                linear_axis(low..end + 0.06 * width, &self.label, &self.unit)
             }
-        };
-        axis.label.clone_from(&self.label);
-        axis
+        }
     }
 }
 
 /// Ticks at 1, 2 or 5 times a power of ten, five to ten of them.
-fn linear_axis(range: Range<f64>, unit: &str) -> Axis {
+fn linear_axis(range: Range<f64>, label: &str, unit: &str) -> Axis {
+    let (scale, unit) = prefix(range.start.abs().max(range.end.abs()), unit);
     let rough = (range.end - range.start) / 8.0;
     let decade = 10_f64.powf(rough.log10().floor());
     let step = [1.0, 2.0, 5.0, 10.0]
@@ -150,25 +152,13 @@ fn linear_axis(range: Range<f64>, unit: &str) -> Axis {
     let ticks = (0..=10)
         .map(|index| (first + f64::from(index)) * step)
         .take_while(|at| *at <= range.end)
-        .map(|at| (at, tick(at, unit)))
+        .map(|at| (at, tick(at / scale)))
         .collect();
     Axis {
         range,
         ticks,
-        label: String::new(),
+        label: with_unit(label, unit),
     }
-}
-
-/// A figure without zeros that say nothing: "0.5" for "0.500".
-fn tick(figure: f64, unit: &str) -> String {
-    let text = human(figure, unit);
-    let (digits, unit) = text.split_once(' ').map_or((text.as_str(), ""), |it| it);
-    let digits = if digits.contains('.') {
-        digits.trim_end_matches('0').trim_end_matches('.')
-    } else {
-        digits
-    };
-    format!("{digits} {unit}").trim_end().to_owned()
 }
 
 fn span(places: impl Iterator<Item = f64>) -> Option<Range<f64>> {

@@ -6,7 +6,7 @@
 
 use crate::chart_plot::chart_svg;
 use crate::error::ReportError;
-use crate::plot::{View, distribution_svg};
+use crate::plot::{LEAST_FOR_TAIL, View, distribution_svg};
 use crate::results::{CheckResult, Results, Series, Variant, Verdict};
 use crate::stats::{Statistic, Stats};
 use crate::summary::{carried, figure, missing};
@@ -30,10 +30,15 @@ macro_rules! put {
 pub fn page(results: &Results) -> Result<String, ReportError> {
     let mut out = String::new();
     results.head(&mut out);
+    // The picture of what the run is about comes before everything else.
+    let names = results.series_names();
+    if let Some(first) = names.first() {
+        results.picture(&mut out, first, View::Percentiles)?;
+    }
     results.checks(&mut out);
     results.charts(&mut out)?;
-    for name in results.series_names() {
-        results.series(&mut out, name)?;
+    for (index, name) in names.into_iter().enumerate() {
+        results.series(&mut out, name, index > 0)?;
     }
     results.values(&mut out);
     results.conditions(&mut out);
@@ -106,9 +111,22 @@ impl Results {
         Ok(())
     }
 
-    fn series(&self, out: &mut String, name: &str) -> Result<(), ReportError> {
-        put!(out, "<h2>{}</h2>", escape(name));
-        self.picture(out, name, View::Percentiles)?;
+    /// A series; `with_percentiles` where the picture of them does not stand above.
+    fn series(
+        &self,
+        out: &mut String,
+        name: &str,
+        with_percentiles: bool,
+    ) -> Result<(), ReportError> {
+        let label = self.label(name);
+        put!(out, "<h2>{}</h2>", escape(label));
+        if label != name {
+            let name = escape(name);
+            put!(out, "<p class=\"note\">Its name in the file is {name}.</p>");
+        }
+        if with_percentiles {
+            self.picture(out, name, View::Percentiles)?;
+        }
         put!(
             out,
             "<div class=\"wide\"><table class=\"figures\">\n<thead><tr><th>variant</th>"
@@ -118,20 +136,26 @@ impl Results {
         }
         put!(
             out,
-            "<th>unanswered</th><th>unexplained</th><th>hit: ours</th><th>stolen</th></tr></thead>\n<tbody>"
+            "<th>unanswered</th><th>unexplained</th><th>disturbed: ours</th><th>hypervisor</th></tr></thead>\n<tbody>"
         );
         for variant in &self.variants {
             match variant.series.get(name) {
-                Some(series) => series_rows(out, &variant.name, series),
-                None => remark(out, variant, Statistic::ALL.len() + 4),
+                Some(series) => series_rows(out, &self.head_of(variant), series),
+                None => remark(
+                    out,
+                    &self.head_of(variant),
+                    variant,
+                    Statistic::ALL.len() + 4,
+                ),
             }
         }
         put!(
             out,
-            "</tbody></table></div>\n<p class=\"note\">Hit: samples beside time in which this machine \
-             had no CPU for the measurement, late or not, by cause. The figures are without them, the \
-             row below a variant has all samples, and a check is judged on both. Unexplained: late \
-             and not hit, the mechanism's own tail. Unanswered requests are in no figure.{}</p>",
+            "</tbody></table></div>\n<p class=\"note\">Disturbed: samples beside time in which the \
+             measurement had no CPU, late or not, by cause: the test's own processes (ours) or the \
+             hypervisor (stolen). The figures are without them, the row below a variant has all \
+             samples, and a check is judged on both. Unexplained: late and not disturbed, the \
+             mechanism's own tail. Unanswered requests are in no figure.{}</p>",
             if self.has_spread(name) {
                 " Figures are medians over the repeats, with least and greatest below."
             } else {
@@ -139,7 +163,9 @@ impl Results {
             }
         );
         self.bounds(out, name);
-        self.picture(out, name, View::Tail)?;
+        if self.has_tail(name) {
+            self.picture(out, name, View::Tail)?;
+        }
         self.picture(out, name, View::Full)
     }
 
@@ -154,13 +180,31 @@ impl Results {
              <th>at</th><th>p99.9</th><th>samples above</th></tr></thead>\n<tbody>"
         );
         for [variant, cells @ ..] in self.bound_rows(name) {
-            put!(out, "<tr><th>{}</th>", escape(&variant));
+            put!(out, "<tr><th>{}</th>", escape(self.label(&variant)));
             for cell in cells {
                 put!(out, "<td>{}</td>", escape(&cell));
             }
             put!(out, "</tr>");
         }
         put!(out, "</tbody></table></div>");
+    }
+
+    /// Whether a variant has enough samples of a series for a picture of its slowest tenth.
+    fn has_tail(&self, name: &str) -> bool {
+        let mut series = self
+            .variants
+            .iter()
+            .filter_map(|variant| variant.series.get(name));
+        series.any(|series| series.stats.count >= LEAST_FOR_TAIL)
+    }
+
+    /// The head of a variant's row: its label, with its name for a pointer that rests on it.
+    fn head_of(&self, variant: &Variant) -> String {
+        let label = escape(self.label(&variant.name));
+        if label == escape(&variant.name) {
+            return format!("<th>{label}</th>");
+        }
+        format!("<th title=\"{}\">{label}</th>", escape(&variant.name))
     }
 
     fn has_spread(&self, name: &str) -> bool {
@@ -190,15 +234,15 @@ impl Results {
             "<h2>Values</h2>\n<div class=\"wide\"><table class=\"figures\">\n<thead><tr><th>variant</th>"
         );
         for name in &names {
-            put!(out, "<th>{}</th>", escape(name));
+            put!(out, "<th>{}</th>", escape(self.label(name)));
         }
         put!(out, "</tr></thead>\n<tbody>");
         for variant in &self.variants {
             if variant.values.is_empty() {
-                remark(out, variant, names.len());
+                remark(out, &self.head_of(variant), variant, names.len());
                 continue;
             }
-            put!(out, "<tr><th>{}</th>", escape(&variant.name));
+            put!(out, "<tr>{}", self.head_of(variant));
             for name in &names {
                 let Some(value) = variant.values.get(*name) else {
                     put!(out, "<td>{NOTHING}</td>");
@@ -258,9 +302,9 @@ fn check_row(out: &mut String, check: &CheckResult) {
     );
 }
 
-/// A variant's figures, and below them those with the samples that were hit.
-fn series_rows(out: &mut String, name: &str, series: &Series) {
-    put!(out, "<tr><th>{}</th>", escape(name));
+/// A variant's figures, and below them those with the disturbed samples.
+fn series_rows(out: &mut String, head: &str, series: &Series) {
+    put!(out, "<tr>{head}");
     for statistic in Statistic::ALL {
         let shown = |value| escape(&figure(value, statistic, &series.unit));
         let spread = series
@@ -285,7 +329,7 @@ fn series_rows(out: &mut String, name: &str, series: &Series) {
         series.hit.stolen
     );
     if series.hit.total() > 0 {
-        put!(out, "<tr class=\"soft\"><td>hit included</td>");
+        put!(out, "<tr class=\"soft\"><td>disturbed included</td>");
         all_cells(out, &series.all, &series.unit);
         put!(out, "<td></td><td></td><td></td><td></td></tr>");
     }
@@ -297,11 +341,10 @@ fn all_cells(out: &mut String, stats: &Stats, unit: &str) {
     }
 }
 
-fn remark(out: &mut String, variant: &Variant, columns: usize) {
+fn remark(out: &mut String, head: &str, variant: &Variant, columns: usize) {
     put!(
         out,
-        "<tr class=\"soft\"><th>{}</th><td class=\"remark\" colspan=\"{columns}\">{}</td></tr>",
-        escape(&variant.name),
+        "<tr class=\"soft\">{head}<td class=\"remark\" colspan=\"{columns}\">{}</td></tr>",
         escape(&missing(variant))
     );
 }

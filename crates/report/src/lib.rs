@@ -2,10 +2,11 @@
 //! JSON, one HTML page beside it, and text for a terminal.
 //!
 //! Read [`Results`] first: it is the whole of a run. [`page`] shows it as HTML,
-//! [`Results::summary`] as text. [`Stats`] holds one set of samples, [`Comparison`] two runs side by
+//! [`Results::brief`] in eight lines, [`Results::summary`] as tables. [`Stats`] holds one set of samples, [`Comparison`] two runs side by
 //! side, [`Chart`] figures over what was varied. The format is an interface, described field by field in
 //! `docs/reports.md`.
 
+mod brief;
 mod canvas;
 mod chart;
 mod chart_plot;
@@ -21,6 +22,7 @@ mod stats;
 mod summary;
 mod text;
 
+pub use brief::Bars;
 pub use chart::{Chart, ChartAxis, Line, LineStyle, Point, Scale};
 pub use chart_plot::chart_svg;
 pub use compare::{Comparison, ConditionPair, FigurePair, Run};

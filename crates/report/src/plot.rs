@@ -32,16 +32,27 @@ pub enum View {
 
 /// Height of one variant in the view of percentiles.
 const ROW: u32 = 34;
-/// The tail view starts at the 90th percentile and ends at the 99.99th.
+/// The tail view starts at the 90th percentile and ends at the 99.99th, or at one sample of the
+/// largest variant where that is a larger share.
 const TAIL: Range<f64> = -4.0..-1.0;
+/// A tail takes at least this many samples: ten of them are in it.
+pub(crate) const LEAST_FOR_TAIL: u64 = 100;
 
 /// A variant's samples, not empty.
 struct Curve {
+    /// Its label.
     name: String,
     colour: RGBColor,
     dashed: bool,
     samples: Histogram<u64>,
     bounds: Vec<Bound>,
+}
+
+impl Curve {
+    /// The share that one sample is, as a power of ten.
+    fn one_sample(&self) -> f64 {
+        -(self.samples.len() as f64).log10()
+    }
 }
 
 /// Draws the distributions of one series over all variants, as an SVG document.
@@ -56,7 +67,8 @@ pub fn distribution_svg(
 ) -> Result<String, ReportError> {
     let (curves, unit) = curves(results, series)?;
     let mut svg = String::new();
-    draw(&mut svg, &curves, series, &unit, view).map_err(|error| ReportError::Drawing {
+    let words = results.label(series);
+    draw(&mut svg, &curves, words, &unit, view).map_err(|error| ReportError::Drawing {
         series: series.into(),
         reason: error.to_string(),
     })?;
@@ -78,7 +90,7 @@ fn curves(results: &Results, name: &str) -> Result<(Vec<Curve>, String), ReportE
         })?;
         if !samples.is_empty() {
             curves.push(Curve {
-                name: variant.name.clone(),
+                name: results.label(&variant.name).to_owned(),
                 colour: PALETTE[index % PALETTE.len()],
                 dashed: index >= PALETTE.len(),
                 samples,
@@ -96,50 +108,52 @@ fn curves(results: &Results, name: &str) -> Result<(Vec<Curve>, String), ReportE
 fn draw(
     svg: &mut String,
     curves: &[Curve],
-    series: &str,
+    words: &str,
     unit: &str,
     view: View,
 ) -> Result<(), Failed> {
     let height = match view {
-        View::Percentiles => 90 + ROW * curves.len() as u32,
+        View::Percentiles => 112 + ROW * curves.len() as u32,
         View::Full | View::Tail => HEIGHT,
     };
     let root = SVGBackend::with_string(svg, (WIDTH, height)).into_drawing_area();
     root.fill(&PAPER)?;
     let title = match view {
         View::Percentiles => {
-            format!("{series}: from the median to the slowest, marks at 50, 90, 99, 99.9 % and max")
+            format!("{words}: from the median to the slowest, marks at 50, 90, 99 and 99.9 %")
         }
-        View::Full => format!("{series}: share of samples that took at most x"),
-        View::Tail => {
-            format!("{series}: share of samples that took longer than x (the slowest tenth)")
-        }
+        View::Full => format!("{words}: the whole distribution"),
+        View::Tail => format!("{words}: the slowest tenth"),
     };
+    let largest = curves.iter().map(|curve| curve.samples.len()).max();
     root.draw(&Text::new(title, (14, 12), font(17.0)))?;
     if curves.is_empty() {
         root.draw(&Text::new("no samples", (14, 50), font(LABEL)))?;
+    } else if view == View::Tail && largest < Some(LEAST_FOR_TAIL) {
+        let few = format!("fewer than {LEAST_FOR_TAIL} samples: too few for a tail");
+        root.draw(&Text::new(few, (14, 50), font(LABEL)))?;
     } else {
         let (_, body) = root.split_vertically(30);
         match view {
-            View::Percentiles => percentiles(&body, curves, unit)?,
-            View::Full => full(&body, curves, unit)?,
-            View::Tail => tail(&body, curves, unit)?,
+            View::Percentiles => percentiles(&body, curves, words, unit)?,
+            View::Full => full(&body, curves, words, unit)?,
+            View::Tail => tail(&body, curves, words, unit)?,
         }
     }
     root.present()?;
     Ok(())
 }
 
-fn full(body: &Area<'_>, curves: &[Curve], unit: &str) -> Result<(), Failed> {
+fn full(body: &Area<'_>, curves: &[Curve], words: &str, unit: &str) -> Result<(), Failed> {
     let low = curves.iter().map(|curve| curve.samples.min()).min();
     let (plot, legend) = body.split_horizontally(WIDTH - legend_width(curves));
     let shares = [0.0, 0.25, 0.5, 0.75, 0.9, 1.0];
     let y = Axis {
         range: 0.0..1.0,
         ticks: shares.map(|y| (y, format!("{:.0} %", y * 100.0))).into(),
-        label: String::new(),
+        label: "share of samples that took at most this".to_owned(),
     };
-    let mut chart = axes(&plot, x_axis(curves, low, unit), y, 60)?;
+    let mut chart = axes(&plot, x_axis(curves, low, words, unit), y, 80)?;
     for curve in curves {
         let total = curve.samples.len() as f64;
         let mut below = 0;
@@ -156,7 +170,7 @@ fn full(body: &Area<'_>, curves: &[Curve], unit: &str) -> Result<(), Failed> {
     draw_legend(&legend, curves)
 }
 
-fn tail(body: &Area<'_>, curves: &[Curve], unit: &str) -> Result<(), Failed> {
+fn tail(body: &Area<'_>, curves: &[Curve], words: &str, unit: &str) -> Result<(), Failed> {
     let low = curves
         .iter()
         .map(|curve| curve.samples.value_at_quantile(0.9))
@@ -168,15 +182,23 @@ fn tail(body: &Area<'_>, curves: &[Curve], unit: &str) -> Result<(), Failed> {
         (-3.0, "0.1 % (p99.9)"),
         (-4.0, "0.01 % (p99.99)"),
     ];
+    let lowest = curves
+        .iter()
+        .map(Curve::one_sample)
+        .fold(TAIL.end, f64::min);
+    let range = lowest.max(TAIL.start)..TAIL.end;
+    let ticks = ticks.into_iter().filter(|(y, _)| *y >= range.start);
     let y = Axis {
-        range: TAIL,
-        ticks: ticks.map(|(y, label)| (y, label.into())).into(),
-        label: String::new(),
+        range: range.clone(),
+        ticks: ticks.map(|(y, label)| (y, label.into())).collect(),
+        label: "share of samples slower than this".to_owned(),
     };
-    let mut chart = axes(&plot, x_axis(curves, low, unit), y, 130)?;
+    let mut chart = axes(&plot, x_axis(curves, low, words, unit), y, 150)?;
     for curve in curves {
         let total = curve.samples.len() as f64;
-        let log = |above: u64| (above as f64 / total).log10().max(TAIL.start);
+        // One sample is the least that a share can be of: below it the line would be made up.
+        let least = curve.one_sample().max(range.start);
+        let log = |above: u64| (above as f64 / total).log10().max(least);
         let mut above = curve.samples.len();
         let mut points = Vec::new();
         for step in curve.samples.iter_recorded() {
@@ -190,11 +212,11 @@ fn tail(body: &Area<'_>, curves: &[Curve], unit: &str) -> Result<(), Failed> {
         }
         line(&mut chart, curve, points)?;
     }
-    draw_bounds(&mut chart, curves, TAIL)?;
+    draw_bounds(&mut chart, curves, range)?;
     draw_legend(&legend, curves)
 }
 
-fn percentiles(body: &Area<'_>, curves: &[Curve], unit: &str) -> Result<(), Failed> {
+fn percentiles(body: &Area<'_>, curves: &[Curve], words: &str, unit: &str) -> Result<(), Failed> {
     let low = curves
         .iter()
         .map(|curve| curve.samples.value_at_quantile(0.5))
@@ -214,7 +236,7 @@ fn percentiles(body: &Area<'_>, curves: &[Curve], unit: &str) -> Result<(), Fail
     let first_bound = curves.iter().position(with_bounds).unwrap_or(curves.len());
     let mut chart = axes(
         body,
-        x_axis(curves, low, unit),
+        x_axis(curves, low, words, unit),
         y,
         legend_width(curves) - 20,
     )?;
@@ -301,7 +323,7 @@ fn place(value: u64) -> f64 {
 
 /// The logarithm of the unit, from `low` to the largest sample or bound with some
 /// room on both sides.
-fn x_axis(curves: &[Curve], low: Option<u64>, unit: &str) -> Axis {
+fn x_axis(curves: &[Curve], low: Option<u64>, words: &str, unit: &str) -> Axis {
     let samples = curves.iter().map(|curve| curve.samples.max());
     let bounds = curves.iter().flat_map(|curve| &curve.bounds);
     let bounds = || bounds.clone().map(|bound| bound.value);
@@ -309,7 +331,7 @@ fn x_axis(curves: &[Curve], low: Option<u64>, unit: &str) -> Axis {
     let low = low.into_iter().chain(bounds()).min();
     let (low, high) = (place(low.unwrap_or(1)), place(high.unwrap_or(1)));
     let room = ((high - low) * 0.08).max(0.02);
-    log_axis(low - room..high + room, unit)
+    log_axis(low - room..high + room, words, unit)
 }
 
 /// Draws a curve without the points that no one could tell apart.

@@ -46,6 +46,10 @@ pub struct Results {
     /// what it is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sentence: Option<String>,
+    /// Readable labels of series, values and variants, by their stable names. A name without one
+    /// is its own label.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub words: BTreeMap<String, String>,
 }
 
 /// One configuration, and what was measured with it.
@@ -348,6 +352,11 @@ impl Results {
         // Stable: equals stay in the order of their names.
         names.sort_by_key(|name| std::cmp::Reverse(samples[name]));
         names
+    }
+
+    /// The readable label of a series, a value or a variant.
+    pub fn label<'r>(&'r self, name: &'r str) -> &'r str {
+        self.words.get(name).map_or(name, String::as_str)
     }
 
     /// Whether any variant has a bound of that series.

@@ -124,6 +124,26 @@ impl Statistic {
         }
     }
 
+    /// The furthest percentile that this number of samples is enough for.
+    pub fn furthest(count: u64) -> Option<Self> {
+        [Self::P999, Self::P99, Self::P90, Self::P50]
+            .into_iter()
+            .find(|it| count >= it.wanted_samples())
+    }
+
+    /// Its name in a text.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::P50 => "median",
+            Self::P90 => "90th percentile",
+            Self::P99 => "99th percentile",
+            Self::P999 => "99.9th percentile",
+            Self::Max => "largest",
+            Self::Mean => "mean",
+            Self::Count => "number",
+        }
+    }
+
     /// What a table's head says.
     pub const fn label(self) -> &'static str {
         match self {

@@ -6,17 +6,25 @@ use crate::text::{NOTHING, Paint, Table, human, one_line};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+impl Verdict {
+    /// Its word in its colour.
+    pub(crate) fn painted(self, paint: Paint) -> String {
+        let word = self.to_string();
+        match self {
+            Self::Pass => paint.good(&word),
+            Self::Fail => paint.bad(&word),
+            Self::Noisy | Self::NotTested => paint.doubtful(&word),
+        }
+    }
+}
+
 impl Results {
     /// The run as text: the verdict and its reason, the checks, a table for each
     /// series, the values. `colour` adds ANSI colours.
     pub fn summary(&self, colour: bool) -> String {
         let paint = Paint(colour);
         let mut out = String::new();
-        let verdict = match self.verdict {
-            Verdict::Pass => paint.good("PASS"),
-            Verdict::Fail => paint.bad("FAIL"),
-            Verdict::Noisy | Verdict::NotTested => paint.doubtful(&self.verdict.to_string()),
-        };
+        let verdict = self.verdict.painted(paint);
         // Writing to a String does not fail.
         let _ = writeln!(
             out,
@@ -107,7 +115,7 @@ impl Results {
         table
     }
 
-    /// The same series with the samples that were hit; only when some were.
+    /// The same series with the disturbed samples; only when there are some.
     fn noise_table(&self, name: &str) -> Option<Table> {
         let hit: Vec<(&Variant, &Series)> = self
             .variants
@@ -118,11 +126,11 @@ impl Results {
         if hit.is_empty() {
             return None;
         }
-        let title = format!("{name}, hit included");
+        let title = format!("{name}, disturbed included");
         let head: Vec<&str> = [title.as_str()]
             .into_iter()
             .chain(Statistic::ALL.map(Statistic::label))
-            .chain(["hit: ours", "stolen"])
+            .chain(["disturbed: ours", "hypervisor"])
             .collect();
         let mut table = Table::new(&head, &[]);
         for (variant, series) in hit {

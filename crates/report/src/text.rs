@@ -11,6 +11,14 @@ pub fn human(value: f64, unit: &str) -> String {
     if !value.is_finite() {
         return NOTHING.into();
     }
+    let (scale, name) = prefix(value, unit);
+    format!("{} {name}", digits(value / scale))
+        .trim_end()
+        .to_owned()
+}
+
+/// The divisor and the name of the unit with a prefix that fits `value`.
+pub(crate) fn prefix(value: f64, unit: &str) -> (f64, &str) {
     let steps: &[(f64, &str)] = match unit {
         "ns" => &[(1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns")],
         "bit/s" => &[
@@ -20,17 +28,12 @@ pub fn human(value: f64, unit: &str) -> String {
             (1.0, "bit/s"),
         ],
         "B" => &[(1e9, "GB"), (1e6, "MB"), (1e3, "KB"), (1.0, "B")],
-        "" => return digits(value),
-        _ => return format!("{} {unit}", digits(value)),
+        _ => return (1.0, unit),
     };
     // A value that would round up to 1000 of a step belongs to the next one.
-    let (scale, name) = steps
-        .iter()
-        .find(|(scale, _)| value.abs() >= scale * 0.9995)
-        .or(steps.last())
-        .copied()
-        .unwrap_or((1.0, unit));
-    format!("{} {name}", digits(value / scale))
+    let fits = |step: &&(f64, &str)| value.abs() >= step.0 * 0.9995;
+    let step = steps.iter().find(fits).or(steps.last());
+    step.copied().unwrap_or((1.0, unit))
 }
 
 /// Three significant digits, whole numbers whole.
@@ -46,6 +49,32 @@ pub(crate) fn digits(value: f64) -> String {
         _ => 3,
     };
     format!("{value:.decimals$}")
+}
+
+/// A tick of an axis: no unit, and no zeros at the end.
+pub(crate) fn tick(value: f64) -> String {
+    let size = value.abs();
+    let text = if size > 0.0 && size < 0.1 && size > 1e-9 {
+        // One digit more than the first that is not zero.
+        let decimals = (-size.log10()).ceil() as usize + 1;
+        format!("{value:.decimals$}")
+    } else {
+        digits(value)
+    };
+    if text.contains('.') {
+        let text = text.trim_end_matches('0').trim_end_matches('.');
+        return text.to_owned();
+    }
+    text
+}
+
+/// `label (unit)`, or one of them where the other is empty.
+pub(crate) fn with_unit(label: &str, unit: &str) -> String {
+    match (label, unit) {
+        (label, "") => label.to_owned(),
+        ("", unit) => unit.to_owned(),
+        (label, unit) => format!("{label} ({unit})"),
+    }
 }
 
 /// `new / old` as "0.42x"; nothing where there is nothing to divide by.
@@ -203,6 +232,24 @@ mod tests {
         ] {
             assert_eq!(human(value, unit), text);
         }
+    }
+
+    #[test]
+    fn ticks_have_no_unit_and_no_zeros_at_the_end() {
+        for (value, text) in [
+            (0.0, "0"),
+            (0.005, "0.005"),
+            (0.05, "0.05"),
+            (0.2, "0.2"),
+            (2.0 / 10.0 + 0.1, "0.3"),
+            (1.5, "1.5"),
+            (500.0, "500"),
+            (-20.0, "-20"),
+        ] {
+            assert_eq!(tick(value), text);
+        }
+        assert_eq!(with_unit("Time", "ms"), "Time (ms)");
+        assert_eq!(with_unit("neighbours", ""), "neighbours");
     }
 
     #[test]

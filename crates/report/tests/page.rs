@@ -4,7 +4,7 @@ mod sample;
 
 use proptest::prelude::*;
 use tailbound_report::{
-    Chart, Point, ReportError, Scale, Stats, View, distribution_svg, empty_histogram,
+    Chart, Point, ReportError, Results, Scale, Stats, View, distribution_svg, empty_histogram,
 };
 
 #[test]
@@ -34,7 +34,7 @@ fn the_page_says_the_verdict_first_and_has_every_figure() {
     for text in [
         results.verdict_reason.as_str(),
         "not available: SCHED_DEADLINE needs CAP_SYS_NICE",
-        "hit included",
+        "disturbed included",
         "<span class=\"spread\">2.70 ms to 3.60 ms</span>",
         "93.1 Mbit/s",
         "<th>kernel</th><td class=\"long\">6.18.44</td>",
@@ -146,7 +146,8 @@ fn a_chart_shows_what_was_measured_what_the_paper_says_and_what_was_promised() {
     for text in [
         "99.9th percentile against neighbours",
         "neighbours",
-        "10 ms",
+        "99.9th percentile (ms)",
+        "10",
         "measured",
         "paper",
         "bound",
@@ -212,4 +213,44 @@ proptest! {
         chart.lines.truncate(1);
         prop_assert!(tailbound_report::chart_svg(&chart).is_ok());
     }
+}
+
+#[test]
+fn titles_are_words_with_units_and_the_tail_ends_at_one_sample() {
+    let mut results = sample::results();
+    let words = "Time until a small answer is complete";
+    results.words.insert("small_fct".into(), words.into());
+    results
+        .words
+        .insert("unpatched".into(), "without tailbound".into());
+    let svg = |results: &Results, view| distribution_svg(results, "small_fct", view).unwrap();
+    for view in [View::Percentiles, View::Full, View::Tail] {
+        let svg = svg(&results, view);
+        assert!(
+            svg.contains(&format!("\n{words} (ms)\n")),
+            "{view:?}: {svg}"
+        );
+        assert!(svg.contains("\nwithout tailbound\n"), "{view:?}");
+        assert!(!svg.contains("small_fct") && !svg.contains("unpatched"));
+    }
+    // 9,000 samples have a thousandth, and 500 have none.
+    let thousandth = "0.1 % (p99.9)";
+    let tail = svg(&results, View::Tail);
+    assert!(tail.contains(thousandth) && tail.contains("share of samples slower than this"));
+    assert!(!tail.contains("0.01 %"), "one of 9,000 is more");
+    for variant in &mut results.variants {
+        for series in variant.series.values_mut() {
+            series.stats = sample::stats(500, 1_000_000, 2_000_000);
+        }
+    }
+    assert!(!svg(&results, View::Tail).contains(thousandth));
+    let page = |results: &Results| tailbound_report::page(results).unwrap();
+    assert_eq!(page(&results).matches("the slowest tenth").count(), 2);
+    for variant in &mut results.variants {
+        for series in variant.series.values_mut() {
+            series.stats = sample::stats(6, 1_000_000, 2_000_000);
+        }
+    }
+    assert_eq!(page(&results).matches("the slowest tenth").count(), 0);
+    assert!(svg(&results, View::Tail).contains("too few for a tail"));
 }

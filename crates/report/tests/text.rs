@@ -3,7 +3,8 @@
 mod sample;
 
 use serde_json::json;
-use tailbound_report::{Bound, Comparison, Results, Verdict};
+use std::path::Path;
+use tailbound_report::{Bars, Bound, Comparison, Paint, Results, Verdict};
 
 /// The same experiment on another machine, with other variants.
 fn other() -> Results {
@@ -115,4 +116,82 @@ fn bounds_stand_beside_what_was_measured_with_the_share_of_samples_above() {
     // What is written is read back.
     let read: Results = serde_json::from_str(&results.to_json()).unwrap();
     assert_eq!(read.variants[3].bounds, results.variants[3].bounds);
+}
+
+/// The sample's run with labels and a sentence, all of whose checks hold that were tested.
+fn passed() -> Results {
+    let mut results = sample::results();
+    results.verdict = Verdict::Pass;
+    results.sentence = Some("99 of 100 small answers took 3.06 ms, and 157 ms without it.".into());
+    results.words = [
+        ("small_fct", "Time until a small answer is complete"),
+        ("unpatched", "without tailbound"),
+        ("patched", "with tailbound"),
+    ]
+    .map(|(name, words)| (name.to_owned(), words.to_owned()))
+    .into();
+    results
+}
+
+fn brief(results: &Results, bars: Bars) -> String {
+    results.brief(Paint(false), bars, Path::new("out/traps.html"))
+}
+
+#[test]
+fn the_brief_report_has_eight_lines_at_most() {
+    let mut results = passed();
+    insta::assert_snapshot!(brief(&results, Bars::Blocks));
+    for number in 0..9 {
+        let mut another = results.variants[1].clone();
+        another.name = format!("another-{number}");
+        results.variants.push(another);
+        let text = brief(&results, Bars::Ascii);
+        assert!(text.lines().count() <= 8, "{text}");
+        assert!(text.is_ascii(), "{text}");
+        let width = text.lines().filter(|line| line.starts_with("  "));
+        let widest = width.map(|line| line.chars().count()).max();
+        assert!(widest <= Some(80), "{text}");
+    }
+    let text = brief(&results, Bars::Ascii);
+    assert!(text.contains("(6 more variants are on the page)"), "{text}");
+    assert!(text.contains("another-8"), "{text}");
+}
+
+#[test]
+fn each_check_that_failed_has_a_line() {
+    let mut results = passed();
+    results.verdict = Verdict::Fail;
+    results.checks[0].pass = false;
+    results.checks[1].not_judged = None;
+    let text = brief(&results, Bars::Ascii);
+    let lines: Vec<_> = text.lines().take(3).collect();
+    let expected = [
+        "FAIL  traps: 2 of 2 checks failed",
+        "failed  p99_small_fct_reduction: 0.983, expected >= 0.56",
+        "failed  vcpu_only_p99_reduction: -, expected >= 0.2",
+    ];
+    assert_eq!(lines, expected);
+}
+
+#[test]
+fn a_cause_that_several_checks_share_is_said_once() {
+    let mut results = passed();
+    results.verdict = Verdict::Noisy;
+    for check in &mut results.checks {
+        check.noise = Some("other programs used 90 % of the shared core".to_owned());
+        check.not_judged = None;
+    }
+    let text = brief(&results, Bars::Ascii);
+    let line =
+        "NOISY  traps: 2 too disturbed to judge (other programs used 90 % of the shared core)";
+    assert_eq!(text.lines().next(), Some(line));
+    assert_eq!(text.matches("other programs").count(), 1, "{text}");
+}
+
+#[test]
+fn a_run_without_samples_has_no_bars() {
+    let mut results = passed();
+    results.variants.clear();
+    let text = brief(&results, Bars::Ascii);
+    assert_eq!(text.lines().count(), 3, "{text}");
 }

@@ -1,7 +1,7 @@
 //! What somebody meets before anything is built: `make`, what is missing, the demo's words, and the
 //! first table with its picture.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
@@ -146,32 +146,48 @@ fn pages_name_the_rust_that_will_do() {
     assert!(named > 0);
 }
 
-#[test]
-fn make_lists_each_target_that_says_what_it_does_in_columns() {
-    let listed = out(&Machine::new().run(&["make", "help"]));
-    let lines: Vec<_> = listed.lines().collect();
-    let starts: Vec<_> = lines
-        .iter()
-        .map(|line| {
-            let rest = line.strip_prefix("  make ").unwrap();
-            let name = rest.split(' ').next().unwrap();
-            let gap = rest.len() - rest[name.len()..].trim_start().len();
-            assert!(gap > name.len(), "{line}");
-            gap
-        })
-        .collect();
-    assert!(starts.iter().all(|it| *it == starts[0]), "{listed}");
-    let names: Vec<_> = lines
-        .iter()
-        .map(|it| it.split_whitespace().nth(1).unwrap())
-        .collect();
+/// The names of the targets that `make` lists, in columns, and the Makefile's with this mark.
+fn listed(words: &[&str], marks: &[&str]) -> (Vec<String>, Vec<String>) {
+    let listed = out(&Machine::new().run(words));
+    let mut names = Vec::new();
+    let mut gaps = BTreeSet::new();
+    for line in listed.lines() {
+        let rest = line.strip_prefix("  make ").expect(&listed);
+        let name = rest.split(' ').next().unwrap();
+        let gap = rest.len() - rest[name.len()..].trim_start().len();
+        assert!(gap > name.len(), "{line}");
+        gaps.insert(gap);
+        names.push(name.to_owned());
+    }
+    assert_eq!(gaps.len(), 1, "{listed}");
     let makefile = file("Makefile");
-    let targets: Vec<_> = makefile
+    let marked = makefile
         .lines()
-        .filter(|line| line.contains(" ## "))
-        .map(|line| line.split_once(':').unwrap().0)
-        .collect();
-    assert_eq!(names, targets);
+        .filter(|line| marks.iter().any(|mark| line.contains(mark)))
+        .filter_map(|line| line.split_once(':'))
+        .map(|(name, _)| name.to_owned())
+        .filter(|name| {
+            name.chars()
+                .all(|it| it.is_ascii_alphanumeric() || it == '-')
+        });
+    (names, marked.collect())
+}
+
+#[test]
+fn make_alone_lists_six_targets_and_make_help_all() {
+    let (six, marked) = listed(&["make"], &[" ##! "]);
+    assert_eq!(six, marked);
+    assert_eq!(six.len(), 6, "{six:?}");
+    let (all, marked) = listed(&["make", "help"], &[" ## ", " ##! "]);
+    assert_eq!(all, marked);
+    assert!(all.len() > 30, "{all:?}");
+}
+
+#[test]
+fn the_readme_is_short() {
+    let readme = file("README.md");
+    assert!(readme.lines().count() <= 120);
+    assert!(readme.matches("](").count() <= 15);
 }
 
 #[test]
@@ -204,7 +220,7 @@ fn the_demo_says_first_how_long_it_takes_and_what_it_needs() {
         "1 GB of disk",
         "run:   two minutes; it needs no root",
         "leaves nothing but reports/",
-        "end:   one sentence",
+        "end:   eight lines, the verdict first",
     ] {
         assert!(before.contains(words), "{words}: {first}");
     }
@@ -262,7 +278,7 @@ fn the_demo_takes_as_long_and_as_much_as_it_says() {
         .output()
         .unwrap();
     let tree = out(&tree);
-    let crates: std::collections::BTreeSet<_> = tree
+    let crates: BTreeSet<_> = tree
         .lines()
         .map(|line| line.split(' ').take(2).collect::<Vec<_>>())
         .collect();
@@ -341,18 +357,33 @@ fn traps() -> BTreeMap<&'static str, Vec<f64>> {
 #[test]
 fn the_first_table_is_of_the_run_of_the_picture_beside_it() {
     let traps = traps();
+    let labels = toml("experiments/traps.toml");
+    let labels = labels["words"].as_table().unwrap();
+    let title = labels["small_fct"].as_str().unwrap();
     let picture = file("docs/img/traps.svg");
     let texts: Vec<_> = picture
         .lines()
         .filter(|line| !line.starts_with('<'))
         .collect();
-    let variants: Vec<_> = texts.iter().filter(|it| traps.contains_key(**it)).collect();
-    assert_eq!(variants.len(), traps.len(), "{texts:?}");
-    // Two labels a variant, in their order, at the end.
-    let labels = &texts[texts.len() - 2 * variants.len()..];
-    for (variant, labels) in variants.iter().zip(labels.chunks(2)) {
-        let row = &traps[**variant];
-        for (figure, label) in row.iter().zip(labels) {
+    assert!(texts[0].starts_with(title), "{texts:?}");
+    assert!(
+        texts.contains(&format!("{title} (ms)").as_str()),
+        "{texts:?}"
+    );
+    let rows = traps
+        .iter()
+        .map(|(name, row)| (labels[*name].as_str().unwrap(), row));
+    let rows: BTreeMap<_, _> = rows.collect();
+    let variants: Vec<_> = texts.iter().filter(|it| rows.contains_key(**it)).collect();
+    assert_eq!(variants.len(), rows.len(), "{texts:?}");
+    // Two labels a variant, in their order: the median and the 99th percentile.
+    let figures = texts
+        .iter()
+        .filter(|it| it.ends_with(" us") || it.ends_with(" ms"));
+    let figures: Vec<_> = figures.copied().collect();
+    assert_eq!(figures.len(), 2 * variants.len(), "{texts:?}");
+    for (variant, labels) in variants.iter().zip(figures.chunks(2)) {
+        for (figure, label) in rows[**variant].iter().zip(labels) {
             let ratio = seconds(label) / figure;
             assert!(
                 (0.8..1.25).contains(&ratio),
@@ -371,13 +402,29 @@ fn what_the_readme_says_of_the_traps_is_what_the_table_has() {
         .find(|line| line.contains("small answers beside bulk"))
         .unwrap();
     let (_, rest) = row.split_once('(').unwrap();
-    let (before, after) = rest.split_once(')').unwrap().0.split_once(" to ").unwrap();
+    let (figures, all) = rest.split_once(')').unwrap().0.split_once("; ").unwrap();
+    let (before, after) = figures.split_once(" to ").unwrap();
     let (unpatched, patched) = (traps["unpatched"][2], traps["patched"][2]);
     assert_eq!(
         (seconds(before), seconds(after)),
         (unpatched, patched),
         "{row}"
     );
+    // The small figure stands with the disturbed samples, too, as the page of results has it.
+    let all = all.strip_suffix(" with the disturbed samples").expect(row);
+    let results = file("docs/results.md");
+    assert!(
+        results.contains(&format!("with them its 99.9th percentile is {all}")),
+        "{all}"
+    );
+    // Above the picture's figures stand in words.
+    let words = readme.split_whitespace().collect::<Vec<_>>().join(" ");
+    for figure in [
+        format!("complete within {before}."),
+        format!("**{after}** ({all} with the disturbed samples)"),
+    ] {
+        assert!(words.contains(&figure), "{figure}");
+    }
     let change = (patched / unpatched - 1.0) * 100.0;
     let said = row.split("| -").nth(2).unwrap().split(" %").next().unwrap();
     let said = -said.parse::<f64>().unwrap();

@@ -150,6 +150,7 @@ fn a_shortened_experiment_runs_end_to_end_and_writes_its_report() {
     // On a machine that stands still for a while, what a second shows says little of the rest.
     let mut shown = String::new();
     let holds = ["1s", "2s", "8s"].into_iter().any(|duration| {
+        let began = Instant::now();
         let output = lab.output(&[
             "run",
             "host-queue",
@@ -172,7 +173,17 @@ fn a_shortened_experiment_runs_end_to_end_and_writes_its_report() {
         }
         assert!(lab.directory.path().join("out/host-queue.html").exists());
         assert!(text(&output.stdout).contains("out/host-queue.html"));
-        assert_eq!(output.stderr, b"", "silence off a terminal");
+        // A line each ten seconds, as there is no terminal.
+        let lines: Vec<_> = text(&output.stderr).lines().collect();
+        let is_progress = |line: &&str| line.starts_with("lab host-queue: ");
+        assert!(lines.iter().all(is_progress), "{lines:?}");
+        let tens = began.elapsed().as_secs() / 10;
+        assert!(lines.len() as u64 <= tens, "{tens}: {lines:?}");
+        // Two variants of eight seconds each take more than ten.
+        assert!(duration != "8s" || !lines.is_empty(), "no progress");
+        let report = text(&output.stdout).lines();
+        let report = report.filter(|line| !line.starts_with("failed  "));
+        assert!(report.count() <= 8, "{}", text(&output.stdout));
         // The link is 100 Mbit/s: far more would mean that it is not emulated, far less that
         // nothing gets through. A receiver that got no core for a while counts what waited, too.
         let bulk = results.variants[1].values["bulk_bit_s"].value;

@@ -51,6 +51,7 @@ fn run(directory: &Path, name: &str, rtt: u64) -> PathBuf {
         verdict: Verdict::Pass,
         verdict_reason: "nothing was expected".into(),
         sentence: None,
+        words: BTreeMap::new(),
     };
     results.write(directory).unwrap().json
 }

@@ -144,5 +144,6 @@ pub(crate) fn results() -> Results {
         verdict: Verdict::Fail,
         verdict_reason: "vcpu_only_p99_reduction has no figure: vcpu-only is not available".into(),
         sentence: None,
+        words: BTreeMap::new(),
     }
 }

@@ -43,6 +43,7 @@ impl Row {
             verdict: Verdict::Pass,
             verdict_reason: String::new(),
             sentence: None,
+            words: std::collections::BTreeMap::new(),
             ..found
         };
         Self {

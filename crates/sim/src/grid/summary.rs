@@ -83,6 +83,7 @@ pub fn summary(manifest: &Manifest, rows: &[Row]) -> Results {
         verdict: Verdict::Pass,
         verdict_reason: "nothing is expected of a grid".to_owned(),
         sentence: None,
+        words: BTreeMap::new(),
     }
 }
 

@@ -94,6 +94,7 @@ fn found(point: &GridPoint) -> Results {
         verdict: tailbound_report::Verdict::Pass,
         verdict_reason: String::new(),
         sentence: None,
+        words: std::collections::BTreeMap::new(),
     }
 }
 

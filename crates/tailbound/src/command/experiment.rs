@@ -5,8 +5,10 @@ use crate::exit::{Exit, Failure};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::PathBuf;
+#[cfg(feature = "lab")]
+use std::time::{Duration, Instant};
 use tailbound_experiment::{Experiment, Loaded};
-use tailbound_report::{Made, Results, one_line};
+use tailbound_report::{Made, Results};
 
 /// Where reports go, and what is printed.
 #[derive(Debug, clap::Args)]
@@ -16,7 +18,19 @@ pub(super) struct Report {
     out: PathBuf,
     /// What to print; of several experiments as JSON, one document after the other
     #[arg(long, value_enum, default_value_t)]
-    output: Output,
+    output: Form,
+}
+
+/// The form of a result.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+enum Form {
+    /// The result in a few lines
+    #[default]
+    Text,
+    /// Every figure, as `tailbound report show` prints them
+    Table,
+    /// One JSON document with a schema version
+    Json,
 }
 
 /// What `--output json` prints: the file, and what every document says.
@@ -37,22 +51,18 @@ impl Report {
         };
         let written = dated.write(&self.out)?;
         output::print(&match self.output {
-            Output::Json => output::indented(&Printed {
+            Form::Json => output::indented(&Printed {
                 kind: "experiment",
                 version: env!("CARGO_PKG_VERSION"),
                 results: &dated,
             }),
-            Output::Text => {
-                let sentence = results.sentence.as_ref();
-                let sentence = sentence.map(|it| format!("\n{}\n", one_line(it)));
-                format!(
-                    "{}report  {}\ndata    {}\n{}",
-                    results.summary(output::paint().0),
-                    written.html.display(),
-                    written.json.display(),
-                    sentence.unwrap_or_default()
-                )
-            }
+            Form::Text => results.brief(output::paint(), output::bars(), &written.html),
+            Form::Table => format!(
+                "{}report  {}\ndata    {}\n",
+                results.summary(output::paint().0),
+                written.html.display(),
+                written.json.display(),
+            ),
         });
         Ok(results.verdict.into())
     }
@@ -60,7 +70,7 @@ impl Report {
     #[cfg(feature = "sim")]
     /// What stands between the reports of two experiments.
     pub(super) fn separate(&self) {
-        if self.output == Output::Text {
+        if self.output != Form::Json {
             output::print("\n");
         }
     }
@@ -117,7 +127,11 @@ pub(super) fn show<E: Experiment>(name: &str) -> Result<Exit, Failure> {
     Ok(Exit::Holds)
 }
 
-/// A line on a terminal that says how far a run is; silence elsewhere.
+#[cfg(feature = "lab")]
+/// How often progress is printed to what is not a terminal.
+const EACH: Duration = Duration::from_secs(10);
+
+/// The progress of a run on a terminal: one line that changes; silence elsewhere.
 pub(super) struct Line {
     shown: bool,
 }
@@ -138,5 +152,60 @@ impl Line {
 impl Drop for Line {
     fn drop(&mut self) {
         self.show("");
+    }
+}
+
+/// The progress of a run of the lab: a [`Line`] on a terminal, elsewhere a line each ten seconds on
+/// standard error.
+#[cfg(feature = "lab")]
+pub(super) struct Lines {
+    line: Line,
+    /// When the last line was printed, or the run began.
+    printed: Instant,
+}
+
+#[cfg(feature = "lab")]
+impl Lines {
+    pub(super) fn new() -> Self {
+        Self {
+            line: Line::new(),
+            printed: Instant::now(),
+        }
+    }
+
+    /// Shows how far the run is.
+    pub(super) fn show(&mut self, text: &str) {
+        if self.line.shown {
+            self.line.show(text);
+        } else if is_due(&mut self.printed, Instant::now()) {
+            output::print_progress(text);
+        }
+    }
+}
+
+/// Whether ten seconds passed since the last line; then `now` is the time of the last one.
+#[cfg(feature = "lab")]
+fn is_due(printed: &mut Instant, now: Instant) -> bool {
+    let due = now.duration_since(*printed) >= EACH;
+    if due {
+        *printed = now;
+    }
+    due
+}
+
+#[cfg(all(test, feature = "lab"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_due_each_ten_seconds() {
+        let start = Instant::now();
+        let mut printed = start;
+        let due = [0, 9, 10, 11, 19, 20, 45, 54, 55];
+        let due = due.map(|second| is_due(&mut printed, start + Duration::from_secs(second)));
+        assert_eq!(
+            due,
+            [false, false, true, false, false, true, true, false, true]
+        );
     }
 }

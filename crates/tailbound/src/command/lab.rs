@@ -1,6 +1,6 @@
 //! `tailbound lab`.
 
-use super::experiment::{Line, List, Report, show};
+use super::experiment::{Lines, List, Report, show};
 use super::output::{self, Output};
 use crate::exit::{Exit, Failure};
 use std::path::{Path, PathBuf};
@@ -288,9 +288,12 @@ fn run<E: Experiment<Error = LabError>>(
     options: &E::Options,
     report: &Report,
 ) -> Result<Exit, Failure> {
-    let line = Line::new();
-    let results = loaded.run(seed, options, &mut |text| line.show(text));
-    drop(line);
+    let mut lines = Lines::new();
+    let name = loaded.name();
+    let results = loaded.run(seed, options, &mut |text| {
+        lines.show(&format!("lab {name}: {text}"));
+    });
+    drop(lines);
     report.finish(&results.map_err(failed)?)
 }
 

@@ -1,10 +1,10 @@
 //! What every command that prints shares: the form of tables, and when colours are used.
 
 use serde::Serialize;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::{IsTerminal as _, Write as _, stderr, stdout};
 use std::sync::OnceLock;
-use tailbound_report::Paint;
+use tailbound_report::{Bars, Paint};
 
 /// The form of a table.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -68,6 +68,24 @@ pub(super) fn paint() -> Paint {
     Paint(Color::here(stdout().is_terminal()))
 }
 
+/// The characters of bars that the locale of standard output has.
+#[cfg(any(feature = "lab", feature = "sim"))]
+pub(super) fn bars() -> Bars {
+    bars_of(["LC_ALL", "LC_CTYPE", "LANG"].map(std::env::var_os))
+}
+
+/// By these variables, of which the first that is set and not empty decides.
+fn bars_of(variables: [Option<OsString>; 3]) -> Bars {
+    let mut set = variables.into_iter().flatten();
+    let locale = set.find(|it| !it.is_empty()).unwrap_or_default();
+    let locale = locale.to_string_lossy().to_ascii_lowercase();
+    if locale.ends_with("utf-8") || locale.ends_with("utf8") {
+        Bars::Blocks
+    } else {
+        Bars::Ascii
+    }
+}
+
 /// Whether the log, on standard error, is coloured.
 #[cfg(any(feature = "host", feature = "place"))]
 pub(crate) fn paints_log() -> bool {
@@ -87,6 +105,13 @@ pub(super) fn progress(shown: bool, text: &str) {
         // A terminal that went away is no reason to stop.
         let _ = write!(stderr(), "\r\x1b[K{text}");
     }
+}
+
+/// Prints a line of progress on standard error.
+#[cfg(feature = "lab")]
+pub(super) fn print_progress(line: &str) {
+    // A reader that went away is no reason to stop.
+    let _ = writeln!(stderr(), "{line}");
 }
 
 /// What each JSON document begins with.
@@ -198,6 +223,20 @@ pub(super) fn print(text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bars_are_blocks_in_a_locale_of_utf_8() {
+        let os = |text: &str| Some(OsString::from(text));
+        for (variables, bars) in [
+            ([None, None, os("en_US.UTF-8")], Bars::Blocks),
+            ([None, os("C.utf8"), os("C")], Bars::Blocks),
+            ([os("C"), None, os("en_US.UTF-8")], Bars::Ascii),
+            ([os(""), None, os("en_US.UTF-8")], Bars::Blocks),
+            ([None, None, None], Bars::Ascii),
+        ] {
+            assert_eq!(bars_of(variables.clone()), bars, "{variables:?}");
+        }
+    }
 
     #[test]
     fn colours_are_for_terminals_that_want_them_or_for_who_asks() {

@@ -1,4 +1,4 @@
-//! SPECIFICATION.md names tests that exist.
+//! SPECIFICATION.md names tests that exist, and CI or the nightly run executes each of them.
 
 use std::path::Path;
 
@@ -7,37 +7,138 @@ fn quoted(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').skip(1).step_by(2)
 }
 
-#[test]
-fn every_promise_names_a_test_that_exists() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let specification = std::fs::read_to_string(root.join("SPECIFICATION.md")).unwrap();
+/// The rows of promises in SPECIFICATION.md.
+fn promises(specification: &str) -> impl Iterator<Item = &str> {
     let (promises, _) = specification.split_once("## Wanted, and not met").unwrap();
-    let rows = promises
+    promises
         .lines()
-        .filter(|line| line.starts_with("| ") && !line.starts_with("| promise "));
-    let mut seen = 0;
-    for row in rows {
+        .filter(|line| line.starts_with("| ") && !line.starts_with("| promise "))
+}
+
+/// The attributes and comments of a test function, up to the item before it.
+fn head<'c>(code: &'c str, test: &str) -> Result<&'c str, String> {
+    let begin = code
+        .find(&format!("fn {test}("))
+        .ok_or_else(|| format!("no test {test}"))?;
+    let head = &code[..begin];
+    let head = &head[head.rfind("\n}").unwrap_or(0)..];
+    let is_test =
+        head.contains("#[test]") || head.contains("proptest!") || head.contains("::test]");
+    if is_test {
+        Ok(head)
+    } else {
+        Err(format!("{test} is no test"))
+    }
+}
+
+/// Checks for a date such as 2026-11-28.
+fn is_date(text: &str) -> bool {
+    let parts: Vec<_> = text.split('-').map(str::len).collect();
+    parts == [4, 2, 2] && text.chars().all(|c| c.is_ascii_digit() || c == '-')
+}
+
+/// The result of the last nightly run in a row: `*night: passed 2026-11-28, 0123abcd*`.
+fn night(row: &str) -> Result<Option<&str>, String> {
+    let Some((_, rest)) = row.split_once("*night") else {
+        return Ok(None);
+    };
+    let wanted = || format!("write `*night: passed DATE, COMMIT*` in {row}");
+    let (result, _) = rest.split_once('*').ok_or_else(wanted)?;
+    let words: Vec<_> = result
+        .split([':', ' ', ','])
+        .filter(|it| !it.is_empty())
+        .collect();
+    let [verdict, date, commit] = words[..] else {
+        return Err(wanted());
+    };
+    let is_commit = commit.len() >= 8 && commit.chars().all(|c| c.is_ascii_hexdigit());
+    if !matches!(verdict, "passed" | "failed") || !is_date(date) || !is_commit {
+        return Err(wanted());
+    }
+    Ok(Some(verdict))
+}
+
+/// Checks a row against the code of its test: `make test` runs the test, or the row has the
+/// result of the last nightly run.
+fn check(row: &str, code: &str) -> Result<(), String> {
+    let test = quoted(row)
+        .last()
+        .ok_or_else(|| format!("no test in {row}"))?;
+    let head = head(code, test)?;
+    let is_ignored = head.contains("#[ignore");
+    match night(row)? {
+        None if is_ignored => Err(format!(
+            "{test} is ignored by make test; mark its row *night* with the last result"
+        )),
+        Some(_) if !is_ignored => Err(format!("make test runs {test}; its row is not *night*")),
+        Some("failed") => Err(format!("{test} failed in the last nightly run")),
+        _ if head.contains("#[cfg(feature") => {
+            Err(format!("{test} needs a feature; no promise depends on one"))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[test]
+fn every_promise_names_a_test_that_exists_and_is_run() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let read = |file: &str| {
+        std::fs::read_to_string(root.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
+    };
+    let specification = read("SPECIFICATION.md");
+    let mut wrong = Vec::new();
+    let (mut seen, mut nights) = (0, 0);
+    for row in promises(&specification) {
         let of: Vec<_> = quoted(row).collect();
-        let [.., path, test] = of.as_slice() else {
+        let [.., path, _] = of.as_slice() else {
             panic!("no file and test in {row}");
         };
-        let code = std::fs::read_to_string(root.join(path))
-            .unwrap_or_else(|error| panic!("{path}: {error}, in {row}"));
-        let begin = code.find(&format!("fn {test}("));
-        let begin = begin.unwrap_or_else(|| panic!("{path} has no test {test}"));
-        // What stands over it, back to the item before.
-        let head = &code[..begin];
-        let head = &head[head.rfind("\n}").unwrap_or(0)..];
-        let is_test =
-            head.contains("#[test]") || head.contains("proptest!") || head.contains("::test]");
-        assert!(is_test, "{test} in {path} is no test");
-        assert!(
-            !head.contains("#[ignore"),
-            "{test} in {path} is not run by make test"
-        );
+        if let Err(error) = check(row, &read(path)) {
+            wrong.push(format!("{path}: {error}"));
+        }
+        nights += u32::from(row.contains("*night"));
         seen += 1;
     }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(seen > 30, "{seen} promises");
+    // The nightly run executes every ignored test of the workspace.
+    let nightly = read("scripts/nightly").replace("\\\n", " ");
+    let runs_ignored = |line: &str| line.contains("--workspace") && line.contains("--ignored");
+    assert!(
+        nights == 0 || nightly.lines().any(runs_ignored),
+        "scripts/nightly does not run ignored tests"
+    );
+}
+
+#[test]
+fn a_row_of_an_ignored_test_needs_the_nightly_result() {
+    let run = "#[test]\nfn holds() {\n}\n";
+    let ignored = "#[test]\n#[ignore = \"takes minutes\"]\nfn holds() {\n}\n";
+    let row = |night: &str| format!("| Frames arrive.{night} | `a.rs` `holds` |");
+    let passed = row(" *night: passed 2026-11-28, 0123abcd*");
+    assert_eq!(check(&row(""), run), Ok(()));
+    assert_eq!(check(&passed, ignored), Ok(()));
+    for (row, code, part) in [
+        (row(""), ignored, "mark its row"),
+        (passed, run, "make test runs holds"),
+        (row(" *night*"), ignored, "DATE, COMMIT"),
+        (row(" *night: passed*"), ignored, "DATE, COMMIT"),
+        (
+            row(" *night: passed 2026-11-28, main*"),
+            ignored,
+            "DATE, COMMIT",
+        ),
+        (
+            row(" *night: failed 2026-11-28, 0123abcd*"),
+            ignored,
+            "failed in the last",
+        ),
+        (row(""), "fn holds() {\n}\n", "is no test"),
+        (row(""), "#[test]\nfn other() {\n}\n", "no test holds"),
+    ] {
+        let error = check(&row, code).unwrap_err();
+        assert!(error.contains(part), "{row}: {error}");
+    }
 }
 
 #[test]

@@ -44,7 +44,7 @@ pub struct Options {
 /// cannot be judged.
 const MAX_FOREIGN_SHARE: f64 = 0.03;
 
-/// How long a variant is set up and taken down, about.
+/// Time that a variant takes to be set up and taken down, about.
 const AROUND: Duration = Duration::from_secs(2);
 
 impl Experiment for LabExperiment {

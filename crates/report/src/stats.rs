@@ -98,7 +98,7 @@ impl Statistic {
         }
     }
 
-    /// The furthest percentile that so many samples say much of: ten lie above it.
+    /// The furthest percentile that `count` samples support: at least ten lie above it.
     pub const fn furthest(count: u64) -> Option<Self> {
         match count {
             10_000.. => Some(Self::P999),

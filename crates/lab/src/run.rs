@@ -43,7 +43,7 @@ pub struct Options {
     pub keep: bool,
 }
 
-/// How long a variant is set up and taken down, about.
+/// Time that a variant takes to be set up and taken down, about.
 const AROUND: Duration = Duration::from_secs(2);
 
 impl Experiment for LabExperiment {

@@ -29,7 +29,7 @@ pub enum Bars {
 }
 
 impl Bars {
-    /// A bar over `share` of `width` characters. What is not zero shows.
+    /// A bar over `share` of `width` characters; a share above zero has at least one mark.
     fn bar(self, share: f64, width: usize) -> String {
         let length = share.clamp(0.0, 1.0) * width as f64;
         if self == Self::Ascii {
@@ -156,7 +156,7 @@ impl Results {
         all
     }
 
-    /// How many samples were disturbed, and by what; nothing where none was.
+    /// The share of disturbed samples and their causes; none if no sample was disturbed.
     fn noise_line(&self) -> Option<String> {
         let (mut hit, mut all) = (Hit::default(), 0);
         for series in self.variants.iter().flat_map(|it| it.series.values()) {

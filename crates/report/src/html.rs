@@ -111,7 +111,7 @@ impl Results {
         Ok(())
     }
 
-    /// A series; `with_percentiles` where the picture of them does not stand above.
+    /// A series; `with_percentiles` unless the top of the page has that picture.
     fn series(
         &self,
         out: &mut String,
@@ -189,7 +189,7 @@ impl Results {
         put!(out, "</tbody></table></div>");
     }
 
-    /// Whether a variant has enough samples of a series for a picture of its slowest tenth.
+    /// Returns true if a variant has enough samples of a series for a picture of its slowest tenth.
     fn has_tail(&self, name: &str) -> bool {
         let mut series = self
             .variants

@@ -33,7 +33,7 @@ pub enum View {
 /// Height of one variant in the view of percentiles.
 const ROW: u32 = 34;
 /// The tail view starts at the 90th percentile and ends at the 99.99th, or at one sample of the
-/// largest variant where that is a larger share.
+/// largest variant if that is a larger share.
 const TAIL: Range<f64> = -4.0..-1.0;
 /// A tail takes at least this many samples: ten of them are in it.
 pub(crate) const LEAST_FOR_TAIL: u64 = 100;

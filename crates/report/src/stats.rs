@@ -124,7 +124,7 @@ impl Statistic {
         }
     }
 
-    /// The furthest percentile that this number of samples is enough for.
+    /// The furthest percentile that `count` samples support: at least ten lie above it.
     pub fn furthest(count: u64) -> Option<Self> {
         [Self::P999, Self::P99, Self::P90, Self::P50]
             .into_iter()

@@ -68,7 +68,7 @@ pub(crate) fn tick(value: f64) -> String {
     text
 }
 
-/// `label (unit)`, or one of them where the other is empty.
+/// `label (unit)`, or one of them if the other is empty.
 pub(crate) fn with_unit(label: &str, unit: &str) -> String {
     match (label, unit) {
         (label, "") => label.to_owned(),

@@ -128,7 +128,7 @@ pub(super) fn show<E: Experiment>(name: &str) -> Result<Exit, Failure> {
 }
 
 #[cfg(feature = "lab")]
-/// How often progress is printed to what is not a terminal.
+/// The time between two lines of progress without a terminal.
 const EACH: Duration = Duration::from_secs(10);
 
 /// The progress of a run on a terminal: one line that changes; silence elsewhere.
@@ -160,7 +160,7 @@ impl Drop for Line {
 #[cfg(feature = "lab")]
 pub(super) struct Lines {
     line: Line,
-    /// When the last line was printed, or the run began.
+    /// The time of the last line, at first of the start of the run.
     printed: Instant,
 }
 
@@ -183,7 +183,7 @@ impl Lines {
     }
 }
 
-/// Whether ten seconds passed since the last line; then `now` is the time of the last one.
+/// Returns true if ten seconds passed since the last line, whose time then becomes `now`.
 #[cfg(feature = "lab")]
 fn is_due(printed: &mut Instant, now: Instant) -> bool {
     let due = now.duration_since(*printed) >= EACH;

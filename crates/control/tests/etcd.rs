@@ -455,7 +455,8 @@ fn tls_and_a_user_that_may_do_nothing_else_are_enough() {
         .parse()
         .unwrap()
     };
-    runtime().block_on(async {
+    let runtime = runtime();
+    runtime.block_on(async {
         let replicas = [replica(&at("own"), 0).await];
         decide(&replicas, "tenant").await;
         replicas[0].1.resign().await;
@@ -463,4 +464,15 @@ fn tls_and_a_user_that_may_do_nothing_else_are_enough() {
     assert_eq!(snapshot(&at("own")).unwrap().tenants.len(), 1);
     let error = snapshot(&at("other")).unwrap_err().to_string();
     assert!(error.contains("permission denied"), "{error}");
+
+    let location = at("own");
+    let keys = Keys::new(&location.prefix);
+    let mut link = Link::new(&location, PATIENCE).unwrap();
+    runtime.block_on(load(&mut link, &keys)).unwrap();
+    // This ends all tokens, and leaves the connection as it is.
+    for switch in ["disable", "enable"] {
+        let arguments = ["--user", "root:secret", "auth", switch];
+        assert!(!etcd.etcdctl(0, &arguments).is_empty(), "{switch}");
+    }
+    runtime.block_on(load(&mut link, &keys)).unwrap();
 }

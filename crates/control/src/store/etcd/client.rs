@@ -55,7 +55,7 @@ impl Client {
         self.unary("/etcdserverpb.KV/Txn", request).await
     }
 
-    /// Asks for a lease of some seconds.
+    /// Requests a lease of `ttl` seconds.
     pub async fn grant(&mut self, ttl: i64) -> Result<LeaseGrantResponse, Status> {
         let request = LeaseGrantRequest { ttl };
         self.unary("/etcdserverpb.Lease/LeaseGrant", request).await

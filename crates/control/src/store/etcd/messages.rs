@@ -228,7 +228,7 @@ impl Compare {
     }
 }
 
-/// Does operations at once, of two lists.
+/// A transaction: one of two lists of operations, by whether conditions hold.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct TxnRequest {
     /// The conditions.
@@ -256,7 +256,7 @@ pub struct TxnResponse {
     pub responses: Vec<ResponseOp>,
 }
 
-/// Asks for a lease.
+/// Requests a lease.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct LeaseGrantRequest {
     /// The wanted length in seconds.
@@ -363,7 +363,7 @@ impl Event {
     }
 }
 
-/// Logs in.
+/// Logs a user in.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct AuthenticateRequest {
     /// The user.

@@ -18,14 +18,14 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use serde::{Deserialize, Serialize};
 use std::io;
-use std::net::{SocketAddrV4, TcpStream};
+use std::net::SocketAddrV4;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tailbound_units::{Bytes, Nanos};
 
 /// Values that a client keeps on the server.
 const ITEMS: usize = 256;
-/// How long a server may take to listen, and to store a value.
+/// How long a server may take to store a value.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What is asked.
@@ -76,7 +76,7 @@ pub(super) fn run(starter: &Starter<'_>, config: &Requests) -> io::Result<()> {
     };
     let mut events = Events::new()?;
     for place in 0..config.workers {
-        let stream = connect(config.server)?;
+        let stream = memcached::connect(config.server)?;
         stream.set_nonblocking(true)?;
         events.add(&stream, place as u64)?;
         client.workers.push(Worker {
@@ -171,34 +171,10 @@ impl Worker {
     }
 }
 
-/// A connection; the server may have just been started.
-fn connect(server: SocketAddrV4) -> io::Result<TcpStream> {
-    let begun = Instant::now();
-    loop {
-        match TcpStream::connect_timeout(&server.into(), PATIENCE) {
-            Ok(stream) => {
-                super::control_congestion(&stream)?;
-                stream.set_nodelay(true)?;
-                return Ok(stream);
-            }
-            Err(error)
-                if error.kind() == io::ErrorKind::ConnectionRefused
-                    && begun.elapsed() < PATIENCE =>
-            {
-                std::thread::sleep(Duration::from_millis(20));
-            }
-            Err(error) => {
-                let message = format!("memcached at {server}: {error}");
-                return Err(io::Error::new(error.kind(), message));
-            }
-        }
-    }
-}
-
 /// Puts values of random sizes on the server.
 fn store(config: &Requests) -> io::Result<Vec<Item>> {
     let mut random = Pcg64Mcg::seed_from_u64(seed_for(config.seed, "items"));
-    let stream = connect(config.server)?;
+    let stream = memcached::connect(config.server)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     let mut items = Vec::with_capacity(ITEMS);
     let mut values = Vec::with_capacity(ITEMS);

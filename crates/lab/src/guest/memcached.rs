@@ -2,7 +2,35 @@
 //! them takes.
 
 use std::io::{self, BufRead, BufReader, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddrV4, TcpStream};
+use std::time::{Duration, Instant};
+
+/// How long a server may take to listen.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Connects to a server that may have just been started.
+pub(super) fn connect(server: SocketAddrV4) -> io::Result<TcpStream> {
+    let begun = Instant::now();
+    loop {
+        match TcpStream::connect_timeout(&server.into(), PATIENCE) {
+            Ok(stream) => {
+                super::control_congestion(&stream)?;
+                stream.set_nodelay(true)?;
+                return Ok(stream);
+            }
+            Err(error)
+                if error.kind() == io::ErrorKind::ConnectionRefused
+                    && begun.elapsed() < PATIENCE =>
+            {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            Err(error) => {
+                let message = format!("memcached at {server}: {error}");
+                return Err(io::Error::new(error.kind(), message));
+            }
+        }
+    }
+}
 
 /// Stores values of these keys and sizes.
 pub(super) fn store(mut stream: TcpStream, values: &[(String, u64)]) -> io::Result<()> {

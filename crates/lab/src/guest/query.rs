@@ -76,7 +76,7 @@ impl<'a> Client<'a> {
             Protocol::Memcached => {
                 const KEY: &str = "v";
                 for server in &config.servers {
-                    memcached::store(TcpStream::connect(server)?, &[(KEY.to_owned(), size)])?;
+                    memcached::store(memcached::connect(*server)?, &[(KEY.to_owned(), size)])?;
                 }
                 (memcached::request(KEY), memcached::answer_length(KEY, size))
             }

@@ -255,6 +255,19 @@ mod tests {
         size: u8,
         port: Port,
         pair: [u8; 2],
+        #[serde(default)]
+        even: Vec<Even>,
+    }
+
+    #[derive(Debug)]
+    struct Even;
+
+    impl<'de> Deserialize<'de> for Even {
+        fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            let text = String::deserialize(deserializer)?;
+            let wrong = || serde::de::Error::custom(format!("{text:?} is odd"));
+            (text.len() % 2 == 0).then_some(Self).ok_or_else(wrong)
+        }
     }
 
     #[derive(Debug, Deserialize)]
@@ -267,7 +280,7 @@ mod tests {
     #[test]
     fn a_mistake_in_a_section_hides_none_of_the_same_section() {
         let text = "[[guest]]\nmca = 1\nip = [\"10.0.0.300\", \"10.0.0.1\", \"x\"]\nsize = -1\n\
-                    port = { kind = \"tpa\", interface = \"t\" }\npair = [1, 300]\n\
+                    port = { kind = \"tpa\", interface = \"t\" }\npair = [1, 300]\neven = [\"ab\", \"c\", \"def\"]\n\
                     [guest.limit]\nin.rate = 1\n[[guest]]\nmac = \"zz\"\n";
         let document = Document::parse(text).unwrap();
         let mut mistakes = Vec::new();
@@ -276,14 +289,16 @@ mod tests {
         mistakes.sort_by_key(|mistake| mistake.location);
         let told: Vec<_> = mistakes.iter().map(ToString::to_string).collect();
         let expected = [
-            "2:1: unknown key `mca`; did you mean `mac`? known here: mac, ip, size, port, pair",
+            "2:1: unknown key `mca`; did you mean `mac`? known here: mac, ip, size, port, pair, even",
             "3:7: \"10.0.0.300\" is no IP address; write for example \"10.0.0.1\"",
             "3:33: \"x\" is no IP address; write for example \"10.0.0.1\"",
             "4:8: invalid value: integer `-1`; expected a whole number from 0 to 255",
             "5:17: unknown kind `tpa`; did you mean `tap`? known here: tap",
             "6:12: invalid value: integer `300`; expected a whole number from 0 to 255",
-            "7:8: unknown key `limit`; known here: mac, ip, size, port, pair",
-            "10:7: \"zz\" is no IPv4 address; write for example \"10.0.0.1\"",
+            "7:15: \"c\" is odd",
+            "7:20: \"def\" is odd",
+            "8:8: unknown key `limit`; known here: mac, ip, size, port, pair, even",
+            "11:7: \"zz\" is no IPv4 address; write for example \"10.0.0.1\"",
         ];
         assert_eq!(told, expected);
     }

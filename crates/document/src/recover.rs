@@ -185,9 +185,20 @@ fn narrow(value: &Spanned<DeValue<'_>>, place: &Range<usize>, message: &str) -> 
     let found = if message.starts_with("unknown ") {
         within(value, place, named)
     } else {
-        None
+        find(value, place).and_then(|around| quoted_item(around, message))
     };
     found.unwrap_or_else(|| place.clone())
+}
+
+/// The span of the text in a list that a message quotes at its start, as those of types with a
+/// text form do: serde only knows the list.
+fn quoted_item(list: &Spanned<DeValue<'_>>, message: &str) -> Option<Range<usize>> {
+    let mut items = list.get_ref().as_array()?.iter();
+    let item = items.find(|item| {
+        let text = item.get_ref().as_str();
+        text.is_some_and(|text| message.starts_with(&format!("{text:?}")))
+    });
+    item.map(Spanned::span)
 }
 
 /// Where `name` stands, as a key or as a text, in the table at `place`.

@@ -186,7 +186,10 @@ fn the_default_batch_holds_a_frame_on_every_link() {
         let again: PacerConfig = serde_json::from_str(&written).expect("it is right");
         assert_eq!(again, config);
     }
-    assert_eq!(read(r#""link": "200Mbit/s""#), PacerConfig::new(Rate(200_000_000)));
+    assert_eq!(
+        read(r#""link": "200Mbit/s""#),
+        PacerConfig::new(Rate(200_000_000))
+    );
     let short = read(r#""link": "200Mbit/s", "batch": "50us""#);
     assert_eq!(short.least_batch(), Nanos(61_520));
     assert!(Pacer::<Record>::new(&short).is_err());

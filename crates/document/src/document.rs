@@ -1,18 +1,21 @@
-//! A TOML file with the location of each value, and what serde's messages mean.
+//! A TOML file with the location of each value.
 
+use crate::words::semicolon;
 use crate::{Location, Mistake, Problem, Step};
 use serde::de::DeserializeOwned;
 use std::ops::Range;
 use toml::Spanned;
-use toml::de::{DeArray, DeTable, DeValue, ValueDeserializer};
+use toml::de::{DeTable, DeValue};
 
 /// A file that is TOML.
 #[derive(Debug)]
 pub struct Document<'t> {
-    text: &'t str,
-    root: Spanned<DeValue<'t>>,
+    pub(crate) text: &'t str,
+    /// The byte at which each line begins.
+    lines: Vec<usize>,
+    pub(crate) root: Spanned<DeValue<'t>>,
     /// Keys at the top of the file that are read elsewhere.
-    elsewhere: &'static [&'static str],
+    pub(crate) elsewhere: &'static [&'static str],
 }
 
 impl<'t> Document<'t> {
@@ -25,6 +28,7 @@ impl<'t> Document<'t> {
         let root = Spanned::new(table.span(), DeValue::Table(table.into_inner()));
         let document = Self {
             text,
+            lines: Location::lines(text),
             root,
             elsewhere: &[],
         };
@@ -60,40 +64,6 @@ impl<'t> Document<'t> {
         })
     }
 
-    /// Reads all of the file as one type. Each entry at the top, and each table of a
-    /// list there, is left out once it is found not to fit, so that a mistake in one
-    /// does not hide those in the others.
-    ///
-    /// # Errors
-    /// All values that do not fit, in the order of their location.
-    pub fn whole<T: DeserializeOwned>(&self) -> Result<T, Vec<Mistake>> {
-        let mut rest = self.root.clone();
-        let mut left_out = Vec::new();
-        let mut mistakes: Vec<Mistake> = Vec::new();
-        loop {
-            let error = match T::deserialize(ValueDeserializer::from(rest.clone())) {
-                Ok(read) if mistakes.is_empty() => return Ok(read),
-                Ok(_) => break,
-                Err(error) => error,
-            };
-            let message = error.message();
-            let named = message.split('`').nth(1).unwrap_or_default();
-            // What was left out is missing, and that is no other mistake.
-            if message.starts_with("missing field") && left_out.iter().any(|key| key == named) {
-                break;
-            }
-            let span = error.span().unwrap_or_else(|| rest.span());
-            let span = narrow(&rest, &span, message);
-            mistakes.push(self.mistake(span.clone(), self.explain(&rest, &span, message)));
-            match leave_out(&mut rest, &span) {
-                Some(key) => left_out.push(key),
-                None => break,
-            }
-        }
-        mistakes.sort_by_key(|mistake| mistake.location);
-        Err(mistakes)
-    }
-
     /// The same file as if only these keys were at its top.
     #[must_use]
     pub fn only(&self, keys: &[&str]) -> Self {
@@ -122,53 +92,9 @@ impl<'t> Document<'t> {
         }
         Self {
             text: self.text,
+            lines: self.lines.clone(),
             root,
             elsewhere,
-        }
-    }
-
-    /// A message of serde's in the words of a file. An unknown key at the top may be
-    /// meant as one that is read elsewhere.
-    fn explain(&self, root: &Spanned<DeValue<'_>>, place: &Range<usize>, message: &str) -> String {
-        let (word, known) = quoted(message);
-        let is_top = root.get_ref().get(word).is_some();
-        if is_top && message.starts_with("unknown field") {
-            unknown_word("key", word, &[self.elsewhere, &known].concat())
-        } else {
-            self.explain_at(place, message)
-        }
-    }
-
-    /// The same of what stands at `place`.
-    fn explain_at(&self, place: &Range<usize>, message: &str) -> String {
-        let (what, example) = match message.trim_end() {
-            "invalid socket address syntax" => ("address and port", "127.0.0.1:9464"),
-            "invalid IP address syntax" => ("IP address", "10.0.0.1"),
-            "invalid IPv4 address syntax" => ("IPv4 address", "10.0.0.1"),
-            "invalid IPv6 address syntax" => ("IPv6 address", "fd00::1"),
-            _ => return explain(message),
-        };
-        let written = self.text.get(place.clone());
-        // Inside of tagged enums the place is the table around it.
-        let written = written.filter(|text| text.starts_with(['"', '\'']));
-        let written = written.unwrap_or("a text here");
-        format!("{written} is no {what}; write for example \"{example}\"")
-    }
-
-    fn section<T: DeserializeOwned>(
-        &self,
-        value: &Spanned<DeValue<'t>>,
-        mistakes: &mut Vec<Mistake>,
-    ) -> Option<T> {
-        match T::deserialize(ValueDeserializer::from(value.clone())) {
-            Ok(read) => Some(read),
-            Err(error) => {
-                let place = error.span().unwrap_or_else(|| value.span());
-                let place = narrow(value, &place, error.message());
-                let message = self.explain_at(&place, error.message());
-                mistakes.push(self.mistake(place, message));
-                None
-            }
         }
     }
 
@@ -192,7 +118,7 @@ impl<'t> Document<'t> {
     /// A mistake at the bytes `span` of the text.
     pub fn mistake(&self, span: Range<usize>, message: impl Into<String>) -> Mistake {
         Mistake {
-            location: Location::of(self.text, span.start),
+            location: Location::within(self.text, &self.lines, span.start),
             message: message.into(),
         }
     }
@@ -252,135 +178,6 @@ impl Entry<'_, '_> {
     /// A mistake at the key.
     pub fn wrong_key(&self, message: impl Into<String>) -> Mistake {
         self.document.mistake(self.key_span.clone(), message)
-    }
-}
-
-/// The span of the key or text that a message names. Inside of tagged enums serde
-/// only knows the table around it.
-fn narrow(value: &Spanned<DeValue<'_>>, place: &Range<usize>, message: &str) -> Range<usize> {
-    let named = message.split('`').nth(1).unwrap_or_default();
-    let found = if message.starts_with("unknown ") {
-        within(value, place, named)
-    } else {
-        None
-    };
-    found.unwrap_or_else(|| place.clone())
-}
-
-/// Where `name` stands, as a key or as a text, in the table at `place`.
-fn within(value: &Spanned<DeValue<'_>>, place: &Range<usize>, name: &str) -> Option<Range<usize>> {
-    let inside = value.span() == *place;
-    match value.get_ref() {
-        DeValue::Table(table) => table.iter().find_map(|(key, value)| {
-            if inside && key.get_ref() == name {
-                return Some(key.span());
-            }
-            if inside && value.get_ref().as_str() == Some(name) {
-                return Some(value.span());
-            }
-            // Inside the table at `place`, tagged enums may nest.
-            let place = if inside { value.span() } else { place.clone() };
-            within(value, &place, name)
-        }),
-        DeValue::Array(list) => list.iter().find_map(|value| within(value, place, name)),
-        _ => None,
-    }
-}
-
-/// The words that a message of serde's quotes: the first, and the others.
-fn quoted(message: &str) -> (&str, Vec<&str>) {
-    let mut quoted = message.split('`').skip(1).step_by(2);
-    (quoted.next().unwrap_or_default(), quoted.collect())
-}
-
-/// Takes the entry at the top of the file in which something stands at `span`, or the
-/// table of a list there, out of `root`. Returns its key; nothing where no entry has
-/// anything there.
-fn leave_out(root: &mut Spanned<DeValue<'_>>, span: &Range<usize>) -> Option<String> {
-    let DeValue::Table(table) = root.as_mut() else {
-        return None;
-    };
-    let mut entries = table.iter();
-    let found = entries.find(|(key, value)| key.span() == *span || holds(value, span));
-    let key = found.map(|(key, _)| key.get_ref().to_string())?;
-    let value = table.get_mut(key.as_str())?;
-    if let DeValue::Array(list) = value.as_mut()
-        && list.iter().any(|item| holds(item, span))
-    {
-        let items = std::mem::replace(list, DeArray::new()).into_iter();
-        *list = items.filter(|item| !holds(item, span)).collect();
-    } else {
-        table.remove(key.as_str());
-    }
-    Some(key)
-}
-
-/// Whether a value, a key of it, or a value in it stands at `span`.
-fn holds(value: &Spanned<DeValue<'_>>, span: &Range<usize>) -> bool {
-    value.span() == *span
-        || match value.get_ref() {
-            DeValue::Table(table) => {
-                let mut entries = table.iter();
-                entries.any(|(key, value)| key.span() == *span || holds(value, span))
-            }
-            DeValue::Array(list) => list.iter().any(|item| holds(item, span)),
-            _ => false,
-        }
-}
-
-/// A message of serde's in the words of a file: what is wrong; what would be right.
-fn explain(message: &str) -> String {
-    let (first, known) = quoted(message);
-    if message.starts_with("unknown field") {
-        unknown_word("key", first, &known)
-    } else if message.starts_with("unknown variant") {
-        unknown_word("kind", first, &known)
-    } else if message.starts_with("missing field") {
-        format!("the key `{first}` is missing; add `{first} = ...` here")
-    } else {
-        let message = message.trim_end();
-        match message.split_once(", expected ") {
-            Some((what, expected)) => format!("{what}; expected {}", in_words_of_toml(expected)),
-            None => message.to_owned(),
-        }
-    }
-}
-
-/// `what, expected this` becomes `what; expected this`.
-fn semicolon(message: &str) -> String {
-    message.trim_end().replacen(", expected", "; expected", 1)
-}
-
-/// What serde expects, in the words that TOML has for it; its own where it says more.
-fn in_words_of_toml(expected: &str) -> &str {
-    match expected {
-        "a string" | "string" => "a text in quotes",
-        "a sequence" => "a list, such as [\"a\", \"b\"]",
-        "a map" => "a table, such as { key = 1 }",
-        "a boolean" => "true or false",
-        "u8" => "a whole number from 0 to 255",
-        "u16" => "a whole number from 0 to 65535",
-        "u32" | "u64" | "usize" => "a whole number, 0 or more",
-        "i32" | "i64" => "a whole number",
-        "f32" | "f64" => "a number",
-        "socket address" => "an address and port in quotes, such as \"127.0.0.1:9464\"",
-        "IP address" | "IPv4 address" | "IPv6 address" => "an IP address in quotes",
-        _ if expected.starts_with("struct ") => "a table, such as { key = 1 }",
-        _ => expected,
-    }
-}
-
-/// Says that `word` is not among the `known` ones, and which of them is nearest;
-/// `what` says what the word is, such as "key".
-pub fn unknown_word(what: &str, word: &str, known: &[&str]) -> String {
-    let close = known
-        .iter()
-        .map(|candidate| (strsim::jaro_winkler(word, candidate), candidate))
-        .filter(|(likeness, _)| *likeness > 0.8)
-        .max_by(|a, b| a.0.total_cmp(&b.0));
-    match close {
-        Some((_, candidate)) => format!("unknown {what} `{word}`; did you mean `{candidate}`?"),
-        None => format!("unknown {what} `{word}`; known here: {}", known.join(", ")),
     }
 }
 
@@ -446,6 +243,80 @@ mod tests {
             "2:7: \"10.0.0\" is no IP address; write for example \"10.0.0.1\"",
         ];
         assert_eq!(told, expected);
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[expect(dead_code, reason = "only read")]
+    struct Guest {
+        mac: std::net::Ipv4Addr,
+        ip: Vec<std::net::IpAddr>,
+        #[serde(default)]
+        size: u8,
+        port: Port,
+        pair: [u8; 2],
+        #[serde(default)]
+        even: Vec<Even>,
+    }
+
+    #[derive(Debug)]
+    struct Even;
+
+    impl<'de> Deserialize<'de> for Even {
+        fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            let text = String::deserialize(deserializer)?;
+            let wrong = || serde::de::Error::custom(format!("{text:?} is odd"));
+            (text.len() % 2 == 0).then_some(Self).ok_or_else(wrong)
+        }
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+    #[expect(dead_code, reason = "only read")]
+    enum Port {
+        Tap { interface: String },
+    }
+
+    #[test]
+    fn a_mistake_in_a_section_hides_none_of_the_same_section() {
+        let text = "[[guest]]\nmca = 1\nip = [\"10.0.0.300\", \"10.0.0.1\", \"x\"]\nsize = -1\n\
+                    port = { kind = \"tpa\", interface = \"t\" }\npair = [1, 300]\neven = [\"ab\", \"c\", \"def\"]\n\
+                    [guest.limit]\nin.rate = 1\n[[guest]]\nmac = \"zz\"\n";
+        let document = Document::parse(text).unwrap();
+        let mut mistakes = Vec::new();
+        let entry = document.entries().next().unwrap();
+        assert!(entry.read_list::<Guest>(&mut mistakes).is_empty());
+        mistakes.sort_by_key(|mistake| mistake.location);
+        let told: Vec<_> = mistakes.iter().map(ToString::to_string).collect();
+        let expected = [
+            "2:1: unknown key `mca`; did you mean `mac`? known here: mac, ip, size, port, pair, even",
+            "3:7: \"10.0.0.300\" is no IP address; write for example \"10.0.0.1\"",
+            "3:33: \"x\" is no IP address; write for example \"10.0.0.1\"",
+            "4:8: invalid value: integer `-1`; expected a whole number from 0 to 255",
+            "5:17: unknown kind `tpa`; did you mean `tap`? known here: tap",
+            "6:12: invalid value: integer `300`; expected a whole number from 0 to 255",
+            "7:15: \"c\" is odd",
+            "7:20: \"def\" is odd",
+            "8:8: unknown key `limit`; known here: mac, ip, size, port, pair, even",
+            "11:7: \"zz\" is no IPv4 address; write for example \"10.0.0.1\"",
+        ];
+        assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn mistakes_without_end_end() {
+        use std::fmt::Write as _;
+        let mut text = "[wide]\n".to_owned();
+        for key in 0..10_000 {
+            let _ = writeln!(text, "key{key} = 1");
+        }
+        let document = Document::parse(&text).unwrap();
+        let told = document.whole::<File>().unwrap_err();
+        assert_eq!(told.len(), 2, "{told:?}");
+        let mut told = Vec::new();
+        let entry = document.entries().next().unwrap();
+        assert!(entry.read::<Item>(&mut told).is_none());
+        assert!((20..100).contains(&told.len()), "{}", told.len());
     }
 
     #[test]

@@ -39,6 +39,9 @@ impl fmt::Display for Mistake {
     }
 }
 
+/// Mistakes of a file that are printed.
+const MAX_SHOWN: usize = 20;
+
 /// Why a file cannot be used.
 #[derive(Debug)]
 pub enum DocumentError {
@@ -79,18 +82,24 @@ impl DocumentError {
 }
 
 impl fmt::Display for DocumentError {
-    /// One line a mistake: `FILE:LINE:COLUMN: what is wrong; what would be right`.
+    /// One line a mistake: `FILE:LINE:COLUMN: what is wrong; what would be right`. Of many
+    /// the first are shown, and how many more were found.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Read { path, source } => {
                 write!(formatter, "{}: cannot be read: {source}", path.display())
             }
             Self::Mistakes { path, mistakes } => {
-                for (index, mistake) in mistakes.iter().enumerate() {
+                for (index, mistake) in mistakes.iter().take(MAX_SHOWN).enumerate() {
                     let separator = if index == 0 { "" } else { "\n" };
                     write!(formatter, "{separator}{}:{mistake}", path.display())?;
                 }
-                Ok(())
+                let path = path.display();
+                match mistakes.len().saturating_sub(MAX_SHOWN) {
+                    0 => Ok(()),
+                    1 => write!(formatter, "\n{path}: 1 more mistake was found"),
+                    more => write!(formatter, "\n{path}: {more} more mistakes were found"),
+                }
             }
         }
     }

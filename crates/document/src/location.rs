@@ -15,11 +15,23 @@ pub struct Location {
 impl Location {
     /// Where byte `offset` of `text` stands; its end for one beyond it.
     pub fn of(text: &str, offset: usize) -> Self {
+        Self::within(text, &Self::lines(text), offset)
+    }
+
+    /// The byte at which each line of `text` begins.
+    pub(crate) fn lines(text: &str) -> Vec<usize> {
+        let after = text.match_indices('\n').map(|(newline, _)| newline + 1);
+        std::iter::once(0).chain(after).collect()
+    }
+
+    /// The same as [`Self::of`], by the beginnings of the lines of `text`.
+    pub(crate) fn within(text: &str, lines: &[usize], offset: usize) -> Self {
         let before = text.get(..offset).unwrap_or(text);
-        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        let line = lines.partition_point(|start| *start <= before.len());
+        let start = lines.get(line - 1).copied().unwrap_or_default();
         Self {
-            line: before.matches('\n').count() + 1,
-            column: before[line_start..].chars().count() + 1,
+            line,
+            column: before[start..].chars().count() + 1,
         }
     }
 }

@@ -106,3 +106,19 @@ fn a_key_that_stands_twice_is_named_where_it_stands_again() {
         ["3:3: not TOML: the key `name` is set for the second time; leave one of the two"]
     );
 }
+
+#[test]
+fn of_many_mistakes_the_first_twenty_are_shown_and_the_rest_counted() {
+    let found = |count: usize| {
+        let text: String = (0..count).map(|line| format!("a{line} =\n")).collect();
+        let mistakes = Document::parse(&text).unwrap_err();
+        assert_eq!(mistakes.len(), count);
+        let path = "x.toml".into();
+        DocumentError::Mistakes { path, mistakes }.to_string()
+    };
+    assert_eq!(found(20).lines().count(), 20);
+    let lines: Vec<_> = found(10_000).lines().map(str::to_owned).collect();
+    assert_eq!(lines.len(), 21);
+    assert!(lines[19].starts_with("x.toml:20:"), "{}", lines[19]);
+    assert_eq!(lines[20], "x.toml: 9980 more mistakes were found");
+}

@@ -6,6 +6,7 @@
 //! or somebody wakes it; with nothing to do it sets no timer at all.
 
 mod aside;
+mod changes;
 mod connections;
 mod core;
 mod ending;

@@ -187,11 +187,16 @@ struct Client {
 
 impl Client {
     fn serve(&self, request: Request) {
-        let known = matches!(request.url(), "/metrics" | "/healthz");
+        let known = matches!(request.url(), "/" | "/metrics" | "/healthz");
         let sent = if !known {
             request.respond(plain(404, "there are /metrics and /healthz\n"))
         } else if !matches!(request.method(), Method::Get | Method::Head) {
             request.respond(plain(405, "only GET\n"))
+        } else if request.url() == "/" {
+            request.respond(plain(
+                200,
+                "tailbound host: metrics are at /metrics, the daemon's health at /healthz\n",
+            ))
         } else {
             match self.ask() {
                 None => request.respond(plain(503, "the packet loop does not answer\n")),

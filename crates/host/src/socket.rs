@@ -15,7 +15,9 @@ mod wire;
 pub use client::{Client, ClientError};
 pub(crate) use server::{Asked, Reply, Sending, Server};
 pub(crate) use shown::View;
-pub use shown::{Bucket, Count, Guarantee, GuaranteedBy, Guest, Kept, Link, Port, Shown, Waits};
+pub use shown::{
+    Bucket, Count, Guarantee, GuaranteedBy, Guest, Kept, Limit, Limits, Link, Port, Shown, Waits,
+};
 pub(crate) use traced::Trace;
 pub use traced::{TRACE_FRAMES, TraceFrame, Wait};
 pub use wire::{Answer, Outcome, Request, SNOOP_FLOWS, SnoopFlow, VERSION, Wrong};

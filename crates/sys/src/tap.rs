@@ -23,7 +23,10 @@ pub const MAX_INTERFACE_NAME: usize = libc::IFNAMSIZ - 1;
 #[derive(Debug, thiserror::Error)]
 pub enum TapError {
     /// There is no TUN/TAP driver to open.
-    #[error("cannot open /dev/net/tun: {0}; load the driver with `modprobe tun`")]
+    #[error(
+        "cannot open /dev/net/tun: {0}; load the driver with `modprobe tun`, or pass the device to \
+         the container that this runs in"
+    )]
     NoDriver(#[source] io::Error),
     /// Opening the driver or making the device is not allowed.
     #[error(

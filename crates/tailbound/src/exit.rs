@@ -2,6 +2,7 @@
 //!
 //! `docs/exit-codes.md` is the table for users.
 
+use crate::journal::{self, Priority, with_priority};
 use std::fmt::{Display, Write as _};
 use std::io::{Write as _, stderr};
 use std::process::ExitCode;
@@ -126,12 +127,25 @@ impl<E: std::error::Error> From<E> for Failure {
     }
 }
 
-/// Prints an error, or a warning, to standard error. The form is that of the GNU Coding
+/// Prints an error, or a warning, to standard error, for the journal with its priority. The form is that of the GNU Coding
 /// Standards (4.4): `FILE:LINE:COLUMN: message` where it is about a place in a file,
 /// `tailbound: message` otherwise.
 pub(crate) fn print_error(message: &str) {
     // A terminal that went away is no reason for another error.
-    let _ = stderr().write_all(form(message).as_bytes());
+    let _ = stderr().write_all(printed(message, journal::reads_stderr()).as_bytes());
+}
+
+fn printed(message: &str, is_journal: bool) -> String {
+    let text = form(message);
+    if !is_journal {
+        return text;
+    }
+    let priority = if message.starts_with("warning: ") {
+        Priority::Warning
+    } else {
+        Priority::Error
+    };
+    with_priority(&text, priority)
 }
 
 fn form(message: &str) -> String {
@@ -174,6 +188,20 @@ mod tests {
             Exit::WrongArguments,
         ];
         assert_eq!(codes.map(Exit::code), [0, 1, 2, 64]);
+    }
+
+    #[test]
+    fn each_mistake_has_its_priority_in_the_journal() {
+        for (message, text) in [
+            (
+                "h.toml:1:1: one\nh.toml:2:1: two",
+                "<3>h.toml:1:1: one\n<3>h.toml:2:1: two\n",
+            ),
+            ("warning: late", "<4>tailbound: warning: late\n"),
+        ] {
+            assert_eq!(printed(message, true), text);
+        }
+        assert_eq!(printed("late", false), "tailbound: late\n");
     }
 
     #[test]

@@ -3,6 +3,9 @@
 
 mod command;
 mod exit;
+mod journal;
+#[cfg(any(feature = "host", feature = "place"))]
+mod log;
 
 use clap::Parser;
 use clap::error::ErrorKind;
@@ -45,7 +48,7 @@ fn main() -> ExitCode {
     };
     cli.color.choose();
     #[cfg(any(feature = "host", feature = "place"))]
-    log();
+    log::start();
     cli.command.run().unwrap_or_else(Failure::report).into()
 }
 
@@ -86,28 +89,6 @@ fn negative(arguments: &[OsString]) -> Option<String> {
         ),
         None => format!("{value} is below zero; write it without the minus sign"),
     })
-}
-
-/// Logs to standard error what `TAILBOUND_LOG` asks for: a level, or levels of modules
-/// (`info,tailbound_host=debug`).
-#[cfg(any(feature = "host", feature = "place"))]
-fn log() {
-    use tracing_subscriber::filter::{LevelFilter, Targets};
-    use tracing_subscriber::layer::SubscriberExt as _;
-    use tracing_subscriber::util::SubscriberInitExt as _;
-
-    let wanted = std::env::var("TAILBOUND_LOG")
-        .ok()
-        .filter(|text| !text.is_empty());
-    let wanted = wanted.and_then(|text| text.parse::<Targets>().ok());
-    let lines = tracing_subscriber::fmt::layer()
-        .with_writer(std::io::stderr)
-        .with_ansi(command::paints_log())
-        .with_target(false);
-    tracing_subscriber::registry()
-        .with(lines)
-        .with(wanted.unwrap_or_else(|| Targets::new().with_default(LevelFilter::INFO)))
-        .init();
 }
 
 #[cfg(test)]

@@ -66,7 +66,7 @@ const CASES: &[(i32, &[&str])] = &[
     (64, &["nonsense"]),
     (2, &["host", "--config", "missing.toml"]),
     (2, &["host", "--config", "wrong.toml", "--runtime-dir", "."]),
-    (64, &["host"]),
+    (64, &["host", "--nonsense"]),
     (
         2,
         &[

@@ -195,6 +195,14 @@ fn a_guest_that_was_added_stays_over_reloads_takeovers_and_crashes() {
         until("the reload", || {
             first.log().matches("configuration reloaded").count() == 2
         });
+        let (uid, log) = (rustix::process::getuid().as_raw(), first.log());
+        let added =
+            format!("configuration reloaded ports=2 by=\"socket\" uid={uid} added=\"g2\"\n");
+        assert!(log.contains(&added), "{log}");
+        let by_signal = "configuration reloaded ports=2 by=\"signal\"\n";
+        assert!(log.contains(by_signal), "{log}");
+        let mac = b.mac.map(|byte| format!("{byte:02x}")).join(":");
+        assert_eq!(host.shown("g2")["mac"], mac);
         passes(&a, &b, 2);
         first.die();
         let second = host.start(&[]);
@@ -203,6 +211,8 @@ fn a_guest_that_was_added_stays_over_reloads_takeovers_and_crashes() {
         drop(second);
         passes(&a, &b, 4);
         assert_eq!(host.does(&["host", "remove-guest", "g2"]), "removed\n");
+        let removed = format!("by=\"socket\" uid={uid} removed=\"g2\"\n");
+        assert!(third.log().contains(&removed), "{}", third.log());
         assert_eq!(host.shown("g2"), Value::Null);
         assert!(!host.added().contains("g2"));
         third.die();
@@ -231,6 +241,17 @@ fn what_is_refused_leaves_everything_as_it_was() {
                 "guest.toml:3:1: unknown key `macs`; did you mean `mac`?\n".to_owned(),
             ),
             (
+                right
+                    .replace("name", "nmae")
+                    .replace("02:00:00:00:00:03", "zz")
+                    .replace("10.77.0.3", "10.77.0.300"),
+                "guest.toml:2:1: unknown key `nmae`; did you mean `name`?\n\
+                 guest.toml:3:7: \"zz\" is not a MAC address; write six bytes in hexadecimal, for \
+                 example \"02:00:00:00:00:01\"\n\
+                 guest.toml:4:7: \"10.77.0.300\" is neither an IP address"
+                    .to_owned(),
+            ),
+            (
                 right.replace(":03\"", ":01\""),
                 "guest.toml:3:7: the MAC address 02:00:00:00:00:01 is g1's (host.toml:2:1) \
                  already; give each guest its own\n"
@@ -250,13 +271,21 @@ fn what_is_refused_leaves_everything_as_it_was() {
             ),
         ] {
             host.write("guest.toml", &wrong);
-            assert_eq!(host.fails(1, &["host", "add-guest", "guest.toml"]), said);
+            let answer = host.fails(1, &["host", "add-guest", "guest.toml"]);
+            assert!(answer.starts_with(&said), "{answer}");
             assert_eq!(host.added(), before);
             assert_eq!(host.show()["guests"].as_array().map(Vec::len), Some(2));
         }
         passes(&a, &b, 1);
         let said = host.fails(1, &["host", "remove-guest", "g1"]);
         assert!(said.contains("host.toml"), "{said}");
+        host.write("guest.toml", &a.section().replace("10.77.0.1", "10.77.0.9"));
+        let said = host.fails(1, &["host", "change-guest", "guest.toml"]);
+        let lines: Vec<_> = said.lines().collect();
+        assert!(
+            matches!(lines[..], [line] if line.starts_with("tailbound: the guest g1 stands in ")),
+            "{said}"
+        );
         host.fails(2, &["host", "add-guest", "missing.toml"]);
         // The file was edited, and nobody asked for it to be read.
         let text = fs::read_to_string(host.path("host.toml")).expect("it is there");
@@ -279,7 +308,8 @@ fn a_line_of_json_is_all_that_a_script_needs() {
         let (a, b) = (Guest::new(Kind::Veth, 1), Guest::new(Kind::Veth, 2));
         let host = Host::new(&[&a]);
         let _daemon = host.start(&[]);
-        let add = json!({"version": 1, "do": "add-guest", "toml": b.section()});
+        let limited = b.section() + "limit.out = { kind = \"bucket\", rate = \"50kbit/s\" }\n";
+        let add = json!({"version": 1, "do": "add-guest", "toml": limited});
         let done = |changed| json!({"version": 1, "result": "done", "changed": changed});
         assert_eq!(host.says(&add.to_string()), done(true));
         assert_eq!(host.says(&add.to_string()), done(false));
@@ -321,7 +351,14 @@ fn a_line_of_json_is_all_that_a_script_needs() {
         writeln!(stream, "{}", &show[9..]).expect("sent");
         let line = lines.next().expect("an answer").expect("read");
         let shown: Value = serde_json::from_str(&line).expect("JSON");
-        assert_eq!(shown["host"]["guests"][1]["name"], "g2");
+        let guest = &shown["host"]["guests"][1];
+        assert_eq!(guest["name"], "g2");
+        let limit = json!({
+            "out": {"kind": "bucket", "rate_bit_s": 50_000, "by": "configuration"}
+        });
+        assert_eq!(guest["limit"], limit);
+        let table = host.does(&["host", "show"]);
+        assert!(table.contains("  out 50 kbit/s  "), "{table}");
     });
 }
 

@@ -103,7 +103,7 @@ fn the_side_that_breaks_a_guarantee_is_named() {
         }
         for (keys, receiver, code, verdict) in [
             ([GUARANTEED, ""], 2, 0, "HOLDS\n"),
-            (["", ""], 2, 1, "BROKEN  the sending host\n"),
+            (["", ""], 2, 2, "tailbound: nothing is guaranteed to a, so"),
             // The machine that it sends to is not there.
             ([GUARANTEED, ""], 9, 1, "BROKEN  between the hosts\n"),
             // It is not given what comes for it.
@@ -142,7 +142,7 @@ fn the_side_that_breaks_a_guarantee_is_named() {
                 2,
                 agreed,
                 2,
-                "nothing is guaranteed to a: there is nothing to try",
+                "nothing is guaranteed to a, so there is nothing to verify",
             ),
         ] {
             let (found, said) = verify(keys, receiver, Sends::Host(arguments));

@@ -3,18 +3,19 @@
 use super::{void, wheel};
 use crate::queue::{FqCodelConfig, QueueConfig};
 use crate::{GuestId, Packet};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tailbound_units::{Bytes, Nanos, Rate, WireBytes};
 
 /// The wire, and how it is filled.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct PacerConfig {
     /// What the wire carries, all that is on it counted: 1 Mbit/s to 1 Tbit/s.
     pub link: Rate,
-    /// Wire time that is handed over at once; 50 us (Silo, 5). The most that the
-    /// NIC holds, and what a frame may wait for those before it.
-    #[serde(default = "defaults::batch")]
+    /// Wire time that is handed over at once; 50 us (Silo, 5), or what a longest frame takes
+    /// where the link is too slow for that. The most that the NIC holds, and what a frame may
+    /// wait for those before it.
+    #[serde(default = "defaults::unset_batch")]
     pub batch: Nanos,
     /// Whether gaps are filled with void frames; yes. Not where the NIC keeps
     /// launch times itself: then [`super::WireClock::moment`] tells each frame's.
@@ -55,6 +56,10 @@ mod defaults {
     pub(super) const fn batch() -> Nanos {
         Nanos::from_micros(50)
     }
+    /// Longer than any batch may be: replaced once link and frame are known.
+    pub(super) const fn unset_batch() -> Nanos {
+        Nanos(u64::MAX)
+    }
     pub(super) const fn voids() -> bool {
         true
     }
@@ -85,20 +90,42 @@ mod defaults {
     }
 }
 
+impl<'de> Deserialize<'de> for PacerConfig {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut config = Self::deserialize(deserializer)?;
+        if config.batch == defaults::unset_batch() {
+            config.batch = config.least_batch().max(defaults::batch());
+        }
+        Ok(config)
+    }
+}
+
+impl Serialize for PacerConfig {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Self::serialize(self, serializer)
+    }
+}
+
 impl PacerConfig {
     /// A wire of `link` with the defaults.
     pub fn new(link: Rate) -> Self {
+        let frame = defaults::frame();
         Self {
             link,
-            batch: defaults::batch(),
+            batch: link.time_for(frame).max(defaults::batch()),
             voids: defaults::voids(),
-            frame: defaults::frame(),
+            frame,
             catch_up: Nanos::ZERO,
             memory: defaults::memory(),
             best_effort: defaults::best_effort(),
             work_conserving: defaults::work_conserving(),
             drain: defaults::drain(),
         }
+    }
+
+    /// The shortest batch that holds a longest frame.
+    pub const fn least_batch(&self) -> Nanos {
+        self.link.time_for(self.frame)
     }
 
     /// The same without elastic flows: guests get what they are guaranteed and no more,

@@ -59,7 +59,7 @@ pub enum ChangeError {
     Nobody,
     /// It is not among those that were added.
     #[error(
-        "the guest {name} stands in {}; take it out there, and have the daemon read the file again \
+        "the guest {name} stands in {}; {advice} there, and have the daemon read the file again \
          (SIGHUP)",
         file.display()
     )]
@@ -68,6 +68,8 @@ pub enum ChangeError {
         name: String,
         /// The configuration.
         file: PathBuf,
+        /// The advice: `change it` or `take it out`.
+        advice: &'static str,
     },
     /// The file of those that were added cannot be replaced.
     #[error(
@@ -270,6 +272,8 @@ impl Files {
                 if before == Before::No {
                     wrong.push(others(place, &guest.name));
                 }
+            } else if known.is_some() && before != Before::No {
+                return Err(self.in_file(&guest.name, "change it"));
             } else if before == Before::Yes {
                 wrong.push(nobody(place, &guest.name));
             }
@@ -306,10 +310,7 @@ impl Files {
         if !self.added.has(name) {
             let current = self.parse()?;
             if current.guests.iter().any(|guest| guest.name == name) {
-                return Err(ChangeError::InFile {
-                    name: name.to_owned(),
-                    file: self.file.name.clone(),
-                });
+                return Err(self.in_file(name, "take it out"));
             }
             return Ok(None);
         }
@@ -318,6 +319,14 @@ impl Files {
         let next = self.keeping(self.added.with(sections));
         let config = next.parse()?;
         Ok(Some((next, config)))
+    }
+
+    fn in_file(&self, name: &str, advice: &'static str) -> ChangeError {
+        ChangeError::InFile {
+            name: name.to_owned(),
+            file: self.file.name.clone(),
+            advice,
+        }
     }
 
     fn keeping(&self, added: Added) -> Self {

@@ -107,7 +107,13 @@ fn uplink_rules(uplink: &UplinkConfig, pacer: &PacerConfig, wrong: &mut Vec<Prob
         );
     }
     if let Err(rule) = Pacer::<Packet>::new(pacer) {
-        let (key, advice) = advice(&rule);
+        let (key, advice) = match rule {
+            PacerError::Frame { frame, batch } if frame > batch => {
+                let least = pacer.least_batch();
+                ("batch", format!("use a batch of at least {least}"))
+            }
+            _ => advice(&rule),
+        };
         let mut place = at("pacer");
         place.push(Step::Key(key));
         say(place, format!("{rule}; {advice}"));
@@ -136,10 +142,7 @@ fn guarantee(pacer: &mut Pacer<Packet>, index: usize, guest: &GuestConfig) -> Op
 fn advice(rule: &PacerError) -> (&'static str, String) {
     match rule {
         PacerError::Link(_) => ("link", "give what the wire carries, all counted".to_owned()),
-        PacerError::Frame { .. } => (
-            "frame",
-            "give a longer `batch`, or a frame that fits into it".to_owned(),
-        ),
+        PacerError::Frame { .. } => ("frame", "use \"1538B\" for an MTU of 1500".to_owned()),
         PacerError::Guest(_) | PacerError::Occupied { .. } => {
             ("bandwidth", "run fewer guests".to_owned())
         }

@@ -553,3 +553,53 @@ fn part_of_a_host_the_agent_has_no_metrics_of_its_own() {
         .collect();
     assert_eq!(places, [(2, 11), (3, 1)], "{mistakes:?}");
 }
+
+#[test]
+fn a_link_alone_is_a_pacer_and_a_batch_without_room_for_a_frame_is_none() {
+    let with = |pacer: &str| {
+        let text = format!(
+            "[uplink]\nport = {{ kind = \"af-packet\", interface = \"eth0\" }}\npacer = {pacer}\n"
+        );
+        Config::parse(&text).map(|config| config.uplink.and_then(|uplink| uplink.pacer))
+    };
+    let slow = with("{ link = \"200Mbit/s\" }").expect("it is right");
+    assert_eq!(slow.map(|pacer| pacer.batch.0), Some(61_520));
+    let short = with("{ link = \"200Mbit/s\", batch = \"50us\" }").expect_err("it is wrong");
+    let short: Vec<_> = short.iter().map(ToString::to_string).collect();
+    let expected = "3:39: frame 1.538KB is not between 84B and what the link carries in a batch, \
+                    1.25KB; use a batch of at least 61.52us";
+    assert_eq!(short, [expected]);
+    with("{ link = \"200Mbit/s\", batch = \"61.52us\" }").expect("the advice is right");
+}
+
+#[test]
+fn all_mistakes_of_all_guests_and_of_the_uplink_are_shown_at_once() {
+    let text = r#"metrics = "127.0.0.1:9464"
+[uplink]
+port = { kind = "af-paket", interface = "eth1" }
+pacer = { link = "10Gb", frme = "1KB" }
+
+[[guest]]
+name = "web"
+mac = "zz"
+ip = ["10.9.0.1", "10.9.0.300", "x"]
+colour = "red"
+port = { kind = "tapp", interface = "t" }
+guarantee = { bandwidth = "1Gb", burst = "15KB", burst_rate = "10Gbit/s" }
+[[guest]]
+name = 3
+mca = "02:00:00:00:00:01"
+port = { kind = "tap", interface = "t2" }
+"#;
+    let found = mistakes(text);
+    let places: Vec<_> = found
+        .iter()
+        .map(|found| found.split(": ").next().unwrap_or_default())
+        .collect();
+    let expected = [
+        "3:17", "4:18", "4:26", "8:7", "9:19", "9:33", "10:1", "11:17", "12:27", "14:8", "15:1",
+    ];
+    assert_eq!(places, expected, "{found:#?}");
+    let unknown = "15:1: unknown key `mca`; did you mean `mac`? known here: name, mac, ip, ";
+    assert!(found[10].starts_with(unknown), "{}", found[10]);
+}

@@ -9,6 +9,7 @@
 //! configuration's file is not read again. Who they are is kept right before that is in
 //! force: a daemon that dies in between goes on as if it had answered.
 
+use super::changes::Changes;
 use super::core::Core;
 use super::notify::{self, notify};
 use super::plan::{PortPlan, plan};
@@ -66,7 +67,7 @@ pub(super) enum Reloading {
     /// It is in force, but for what guests get one by one.
     Settling(Box<Reload>, Rest),
     /// A thread closes the ports that are gone: until then they cannot be opened anew.
-    Closing(Receiver<()>),
+    Closing(Receiver<()>, Changes),
 }
 
 /// All that a configuration needs and that takes files, sockets and time.
@@ -74,6 +75,7 @@ pub(super) struct Prepared {
     files: Files,
     /// The guests that were added are others than those in force.
     is_change: bool,
+    changes: Changes,
     inventory: Inventory,
     cpu: Option<u32>,
     guarantees: Guarantees,
@@ -127,6 +129,7 @@ pub(super) struct Rest {
     closing: Closing,
     /// Who is guaranteed what is told to the switch again, and to other hosts.
     is_told: bool,
+    changes: Changes,
     /// What was in force: another thread frees it, since that takes a while.
     spent: Box<dyn Send>,
 }
@@ -172,6 +175,7 @@ impl InForce {
                 None => return Ok(None),
             },
         };
+        let changes = Changes::between(&self.files.parse().unwrap_or_default(), &config);
         let guarantees = self.guarantees.reconfigured(&config)?;
         let (plans, switch) = plan(&config, &guarantees);
         let guests = self.plans.iter().filter(|plan| plan.is_guest());
@@ -202,6 +206,7 @@ impl InForce {
         Ok(Some(Box::new(Prepared {
             inventory: Inventory::new(&files, &config),
             is_change: matches!(wanted, Wanted::Change(_)),
+            changes,
             files,
             cpu: config.cpu,
             says_the_same: guarantees.is_same(&self.guarantees),
@@ -315,13 +320,13 @@ impl Daemon {
                 }
             }
             // What guests are guaranteed is not in force yet.
-            Reloading::Closing(closed) if self.telling.is_some() => {
-                Some(Reloading::Closing(closed))
+            Reloading::Closing(closed, changes) if self.telling.is_some() => {
+                Some(Reloading::Closing(closed, changes))
             }
-            Reloading::Closing(closed) => match closed.try_recv() {
-                Err(TryRecvError::Empty) => Some(Reloading::Closing(closed)),
+            Reloading::Closing(closed, changes) => match closed.try_recv() {
+                Err(TryRecvError::Empty) => Some(Reloading::Closing(closed, changes)),
                 Ok(()) | Err(TryRecvError::Disconnected) => {
-                    self.reloaded(Ok(()));
+                    self.reloaded(Ok(changes));
                     None
                 }
             },
@@ -425,17 +430,17 @@ impl Daemon {
         None
     }
 
-    fn reloaded(&mut self, result: Result<(), HostError>) {
-        let was_asked = self.answer_change(result.as_ref().map(|()| true));
+    fn reloaded(&mut self, result: Result<Changes, HostError>) {
+        let uid = self.answer_change(result.as_ref().map(|_| true));
         match result {
-            Ok(()) => {
+            Ok(changes) => {
                 self.reloads_applied += 1;
-                tracing::info!(ports = self.plans.len(), "configuration reloaded");
+                changes.log(self.plans.len(), uid);
             }
             Err(error) => {
                 self.reloads_refused += 1;
-                if was_asked {
-                    tracing::warn!(%error, "a change was asked for and refused");
+                if let Some(uid) = uid {
+                    tracing::warn!(uid, %error, "a change was asked for and refused");
                 } else {
                     tracing::error!(%error, "reload refused; the configuration in force stays");
                 }
@@ -450,6 +455,7 @@ impl Daemon {
     fn swap(&mut self, now: Nanos, prepared: Prepared, reload: &mut Reload) -> Rest {
         let Prepared {
             files,
+            changes,
             inventory,
             cpu,
             mut guarantees,
@@ -488,6 +494,7 @@ impl Daemon {
         Rest {
             closing,
             is_told: starts_hose || was_told || is_other || !says_the_same,
+            changes,
             spent: Box::new(spent),
         }
     }
@@ -631,6 +638,6 @@ impl Daemon {
         if let Err(error) = thread.spawn(close) {
             tracing::error!(%error, "ports were closed within the packet loop");
         }
-        Reloading::Closing(closed)
+        Reloading::Closing(closed, rest.changes)
     }
 }

@@ -297,11 +297,11 @@ impl Daemon {
         }
     }
 
-    /// Answers whoever asked for the reload that ended; false where nobody did.
-    pub(super) fn answer_change(&mut self, result: Result<bool, &HostError>) -> bool {
-        let Some(Asker { reply, guests }) = self.requests.current.take() else {
-            return false;
-        };
+    /// Answers the request for the reload that ended. Returns the user that asked; `None` for
+    /// a signal.
+    pub(super) fn answer_change(&mut self, result: Result<bool, &HostError>) -> Option<u32> {
+        let Asker { reply, guests } = self.requests.current.take()?;
+        let uid = reply.uid();
         reply.done(match result {
             Ok(changed) => Outcome::Done {
                 changed,
@@ -309,7 +309,7 @@ impl Daemon {
             },
             Err(error) => refused(error),
         });
-        true
+        Some(uid)
     }
 
     /// Those of some guests that are not held to what they are to be guaranteed.

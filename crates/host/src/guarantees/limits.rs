@@ -6,6 +6,7 @@
 
 use super::{Guarantees, Guest, from_service};
 use crate::config::{Config, GuestConfig, LimitConfig, LimitError};
+use std::collections::HashMap;
 use tailbound_api::{InLimit, LimitKind, OutLimit, VmGuarantee};
 use tailbound_dataplane::shaper::{BucketConfig, WindowConfig};
 use tailbound_dataplane::{Guarantee, PacerConfig, PipelineConfig, RateLimit, ShaperConfig};
@@ -59,6 +60,22 @@ impl Guarantees {
     /// The same of all guests, in the order of their ports.
     pub(crate) fn limits(&self) -> impl Iterator<Item = Limits> {
         (0..self.guests.len()).filter_map(|place| self.limits_at(place))
+    }
+
+    /// The limit of each guest that has one by its name, and whether the placement service
+    /// set it: out and in.
+    pub(crate) fn limits_by_name(&self) -> HashMap<&str, (LimitConfig, [bool; 2])> {
+        let limited = self.guests.iter().filter_map(|guest| {
+            let limit = self.limit_of(guest);
+            if limit == LimitConfig::default() {
+                return None;
+            }
+            let by_service = self.known(guest).map_or([false; 2], |known| {
+                [known.limit.out.is_some(), known.limit.inward.is_some()]
+            });
+            Some((guest.name.as_str(), (limit, by_service)))
+        });
+        limited.collect()
     }
 
     /// Checks that what the placement service promises a guest has room in its limits.

@@ -20,6 +20,8 @@ const CHUNK: usize = 16 << 10;
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) id: u64,
+    /// The user at its other end, by number.
+    pub(super) uid: u32,
     stream: UnixStream,
     input: Vec<u8>,
     output: Vec<u8>,
@@ -43,10 +45,11 @@ enum State {
 
 impl Connection {
     /// A new one.
-    pub(super) fn new(id: u64, stream: UnixStream, now: Instant) -> io::Result<Self> {
+    pub(super) fn new(id: u64, uid: u32, stream: UnixStream, now: Instant) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         Ok(Self {
             id,
+            uid,
             stream,
             input: Vec::new(),
             output: Vec::new(),
@@ -175,7 +178,7 @@ mod tests {
     fn pair() -> (Connection, UnixStream) {
         let (ours, theirs) = UnixStream::pair().expect("a pair");
         theirs.set_nonblocking(true).expect("it is a socket");
-        let connection = Connection::new(1, ours, Instant::now());
+        let connection = Connection::new(1, 0, ours, Instant::now());
         (connection.expect("it is a socket"), theirs)
     }
 

@@ -84,6 +84,7 @@ pub(crate) enum Asked {
 /// Whom the packet loop answers.
 pub(crate) struct Reply {
     connection: u64,
+    uid: u32,
     told: Sender<(u64, Told)>,
     waker: Waker,
 }
@@ -96,6 +97,11 @@ enum Told {
 }
 
 impl Reply {
+    /// The user that asked, by number.
+    pub(crate) const fn uid(&self) -> u32 {
+        self.uid
+    }
+
     /// Says what came of the request.
     pub(crate) fn done(self, outcome: Outcome) {
         self.tell(Told::Outcome(outcome));
@@ -125,6 +131,7 @@ impl Reply {
         let (_, waker) = Waker::pair().expect("a pair of sockets");
         Self {
             connection: 0,
+            uid: 0,
             told: channel().0,
             waker,
         }
@@ -298,6 +305,7 @@ impl Serving {
         };
         let reply = Reply {
             connection: connection.id,
+            uid: connection.uid,
             told: self.tell.clone(),
             waker: self.own.clone(),
         };
@@ -322,19 +330,19 @@ impl Serving {
 
     /// Takes a connection of this daemon's user, or of root.
     fn admit(&mut self, now: Instant, stream: UnixStream) {
-        match socket_peercred(&stream) {
-            Ok(peer) if peer.uid == geteuid() || peer.uid.is_root() => {}
+        let uid = match socket_peercred(&stream) {
+            Ok(peer) if peer.uid == geteuid() || peer.uid.is_root() => peer.uid.as_raw(),
             Ok(peer) => {
                 let uid = peer.uid.as_raw();
                 return tracing::warn!(uid, "the control socket is not for that user");
             }
             Err(error) => return tracing::warn!(%error, "who connects to the control socket?"),
-        }
+        };
         if self.connections.len() >= MOST && !self.make_room() {
             return tracing::warn!("the control socket has all the requests that it can hold");
         }
         self.next += 1;
-        if let Ok(connection) = Connection::new(self.next, stream, now) {
+        if let Ok(connection) = Connection::new(self.next, uid, stream, now) {
             self.connections.push(connection);
         }
     }
@@ -406,7 +414,11 @@ fn asked(request: Request, reply: Reply) -> Asked {
             to,
             patience_ms,
         } => Asked::Send {
-            sending: Sending { guest, mac, to },
+            sending: Sending {
+                guest,
+                mac: mac.0,
+                to,
+            },
             patience: Nanos::from_millis(patience_ms.min(LONGEST_TRIAL_MS)),
             reply,
         },

@@ -1,15 +1,17 @@
 //! What a daemon shows of itself: plain data, written from a copy of the packet loop's
 //! counters by another thread.
 
+use crate::config::LimitConfig;
 use crate::inventory::{Inventory, Item};
 use crate::metrics::HostCounts;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::{BTreeMap, HashSet};
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
+use tailbound_dataplane::ShaperConfig;
 use tailbound_metrics::Histogram;
-use tailbound_switch::{self as switch, GuestSnapshot, PortSnapshot, Sojourn};
-use tailbound_units::Nanos;
+use tailbound_switch::{self as switch, GuestSnapshot, Mac, PortSnapshot, Sojourn};
+use tailbound_units::{Nanos, Rate};
 
 /// A daemon, its uplink and its guests. Counts begin with the daemon.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -94,9 +96,13 @@ pub struct Guest {
     /// Its machine's name at the placement service; left out where it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vm: Option<String>,
-    /// Its MAC address, six numbers; zeros from a daemon that does not say it.
-    #[serde(default)]
-    pub mac: [u8; 6],
+    /// Its MAC address; left out by an older daemon.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "mac_or_numbers"
+    )]
+    pub mac: Option<Mac>,
     /// Its first IPv4 address; left out where its configuration has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ipv4: Option<Ipv4Addr>,
@@ -105,12 +111,30 @@ pub struct Guest {
     /// What it is held to; left out for best effort.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guarantee: Option<Guarantee>,
+    /// The most that it may send and be sent; left out where nothing is limited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<Limits>,
     /// It is to be guaranteed what breaks a rule.
     pub guarantee_refused: bool,
     /// What its frames hold in the pacer, in bytes of memory.
     pub paced_bytes: u64,
     /// How long packets waited in software queues.
     pub waits: Vec<Waits>,
+}
+
+/// A MAC address as text, or as the six numbers of schema 1: the daemon of the other host may
+/// be an older one.
+fn mac_or_numbers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Mac>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Written {
+        Text(Mac),
+        Numbers([u8; 6]),
+    }
+    Ok(match Written::deserialize(deserializer)? {
+        Written::Text(mac) => Some(mac),
+        Written::Numbers(numbers) => Some(Mac(numbers)).filter(|_| numbers != [0; 6]),
+    })
 }
 
 /// Where a guest stands.
@@ -136,7 +160,62 @@ pub struct Guarantee {
     pub by: GuaranteedBy,
 }
 
-/// Who guarantees something.
+/// The limits of a guest, of Ethernet frames without FCS.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// The most that it may send; left out for any amount.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub out: Option<Limit>,
+    /// The most that it may be sent; left out for any amount.
+    #[serde(default, rename = "in", skip_serializing_if = "Option::is_none")]
+    pub inward: Option<Limit>,
+}
+
+/// A limit of one direction.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limit {
+    /// `bucket`, `smooth-window` or `credit`.
+    pub kind: String,
+    /// Bits a second.
+    pub rate_bit_s: u64,
+    /// Who set it.
+    pub by: GuaranteedBy,
+}
+
+impl Limits {
+    fn of((config, by_service): &(LimitConfig, [bool; 2])) -> Self {
+        let limit = |kind: &str, rate: Rate, by_service: bool| Limit {
+            kind: kind.to_owned(),
+            rate_bit_s: rate.0,
+            by: GuaranteedBy::of(by_service),
+        };
+        let out = config.out.as_ref().map(|out| {
+            let kind = match out {
+                ShaperConfig::Bucket(_) => "bucket",
+                ShaperConfig::SmoothWindow(_) => "smooth-window",
+                ShaperConfig::Credit(_) => "credit",
+            };
+            limit(kind, out.rate(), by_service[0])
+        });
+        let inward = config.inward;
+        Self {
+            out,
+            inward: inward.map(|inward| limit("bucket", inward.rate, by_service[1])),
+        }
+    }
+}
+
+impl GuaranteedBy {
+    const fn of(by_service: bool) -> Self {
+        if by_service {
+            Self::Service
+        } else {
+            Self::Configuration
+        }
+    }
+}
+
+/// Who guarantees or limits something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum GuaranteedBy {
@@ -183,6 +262,7 @@ impl View {
         let machines = guarantees.machines.iter();
         let by_service = machines.filter(|machine| machine.known.is_some());
         let by_service: HashSet<_> = by_service.map(|machine| machine.guest.as_str()).collect();
+        let limits = counts.guarantees.limits_by_name();
         let uplink = counts
             .snapshot
             .uplink
@@ -191,8 +271,9 @@ impl View {
         let guests = counts.snapshot.guests.iter().filter_map(|guest| {
             let name = guest.port.name.as_str();
             let item = inventory.guest(name)?;
-            let by_service = by_service.contains(name);
-            Some(Guest::of(guest, item, inventory, by_service))
+            let by = GuaranteedBy::of(by_service.contains(name));
+            let limit = limits.get(name).map(Limits::of);
+            Some(Guest::of(guest, (item, by, limit), inventory))
         });
         Shown {
             pid: std::process::id(),
@@ -239,13 +320,12 @@ impl Port {
 }
 
 impl Guest {
-    fn of(counted: &GuestSnapshot, item: &Item, inventory: &Inventory, by_service: bool) -> Self {
+    fn of(
+        counted: &GuestSnapshot,
+        (item, by, limit): (&Item, GuaranteedBy, Option<Limits>),
+        inventory: &Inventory,
+    ) -> Self {
         let pacing = counted.pacing.as_ref();
-        let by = if by_service {
-            GuaranteedBy::Service
-        } else {
-            GuaranteedBy::Configuration
-        };
         let held = pacing.and_then(|pacing| pacing.guarantee);
         let mut port = Port::of(&counted.port, inventory);
         if let Some(dropped) = pacing.map(|pacing| pacing.stats.dropped)
@@ -261,7 +341,7 @@ impl Guest {
                 Kept::File
             },
             vm: item.vm.clone(),
-            mac: item.mac,
+            mac: Some(Mac(item.mac)),
             ipv4: item.ipv4(),
             drained: counted.drained,
             guarantee: held.map(|held| Guarantee {
@@ -270,6 +350,7 @@ impl Guest {
                 burst_rate_bit_s: held.burst_rate.0,
                 by,
             }),
+            limit,
             guarantee_refused: pacing.is_some_and(|pacing| pacing.refused),
             paced_bytes: pacing.map_or(0, |pacing| pacing.held.0),
             waits: counted.sojourns.iter().map(Waits::of).collect(),

@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use tailbound_dataplane::snoop::FlowView;
 use tailbound_document::Mistake;
+use tailbound_switch::Mac;
 
 /// The version of requests and answers.
 pub const VERSION: u64 = 1;
@@ -72,7 +73,7 @@ pub enum Request {
         /// The guest's name.
         guest: String,
         /// The MAC address that frames go to.
-        mac: [u8; 6],
+        mac: Mac,
         /// The address that they go to, at the port 9 (discard) of UDP.
         to: Ipv4Addr,
         /// For how long, in milliseconds: a minute at most.

@@ -19,7 +19,6 @@ use tailbound_host::control::{ControlConfig, DEFAULT_STATE};
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
-    subcommand_negates_reqs = true,
     after_help = "Exit code: 0 ended by SIGTERM or SIGINT; 2 it could not start: the configuration \
     is wrong, a port cannot be opened, or another daemon runs for it. The commands ask a daemon \
     that runs: 0 it is so; 1 it refuses that; 2 there is none, or it does not answer."
@@ -28,8 +27,8 @@ pub(crate) struct Args {
     #[command(subcommand)]
     ask: Option<Ask>,
     /// The configuration (TOML); SIGHUP reads it again
-    #[arg(long, value_name = "FILE", required = true)]
-    config: Option<PathBuf>,
+    #[arg(long, value_name = "FILE", default_value = which::CONFIG)]
+    config: PathBuf,
     /// Take over from the daemon that runs for this configuration, if one does
     #[arg(long)]
     takeover: bool,
@@ -73,8 +72,7 @@ impl Args {
         if let Some(ask) = self.ask {
             return ask.run();
         }
-        let missing = || Failure::wrong_arguments("--config is missing");
-        let config = self.config.ok_or_else(missing)?;
+        let config = self.config;
         let control = self.control.map(Control::config);
         let directory = self.runtime_dir.as_deref();
         // Held until the daemon has ended.
@@ -99,5 +97,27 @@ impl Control {
                 ..Settings::new(self.url)
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn the_daemon_takes_the_configuration_that_other_commands_ask_for() {
+        let config = |line: &[&str]| Line::try_parse_from(line).map(|line| line.args.config);
+        let default = config(&["host"]).expect("it is right");
+        assert_eq!(default, PathBuf::from("/etc/tailbound/host.toml"));
+        let named = config(&["host", "--config", "h.toml"]).expect("it is right");
+        assert_eq!(named, PathBuf::from("h.toml"));
+        assert!(config(&["host", "show"]).is_ok());
     }
 }

@@ -13,10 +13,11 @@ pub(crate) fn guest(name: &str, bytes: u64, waits: &[(Option<u64>, u64)]) -> Gue
         },
         kept: Kept::File,
         vm: None,
-        mac: [0; 6],
+        mac: None,
         ipv4: None,
         drained: false,
         guarantee: None,
+        limit: None,
         guarantee_refused: false,
         paced_bytes: 0,
         waits: vec![Waits {

@@ -21,7 +21,7 @@ fn shown(seconds: u64) -> Shown {
         },
         kept: Kept::File,
         vm: None,
-        mac: [0; 6],
+        mac: None,
         ipv4: None,
         drained,
         guarantee: (bit_s > 0).then_some(Guarantee {
@@ -30,6 +30,7 @@ fn shown(seconds: u64) -> Shown {
             burst_rate_bit_s: 1_000_000_000,
             by: GuaranteedBy::Service,
         }),
+        limit: None,
         guarantee_refused: false,
         paced_bytes: bit_s / 1000,
         waits: vec![Waits {

@@ -165,3 +165,37 @@ fn a_configuration_is_read_from_text() {
     assert_eq!(guarantee, Guarantee::new(B, Bytes(30_000), LINK));
     assert!(serde_json::from_str::<Guarantee>(r#"{"bandwith": "1Gbit/s"}"#).is_err());
 }
+
+#[test]
+fn the_default_batch_holds_a_frame_on_every_link() {
+    let read = |keys: &str| -> PacerConfig {
+        serde_json::from_str(&format!("{{{keys}}}")).expect("it is right")
+    };
+    for (keys, micros) in [
+        (r#""link": "10Gbit/s""#, 50.0),
+        (r#""link": "247Mbit/s""#, 50.0),
+        (r#""link": "200Mbit/s""#, 61.52),
+        (r#""link": "10Mbit/s""#, 1230.4),
+        (r#""link": "1Mbit/s""#, 12_304.0),
+        (r#""link": "1Gbit/s", "frame": "9038B""#, 72.304),
+    ] {
+        let config = read(keys);
+        assert_eq!(config.batch, Nanos((micros * 1000.0) as u64), "{keys}");
+        assert!(Pacer::<Record>::new(&config).is_ok(), "{keys}");
+        let written = serde_json::to_string(&config).expect("it is data");
+        let again: PacerConfig = serde_json::from_str(&written).expect("it is right");
+        assert_eq!(again, config);
+    }
+    assert_eq!(
+        read(r#""link": "200Mbit/s""#),
+        PacerConfig::new(Rate(200_000_000))
+    );
+    let short = read(r#""link": "200Mbit/s", "batch": "50us""#);
+    assert_eq!(short.least_batch(), Nanos(61_520));
+    assert!(Pacer::<Record>::new(&short).is_err());
+    let too_short = PacerConfig {
+        batch: Nanos(61_519),
+        ..short
+    };
+    assert!(Pacer::<Record>::new(&too_short).is_err());
+}

@@ -146,14 +146,21 @@ fn who_is_to_be_changed_has_to_be_there() {
             guest("db", 4) + &guest("cache", 3),
             "7:8: cache is none of the guests that were added; add it by add-guest",
         ),
-        (
-            guest("web", 4),
-            "2:8: web is none of the guests that were added; add it by add-guest",
-        ),
     ] {
         let said = refused(&files, &change(text));
         assert!(said.contains(&format!("<request>:{wanted}")), "{said}");
     }
+    let in_file = format!(
+        "the guest web stands in {}; change it there, and have the daemon read the file again \
+         (SIGHUP)",
+        place.file().display()
+    );
+    assert_eq!(refused(&files, &change(guest("web", 4))), in_file);
+    let replace = Change::Add {
+        text: guest("web", 4),
+        before: Before::Maybe,
+    };
+    assert_eq!(refused(&files, &replace), in_file);
     let same = files.changed(&change(guest("db", 2)));
     assert!(same.expect("no mistake").is_none());
     let files = changed(&files, &change(guest("db", 4)));

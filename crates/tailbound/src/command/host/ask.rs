@@ -257,19 +257,20 @@ impl Show {
             other => return Err(failure(other, Path::new(""))),
         };
         output::print(&match self.output {
-            Output::Json => output::json("host-show", 1, &host),
+            Output::Json => output::json("host-show", 2, &host),
             Output::Text => text(&host, output::paint()),
         });
         Ok(Exit::Holds)
     }
 }
 
-const HEAD: [&str; 9] = [
+const HEAD: [&str; 10] = [
     "port",
     "kept",
     "at",
     "state",
     "guarantee",
+    "limit",
     "received",
     "sent",
     "backlog",
@@ -277,9 +278,10 @@ const HEAD: [&str; 9] = [
 ];
 
 fn text(host: &Shown, paint: Paint) -> String {
-    let mut table = Table::new(&HEAD, &[1, 2, 3, 4]);
+    let mut table = Table::new(&HEAD, &[1, 2, 3, 4, 5]);
     if let Some(uplink) = &host.uplink {
-        table.row(cells(uplink, "file", state(uplink, false), "-".to_owned()));
+        let held = ["-".to_owned(), "-".to_owned()];
+        table.row(cells(uplink, "file", state(uplink, false), held));
     }
     for guest in &host.guests {
         let kept = match guest.kept {
@@ -287,7 +289,8 @@ fn text(host: &Shown, paint: Paint) -> String {
             Kept::Socket => "socket",
         };
         let state = state(&guest.port, guest.drained);
-        table.row(cells(&guest.port, kept, state, guarantee(guest)));
+        let held = [guarantee(guest), limit(guest)];
+        table.row(cells(&guest.port, kept, state, held));
     }
     let mut text = table.render(paint);
     // Writing to a String does not fail.
@@ -301,7 +304,9 @@ fn text(host: &Shown, paint: Paint) -> String {
     text
 }
 
-fn cells(port: &Port, kept: &str, state: &str, guarantee: String) -> [String; 9] {
+/// A row; `held` is its guarantee and its limit.
+fn cells(port: &Port, kept: &str, state: &str, held: [String; 2]) -> [String; 10] {
+    let [guarantee, limit] = held;
     let bytes = |bytes: u64| human(bytes as f64, "B");
     [
         port.name.clone(),
@@ -309,6 +314,7 @@ fn cells(port: &Port, kept: &str, state: &str, guarantee: String) -> [String; 9]
         port.port.clone(),
         state.to_owned(),
         guarantee,
+        limit,
         bytes(port.received.bytes),
         bytes(port.sent.bytes),
         bytes(port.backlog.bytes),
@@ -323,6 +329,32 @@ fn state(port: &Port, is_drained: bool) -> &'static str {
     }
 }
 
+/// The mark of a promise or a limit that is not of the configuration.
+const fn word(by: GuaranteedBy) -> &'static str {
+    match by {
+        GuaranteedBy::Configuration => "",
+        GuaranteedBy::Service => " (service)",
+    }
+}
+
+/// The most that a guest may send and be sent.
+fn limit(guest: &Guest) -> String {
+    let limits = guest.limit.clone().unwrap_or_default();
+    let text = [("out", limits.out), ("in", limits.inward)]
+        .into_iter()
+        .filter_map(|(direction, limit)| {
+            let limit = limit?;
+            let rate = human(limit.rate_bit_s as f64, "bit/s");
+            Some(format!("{direction} {rate}{}", word(limit.by)))
+        });
+    let text: Vec<_> = text.collect();
+    if text.is_empty() {
+        "-".to_owned()
+    } else {
+        text.join(", ")
+    }
+}
+
 /// What a guest is held to, and by whose word.
 fn guarantee(guest: &Guest) -> String {
     let held = match &guest.guarantee {
@@ -331,11 +363,7 @@ fn guarantee(guest: &Guest) -> String {
             by,
             ..
         }) => {
-            let by = match by {
-                GuaranteedBy::Configuration => "",
-                GuaranteedBy::Service => " (service)",
-            };
-            format!("{}{by}", human(*bandwidth_bit_s as f64, "bit/s"))
+            format!("{}{}", human(*bandwidth_bit_s as f64, "bit/s"), word(*by))
         }
         None => "-".to_owned(),
     };

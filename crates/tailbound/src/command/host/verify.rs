@@ -38,10 +38,10 @@ const ENOUGH: u64 = 100;
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "What the sending and the receiving host's daemons count is read twice and compared: \
-    whether the guest is guaranteed something, whether what it sends waits though it sends less, \
+    whether the guest's guarantee is in force, whether what it sends waits though it sends less, \
     what got lost between the hosts, and what was dropped before the receiving guest. Nothing is \
     sent, but with --send, which asks first. Exit code: 0 all that could be judged holds; 1 something is broken, and by which side; 2 \
-    nothing could be judged, or a daemon does not answer."
+    nothing could be judged, nothing is guaranteed to the guest, or a daemon does not answer."
 )]
 pub(super) struct Verify {
     /// The guest that sends, at the daemon that is asked
@@ -140,6 +140,7 @@ impl Verify {
             _ => there,
         };
         let before = self.show()?;
+        is_guaranteed(guest_of(&before, &self.guest)?)?;
         std::thread::sleep(self.duration.into());
         let after = self.show()?;
         let sender = Looked { before, after };
@@ -188,14 +189,11 @@ impl Verify {
         let here = self.show()?;
         let own = guest_of(&here, &self.guest)?;
         let Some(guarantee) = own.guarantee else {
-            return Err(Failure::new(format!(
-                "nothing is guaranteed to {}: there is nothing to try",
-                self.guest
-            )));
+            return Err(nothing_guaranteed(&self.guest));
         };
-        let Some(address) = to.ipv4.filter(|_| to.mac != [0; 6]) else {
+        let Some((address, mac)) = to.ipv4.zip(to.mac) else {
             return Err(Failure::new(format!(
-                "the daemon there does not say an IPv4 address of {}",
+                "the daemon there does not report an IPv4 address of {}",
                 to.port.name
             )));
         };
@@ -212,7 +210,7 @@ impl Verify {
         }
         let request = Request::Send {
             guest: self.guest.clone(),
-            mac: to.mac,
+            mac,
             to: address,
             patience_ms: (self.duration + MARGIN).0 / 1_000_000,
         };
@@ -233,6 +231,22 @@ impl Verify {
             other => Err(failure(other, Path::new(""))),
         }
     }
+}
+
+/// Checks that a guest has a guarantee, be it one that its host refuses.
+fn is_guaranteed(guest: &Guest) -> Result<(), Failure> {
+    if guest.guarantee.is_some() || guest.guarantee_refused {
+        Ok(())
+    } else {
+        Err(nothing_guaranteed(&guest.port.name))
+    }
+}
+
+fn nothing_guaranteed(guest: &str) -> Failure {
+    Failure::new(format!(
+        "nothing is guaranteed to {guest}, so there is nothing to verify; add a `guarantee` to \
+         its section, or a `vm` with a guarantee of the placement service"
+    ))
 }
 
 /// The daemon sends meanwhile.
@@ -377,6 +391,7 @@ fn judge(
     within: Nanos,
 ) -> Result<Vec<Check>, Failure> {
     let span = Span::new(sender, name)?;
+    is_guaranteed(span.after)?;
     let mut checks = vec![guaranteed(&span)];
     if checks[0].found == Found::Holds {
         checks.push(pace(&span, within));
@@ -412,10 +427,7 @@ fn guaranteed(span: &Span<'_>) -> Check {
             Found::Broken,
             "the host refuses its guarantee, which breaks a rule of its pacer".to_owned(),
         ),
-        None => (
-            Found::Broken,
-            "nothing is guaranteed to it there: it is best effort".to_owned(),
-        ),
+        None => (Found::NotJudged, "nothing is guaranteed to it".to_owned()),
         Some(guarantee) => (
             Found::Holds,
             format!(

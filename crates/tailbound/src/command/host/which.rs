@@ -4,11 +4,14 @@ use crate::exit::{Exit, Failure};
 use std::path::{Path, PathBuf};
 use tailbound_host::socket::{Client, ClientError, Outcome, Request, Wrong};
 
+/// The configuration where none is named.
+pub(super) const CONFIG: &str = "/etc/tailbound/host.toml";
+
 /// Which daemon is asked.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Which {
     /// The configuration of the daemon that is asked
-    #[arg(long, value_name = "FILE", default_value = "/etc/tailbound/host.toml")]
+    #[arg(long, value_name = "FILE", default_value = CONFIG)]
     config: PathBuf,
     /// Where that daemon keeps its lock and its control socket
     /// [default: /run/tailbound, /run/tailbound-host, or a directory of the user's]

@@ -1,0 +1,158 @@
+//! The log of commands that run until they are ended, on standard error.
+
+use crate::command;
+use crate::journal::{self, Priority, with_priority};
+use std::fmt;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::fmt::format::{DefaultFields, Writer};
+use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt as _;
+
+/// Logs to standard error what `TAILBOUND_LOG` asks for: a level, or levels of modules
+/// (`info,tailbound_host=debug`).
+pub(crate) fn start() {
+    let wanted = std::env::var("TAILBOUND_LOG")
+        .ok()
+        .filter(|text| !text.is_empty());
+    let wanted = wanted.and_then(|text| text.parse::<Targets>().ok());
+    let lines = tracing_subscriber::fmt::layer()
+        .with_writer(std::io::stderr)
+        .with_ansi(command::paints_log())
+        .fmt_fields(DefaultFields::new())
+        .event_format(Lines {
+            is_journal: journal::reads_stderr(),
+        });
+    tracing_subscriber::registry()
+        .with(lines)
+        .with(wanted.unwrap_or_else(|| Targets::new().with_default(LevelFilter::INFO)))
+        .init();
+}
+
+/// One line of the log for each line of a message, each with its time and level; for the
+/// journal with its priority in the place of both.
+struct Lines {
+    is_journal: bool,
+}
+
+impl<S, N> FormatEvent<S, N> for Lines
+where
+    S: tracing::Subscriber + for<'l> LookupSpan<'l>,
+    N: for<'w> FormatFields<'w> + 'static,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &tracing::Event<'_>,
+    ) -> fmt::Result {
+        let mut message = String::new();
+        context.format_fields(Writer::new(&mut message), event)?;
+        let level = *event.metadata().level();
+        if self.is_journal {
+            return writer.write_str(&with_priority(&message, priority(level)));
+        }
+        let mut time = String::new();
+        SystemTime.format_time(&mut Writer::new(&mut time))?;
+        let head = if writer.has_ansi_escapes() {
+            let colour = colour(level);
+            format!("\x1b[2m{time}\x1b[0m \x1b[{colour}m{level:>5}\x1b[0m")
+        } else {
+            format!("{time} {level:>5}")
+        };
+        let mut lines = message.lines();
+        lines.try_for_each(|line| writeln!(writer, "{head} {line}"))
+    }
+}
+
+const fn priority(level: tracing::Level) -> Priority {
+    match level {
+        tracing::Level::ERROR => Priority::Error,
+        tracing::Level::WARN => Priority::Warning,
+        tracing::Level::INFO => Priority::Info,
+        tracing::Level::DEBUG | tracing::Level::TRACE => Priority::Debug,
+    }
+}
+
+/// The colour of a level, as a number of ECMA-48.
+const fn colour(level: tracing::Level) -> u8 {
+    match level {
+        tracing::Level::ERROR => 31,
+        tracing::Level::WARN => 33,
+        tracing::Level::INFO => 32,
+        tracing::Level::DEBUG => 34,
+        tracing::Level::TRACE => 35,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{self, Write};
+    use std::sync::{Arc, Mutex};
+    use tracing_subscriber::fmt::MakeWriter;
+
+    #[derive(Clone, Default)]
+    struct Buffer(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Buffer {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().expect("no panic").write(bytes)
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl<'w> MakeWriter<'w> for Buffer {
+        type Writer = Self;
+        fn make_writer(&'w self) -> Self {
+            self.clone()
+        }
+    }
+
+    /// The lines of a refusal of two mistakes and of a message.
+    fn logged(is_journal: bool) -> Vec<String> {
+        let buffer = Buffer::default();
+        let lines = tracing_subscriber::fmt::layer()
+            .with_writer(buffer.clone())
+            .with_ansi(false)
+            .event_format(Lines { is_journal });
+        let subscriber = tracing_subscriber::registry().with(lines);
+        tracing::subscriber::with_default(subscriber, || {
+            let error = "h.toml:1:1: one\nh.toml:2:1: two";
+            tracing::error!(%error, "refused");
+            tracing::info!(ports = 3, "ready");
+        });
+        let bytes = buffer.0.lock().expect("no panic").clone();
+        let text = String::from_utf8(bytes).expect("text");
+        text.lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_journal_gets_priorities_and_no_time() {
+        let expected = [
+            "<3>refused error=h.toml:1:1: one",
+            "<3>h.toml:2:1: two",
+            "<6>ready ports=3",
+        ];
+        assert_eq!(logged(true), expected);
+    }
+
+    #[test]
+    fn elsewhere_each_line_has_a_time_and_a_level() {
+        let lines = logged(false);
+        let after_time: Vec<_> = lines
+            .iter()
+            .map(|line| line.split_once("Z ").expect("a time").1)
+            .collect();
+        let expected = [
+            "ERROR refused error=h.toml:1:1: one",
+            "ERROR h.toml:2:1: two",
+            " INFO ready ports=3",
+        ];
+        assert_eq!(after_time, expected);
+    }
+}

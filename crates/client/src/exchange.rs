@@ -554,12 +554,26 @@ fn certificates(path: &Path) -> Result<RootCerts, SettingsError> {
     Ok(RootCerts::from(found))
 }
 
-/// Returns a TLS error with a remedy.
+/// Returns a TLS error with a remedy. `why` is the text of rustls.
 fn tls_hint(why: String) -> String {
+    let has_any = |words: &[&str]| words.iter().any(|word| why.contains(word));
+    if has_any(&["CaUsedAsEndEntity"]) {
+        return "the service presents the certificate of a certificate authority itself; make a \
+                server certificate that this authority signs (docs/control.md, Certificates), and \
+                restart the service with it"
+            .to_owned();
+    }
     // BadSignature is what a CA of the same name with another key causes.
-    let hint = if why.contains("UnknownIssuer") || why.contains("BadSignature") {
-        "; whoever signed its certificate is not trusted: give that CA's certificate"
-    } else if why.contains("InvalidContentType") {
+    let hint = if has_any(&["UnknownIssuer", "BadSignature"]) {
+        "; the CA that signed its certificate is not trusted: give that CA's certificate"
+    } else if has_any(&["not valid for name", "NotValidForName"]) {
+        "; use an address that is in its certificate, or make a certificate with this one \
+         (subjectAltName)"
+    } else if has_any(&["certificate expired", "Expired"]) {
+        "; make a new one, and send SIGHUP to the service"
+    } else if has_any(&["not valid yet", "NotValidYet"]) {
+        "; set the clock of this computer, or of the one that made the certificate"
+    } else if has_any(&["InvalidContentType"]) {
         "; it does not speak TLS: is it http://?"
     } else {
         ""

@@ -2,6 +2,7 @@
 
 mod support;
 
+use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair, date_time_ymd};
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -442,17 +443,25 @@ fn what_cannot_be_used_is_named() {
     }
 }
 
-/// A TLS service, and its certificate.
+/// A TLS service for this computer, and its certificate.
 fn tls() -> (u16, String) {
-    let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
-    let made = rcgen::generate_simple_self_signed(names).unwrap();
-    let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+    tls_with(&["localhost", "127.0.0.1"], |_| {})
+}
+
+/// A TLS service with a certificate for these names, and that certificate.
+fn tls_with(names: &[&str], change: impl FnOnce(&mut CertificateParams)) -> (u16, String) {
+    let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
+    let mut params = CertificateParams::new(names).unwrap();
+    change(&mut params);
+    let signing_key = KeyPair::generate().unwrap();
+    let cert = params.self_signed(&signing_key).unwrap();
+    let key = rustls::pki_types::PrivateKeyDer::try_from(signing_key.serialize_der()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_no_client_auth()
-        .with_single_cert(vec![made.cert.der().clone()], key)
+        .with_single_cert(vec![cert.der().clone()], key)
         .unwrap();
     let config = Arc::new(config);
     let port = with_connections(move |stream| {
@@ -465,7 +474,7 @@ fn tls() -> (u16, String) {
             let _ = tls.flush();
         }
     });
-    (port, made.cert.pem())
+    (port, cert.pem())
 }
 
 #[test]
@@ -502,4 +511,40 @@ fn tls_is_spoken_with_whom_the_ca_vouches_for_alone() {
     let url = format!("https://127.0.0.1:{plain}");
     let error = ask(url, Some(right)).unwrap_err().to_string();
     assert!(error.contains("is it http://?"), "{error}");
+}
+
+#[test]
+fn a_certificate_that_cannot_be_used_is_named_with_its_remedy() {
+    let files = Files::new();
+    let local = ["localhost", "127.0.0.1"];
+    let authority = tls_with(&local, |params| {
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    });
+    let elsewhere = tls_with(&["place.example"], |_| {});
+    let expired = tls_with(&local, |params| {
+        params.not_after = date_time_ymd(2001, 1, 1)
+    });
+    let early = tls_with(&local, |params| {
+        params.not_before = date_time_ymd(4000, 1, 1)
+    });
+    for ((port, pem), remedy) in [
+        (
+            authority,
+            "presents the certificate of a certificate authority itself; make a server certificate",
+        ),
+        (elsewhere, "; use an address that is in its certificate"),
+        (expired, "; make a new one, and send SIGHUP to the service"),
+        (early, "; set the clock of this computer"),
+    ] {
+        let mut settings = settings(&format!("https://127.0.0.1:{port}"));
+        settings.ca_file = Some(files.write("ca.pem", &pem));
+        let error = Client::new(&settings)
+            .unwrap()
+            .tenant(TenantId(7))
+            .unwrap_err();
+        let text = error.to_string();
+        assert!(matches!(error, ClientError::Tls { .. }), "{text}");
+        assert!(text.contains(remedy), "{text}");
+        assert!(!text.contains("CaUsedAsEndEntity"), "{text}");
+    }
 }

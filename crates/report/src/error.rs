@@ -17,7 +17,7 @@ pub enum ReportError {
         source: io::Error,
     },
     /// The file could not be written.
-    #[error("{}: cannot be written: {source}; name a directory you may write to", path.display())]
+    #[error("{}: cannot be written: {source}{}", path.display(), advice(source))]
     Write {
         /// The file or directory that was to be written.
         path: PathBuf,
@@ -87,6 +87,19 @@ pub enum ReportError {
     },
 }
 
+/// The remedy for a file that could not be written, with what precedes it; empty if none is known.
+fn advice(error: &io::Error) -> &'static str {
+    use io::ErrorKind as Kind;
+    match error.kind() {
+        Kind::StorageFull | Kind::QuotaExceeded => "; free some space there, or name another place",
+        Kind::FileTooLarge => "; raise the limit on the size of files (ulimit -f)",
+        Kind::NotFound => "; make its directory first",
+        Kind::IsADirectory => "; name a file in it",
+        Kind::PermissionDenied | Kind::ReadOnlyFilesystem => "; name a directory you may write to",
+        _ => "",
+    }
+}
+
 /// Why a text is not a histogram.
 #[derive(Debug, thiserror::Error)]
 pub enum HistogramError {
@@ -120,4 +133,25 @@ pub enum HistogramError {
     /// Another encoding, or a feature that V2 files of this program never use.
     #[error("not a V2 HdrHistogram: {0}")]
     Encoding(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_advice_fits_the_cause() {
+        for (number, advice) in [
+            (28, "; free some space there, or name another place"),
+            (13, "; name a directory you may write to"),
+            (30, "; name a directory you may write to"),
+            (2, "; make its directory first"),
+            (5, " (os error 5)"),
+        ] {
+            let source = io::Error::from_raw_os_error(number);
+            let path = "out/page.html".into();
+            let message = ReportError::Write { path, source }.to_string();
+            assert!(message.ends_with(advice), "{message}");
+        }
+    }
 }

@@ -3,7 +3,8 @@
 use crate::error::ReportError;
 use crate::html;
 use crate::results::Results;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 /// The files of a run.
@@ -27,13 +28,12 @@ impl Results {
         let stem = self.file_stem()?;
         let json = directory.join(format!("{stem}.json"));
         let html = directory.join(format!("{stem}.html"));
-        let failed = |path: &Path| {
-            let path = path.to_owned();
-            move |source| ReportError::Write { path, source }
-        };
-        fs::create_dir_all(directory).map_err(failed(directory))?;
-        fs::write(&json, self.to_json()).map_err(failed(&json))?;
-        fs::write(&html, html::page(self)?).map_err(failed(&html))?;
+        fs::create_dir_all(directory).map_err(|source| ReportError::Write {
+            path: directory.to_owned(),
+            source,
+        })?;
+        write_file(&json, self.to_json())?;
+        write_file(&html, html::page(self)?)?;
         Ok(Written { json, html })
     }
 
@@ -46,4 +46,33 @@ impl Results {
             name => Err(ReportError::Name { name: name.into() }),
         }
     }
+}
+
+/// Writes a file so that it is there whole or as it was before: under a temporary name in the same
+/// directory, which is then changed. A path that is no ordinary file, such as `/dev/stdout`, is
+/// written to directly.
+///
+/// # Errors
+/// The file cannot be written; nothing of it is left behind then.
+pub fn write_file(path: &Path, content: impl AsRef<[u8]>) -> Result<(), ReportError> {
+    let failed = |source| ReportError::Write {
+        path: path.to_owned(),
+        source,
+    };
+    if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
+        return fs::write(path, content).map_err(failed);
+    }
+    // A link stays one: its target is replaced.
+    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let name = target.file_name().unwrap_or_default().to_string_lossy();
+    let part = target.with_file_name(format!(".{name}.{}.part", std::process::id()));
+    let mut file = File::create_new(&part).map_err(failed)?;
+    let written = file
+        .write_all(content.as_ref())
+        .and_then(|()| fs::rename(&part, &target));
+    if written.is_err() {
+        // The first error is the one to report.
+        let _ = fs::remove_file(&part);
+    }
+    written.map_err(failed)
 }

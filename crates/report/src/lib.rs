@@ -27,7 +27,7 @@ pub use chart::{Chart, ChartAxis, Line, LineStyle, Point, Scale};
 pub use chart_plot::chart_svg;
 pub use compare::{Comparison, ConditionPair, FigurePair, Run};
 pub use error::{HistogramError, ReportError};
-pub use files::Written;
+pub use files::{Written, write_file};
 pub use hlog::IntervalLog;
 pub use html::page;
 pub use made::Made;

@@ -181,7 +181,14 @@ impl Outcome {
 /// What the capability of user (and with them network) namespaces is like where
 /// [`crate::user_namespace::enter`] failed with `error`.
 pub fn namespaces_refused(error: &crate::user_namespace::EnterError) -> Outcome {
-    trials::user_namespace_refused(error.to_string())
+    use crate::user_namespace::EnterError;
+    let text = error.to_string();
+    match (error, text.split_once("; ")) {
+        (EnterError::UserInChroot | EnterError::Chroot { .. }, Some((what, remedy))) => {
+            Outcome::lacks(what, Mend::Advice(remedy.into()))
+        }
+        _ => trials::user_namespace_refused(text),
+    }
 }
 
 /// What a trial is like that could not be run.

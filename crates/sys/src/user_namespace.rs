@@ -1,10 +1,13 @@
 //! Leaving the world behind: a mount and a network namespace of one's own, as
 //! an ordinary user by way of a user namespace.
 
-use rustix::mount::{MountFlags, MountPropagationFlags};
-use rustix::thread::UnshareFlags;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxAttributes, StatxFlags};
+use rustix::mount::{MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags};
+use rustix::process::PidfdFlags;
+use rustix::thread::{ThreadNameSpaceType, UnshareFlags};
 use std::fs;
 use std::io;
+use std::os::fd::AsFd as _;
 
 /// By what right namespaces are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +26,21 @@ pub enum EnterError {
     Unshare {
         /// Which namespaces.
         what: &'static str,
+        /// What the kernel answered.
+        source: io::Error,
+    },
+    /// An ordinary user inside a chroot.
+    #[error(
+        "inside a chroot the kernel makes no user namespace for an ordinary user; run as root, \
+         or outside of the chroot"
+    )]
+    UserInChroot,
+    /// Root inside a chroot whose root directory is no mount point, and cannot be made one.
+    #[error(
+        "the root directory of this chroot is no mount point and cannot be made one: {source}; \
+         outside of the chroot, run: mount --bind DIR DIR, and enter DIR again"
+    )]
+    Chroot {
         /// What the kernel answered.
         source: io::Error,
     },
@@ -60,23 +78,26 @@ pub fn enter() -> Result<Privilege, EnterError> {
     let privilege = if user.is_root() && unshare(inner).is_ok() {
         Privilege::Root
     } else {
-        unshare(inner | UnshareFlags::NEWUSER).map_err(|source| EnterError::Unshare {
-            what: "a user namespace with a mount and a network namespace in it",
-            source,
+        unshare(inner | UnshareFlags::NEWUSER).map_err(|source| {
+            if !user.is_root() && !root_is_mount_point() {
+                return EnterError::UserInChroot;
+            }
+            let what = "a user namespace with a mount and a network namespace in it";
+            EnterError::Unshare { what, source }
         })?;
         map("/proc/self/setgroups", "deny")?;
         map("/proc/self/uid_map", &format!("0 {} 1", user.as_raw()))?;
         map("/proc/self/gid_map", &format!("0 {} 1", group.as_raw()))?;
         Privilege::UserNamespace
     };
-    rustix::mount::mount_change(
-        "/",
-        MountPropagationFlags::PRIVATE | MountPropagationFlags::REC,
-    )
-    .map_err(|errno| EnterError::Mount {
-        what: "/ privately",
-        source: errno.into(),
-    })?;
+    if root_is_mount_point() {
+        make_private().map_err(|source| EnterError::Mount {
+            what: "/ privately",
+            source,
+        })?;
+    } else {
+        make_root_a_mount_point().map_err(|source| EnterError::Chroot { source })?;
+    }
     rustix::mount::mount(
         "tmpfs",
         "/run",
@@ -89,6 +110,45 @@ pub fn enter() -> Result<Privilege, EnterError> {
         source: errno.into(),
     })?;
     Ok(privilege)
+}
+
+/// Returns true if `/` is a mount point. In a chroot into an ordinary directory it is none. Kernels before
+/// 5.8 do not know, and are believed that it is one.
+fn root_is_mount_point() -> bool {
+    let flag = StatxAttributes::MOUNT_ROOT;
+    rustix::fs::statx(CWD, "/", AtFlags::empty(), StatxFlags::empty()).map_or(true, |root| {
+        !root.stx_attributes_mask.contains(flag) || root.stx_attributes.contains(flag)
+    })
+}
+
+/// Keeps mounts of this namespace from all others, and theirs from it.
+fn make_private() -> io::Result<()> {
+    let flags = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+    Ok(rustix::mount::mount_change("/", flags)?)
+}
+
+/// Mounts this process's root directory onto itself, in the mount namespace that was made for this
+/// process. Propagation is a property of mount points, and iproute2 changes that of `/`.
+fn make_root_a_mount_point() -> io::Result<()> {
+    let here = std::env::current_dir()?;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let chroot = rustix::fs::open("/", flags, Mode::empty())?;
+    // Entering a mount namespace leads to its own root. From there all mounts can be made private,
+    // the one below the chroot included: else the new mount would be one outside, too.
+    let this = rustix::process::pidfd_open(rustix::process::getpid(), PidfdFlags::empty())?;
+    rustix::thread::move_into_thread_name_spaces(this.as_fd(), ThreadNameSpaceType::MOUNT)?;
+    make_private()?;
+    let clone = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::AT_RECURSIVE
+        | OpenTreeFlags::AT_EMPTY_PATH
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    let tree = rustix::mount::open_tree(&chroot, "", clone)?;
+    let onto_itself =
+        MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    rustix::mount::move_mount(&tree, "", &chroot, "", onto_itself)?;
+    rustix::process::fchdir(&tree)?;
+    rustix::process::chroot(".")?;
+    Ok(rustix::process::chdir(&here)?)
 }
 
 fn unshare(flags: UnshareFlags) -> io::Result<()> {

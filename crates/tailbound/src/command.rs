@@ -8,7 +8,8 @@ mod calc;
 mod check_config;
 #[cfg(feature = "host")]
 mod doctor;
-#[cfg(all(feature = "operator", not(all(feature = "lab", feature = "sim"))))]
+#[cfg(all(test, feature = "all"))]
+mod documented;
 mod elsewhere;
 #[cfg(any(feature = "lab", feature = "sim"))]
 mod experiment;
@@ -44,9 +45,10 @@ mod vcpu;
 mod version;
 
 use crate::exit::{Exit, Failure};
-pub(crate) use output::Color;
+pub(crate) use elsewhere::absent;
 #[cfg(any(feature = "host", feature = "place"))]
 pub(crate) use output::paints_log;
+pub(crate) use output::{Color, help, lost, print};
 #[cfg(any(feature = "lab", feature = "sim"))]
 pub(crate) use version::commit;
 pub(crate) use version::version;

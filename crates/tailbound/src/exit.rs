@@ -19,6 +19,8 @@ pub(crate) enum Exit {
     CouldNotRun,
     /// The arguments are wrong; nothing was tried (`EX_USAGE`).
     WrongArguments,
+    /// Its output could not be written; the answer is lost with it (`EX_IOERR`).
+    OutputLost,
     /// This signal ended it before there was an answer.
     #[cfg(any(feature = "lab", feature = "sim"))]
     Signal(u8),
@@ -40,6 +42,7 @@ impl Exit {
             Self::DoesNotHold => 1,
             Self::CouldNotRun => 2,
             Self::WrongArguments => 64,
+            Self::OutputLost => 74,
             // What shells say of a process that a signal killed.
             #[cfg(any(feature = "lab", feature = "sim"))]
             Self::Signal(number) => 128 + (number & 0x7f),
@@ -96,6 +99,17 @@ impl Failure {
     /// The arguments are wrong, or do not go together.
     pub(crate) fn wrong_arguments(message: impl Display) -> Self {
         Self::with(Exit::WrongArguments, message)
+    }
+
+    /// Standard output took not all that there was to print.
+    pub(crate) fn output_lost(error: &std::io::Error) -> Self {
+        let text = error.to_string();
+        // The number of an error (` (os error 28)`) helps no reader of a sentence.
+        let cause = text.split(" (os error").next().unwrap_or(&text);
+        Self::with(
+            Exit::OutputLost,
+            format!("cannot write the output: {cause}"),
+        )
     }
 
     /// It ends with `exit`.
@@ -186,8 +200,9 @@ mod tests {
             Exit::DoesNotHold,
             Exit::CouldNotRun,
             Exit::WrongArguments,
+            Exit::OutputLost,
         ];
-        assert_eq!(codes.map(Exit::code), [0, 1, 2, 64]);
+        assert_eq!(codes.map(Exit::code), [0, 1, 2, 64, 74]);
     }
 
     #[test]

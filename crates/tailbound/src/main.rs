@@ -1,6 +1,9 @@
 //! The `tailbound` command. Each subcommand is one file in `command`; what it
 //! does lives in the crate of the same name.
 
+// `command::print` notices output that is lost; the macros panic or ignore it.
+#![deny(clippy::print_stdout)]
+
 mod command;
 mod exit;
 mod journal;
@@ -8,7 +11,7 @@ mod journal;
 mod log;
 
 use clap::Parser;
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use exit::{Exit, Failure};
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -22,7 +25,8 @@ use std::process::ExitCode;
     max_term_width = 100,
     after_help = "Exit code of all commands: 0 what was asked holds, or is done; 1 it does not \
     hold, or is refused; 2 there is no answer: it could not run, or what it measured cannot be \
-    judged; 64 the arguments are wrong. The help of each command says what holds."
+    judged; 64 the arguments are wrong; 74 the output could not be written. The help of each \
+    command says what holds."
 )]
 struct Cli {
     /// When text is coloured: auto (on a terminal, unless `NO_COLOR` is set or `TERM` is dumb),
@@ -42,21 +46,26 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
-        Err(error) => return refuse(&error).into(),
-    };
-    cli.color.choose();
-    #[cfg(any(feature = "host", feature = "place"))]
-    log::start();
-    cli.command.run().unwrap_or_else(Failure::report).into()
+    let exit = Cli::try_parse().map_or_else(|error| refuse(&error), Cli::run);
+    match command::lost() {
+        Some(error) => Failure::output_lost(error).report().into(),
+        None => exit.into(),
+    }
+}
+
+impl Cli {
+    fn run(self) -> Exit {
+        self.color.choose();
+        #[cfg(any(feature = "host", feature = "place"))]
+        log::start();
+        self.command.run().unwrap_or_else(Failure::report)
+    }
 }
 
 /// Prints why the arguments are wrong, or the help or version that was asked for.
 fn refuse(error: &clap::Error) -> Exit {
     if !error.use_stderr() {
-        // A terminal that went away is no reason for another error.
-        let _ = error.print();
+        command::print(&command::help(error));
         return Exit::Holds;
     }
     let arguments: Vec<_> = std::env::args_os().collect();
@@ -64,6 +73,13 @@ fn refuse(error: &clap::Error) -> Exit {
         && let Some(message) = negative(&arguments)
     {
         return Failure::wrong_arguments(message).report();
+    }
+    let missing = match error.get(ContextKind::InvalidSubcommand) {
+        Some(ContextValue::String(name)) => command::absent(name),
+        _ => None,
+    };
+    if let Some(message) = missing {
+        return Failure::new(message).report();
     }
     let text = error.render().to_string();
     let message = text.strip_prefix("error: ").unwrap_or(&text);

@@ -4,9 +4,11 @@
 //! Each code of each command is driven here that needs neither a network nor a
 //! privilege nor long; what else there is stands in the tests of that command.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
+use tailbound_report::{Results, SCHEMA, Verdict};
 
 fn tailbound(directory: &Path, arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_tailbound"))
@@ -55,6 +57,23 @@ fn files(directory: &Path) {
         });
         write(name, &document.to_string());
     }
+    let results = Results {
+        schema: SCHEMA,
+        experiment: "result".into(),
+        title: "Round trips".into(),
+        source: "a test".into(),
+        made: None,
+        seed: 1,
+        conditions: BTreeMap::new(),
+        variants: Vec::new(),
+        charts: Vec::new(),
+        checks: Vec::new(),
+        words: BTreeMap::new(),
+        verdict: Verdict::Pass,
+        verdict_reason: "nothing was expected".into(),
+        sentence: None,
+    };
+    results.write(directory).unwrap();
     write("state", "{");
     write("tokens.toml", "");
 }
@@ -188,6 +207,44 @@ const CASES: &[(i32, &[&str])] = &[
     (2, &["place", "audit", "--store", "sqlite:missing.db"]),
     (64, &["place", "audit"]),
     (64, &["place", "fit"]),
+    (64, &["place", "create", "x", "--vms", "0"]),
+    (64, &["place", "fit", "--vms", "1", "--bandwidth", "0bit/s"]),
+    (
+        64,
+        &["place", "explain", "--vms", "2", "--domains", "rack:3"],
+    ),
+    (
+        64,
+        &[
+            "place",
+            "create",
+            "x",
+            "--vms",
+            "1",
+            "--bandwidth",
+            "2Gbit/s",
+            "--burst-rate",
+            "1Gbit/s",
+        ],
+    ),
+    (
+        64,
+        &[
+            "place",
+            "create",
+            "x",
+            "--vms",
+            "1",
+            "--cpu-reservation",
+            "0s/4ms/4ms",
+        ],
+    ),
+    (
+        64,
+        &["place", "create", "x", "--vms", "1", "--limit-in", "0bit/s"],
+    ),
+    (64, &["place", "resize", "x", "--vms", "0"]),
+    (64, &["place", "limit", "x", "--limit-out", "0bit/s"]),
     (0, &["calc", "holds.toml"]),
     (1, &["calc", "over.toml"]),
     (2, &["calc", "wrong.toml"]),
@@ -268,4 +325,216 @@ fn an_error_names_the_program_or_the_place_in_a_file() {
 fn the_help_says_the_table() {
     let help = tailbound(Path::new("."), &["--help"]);
     insta::assert_snapshot!("help", String::from_utf8(help.stdout).unwrap());
+}
+
+/// Commands whose output is printed here: each line of arguments prints something.
+const PRINTING: &[&[&str]] = &[
+    &["calc", "holds.toml"],
+    &["check-config", "right.toml"],
+    &["completions", "bash"],
+    &["doctor", "probe"],
+    &["doctor", "probe", "--output", "json"],
+    &["lab", "clean"],
+    &["lab", "list"],
+    &["lab", "show", "traps"],
+    &["man", "place", "serve"],
+    &["place", "openapi"],
+    &["place", "token", "--role", "operator"],
+    &GOOD,
+    &["report", "compare", "result.json", "result.json"],
+    &["report", "export", "result.json", "--hlog", "log.hlog"],
+    &["report", "show", "result.json"],
+    &["reproduce", "--list"],
+    &["select", "good.json", "--keep", "1"],
+    &["sim", "flows", "list"],
+    &["sim", "flows", "show", "silo-32k"],
+    &["sim", "net", "list"],
+    &["sim", "net", "show", "silo-figure5"],
+    &["sim", "pacer", "list"],
+    &["sim", "pacer", "show", "conformance"],
+    &["sim", "packets", "list"],
+    &["sim", "packets", "show", "incast"],
+    &["sim", "placement", "list"],
+    &["sim", "placement", "show", "microbenchmark"],
+    &["sim", "shaper", "list"],
+    &["sim", "shaper", "show", "http"],
+    &["sim", "vcpu", "list"],
+    &["sim", "vcpu", "show", "schedulers"],
+    &["vcpu", "list", "--interval", "1ms"],
+    &["vcpu", "restore", "--state", "missing"],
+];
+
+/// Commands that print only with a daemon, a service, a terminal, privileges or minutes of work, and
+/// those that print nothing. All of them print as the others (see `the_program_prints_in_one_place`).
+const ELSEWHERE: &[&str] = &[
+    "host-add-guest",
+    "host-change-guest",
+    "host-drain",
+    "host-libvirt-hook",
+    "host-libvirt-watch",
+    "host-migrate-prepare",
+    "host-remove-guest",
+    "host-show",
+    "host-snoop-show",
+    "host-verify",
+    "lab-cards",
+    "lab-forward",
+    "lab-run",
+    "lab-shaped",
+    "place-audit",
+    "place-backup",
+    "place-bound",
+    "place-create",
+    "place-delete",
+    "place-drain",
+    "place-events",
+    "place-explain",
+    "place-fail",
+    "place-fit",
+    "place-get",
+    "place-guarantees",
+    "place-host",
+    "place-hosts",
+    "place-import",
+    "place-limit",
+    "place-list",
+    "place-move",
+    "place-relocate",
+    "place-resize",
+    "place-restore",
+    "place-serve",
+    "place-status",
+    "place-topology-apply",
+    "place-topology-diff",
+    "place-topology-show",
+    "probe-calibrate",
+    "probe-network",
+    "probe-pairs",
+    "probe-serve",
+    "probe-watch",
+    "probe-workflows",
+    "report-merge",
+    "sim-flows-run",
+    "sim-net-network",
+    "sim-net-run",
+    "sim-pacer-run",
+    "sim-packets-run",
+    "sim-placement-run",
+    "sim-plan",
+    "sim-replay",
+    "sim-run",
+    "sim-shaper-run",
+    "sim-vcpu-run",
+    "top",
+    "trace",
+    "vcpu-apply",
+    "vcpu-top",
+    "vcpu-watch",
+];
+
+/// The commands that have a manual page and no command below them.
+fn leaves(directory: &Path) -> Vec<String> {
+    let pages = directory.join("man");
+    let output = tailbound(directory, &["man", "--out", "man"]);
+    assert!(output.status.success(), "{output:?}");
+    let names = fs::read_dir(&pages).unwrap().map(|entry| {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let words = name.trim_end_matches(".1").trim_start_matches("tailbound");
+        words.trim_start_matches('-').to_owned()
+    });
+    let names: Vec<_> = names.filter(|name| !name.is_empty()).collect();
+    let is_leaf = |name: &&String| {
+        let below = format!("{name}-");
+        !names.iter().any(|other| other.starts_with(&below))
+    };
+    names.iter().filter(is_leaf).cloned().collect()
+}
+
+/// Runs a command whose output goes to a full disk.
+fn onto_a_full_disk(directory: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tailbound"))
+        .args(arguments)
+        .current_dir(directory)
+        .env_remove("TAILBOUND_URL")
+        .stdout(fs::File::create("/dev/full").unwrap())
+        .output()
+        .unwrap()
+}
+
+const LOST: &str = "tailbound: cannot write the output: No space left on device\n";
+
+#[test]
+fn lost_output_is_a_failure_of_every_command() {
+    let directory = tempfile::tempdir().unwrap();
+    files(directory.path());
+    let mut cases: Vec<Vec<String>> = Vec::new();
+    for leaf in leaves(directory.path()) {
+        let begins =
+            |line: &&&[&str]| format!("{}-", line.join("-")).starts_with(&format!("{leaf}-"));
+        let is_printed = PRINTING.iter().any(|line| begins(&line));
+        let is_elsewhere = ELSEWHERE.contains(&leaf.as_str());
+        assert_ne!(
+            is_printed, is_elsewhere,
+            "{leaf}: list it in one of the two"
+        );
+    }
+    cases.push(vec!["--help".into()]);
+    cases.push(vec!["--version".into()]);
+    cases.push(vec!["host".into(), "show".into(), "--help".into()]);
+    let lines = PRINTING.iter();
+    cases.extend(lines.map(|line| line.iter().map(|it| (*it).to_owned()).collect()));
+    for arguments in cases {
+        let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+        let printed = tailbound(directory.path(), &arguments);
+        assert!(!printed.stdout.is_empty(), "{arguments:?} prints nothing");
+        let output = onto_a_full_disk(directory.path(), &arguments);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(74), "{arguments:?}: {said}");
+        assert!(said.ends_with(LOST), "{arguments:?}: {said}");
+    }
+}
+
+#[test]
+fn a_reader_that_has_enough_is_no_failure() {
+    let directory = tempfile::tempdir().unwrap();
+    for arguments in [
+        &["lab", "list"][..],
+        &["man", "place", "serve"],
+        &["place", "openapi"],
+        &["--help"],
+    ] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = Command::new(env!("CARGO_BIN_EXE_tailbound"))
+            .args(arguments)
+            .current_dir(directory.path())
+            .stdout(writer)
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}");
+        assert!(output.stderr.is_empty(), "{arguments:?}: {output:?}");
+    }
+}
+
+#[test]
+fn the_program_prints_in_one_place() {
+    let mut ahead = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
+    while let Some(directory) = ahead.pop() {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                ahead.push(path);
+                continue;
+            }
+            let text = fs::read_to_string(&path).unwrap();
+            let asked = text.replace("stdout().is_terminal()", "");
+            let is_the_place = path.ends_with("command/output.rs");
+            let is_used = asked.contains("stdout()") || asked.contains("io::Stdout");
+            assert!(
+                is_the_place || !is_used,
+                "{}: print by `command::output::print`, which notices lost output",
+                path.display()
+            );
+        }
+    }
 }

@@ -42,7 +42,8 @@ fn hears(hosts: &Hosts, host: &str, guest: &str, other: &str) {
 fn follow(hosts: &Hosts, heading: &str) {
     for command in commands(KVM, heading) {
         for host in &command.hosts {
-            hosts.does(host, &command.line);
+            let printed = hosts.does(host, &command.line);
+            assert_eq!(command.lacks(&printed), None, "{}\n{printed}", command.line);
         }
     }
 }
@@ -97,7 +98,8 @@ fn machines_of_one_host_need_no_libvirt() {
         let commands = commands(QEMU, "## Two machines, and a third");
         assert_eq!(commands.len(), 6);
         for command in commands {
-            hosts.does("h1", &hosts::emulated(&command.line));
+            let printed = hosts.does("h1", &hosts::emulated(&command.line));
+            assert_eq!(command.lacks(&printed), None, "{}\n{printed}", command.line);
         }
         for (guest, other) in [("a", "10.77.0.11"), ("b", "10.77.0.10")] {
             hosts.until("h1", &format!("cat /run/{guest}.console"), |text| {

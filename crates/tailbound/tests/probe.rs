@@ -359,6 +359,25 @@ fn select_keeps_the_best_and_says_when_they_are_short() {
     ");
 }
 
+#[test]
+fn two_results_of_one_node_are_named_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let a = result(directory.path(), "a", "GOOD", 9);
+    let b = result(directory.path(), "b", "GOOD", 9);
+    let said = |files: &[&str]| {
+        let arguments = [&["select"], files, &["--keep", "1"]].concat();
+        let output = tailbound(&arguments);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert_eq!(said(&[&a, &b]), "");
+    let warned = said(&[&a, &b, &a, &b]);
+    assert_eq!(warned.lines().count(), 1, "{warned}");
+    let wanted =
+        format!("tailbound: warning: {a} and {a} are both of a node a, which counts twice");
+    assert!(warned.starts_with(&wanted), "{warned}");
+}
+
 /// The result of a network test of nodes with these verdicts.
 fn network(directory: &Path, nodes: &[(&str, &str)]) -> String {
     let nodes: Vec<_> = nodes

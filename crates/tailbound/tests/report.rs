@@ -234,3 +234,28 @@ fn an_exported_log_has_every_histogram_under_its_name() {
     let expected = expected.map(|(tag, of)| (tag.replace(',', "_"), of));
     assert_eq!(found, BTreeMap::from(expected));
 }
+
+#[test]
+fn a_page_that_does_not_fit_is_not_left_behind_half_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = run(directory.path(), "one", 1_500_000);
+    let out = directory.path().join("out");
+    std::fs::create_dir(&out).unwrap();
+    // No file may be longer than one block, as on a disk that has no more.
+    let script = "trap '' XFSZ; ulimit -f 1; exec \"$@\"";
+    let page = out.join("page.html");
+    std::fs::write(&page, "as before").unwrap();
+    let output = Command::new("sh")
+        .args(["-c", script, "sh", env!("CARGO_BIN_EXE_tailbound")])
+        .args(["report", "show", file.to_str().unwrap(), "--html"])
+        .arg(&page)
+        .output()
+        .unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    let cause = "page.html: cannot be written: File too large (os error 27); raise the limit";
+    assert!(said.contains(cause), "{said}");
+    let there: Vec<_> = std::fs::read_dir(&out).unwrap().collect();
+    assert_eq!(there.len(), 1, "{there:?}");
+    assert_eq!(std::fs::read_to_string(&page).unwrap(), "as before");
+}

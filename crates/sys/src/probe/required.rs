@@ -68,6 +68,7 @@ parts! {
     Chromium, "chromium", "Chromium or a kin of it.";
     LinuxCodel, "linux-codel", "A C compiler, and Linux's sources of `CoDel` (`scripts/linux-codel`).";
     SystemdAnalyze, "systemd-analyze", "The command `systemd-analyze`, of systemd 250 or later.";
+    Openssl, "openssl", "The command `openssl`.";
     Schemathesis, "schemathesis", "The fuzzer of HTTP APIs, or Python and its packages to install it from.";
 }
 

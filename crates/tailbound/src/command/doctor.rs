@@ -87,6 +87,9 @@ enum Inside {
     OrdinaryUser,
 }
 
+/// The beginning of what is said of a trial that could not be run.
+const UNTRIED: &str = "not tried: ";
+
 /// How grave a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "UPPERCASE")]
@@ -122,6 +125,11 @@ impl Finding {
         })
     }
 
+    /// Returns true if the trial could not be run, because of another problem.
+    fn is_untried(&self) -> bool {
+        self.detail.starts_with(UNTRIED)
+    }
+
     /// Whether anything here uses it.
     const fn is_used(&self) -> bool {
         !self.needed_by.is_empty() || !self.helps.is_empty()
@@ -133,6 +141,8 @@ impl Finding {
 struct Readiness {
     purpose: Purpose,
     ready: bool,
+    /// True if this program has the commands for it, or the package tailbound-lab has them.
+    in_this_build: bool,
     /// What it cannot do without, and lacks.
     missing: Vec<&'static str>,
     /// What it would be better with.
@@ -141,7 +151,7 @@ struct Readiness {
 }
 
 impl Readiness {
-    fn of(purpose: Purpose, findings: &[Finding]) -> Self {
+    fn of(purpose: Purpose, in_this_build: bool, findings: &[Finding]) -> Self {
         let with = |grade| -> Vec<_> {
             let graded = findings
                 .iter()
@@ -151,7 +161,8 @@ impl Readiness {
         let missing = with(Grade::Fail);
         Self {
             purpose,
-            ready: missing.is_empty(),
+            ready: in_this_build && missing.is_empty(),
+            in_this_build,
             missing,
             limits: with(Grade::Warn),
             works: with(Grade::Pass),
@@ -160,6 +171,9 @@ impl Readiness {
 
     fn verdict(&self, paint: Paint) -> String {
         let count = self.limits.len();
+        if !self.in_this_build {
+            return "not in this build".to_owned();
+        }
         match (self.ready, count) {
             (false, _) => paint.bad("not ready"),
             (true, 0) => paint.good("ready"),
@@ -201,6 +215,16 @@ impl Args {
     }
 }
 
+/// Returns true if this build has the commands for a purpose, or starts the program that has them.
+const fn is_built(purpose: Purpose) -> bool {
+    match purpose {
+        Purpose::Host | Purpose::Vcpu => true,
+        Purpose::Probe => cfg!(feature = "probe"),
+        Purpose::Place => cfg!(feature = "place"),
+        Purpose::Demo | Purpose::Lab => cfg!(any(feature = "lab", feature = "operator")),
+    }
+}
+
 /// What a machine has to be ready for if nobody says what it is wanted for.
 const COMMON: [Purpose; 2] = [Purpose::Demo, Purpose::Host];
 
@@ -213,7 +237,7 @@ impl Diagnosis {
         let purposes: Vec<_> = Purpose::ALL
             .into_iter()
             .filter(|purpose| wanted.is_none_or(|wanted| wanted == *purpose))
-            .map(|purpose| Readiness::of(purpose, &findings))
+            .map(|purpose| Readiness::of(purpose, is_built(purpose), &findings))
             .collect();
         let judged = |purpose| wanted.is_some() || COMMON.contains(&purpose);
         Self {
@@ -241,8 +265,14 @@ impl Diagnosis {
         let (mut problems, unused): (Vec<_>, Vec<_>) =
             lacks.into_iter().partition(|finding| finding.is_used());
         problems.sort_by_key(|finding| finding.grade != Grade::Fail);
-        for finding in problems {
+        let (untried, tried): (Vec<_>, Vec<_>) = problems
+            .into_iter()
+            .partition(|finding| finding.is_untried());
+        for finding in tried {
             out += &self.problem(finding, paint);
+        }
+        for (why, names) in by_reason(&untried) {
+            let _ = writeln!(out, "\n{why}: {}", names.join(", "));
         }
         for (what, findings) in [("works", works), ("not there, and not used", unused)] {
             let names: Vec<_> = findings.iter().map(|finding| finding.name).collect();
@@ -277,6 +307,18 @@ impl Diagnosis {
         }
         out
     }
+}
+
+/// The names of trials that were not run, by the reason.
+fn by_reason<'f>(findings: &[&'f Finding]) -> Vec<(&'f str, Vec<&'static str>)> {
+    let mut found: Vec<(&str, Vec<_>)> = Vec::new();
+    for finding in findings {
+        match found.iter_mut().find(|(why, _)| *why == finding.detail) {
+            Some((_, names)) => names.push(finding.name),
+            None => found.push((&finding.detail, vec![finding.name])),
+        }
+    }
+    found
 }
 
 #[cfg(test)]

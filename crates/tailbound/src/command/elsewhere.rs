@@ -1,12 +1,76 @@
-//! Commands that are in the package `tailbound-lab`: its program is run in place of this one.
+//! Commands that this build lacks. Those in the package `tailbound-lab` are run by its program in
+//! place of this one; of all others the message names what has them.
 
+#[cfg(all(feature = "operator", not(all(feature = "lab", feature = "sim"))))]
 use crate::exit::{Exit, Failure};
-use std::ffi::OsString;
-use std::io::ErrorKind;
-use std::os::unix::process::CommandExt as _;
-use std::process::Command;
+#[cfg(all(feature = "operator", not(all(feature = "lab", feature = "sim"))))]
+use std::{ffi::OsString, io::ErrorKind, os::unix::process::CommandExt as _, process::Command};
+
+/// The commands of the whole program, each with the feature that it needs.
+const COMMANDS: &[(&str, &str)] = &[
+    ("calc", "calc"),
+    ("check-config", "host"),
+    ("completions", "manual"),
+    ("doctor", "host"),
+    ("host", "host"),
+    ("lab", "lab"),
+    ("man", "manual"),
+    ("place", "place"),
+    ("probe", "probe"),
+    ("report", "report"),
+    ("reproduce", "sim"),
+    ("select", "probe"),
+    ("sim", "sim"),
+    ("top", "top"),
+    ("trace", "host"),
+    ("vcpu", "host"),
+];
+
+/// The features of this build that imply the others.
+fn built() -> Vec<&'static str> {
+    let whole = [
+        ("operator", cfg!(feature = "operator")),
+        ("lab", cfg!(feature = "lab")),
+        ("sim", cfg!(feature = "sim")),
+    ];
+    let parts = [
+        ("host", cfg!(feature = "host")),
+        ("probe", cfg!(feature = "probe")),
+        ("report", cfg!(feature = "report")),
+    ];
+    let names = |of: &[(&'static str, bool)]| -> Vec<_> {
+        let there = of.iter().filter(|(_, is_there)| *is_there);
+        there.map(|(name, _)| *name).collect()
+    };
+    let found = names(&whole);
+    if found.is_empty() {
+        names(&parts)
+    } else {
+        found
+    }
+}
+
+/// The message for a command of the whole program that this build lacks; `None` if no build of
+/// tailbound has a command of this name.
+pub(crate) fn absent(name: &str) -> Option<String> {
+    message(name, &built())
+}
+
+fn message(name: &str, built: &[&str]) -> Option<String> {
+    let (name, feature) = COMMANDS.iter().find(|(command, _)| *command == name)?;
+    let package = match *feature {
+        "lab" | "sim" => "tailbound-lab",
+        _ => "tailbound",
+    };
+    Some(format!(
+        "`{name}` is not in this build (features: {}); run `make build`, which makes \
+         target/release/tailbound, or install the package {package}",
+        built.join(", ")
+    ))
+}
 
 /// Arguments of a command that another program has: it reads them, and has their help.
+#[cfg(all(feature = "operator", not(all(feature = "lab", feature = "sim"))))]
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// What that program is to do
@@ -14,6 +78,7 @@ pub(crate) struct Args {
     rest: Vec<OsString>,
 }
 
+#[cfg(all(feature = "operator", not(all(feature = "lab", feature = "sim"))))]
 impl Args {
     /// Becomes the program that has `command`; returns only why it could not.
     pub(crate) fn run(self, command: &[&str]) -> Result<Exit, Failure> {
@@ -28,5 +93,36 @@ impl Args {
         } else {
             format!("{}: {error}", program.display())
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_of_another_build_is_named_with_what_has_it() {
+        assert_eq!(
+            message("place", &["lab"]).unwrap(),
+            "`place` is not in this build (features: lab); run `make build`, which makes \
+             target/release/tailbound, or install the package tailbound"
+        );
+        let of_the_lab = message("sim", &["probe"]).unwrap();
+        assert!(of_the_lab.contains("features: probe"), "{of_the_lab}");
+        assert!(of_the_lab.ends_with("tailbound-lab"), "{of_the_lab}");
+        assert_eq!(message("plaec", &["lab"]), None);
+        assert!(!built().is_empty());
+    }
+
+    /// A command that is added to the program has to be added here.
+    #[cfg(feature = "all")]
+    #[test]
+    fn all_commands_are_listed() {
+        use clap::CommandFactory as _;
+        let command = crate::Cli::command();
+        let mut there: Vec<_> = command.get_subcommands().map(|it| it.get_name()).collect();
+        there.sort_unstable();
+        let listed: Vec<_> = COMMANDS.iter().map(|(name, _)| *name).collect();
+        assert_eq!(there, listed);
     }
 }

@@ -335,13 +335,13 @@ impl Clean {
             return Ok(Exit::Holds);
         }
         for pid in processes {
-            println!("killed process {pid}");
+            output::print(&format!("killed process {pid}\n"));
         }
         for directory in directories {
-            println!("removed {directory}");
+            output::print(&format!("removed {directory}\n"));
         }
         if cleaned.processes.is_empty() && cleaned.directories.is_empty() {
-            println!("nothing was left behind");
+            output::print("nothing was left behind\n");
         }
         Ok(Exit::Holds)
     }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use std::ffi::{OsStr, OsString};
-use std::io::{IsTerminal as _, Write as _, stderr, stdout};
+use std::io::{self, IsTerminal as _, Write as _, stderr, stdout};
 use std::sync::OnceLock;
 use tailbound_report::{Bars, Paint};
 
@@ -158,8 +158,6 @@ pub(super) fn line(kind: &'static str, schema: u32, document: &impl Serialize) {
     let mut text = serde_json::to_string(&headed).expect(SERIALIZES);
     text.push('\n');
     print(&text);
-    // A reader that went away is no error.
-    let _ = stdout().flush();
 }
 
 /// The keys under which documents that are files and requests, too, have times as texts.
@@ -215,9 +213,42 @@ fn time(value: &mut serde_json::Value) {
     }
 }
 
-/// To standard output; a reader that went away (`| head`) is no error.
-pub(super) fn print(text: &str) {
-    let _ = stdout().write_all(text.as_bytes());
+/// The first error of standard output.
+static LOST: OnceLock<io::Error> = OnceLock::new();
+
+/// Prints `text` to standard output and flushes it. All of a command's output passes here, so that
+/// [`lost`] knows whether any is missing.
+pub(crate) fn print(text: &str) {
+    let mut out = stdout().lock();
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    if let Err(error) = written {
+        // Only the first error names the cause; those that follow are its consequences.
+        let _ = LOST.set(error);
+    }
+}
+
+/// The error that made output incomplete, if one did. A closed pipe (`| head`) is none: its
+/// reader has read enough.
+pub(crate) fn lost() -> Option<&'static io::Error> {
+    let is_failure = |error: &&io::Error| error.kind() != io::ErrorKind::BrokenPipe;
+    LOST.get().filter(is_failure)
+}
+
+/// Returns true if standard output took all so far. A command that prints until it is ended ends when it
+/// did not: nothing more would arrive.
+#[cfg(feature = "place")]
+pub(super) fn is_open() -> bool {
+    LOST.get().is_none()
+}
+
+/// The help or the version that was asked for.
+pub(crate) fn help(asked: &clap::Error) -> String {
+    let text = asked.render();
+    if paint().0 {
+        text.ansi().to_string()
+    } else {
+        text.to_string()
+    }
 }
 
 #[cfg(test)]

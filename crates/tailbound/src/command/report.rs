@@ -2,9 +2,10 @@
 
 use super::output::{self, Output};
 use crate::exit::{Exit, Failure};
-use std::fs;
 use std::path::{Path, PathBuf};
-use tailbound_report::{Comparison, ReportError, Results, View, chart_svg, distribution_svg, page};
+use tailbound_report::{
+    Comparison, ReportError, Results, View, chart_svg, distribution_svg, page, write_file,
+};
 
 /// Arguments of `tailbound report`.
 #[derive(Debug, clap::Args)]
@@ -130,7 +131,7 @@ impl Show {
             return chart_svg(results.chart(chart)?);
         }
         if let Some(path) = &self.html {
-            write(path, &page(&results)?)?;
+            write_file(path, page(&results)?)?;
             return Ok(format!("{}\n", path.display()));
         }
         Ok(results.summary(output::paint().0))
@@ -140,7 +141,7 @@ impl Show {
 impl Export {
     fn text(&self) -> Result<String, ReportError> {
         let log = Results::read(&self.file)?.hlog()?;
-        write(&self.hlog, &log)?;
+        write_file(&self.hlog, log)?;
         Ok(format!("{}\n", self.hlog.display()))
     }
 }
@@ -155,11 +156,4 @@ impl Compare {
             Output::Json => output::json("report-compare", tailbound_report::SCHEMA, &comparison),
         })
     }
-}
-
-fn write(path: &Path, text: &str) -> Result<(), ReportError> {
-    fs::write(path, text).map_err(|source| ReportError::Write {
-        path: path.to_owned(),
-        source,
-    })
 }

@@ -17,9 +17,8 @@ use kept::Kept;
 use registry::{By, Item, Planned, Ran, Registry, Size};
 use serde::Serialize;
 use std::fmt::Write as _;
-use std::fs;
 use std::path::PathBuf;
-use tailbound_report::{CheckResult, Made, Outcome, Results, Verdict};
+use tailbound_report::{CheckResult, Made, Outcome, Results, Verdict, write_file};
 use tailbound_sim::grid::{Shard, key};
 use tailbound_units::Nanos;
 
@@ -159,8 +158,7 @@ impl Args {
                 &mut ran,
             )?;
             let made = Made::now(super::commit());
-            fs::write(page, page::page(&registry, self.size(), &made, &ran))
-                .map_err(|error| Failure::new(format!("{}: {error}", page.display())))?;
+            write_file(page, page::page(&registry, self.size(), &made, &ran))?;
         }
         let ends = chosen.iter().map(|(name, item)| tell(name, item, &ran).1);
         Ok(ends.max().unwrap_or(Exit::Holds))
@@ -337,6 +335,7 @@ fn tell(name: &str, item: &Item, ran: &Ran) -> (String, Exit) {
 mod tests {
     use super::registry::{Checks, Run};
     use super::*;
+    use std::fs;
     use std::path::Path;
 
     fn root() -> PathBuf {

@@ -4,8 +4,8 @@ mod launch;
 mod launcher;
 
 use super::output::{self, Output};
-use super::results;
-use crate::exit::{Exit, Failure};
+use super::results::{self, Node};
+use crate::exit::{Exit, Failure, print_error};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -90,6 +90,9 @@ impl Args {
     /// The selection from results that are there.
     fn read(&self) -> Result<Selection, Failure> {
         let nodes = results::read(&self.results).map_err(Failure::new)?;
+        if let Some(warning) = twice(&nodes) {
+            print_error(&warning);
+        }
         let rows: Vec<_> = nodes
             .into_iter()
             .map(|node| Row {
@@ -100,6 +103,23 @@ impl Args {
         // Without a launcher it is required.
         Ok(Selection::of(&rows, self.keep.unwrap_or(1)))
     }
+}
+
+/// The warning about the first node that has two results, if one has. It is no error: virtual
+/// machines that were cloned may have one host name.
+fn twice(nodes: &[Node]) -> Option<String> {
+    nodes.iter().enumerate().find_map(|(place, node)| {
+        let name = &node.candidate.name;
+        let first = nodes[..place]
+            .iter()
+            .find(|it| it.candidate.name == *name)?;
+        Some(format!(
+            "warning: {} and {} are both of a node {name}, which counts twice; give one result of \
+             each node, and each node a host name of its own",
+            first.file.display(),
+            node.file.display()
+        ))
+    })
 }
 
 /// A candidate, and where it is or its result is from.

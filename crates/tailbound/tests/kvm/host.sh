@@ -25,8 +25,11 @@ until [ -e "$dir/cabled" ]; do sleep 0.01; done
 ip address add "10.0.0.$number/24" dev eth0
 ip link set eth0 up
 ip link set eth1 up
-# Nobody's machine has been here before.
-rm -rf /var/lib/libvirt/qemu /var/log/libvirt/qemu/* /etc/libvirt/qemu/networks/autostart
+# A new host has no domains, hooks or guests, even if this computer has some: what is removed
+# here stays in the layer below.
+rm -rf /var/lib/libvirt/qemu /var/log/libvirt/qemu/* /etc/libvirt/qemu /etc/libvirt/hooks \
+    /etc/libvirt/storage /etc/libvirt/secrets /etc/tailbound /var/lib/tailbound
+mkdir -p /etc/libvirt/qemu/networks
 install -D -m 644 -t /etc/systemd/system "$dir/contrib/tailbound-host.service"
 mkdir -p /var/lib/libvirt/images
 cp "$dir/kernel" /var/lib/libvirt/images/vmlinuz

@@ -1,9 +1,42 @@
-//! Commands of a page: in blocks of the kind `console`, after a prompt that says where.
+//! Commands of a page: in blocks of the kind `console`, after a prompt that says where. Lines
+//! below a command are what it prints, as `scripts/typed` has them.
 
 /// A command, and the hosts on which it is given.
 pub(crate) struct Command {
     pub(crate) hosts: Vec<&'static str>,
     pub(crate) line: String,
+    /// Lines that it prints, with anything in the place of `...`.
+    shown: Vec<String>,
+}
+
+impl Command {
+    /// The first line of the page that `printed` lacks, if it lacks one.
+    pub(crate) fn lacks(&self, printed: &str) -> Option<&str> {
+        let mut lines = printed.lines();
+        let mut shown = self.shown.iter();
+        let missing = shown.find(|line| !lines.any(|it| is_like(it.trim_end(), line)));
+        missing.map(String::as_str)
+    }
+}
+
+/// Returns true if a line has all parts of `pattern` in their order, and begins and ends as it does.
+fn is_like(line: &str, pattern: &str) -> bool {
+    let mut parts = pattern.split("...");
+    let first = parts.next().unwrap_or_default();
+    let Some(mut rest) = line.strip_prefix(first) else {
+        return false;
+    };
+    let parts: Vec<_> = parts.collect();
+    let Some((last, middle)) = parts.split_last() else {
+        return rest.is_empty();
+    };
+    for part in middle {
+        match rest.split_once(part) {
+            Some((_, after)) => rest = after,
+            None => return false,
+        }
+    }
+    rest.ends_with(last)
 }
 
 /// The commands of the section of `page` that is headed by `heading`, in their order.
@@ -28,8 +61,14 @@ pub(crate) fn commands(page: &str, heading: &str) -> Vec<Command> {
                     _ => continue,
                 };
                 let line = line.to_owned();
-                commands.push(Command { hosts, line });
+                commands.push(Command {
+                    hosts,
+                    line,
+                    shown: Vec::new(),
+                });
             } else {
+                let command = commands.last_mut().expect("a line of no command");
+                command.shown.push(line.to_owned());
                 continue;
             }
             let command = commands.last().expect("it has begun");

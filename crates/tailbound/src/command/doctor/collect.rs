@@ -4,9 +4,10 @@
 //! by line, so that one trial that hangs does not hide the others.
 
 use super::{Finding, Grade, Inside};
+use crate::command::output;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::io::{BufRead as _, BufReader, Write as _, stdout};
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
@@ -171,10 +172,13 @@ pub(super) fn inside(inside: Inside) {
         }
         Err(error) => {
             let mut outcomes = not_reached("no network namespace can be made");
-            for capability in [Capability::NetworkNamespaces, Capability::UserNamespaces] {
-                let refused = probe::namespaces_refused(&error);
-                outcomes.insert(capability.probe().name.into(), refused);
-            }
+            // One finding has the reason. An ordinary user is asked about user namespaces alone.
+            let asked = match inside {
+                Inside::ThisUser => Capability::NetworkNamespaces,
+                Inside::OrdinaryUser => Capability::UserNamespaces,
+            };
+            let refused = probe::namespaces_refused(&error);
+            outcomes.insert(asked.probe().name.into(), refused);
             say_all(&outcomes);
         }
     }
@@ -201,7 +205,7 @@ fn say(name: &str, outcome: &Outcome) {
     };
     // A parent that went away wants nothing more.
     if let Ok(text) = serde_json::to_string(&line) {
-        let _ = writeln!(stdout(), "{text}");
+        output::print(&format!("{text}\n"));
     }
 }
 

@@ -84,7 +84,7 @@ fn the_json_is_stable() {
         serde_json::json!({
             "ready": false,
             "purposes": [{
-                "purpose": "demo", "ready": false,
+                "purpose": "demo", "ready": false, "in_this_build": true,
                 "missing": ["htb"], "limits": [], "works": [],
             }],
             "findings": [{
@@ -94,4 +94,33 @@ fn the_json_is_stable() {
             }]
         })
     );
+}
+
+#[test]
+fn what_was_not_tried_takes_one_line() {
+    let mut findings = findings();
+    for name in ["veth", "bridge"] {
+        findings.push(Finding {
+            name,
+            grade: Grade::Fail,
+            needed_by: &[Demo],
+            helps: &[],
+            purpose: "what it is for",
+            detail: "not tried: no network namespace can be made".into(),
+            mend: Some("mend that first".into()),
+        });
+    }
+    let text = Diagnosis::of(None, findings).text(Paint(false));
+    let line = "\nnot tried: no network namespace can be made: veth, bridge\n";
+    assert!(text.contains(line), "{text}");
+    assert!(!text.contains("FAIL  veth"), "{text}");
+    assert!(text.contains("FAIL  htb"), "{text}");
+}
+
+#[test]
+fn a_purpose_that_this_build_lacks_is_not_ready() {
+    let lacking = Readiness::of(Host, false, &findings());
+    assert!(!lacking.ready);
+    assert_eq!(lacking.verdict(Paint(false)), "not in this build");
+    assert!(Readiness::of(Host, true, &findings()).ready);
 }

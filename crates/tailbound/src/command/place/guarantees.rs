@@ -40,29 +40,37 @@ impl Guarantees {
         }
         let client = service.client()?;
         let mut last = None;
-        loop {
+        while output::is_open() {
             let lines = client
                 .follow(&self.host, SILENCE)
                 .map_err(|error| service.failure(error))?;
             // The service ends it when it ends itself; the next one goes on.
             for line in lines {
                 match line {
-                    Ok(line) => self.show(line, &mut last),
+                    Ok(line) => {
+                        if !self.shows(line, &mut last) {
+                            return Ok(Exit::Holds);
+                        }
+                    }
                     Err(ClientError::Unreachable(_)) => {}
                     Err(error) => return Err(service.failure(error)),
                 }
             }
             std::thread::sleep(PAUSE);
         }
+        Ok(Exit::Holds)
     }
 
-    fn show(&self, line: HostGuarantees, last: &mut Option<HostGuarantees>) {
+    /// Prints the guarantees if they are others than the `last` ones, and returns whether more can
+    /// be printed.
+    fn shows(&self, line: HostGuarantees, last: &mut Option<HostGuarantees>) -> bool {
         if self.service.for_programs() {
             self.service.print_line(KIND, &line);
         } else if last.as_ref() != Some(&line) {
             output::print(&text(&line, paint()));
             *last = Some(line);
         }
+        output::is_open()
     }
 }
 

@@ -75,9 +75,11 @@ pub(super) struct Limit {
 
 impl Limit {
     pub(super) fn run(self) -> Result<Exit, Failure> {
+        let limit = self.args.limit().unwrap_or_default();
+        // The service checks the same; as flags they are wrong arguments, and nothing is sent.
+        limit.check(None).map_err(Failure::wrong_arguments)?;
         let client = self.service.client()?;
         let id = self.tenant.id(&self.service, &client)?;
-        let limit = self.args.limit().unwrap_or_default();
         let limited = client.limit(id, &limit);
         let tenant = limited.map_err(|error| self.service.failure(error))?;
         let tenant = confirmed(&client, tenant);

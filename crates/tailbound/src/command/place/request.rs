@@ -125,9 +125,7 @@ impl RequestArgs {
         if let Some(path) = &self.file {
             return read(path);
         }
-        Ok(RequestFile {
-            name: None,
-            owner: None,
+        let request = Request {
             vms: self.vms.unwrap_or_default(),
             guarantee: self.bandwidth.map(|bandwidth| Guarantee {
                 bandwidth,
@@ -143,6 +141,19 @@ impl RequestArgs {
                 ..each
             }),
             message: self.message.map(|message| message.0),
+        };
+        // The service checks the same; as flags they are wrong arguments, and nothing is sent.
+        request.check().map_err(Failure::wrong_arguments)?;
+        Ok(RequestFile {
+            name: None,
+            owner: None,
+            vms: request.vms,
+            guarantee: request.guarantee,
+            cpu: request.cpu,
+            memory: request.memory,
+            domains: request.domains,
+            cpu_reservation: request.cpu_reservation,
+            message: request.message,
             limit: VmLimit::default(),
         })
     }

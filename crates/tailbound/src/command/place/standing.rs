@@ -220,24 +220,27 @@ impl Events {
     pub(super) fn run(self) -> Result<Exit, Failure> {
         let service = &self.service;
         let client = service.client()?;
-        loop {
+        while output::is_open() {
             let lines = client.events(SILENCE);
             // The service ends it when it ends itself; the next one goes on.
             for line in lines.map_err(|error| service.failure(error))? {
                 match line {
-                    Ok(line) => self.show(&line),
+                    Ok(line) if self.shows(&line) => {}
+                    Ok(_) => return Ok(Exit::Holds),
                     Err(ClientError::Unreachable(_)) => {}
                     Err(error) => return Err(service.failure(error)),
                 }
             }
             std::thread::sleep(PAUSE);
         }
+        Ok(Exit::Holds)
     }
 
-    fn show(&self, event: &Event) {
+    /// Prints an event, and returns whether more can be printed.
+    fn shows(&self, event: &Event) -> bool {
         if self.service.for_programs() {
             self.service.print_line("place-event", event);
-            return;
+            return output::is_open();
         }
         if event.missed > 0 {
             let missed = event.missed;
@@ -248,6 +251,7 @@ impl Events {
         if let Some(tenant) = &event.tenant {
             output::print(&text(event.revision, tenant, paint()));
         }
+        output::is_open()
     }
 }
 

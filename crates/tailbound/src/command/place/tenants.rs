@@ -40,6 +40,8 @@ impl Create {
             .request
             .tenant(self.name.as_ref(), self.owner.as_ref())?;
         if let Some(limit) = self.limit.limit() {
+            let guarantee = tenant.guarantee.as_ref();
+            limit.check(guarantee).map_err(Failure::wrong_arguments)?;
             tenant.limit = limit;
         }
         let client = service.client()?;
@@ -203,7 +205,7 @@ pub(super) struct Resize {
     /// Its id, name, or owner and name (OWNER/NAME)
     tenant: TenantName,
     /// How many machines it is to have
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     vms: u32,
     #[command(flatten)]
     service: Service,

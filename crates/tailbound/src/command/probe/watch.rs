@@ -72,7 +72,8 @@ impl Args {
                 print(&format!("{}\n", document.line));
             }
             left = left.map(|left| left - 1);
-            if left == Some(0) {
+            let is_lost = output::lost().is_some();
+            if left == Some(0) || is_lost {
                 return Ok(self.told(&History::of(&log.runs)));
             }
             // A clock that was set back makes no pause longer than it is to be.

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 use std::time::Instant;
 use tailbound_experiment::{ExperimentError, Source};
-use tailbound_report::{Made, ReportError, Results, human};
+use tailbound_report::{Made, ReportError, Results, human, write_file};
 use tailbound_sim::Threads;
 use tailbound_sim::grid::{self, Left, Manifest, Scenario, Shard, Store};
 use tailbound_units::Bytes;
@@ -319,10 +319,7 @@ fn write(store: &Store) -> Result<(Results, Written), Failure> {
         (&csv, table),
         (&parquet, grid::parquet(store.manifest(), &rows)),
     ] {
-        fs::write(path, bytes).map_err(|source| ReportError::Write {
-            path: path.clone(),
-            source,
-        })?;
+        write_file(path, bytes)?;
     }
     let written = Written {
         html: files.html,

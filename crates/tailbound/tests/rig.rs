@@ -258,9 +258,17 @@ fn the_last_recorded_night_names_parts_of_the_night() {
     assert!(night["date"].is_datetime() && night["commit"].is_str());
     for part in parts.as_array().unwrap() {
         let name = part["name"].as_str().unwrap();
-        let name = ["bookworm", "trixie"]
+        let loops = [
+            ("bookworm", "$suite"),
+            ("trixie", "$suite"),
+            ("as root", "as $user"),
+            ("as user", "as $user"),
+        ];
+        let name = loops
             .iter()
-            .fold(name.to_owned(), |name, suite| name.replace(suite, "$suite"));
+            .fold(name.to_owned(), |name, (value, variable)| {
+                name.replace(value, variable)
+            });
         assert!(script.contains(&format!("run \"{name}\"")), "{name}");
         assert!(matches!(part["verdict"].as_str(), Some("ok" | "FAILED")));
     }

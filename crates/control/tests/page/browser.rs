@@ -22,6 +22,8 @@ const KEYS: [(&str, u32); 6] = [
 
 /// What a page says when it is loaded.
 const LOADED: &str = "Page.loadEventFired";
+/// The error of an expression that was evaluated while the page navigated.
+const NAVIGATED: &str = "Inspected target navigated or closed";
 
 /// What happened in a page besides what is tested.
 #[derive(Debug, Default)]
@@ -96,20 +98,33 @@ impl Page {
 
     /// What an expression of JavaScript is, or comes to be if it is a promise.
     pub(crate) fn eval(&self, expression: &str) -> Value {
+        let value = self.try_eval(expression);
+        value.unwrap_or_else(|error| panic!("{expression}: {error}"))
+    }
+
+    /// As [`Self::eval`]; an error if the page navigates meanwhile.
+    fn try_eval(&self, expression: &str) -> Result<Value, Value> {
         let params = json!({
             "expression": format!("({expression})"), "awaitPromise": true, "returnByValue": true,
         });
-        let mut answer = self.call("Runtime.evaluate", &params);
+        let mut answer = self
+            .tab
+            .borrow_mut()
+            .try_call("Runtime.evaluate", &params)?;
         let failed = &answer["exceptionDetails"];
         assert!(failed.is_null(), "{expression}: {failed}");
-        answer["result"]["value"].take()
+        Ok(answer["result"]["value"].take())
     }
 
     /// Waits until an expression is true, and says what it is.
     pub(crate) fn until(&self, expression: &str) -> Value {
         let end = Instant::now() + PATIENCE;
         loop {
-            let value = self.eval(expression);
+            // A click may have loaded another page, which is then asked.
+            let value = match self.try_eval(expression) {
+                Err(error) if error["message"] == NAVIGATED => Value::Null,
+                answer => answer.unwrap_or_else(|error| panic!("{expression}: {error}")),
+            };
             if !matches!(value, Value::Null | Value::Bool(false)) && value != "" {
                 return value;
             }

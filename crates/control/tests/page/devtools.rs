@@ -136,16 +136,27 @@ impl Connection {
         }
     }
 
-    /// Calls a method and waits for its result.
+    /// Calls a method that succeeds, and waits for its result.
     pub(crate) fn call(&mut self, method: &str, params: &Value) -> Value {
+        let answer = self.try_call(method, params);
+        answer.unwrap_or_else(|error| panic!("{method} {params}: {error}"))
+    }
+
+    /// Calls a method, and waits for its result or its error.
+    pub(crate) fn try_call(&mut self, method: &str, params: &Value) -> Result<Value, Value> {
         self.last += 1;
         let call = json!({ "id": self.last, "method": method, "params": params });
         self.socket.send(Message::text(call.to_string())).unwrap();
         loop {
             let mut message = self.read(method);
             if message["id"] == self.last {
-                assert!(message["error"].is_null(), "{call}: {}", message["error"]);
-                return message["result"].take();
+                let error = message["error"].take();
+                let result = message["result"].take();
+                return if error.is_null() {
+                    Ok(result)
+                } else {
+                    Err(error)
+                };
             }
             self.keep(message);
         }

@@ -5,7 +5,7 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::net::{SocketAddrV4, TcpStream};
 use std::time::{Duration, Instant};
 
-/// How long a server may take to listen.
+/// The longest time between the start of a server and its listening.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Connects to a server that may have just been started.

@@ -268,10 +268,13 @@ pub(crate) fn told(noise: &Noise, variants: &[Variant]) -> String {
                 hit.stolen += series.hit.stolen;
                 all += series.all.count;
             }
-            let samples = disturbed_samples(hit, all);
-            causes(disturbed)
-                .into_iter()
-                .fold(samples, |text, cause| text + ", " + &cause)
+            let samples = (all > 0).then(|| disturbed_samples(hit, all));
+            let noise: Vec<String> = samples.into_iter().chain(causes(disturbed)).collect();
+            if noise.is_empty() {
+                "nothing disturbed it".to_owned()
+            } else {
+                noise.join(", ")
+            }
         }
     }
 }

@@ -36,7 +36,7 @@ pub struct Disturbance {
     pub harm: Harm,
 }
 
-/// What disturbed a variant. Causes that differ in their percentage alone are reported as one.
+/// The cause of a disturbance. Causes that differ in their percentage alone are reported as one.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Cause {
     /// An event.
@@ -88,7 +88,7 @@ pub enum Harm {
 }
 
 impl Harm {
-    /// Whether it leaves a check that holds as it is.
+    /// True if a check that holds is judged all the same.
     fn spares(self, check: &Check) -> bool {
         match self {
             Self::Either | Self::Lost => false,

@@ -1,4 +1,4 @@
-//! Which figures of a variant the computer disturbed, and which variants it ended.
+//! Disturbances of a run by other use of the computer, and variants that it ended.
 
 use crate::LabError;
 use crate::core_use::{CpuUse, CpusTaken};
@@ -29,8 +29,8 @@ fn too_much(taken: CpusTaken) -> Vec<Cause> {
         .collect()
 }
 
-/// What a run of a variant that failed leaves, if others used the computer so much that this may
-/// be why; the error otherwise.
+/// Turns the error of a variant's run into a lost run if other use of the computer may have caused
+/// it; returns the error otherwise.
 pub(crate) fn lost(error: LabError, before: Option<CpuUse>) -> Result<Measured, LabError> {
     // All children have ended.
     let after = CpuUse::read(std::iter::empty());
@@ -70,7 +70,7 @@ pub(crate) fn take_lost(repeats: &mut Vec<Measured>) -> Option<String> {
     why.filter(|_| repeats.is_empty())
 }
 
-/// What use of all CPUs by others did to a variant.
+/// Disturbances of a variant by other use of all CPUs.
 pub(crate) fn of_taken(variant: &str, taken: CpusTaken) -> Vec<Disturbance> {
     let disturbance = |cause| Disturbance {
         variant: variant.to_owned(),
@@ -81,7 +81,7 @@ pub(crate) fn of_taken(variant: &str, taken: CpusTaken) -> Vec<Disturbance> {
     too_much(taken).into_iter().map(disturbance).collect()
 }
 
-/// What use by others did to the runs of a variant.
+/// Disturbances of a variant's runs by other use, and by runs that were lost.
 pub(crate) fn of_runs(variant: &str, repeats: &[Measured]) -> Vec<Disturbance> {
     let lost: Vec<&String> = repeats.iter().filter_map(|it| it.lost.as_ref()).collect();
     let harm = if lost.len() == repeats.len() {
@@ -109,7 +109,7 @@ pub(crate) fn of_runs(variant: &str, repeats: &[Measured]) -> Vec<Disturbance> {
         .collect()
 }
 
-/// What spoiled some figures of a variant.
+/// Disturbances of single figures of a variant.
 pub(crate) fn of_figures(
     experiment: &LabExperiment,
     summary: &Variant,

@@ -31,7 +31,7 @@ pub struct Options {
 pub(crate) struct Place {
     _lock: Lock,
     privilege: Privilege,
-    /// What all CPUs had done before.
+    /// The reading of the CPUs' use before.
     before: Option<CpuUse>,
     pub(crate) run_dir: RunDir,
     /// This program.

@@ -36,7 +36,7 @@ pub struct Disturbance {
     pub harm: Harm,
 }
 
-/// What disturbed a variant. Causes that differ in their percentage alone are reported as one.
+/// The cause of a disturbance. Causes that differ in their percentage alone are reported as one.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Cause {
     /// An event.
@@ -88,7 +88,7 @@ pub enum Harm {
 }
 
 impl Harm {
-    /// Whether it leaves a check that holds as it is.
+    /// True if a check that holds is judged all the same.
     fn spares(self, check: &Check) -> bool {
         match self {
             Self::Either | Self::Lost => false,
@@ -268,10 +268,13 @@ pub(crate) fn told(noise: &Noise, variants: &[Variant]) -> String {
                 hit.stolen += series.hit.stolen;
                 all += series.all.count;
             }
-            let samples = disturbed_samples(hit, all);
-            causes(disturbed)
-                .into_iter()
-                .fold(samples, |text, cause| text + ", " + &cause)
+            let samples = (all > 0).then(|| disturbed_samples(hit, all));
+            let noise: Vec<String> = samples.into_iter().chain(causes(disturbed)).collect();
+            if noise.is_empty() {
+                "nothing disturbed it".to_owned()
+            } else {
+                noise.join(", ")
+            }
         }
     }
 }

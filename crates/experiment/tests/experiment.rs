@@ -23,7 +23,7 @@ struct Toy {
     chart: Vec<ChartSpec>,
 }
 
-/// What a variant "measures": 2,000 samples of `rtt` or as many as it says, and the value `rate`.
+/// The figures of a variant: `samples` of `rtt`, 2,000 by default, and the value `rate`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ToyVariant {
@@ -41,7 +41,7 @@ struct ToyVariant {
     stolen_rtt: Option<u64>,
     #[serde(default)]
     disturbed: Option<String>,
-    /// What that did: "either" unless it says "against", "slower" or "lost".
+    /// The harm of that: "either" unless it says "against", "slower" or "lost".
     harm: Option<String>,
     /// The percentage of the CPUs that others used.
     share: Option<f64>,
@@ -541,7 +541,7 @@ fn a_check_fails_only_where_few_samples_were_set_apart_and_it_fails_with_them_as
     // A 99th percentile allows 0.1 %: 2 of 2,000 samples.
     for (rtt, stolen, stolen_rtt, verdict) in [
         (250, 0, 0, Verdict::Pass),
-        // It holds without and with them, whatever their number.
+        // It holds without and with them, for any number of them.
         (250, 1_000, 260, Verdict::Pass),
         (250, 2, 900, Verdict::Pass),
         // It fails either way.

@@ -126,7 +126,7 @@ impl Experiment for CardsExperiment {
                 })
             },
         )?;
-        found.variants = variants(&measured);
+        place.add(variants(&measured), &mut found);
         Ok(found)
     }
 }

@@ -1,5 +1,5 @@
-//! Who used the CPUs. What other programs of this machine took of the shared core was
-//! not there for its guests, and what they took of all CPUs was not there for the lab.
+//! Use of the CPUs by other programs: of the shared core, which its guests then lack, and of all
+//! CPUs, which the lab then lacks.
 
 use crate::guest::now;
 use tailbound_sys::procfs;
@@ -44,7 +44,7 @@ impl CoreUse {
     }
 }
 
-/// What all CPUs did until a moment, and what of it the lab did.
+/// A reading of the time that all CPUs worked, and of the lab's part.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CpuUse {
     at: Nanos,
@@ -69,7 +69,7 @@ impl CpuUse {
         })
     }
 
-    /// What was taken of all CPUs until `last`; `None` where the time is too short for the steps
+    /// The shares taken of all CPUs until `last`; `None` if the time is too short for the steps
     /// in which the kernel shows it.
     ///
     /// Of other programs only the time in user mode counts: the kernel works for the lab's
@@ -93,9 +93,9 @@ impl CpuUse {
 /// The shares of all CPUs that were not there for the lab.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct CpusTaken {
-    /// What other programs used.
+    /// The share used by other programs.
     pub(crate) others: f64,
-    /// What the hypervisor below gave to others.
+    /// The share that the hypervisor below gave to others.
     pub(crate) stolen: f64,
 }
 

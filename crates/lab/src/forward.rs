@@ -158,7 +158,7 @@ impl Experiment for ForwardExperiment {
             Backend::name,
             |backend| bench.measure(backend),
         )?;
-        found.variants = variants(&measured, idle);
+        place.add(variants(&measured, idle), &mut found);
         Ok(found)
     }
 }

@@ -13,6 +13,7 @@ pub mod cards;
 mod class;
 mod core_use;
 mod cpus;
+mod disturbed;
 mod error;
 pub mod experiment;
 pub mod forward;

@@ -1,4 +1,4 @@
-//! Which samples the machine disturbed.
+//! Finds the samples that the machine disturbed.
 //!
 //! The machines that run this are shared. While an experiment runs, a monitor
 //! notes how much time the hypervisor below has taken from each CPU

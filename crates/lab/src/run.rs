@@ -1,12 +1,11 @@
 //! An experiment of the lab, run.
 
-mod disturbed;
-
 use crate::LabError;
 use crate::bounds;
 use crate::build;
 use crate::core_use::CpuUse;
 use crate::cpus::Cpus;
+use crate::disturbed;
 use crate::experiment::{BulkTool, GuaranteesBy, LabExperiment, PingTool, QueryTool, Variant};
 use crate::guest::CONGESTION_CONTROL;
 use crate::hosts;

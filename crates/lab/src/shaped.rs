@@ -155,7 +155,7 @@ impl Experiment for ShapedExperiment {
         let ran = measured
             .iter()
             .map(|(limiter, rounds)| variant(*limiter, rounds));
-        found.variants = ran.chain(missing).collect();
+        place.add(ran.chain(missing).collect(), &mut found);
         Ok(found)
     }
 }

@@ -2,7 +2,9 @@
 //! and rounds.
 
 use crate::LabError;
+use crate::core_use::CpuUse;
 use crate::cpus::Cpus;
+use crate::disturbed;
 use crate::lock::Lock;
 use crate::machine;
 use crate::processes::Rank;
@@ -12,6 +14,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use tailbound_experiment::{Found, Noise, Run};
+use tailbound_report::Variant;
 use tailbound_sys::user_namespace::{self, Privilege};
 use tailbound_units::Nanos;
 
@@ -28,6 +31,8 @@ pub struct Options {
 pub(crate) struct Place {
     _lock: Lock,
     privilege: Privilege,
+    /// The reading of the CPUs' use before.
+    before: Option<CpuUse>,
     pub(crate) run_dir: RunDir,
     /// This program.
     pub(crate) program: PathBuf,
@@ -46,6 +51,7 @@ impl Place {
         Ok(Self {
             _lock: Lock::take()?,
             privilege: user_namespace::enter()?,
+            before: CpuUse::read(std::iter::empty()),
             signal: machine::watch_signals()?,
             run_dir: RunDir::create(false)
                 .map_err(LabError::io("making a directory for the run"))?,
@@ -59,12 +65,28 @@ impl Place {
     pub(crate) fn found(&self, options: &Options) -> Found {
         let mut found = Found {
             conditions: machine::conditions(self.privilege, &self.cpus),
-            noise: Noise::Unknown,
             ..Found::default()
         };
         found.condition("duration_ns", options.duration.as_nanos());
         found.condition("repeat", options.repeat);
         found
+    }
+
+    /// Adds the variants that were measured since, and how far others used the computer meanwhile.
+    pub(crate) fn add(&self, variants: Vec<Variant>, found: &mut Found) {
+        // All children have ended.
+        let after = CpuUse::read(std::iter::empty());
+        let taken = self.before.zip(after);
+        let taken = taken.and_then(|(before, after)| before.taken(&after));
+        let taken = taken.unwrap_or_default();
+        found.condition("used_by_others", taken.others);
+        let names = variants.iter().map(|variant| variant.name.as_str());
+        found.noise = Noise::Watched(
+            names
+                .flat_map(|it| disturbed::of_taken(it, taken))
+                .collect(),
+        );
+        found.variants = variants;
     }
 }
 

@@ -94,7 +94,7 @@ pub(crate) struct Measured {
     pub(crate) flaw: Option<String>,
     /// The values that rest on what the machine spoiled, and how it did.
     pub(crate) spoiled: Option<(&'static str, String)>,
-    /// What was taken of all CPUs while samples counted.
+    /// The shares taken of all CPUs while samples counted.
     pub(crate) cpus_taken: Option<CpusTaken>,
     /// Why it has no figures, where a computer that others use was too slow for it.
     pub(crate) lost: Option<String>,
@@ -233,7 +233,7 @@ struct Run<'a> {
     brought_back: u64,
     /// The share of the shared core that others than its guests used.
     foreign_share: Option<f64>,
-    /// What was taken of all CPUs while samples counted.
+    /// The shares taken of all CPUs while samples counted.
     cpus_taken: Option<CpusTaken>,
     /// What each host's daemon used of a CPU while samples counted.
     daemon_cpu: BTreeMap<&'a str, f64>,
@@ -441,7 +441,7 @@ impl<'a> Run<'a> {
         CoreUse::read(self.context.cpus.shared_core, guests)
     }
 
-    /// What all CPUs have done so far.
+    /// A reading of the use of all CPUs.
     fn cpu_use(&self) -> Option<CpuUse> {
         CpuUse::read(self.supervisor.children())
     }

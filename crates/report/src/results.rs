@@ -180,7 +180,7 @@ pub struct CheckResult {
     pub name: String,
     /// What was expected: ">= 0.56".
     pub want: String,
-    /// What was found; nothing when what it needs did not run, or when the figure could not be
+    /// The figure found; nothing when it is NOT TESTED, or when the figure could not be
     /// computed from what was measured.
     pub got: Option<f64>,
     /// Whether it held.
@@ -234,7 +234,7 @@ pub enum Outcome {
     Misses,
     /// The machine was too busy with other things to judge.
     Noisy,
-    /// What it needs did not run, or there were too few samples.
+    /// A variant that it needs did not run, or there were too few samples.
     NotTested,
 }
 

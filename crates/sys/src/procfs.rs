@@ -73,18 +73,18 @@ pub fn parse_cpu_time(stat: &str, cpu: u32) -> Option<CpuTime> {
     })
 }
 
-/// What all CPUs together did, since boot, in whole ticks of [`TICK`].
+/// The time of all CPUs together, since boot, in whole ticks of [`TICK`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AllCpus {
     /// Time in user mode, with any nice value, guests of this system included.
     pub user: Nanos,
     /// Time that the hypervisor below gave to others.
     pub steal: Nanos,
-    /// How many CPUs there are.
+    /// The number of CPUs.
     pub count: u32,
 }
 
-/// What all CPUs together did, from the text of `/proc/stat`.
+/// The time of all CPUs together, from the text of `/proc/stat`.
 pub fn parse_all_cpus(stat: &str) -> Option<AllCpus> {
     let lines = || stat.lines().filter_map(|line| line.strip_prefix("cpu"));
     let sum = lines().find(|line| line.starts_with(' '))?;

@@ -34,7 +34,7 @@ A run follows from its seed, which is 1 here. The lines are in
 | **misses** | not within them, for the reason that is told |
 | **FAIL** | not within them, and nobody knew |
 | **NOISY** | not judged: this machine was too busy |
-| **not judged** | what it needs is not here, as is told |
+| **NOT TESTED** | what it needs did not run, or there were too few samples, as is told |
 | **not run** | the command runs it; on one CPU, and in the lab on the whole machine, it takes as long as is told |
 | lab | on this machine's own threads and packets, in a scaled setting; [results.md](results.md) has more of it |
 | test | the command holds that the mechanism does what the paper says; the paper has no figure for it, or its hardware is not here |

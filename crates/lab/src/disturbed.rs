@@ -1,4 +1,4 @@
-//! Which figures of a variant the computer disturbed, and which variants it ended.
+//! Disturbances of a run by other use of the computer, and variants that it ended.
 
 use crate::LabError;
 use crate::core_use::{CpuUse, CpusTaken};
@@ -29,9 +29,9 @@ fn too_much(taken: CpusTaken) -> Vec<Cause> {
         .collect()
 }
 
-/// What a run of a variant that failed leaves, if others used the computer so much that this may
-/// be why; the error otherwise.
-pub(super) fn lost(error: LabError, before: Option<CpuUse>) -> Result<Measured, LabError> {
+/// Turns the error of a variant's run into a lost run if other use of the computer may have caused
+/// it; returns the error otherwise.
+pub(crate) fn lost(error: LabError, before: Option<CpuUse>) -> Result<Measured, LabError> {
     // All children have ended.
     let after = CpuUse::read(std::iter::empty());
     let taken = before.zip(after);
@@ -64,43 +64,53 @@ fn lost_by(error: LabError, taken: Option<CpusTaken>) -> Result<Measured, LabErr
 }
 
 /// Removes the runs that were lost; returns why the first was if none is left.
-pub(super) fn take_lost(repeats: &mut Vec<Measured>) -> Option<String> {
+pub(crate) fn take_lost(repeats: &mut Vec<Measured>) -> Option<String> {
     let why = repeats.iter().find_map(|repeat| repeat.lost.clone());
     repeats.retain(|repeat| repeat.lost.is_none());
     why.filter(|_| repeats.is_empty())
 }
 
-/// What use by others did to the runs of a variant.
-pub(super) fn of_runs(variant: &str, repeats: &[Measured]) -> Vec<Disturbance> {
-    let disturbance = |cause, harm| Disturbance {
+/// Disturbances of a variant by other use of all CPUs.
+pub(crate) fn of_taken(variant: &str, taken: CpusTaken) -> Vec<Disturbance> {
+    let disturbance = |cause| Disturbance {
         variant: variant.to_owned(),
         figures: None,
         cause,
-        harm,
+        harm: Harm::Slower,
     };
+    too_much(taken).into_iter().map(disturbance).collect()
+}
+
+/// Disturbances of a variant's runs by other use, and by runs that were lost.
+pub(crate) fn of_runs(variant: &str, repeats: &[Measured]) -> Vec<Disturbance> {
     let lost: Vec<&String> = repeats.iter().filter_map(|it| it.lost.as_ref()).collect();
     let harm = if lost.len() == repeats.len() {
         Harm::Lost
     } else {
         Harm::Slower
     };
-    let runs = lost.into_iter().map(|why| Cause::Event(why.clone()));
+    let runs = lost.into_iter().map(|why| Disturbance {
+        variant: variant.to_owned(),
+        figures: None,
+        cause: Cause::Event(why.clone()),
+        harm,
+    });
     // As figures are, the median of the repeats.
     let median = |of: fn(&CpusTaken) -> f64| {
         let shares = repeats.iter().filter_map(|it| it.cpus_taken.as_ref());
         summarise::value("", shares.map(of).collect()).value
     };
-    let taken = too_much(CpusTaken {
+    let taken = CpusTaken {
         others: median(|it| it.others),
         stolen: median(|it| it.stolen),
-    });
-    runs.chain(taken)
-        .map(|cause| disturbance(cause, harm))
+    };
+    let taken = of_taken(variant, taken).into_iter();
+    runs.chain(taken.map(|it| Disturbance { harm, ..it }))
         .collect()
 }
 
-/// What spoiled some figures of a variant.
-pub(super) fn of_figures(
+/// Disturbances of single figures of a variant.
+pub(crate) fn of_figures(
     experiment: &LabExperiment,
     summary: &Variant,
     repeats: &[Measured],

@@ -135,7 +135,7 @@ impl Results {
             number => format!(" ({number} more variants are on the page)"),
         };
         let title = one_line(self.label(name));
-        let mut lines = vec![format!("{title}, {}:{more}", statistic.words())];
+        let mut lines = vec![format!("{title}, {}{more}:", statistic.words())];
         lines.extend(columns(&chosen, bars));
         lines
     }

@@ -135,7 +135,7 @@ impl Results {
             number => format!(" ({number} more variants are on the page)"),
         };
         let title = one_line(self.label(name));
-        let mut lines = vec![format!("{title}, {}:{more}", statistic.words())];
+        let mut lines = vec![format!("{title}, {}{more}:", statistic.words())];
         lines.extend(columns(&chosen, bars));
         lines
     }
@@ -211,12 +211,13 @@ fn columns(chosen: &[Bar<'_>], bars: Bars) -> Vec<String> {
     let row = |row: usize| {
         let mut line = String::new();
         for bar in chosen.iter().skip(row).step_by(rows) {
-            let gap = column_width.saturating_sub(line.chars().count());
-            // Writing to a String does not fail.
-            let _ = match line.is_empty() {
-                true => write!(line, "{}", cell(bar)),
-                false => write!(line, "{:gap$}{}", "", cell(bar)),
+            let gap = if line.is_empty() {
+                0
+            } else {
+                column_width.saturating_sub(line.chars().count())
             };
+            // Writing to a String does not fail.
+            let _ = write!(line, "{:gap$}{}", "", cell(bar));
         }
         line
     };

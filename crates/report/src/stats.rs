@@ -117,10 +117,9 @@ impl Statistic {
     pub const fn allowance(self) -> f64 {
         match self {
             Self::P50 => 0.05,
-            Self::P90 => 0.01,
             Self::P99 => 0.001,
             Self::P999 => 0.0001,
-            Self::Mean | Self::Max | Self::Count => 0.01,
+            Self::P90 | Self::Mean | Self::Max | Self::Count => 0.01,
         }
     }
 

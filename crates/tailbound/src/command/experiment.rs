@@ -127,8 +127,8 @@ pub(super) fn show<E: Experiment>(name: &str) -> Result<Exit, Failure> {
     Ok(Exit::Holds)
 }
 
-#[cfg(feature = "lab")]
 /// The time between two lines of progress without a terminal.
+#[cfg(feature = "lab")]
 const EACH: Duration = Duration::from_secs(10);
 
 /// The progress of a run on a terminal: one line that changes; silence elsewhere.

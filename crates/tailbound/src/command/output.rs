@@ -1,10 +1,14 @@
 //! What every command that prints shares: the form of tables, and when colours are used.
 
 use serde::Serialize;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
+#[cfg(any(feature = "lab", feature = "sim"))]
+use std::ffi::OsString;
 use std::io::{self, IsTerminal as _, Write as _, stderr, stdout};
 use std::sync::OnceLock;
-use tailbound_report::{Bars, Paint};
+#[cfg(any(feature = "lab", feature = "sim"))]
+use tailbound_report::Bars;
+use tailbound_report::Paint;
 
 /// The form of a table.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -74,7 +78,8 @@ pub(super) fn bars() -> Bars {
     bars_of(["LC_ALL", "LC_CTYPE", "LANG"].map(std::env::var_os))
 }
 
-/// By these variables, of which the first that is set and not empty decides.
+/// The first of these variables that is set and not empty decides.
+#[cfg(any(feature = "lab", feature = "sim"))]
 fn bars_of(variables: [Option<OsString>; 3]) -> Bars {
     let mut set = variables.into_iter().flatten();
     let locale = set.find(|it| !it.is_empty()).unwrap_or_default();
@@ -255,6 +260,7 @@ pub(crate) fn help(asked: &clap::Error) -> String {
 mod tests {
     use super::*;
 
+    #[cfg(any(feature = "lab", feature = "sim"))]
     #[test]
     fn bars_are_blocks_in_a_locale_of_utf_8() {
         let os = |text: &str| Some(OsString::from(text));

@@ -104,7 +104,7 @@ impl<'t> Document<'t> {
     }
 }
 
-/// Whether an error at `span` only follows from what was left out there: a key that is now
+/// Returns whether an error at `span` only follows from what was left out there: a key that is now
 /// missing, or a rule over several keys.
 fn follows(
     root: &Spanned<DeValue<'_>>,
@@ -140,7 +140,7 @@ fn find<'v, 't>(
     }
 }
 
-/// Whether a value, or one in it, stands at `span`.
+/// Returns whether a value, or one in it, stands at `span`.
 fn holds(value: &Spanned<DeValue<'_>>, span: &Range<usize>) -> bool {
     find(value, span).is_some()
 }

@@ -29,7 +29,7 @@ pub(crate) fn semicolon(message: &str) -> String {
     message.trim_end().replacen(", expected", "; expected", 1)
 }
 
-/// What serde expects, in the words that TOML has for it; its own where it says more.
+/// The words of TOML for a type that serde expects; its own if TOML has none.
 fn in_words_of_toml(expected: &str) -> &str {
     match expected {
         "a string" | "string" => "a text in quotes",

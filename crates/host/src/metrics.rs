@@ -178,6 +178,20 @@ impl Drop for Server {
     }
 }
 
+/// The answer to what needs no counters.
+fn fixed(method: &Method, url: &str) -> Option<(u16, &'static str)> {
+    let is_read = matches!(method, Method::Get | Method::Head);
+    match url {
+        "/" | "/metrics" | "/healthz" if !is_read => Some((405, "only GET\n")),
+        "/" => Some((
+            200,
+            "tailbound host: metrics are at /metrics, the daemon's health at /healthz\n",
+        )),
+        "/metrics" | "/healthz" => None,
+        _ => Some((404, "there are /metrics and /healthz\n")),
+    }
+}
+
 /// The thread's side.
 struct Client {
     asker: Asker,
@@ -187,16 +201,8 @@ struct Client {
 
 impl Client {
     fn serve(&self, request: Request) {
-        let known = matches!(request.url(), "/" | "/metrics" | "/healthz");
-        let sent = if !known {
-            request.respond(plain(404, "there are /metrics and /healthz\n"))
-        } else if !matches!(request.method(), Method::Get | Method::Head) {
-            request.respond(plain(405, "only GET\n"))
-        } else if request.url() == "/" {
-            request.respond(plain(
-                200,
-                "tailbound host: metrics are at /metrics, the daemon's health at /healthz\n",
-            ))
+        let sent = if let Some((status, text)) = fixed(request.method(), request.url()) {
+            request.respond(plain(status, text))
         } else {
             match self.ask() {
                 None => request.respond(plain(503, "the packet loop does not answer\n")),
@@ -271,6 +277,19 @@ mod tests {
     use super::*;
     use flate2::read::GzDecoder;
     use std::io::Read as _;
+
+    #[test]
+    fn the_root_names_the_pages_that_there_are() {
+        let status = |method, url| fixed(&method, url).map(|(status, _)| status);
+        for page in ["/metrics", "/healthz"] {
+            assert_eq!(status(Method::Get, page), None);
+            assert_eq!(status(Method::Post, page), Some(405));
+            let (_, text) = fixed(&Method::Get, "/").unwrap();
+            assert!(text.contains(page), "{text}");
+        }
+        assert_eq!(status(Method::Head, "/"), Some(200));
+        assert_eq!(status(Method::Get, "/metric"), Some(404));
+    }
 
     #[test]
     fn a_page_is_packed_for_who_takes_it_and_for_nobody_else() {

@@ -18,12 +18,12 @@ pub(crate) enum Priority {
     Debug = 7,
 }
 
-/// Whether standard error is a stream of the journal's.
+/// Returns whether standard error is a stream of the journal's.
 pub(crate) fn reads_stderr() -> bool {
     std::env::var("JOURNAL_STREAM").is_ok_and(|stream| is_stream(&stream, &stderr()))
 }
 
-/// Whether `stream`, DEVICE:INODE, is the file behind `descriptor`. A child of a service has
+/// Returns whether `stream`, DEVICE:INODE, is the file behind `descriptor`. A child of a service has
 /// the variable too, though its standard error may be another.
 fn is_stream(stream: &str, descriptor: &impl AsFd) -> bool {
     let Ok(owned) = descriptor.as_fd().try_clone_to_owned() else {

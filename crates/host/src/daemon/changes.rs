@@ -6,7 +6,7 @@ use std::collections::HashMap;
 /// Guests that one line of the log names.
 const MAX_NAMED: usize = 20;
 
-/// What a reload changes: names of guests, and keys at the top of the file.
+/// Differences that a reload makes: names of guests, and keys at the top of the file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Changes {
     added: Vec<String>,

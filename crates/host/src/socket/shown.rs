@@ -178,7 +178,7 @@ pub struct Limit {
     pub kind: String,
     /// Bits a second.
     pub rate_bit_s: u64,
-    /// Who set it.
+    /// Its author.
     pub by: GuaranteedBy,
 }
 
@@ -215,7 +215,7 @@ impl GuaranteedBy {
     }
 }
 
-/// Who guarantees or limits something.
+/// The author of a guarantee or a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum GuaranteedBy {

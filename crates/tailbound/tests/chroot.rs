@@ -1,7 +1,6 @@
 //! The lab and `doctor` in a plain chroot, whose root directory is no mount point.
 
 use std::fs;
-use std::path::Path;
 use std::process::{Command, Output};
 use tailbound_sys::probe::required::{Part, skipped};
 
@@ -69,7 +68,6 @@ fn inside(userspec: &str, command: &[&str]) -> Option<Output> {
         )
         .output()
         .unwrap();
-    assert!(Path::new("/proc/self").exists());
     Some(output)
 }
 

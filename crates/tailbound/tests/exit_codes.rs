@@ -469,9 +469,10 @@ fn lost_output_is_a_failure_of_every_command() {
     files(directory.path());
     let mut cases: Vec<Vec<String>> = Vec::new();
     for leaf in leaves(directory.path()) {
-        let begins =
-            |line: &&&[&str]| format!("{}-", line.join("-")).starts_with(&format!("{leaf}-"));
-        let is_printed = PRINTING.iter().any(|line| begins(&line));
+        let is_printed = PRINTING.iter().any(|line| {
+            let line = format!("{}-", line.join("-"));
+            line.starts_with(&format!("{leaf}-"))
+        });
         let is_elsewhere = ELSEWHERE.contains(&leaf.as_str());
         assert_ne!(
             is_printed, is_elsewhere,
@@ -485,8 +486,7 @@ fn lost_output_is_a_failure_of_every_command() {
     cases.extend(lines.map(|line| line.iter().map(|it| (*it).to_owned()).collect()));
     for arguments in cases {
         let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
-        let printed = tailbound(directory.path(), &arguments);
-        assert!(!printed.stdout.is_empty(), "{arguments:?} prints nothing");
+        // It prints something, else it would end with another code.
         let output = onto_a_full_disk(directory.path(), &arguments);
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(74), "{arguments:?}: {said}");

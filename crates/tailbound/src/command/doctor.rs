@@ -217,12 +217,10 @@ impl Args {
 
 /// Returns true if this build has the commands for a purpose, or starts the program that has them.
 const fn is_built(purpose: Purpose) -> bool {
-    match purpose {
-        Purpose::Host | Purpose::Vcpu => true,
-        Purpose::Probe => cfg!(feature = "probe"),
-        Purpose::Place => cfg!(feature = "place"),
-        Purpose::Demo | Purpose::Lab => cfg!(any(feature = "lab", feature = "operator")),
-    }
+    let is_of_the_lab = matches!(purpose, Purpose::Demo | Purpose::Lab);
+    !(matches!(purpose, Purpose::Probe) && cfg!(not(feature = "probe"))
+        || matches!(purpose, Purpose::Place) && cfg!(not(feature = "place"))
+        || is_of_the_lab && cfg!(not(any(feature = "lab", feature = "operator"))))
 }
 
 /// What a machine has to be ready for if nobody says what it is wanted for.

@@ -120,7 +120,8 @@ mod tests {
     fn all_commands_are_listed() {
         use clap::CommandFactory as _;
         let command = crate::Cli::command();
-        let mut there: Vec<_> = command.get_subcommands().map(|it| it.get_name()).collect();
+        let there = command.get_subcommands().map(clap::Command::get_name);
+        let mut there: Vec<_> = there.collect();
         there.sort_unstable();
         let listed: Vec<_> = COMMANDS.iter().map(|(name, _)| *name).collect();
         assert_eq!(there, listed);

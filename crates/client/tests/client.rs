@@ -522,10 +522,10 @@ fn a_certificate_that_cannot_be_used_is_named_with_its_remedy() {
     });
     let elsewhere = tls_with(&["place.example"], |_| {});
     let expired = tls_with(&local, |params| {
-        params.not_after = date_time_ymd(2001, 1, 1)
+        params.not_after = date_time_ymd(2001, 1, 1);
     });
     let early = tls_with(&local, |params| {
-        params.not_before = date_time_ymd(4000, 1, 1)
+        params.not_before = date_time_ymd(4000, 1, 1);
     });
     for ((port, pem), remedy) in [
         (

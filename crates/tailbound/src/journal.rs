@@ -35,10 +35,9 @@ fn is_stream(stream: &str, descriptor: &impl AsFd) -> bool {
 
 /// The text with the priority at the start of each line.
 pub(crate) fn with_priority(text: &str, priority: Priority) -> String {
+    let start = format!("<{}>", priority as u8);
     let lines = text.lines();
-    lines
-        .map(|line| format!("<{}>{line}\n", priority as u8))
-        .collect()
+    lines.flat_map(|line| [&start, line, "\n"]).collect()
 }
 
 #[cfg(test)]

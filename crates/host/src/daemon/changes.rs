@@ -81,11 +81,13 @@ fn named(names: &[String]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fmt::Write as _;
 
     fn config(guests: &[(&str, u8)], metrics: &str) -> Config {
         let mut text = format!("metrics = \"127.0.0.1:{metrics}\"\n");
         for (name, number) in guests {
-            text += &format!(
+            let _ = write!(
+                text,
                 "[[guest]]\nname = {name:?}\nmac = \"02:00:00:00:00:{number:02x}\"\n\
                  ip = [\"10.0.0.{number}\"]\nport = {{ kind = \"tap\", interface = \"t{number}\" }}\n"
             );

@@ -110,7 +110,8 @@ fn a_key_that_stands_twice_is_named_where_it_stands_again() {
 #[test]
 fn of_many_mistakes_the_first_twenty_are_shown_and_the_rest_counted() {
     let found = |count: usize| {
-        let text: String = (0..count).map(|line| format!("a{line} =\n")).collect();
+        let lines: Vec<_> = (0..count).map(|line| format!("a{line} =\n")).collect();
+        let text = lines.concat();
         let mistakes = Document::parse(&text).unwrap_err();
         assert_eq!(mistakes.len(), count);
         let path = "x.toml".into();

@@ -231,6 +231,7 @@ lint: ## Check formatting, lints, documentation, who imports whom, and licences
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --manifest-path tools/arrows/Cargo.toml --check
 	$(CARGO) run $(ARROWS) --quiet -- .
+	scripts/words
 	scripts/bpf check
 	scripts/cargo-deny --locked check $(DENY) licenses bans sources
 	$(CARGO) clippy $(ARROWS) --all-targets -- --deny warnings
@@ -246,9 +247,11 @@ lint: ## Check formatting, lints, documentation, who imports whom, and licences
 GOLDEN_TESTS := tailbound-agent tailbound-hose tailbound-switch
 
 .PHONY: golden
-golden: build-all ## Hold what simulations find against golden records: parts of all (a minute)
-	@scripts/need golden
-	@scripts/golden $(TAILBOUND)
+golden: ## Compare parts of all simulations, and the papers' verdicts, with their records (two minutes)
+	@scripts/need compile golden
+	@$(COMPILE) 1500 $(CARGO) --profile $(call profile,demo) --locked -p tailbound --bin tailbound --no-default-features --features lab,sim
+	@scripts/golden $(DEMO)
+	@scripts/verdicts $(DEMO)
 
 .PHONY: golden-all
 golden-all: build-all ## Hold everything that has golden records against them (half an hour)
@@ -266,6 +269,12 @@ bench-instructions: ## Count instructions per packet
 	@scripts/need compile bench-instructions
 	@scripts/gungraun-runner $(GUNGRAUN)
 	PATH="$(CURDIR)/target/tools/bin:$$PATH" scripts/counted $(CARGO) bench --locked -p tailbound-dataplane -p tailbound-switch -p tailbound-vhost --bench instructions --bench pacer --bench snoop
+
+.PHONY: instructions
+instructions: ## Compare instructions per packet with their record: 1 % more is an error
+	@scripts/need compile bench-instructions
+	@scripts/gungraun-runner $(GUNGRAUN)
+	PATH="$(CURDIR)/target/tools/bin:$$PATH" scripts/instructions $(CARGO)
 
 .PHONY: bench-pacer
 bench-pacer: ## Time the pacer

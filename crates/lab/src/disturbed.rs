@@ -84,7 +84,10 @@ pub(crate) fn of_taken(variant: &str, taken: CpusTaken) -> Vec<Disturbance> {
 /// Disturbances of a variant's runs by other use, and by runs that were lost.
 pub(crate) fn of_runs(variant: &str, repeats: &[Measured]) -> Vec<Disturbance> {
     let lost: Vec<&String> = repeats.iter().filter_map(|it| it.lost.as_ref()).collect();
-    let harm = if lost.len() == repeats.len() {
+    // A flaw leaves a variant without figures as well: the kernel moves a guest away from a core
+    // that others fill.
+    let is_flawed = repeats.iter().any(|repeat| repeat.flaw.is_some());
+    let harm = if is_flawed || lost.len() == repeats.len() {
         Harm::Lost
     } else {
         Harm::Slower
@@ -198,6 +201,12 @@ mod tests {
         let found = of_runs("a", &all);
         assert!(found.iter().all(|it| it.harm == Harm::Lost), "{found:?}");
         assert_eq!(take_lost(&mut all).as_deref(), Some("too slow"));
+        let flawed = |others| Measured {
+            flaw: Some("elsewhere".into()),
+            ..measured(others)
+        };
+        assert_eq!(of_runs("a", &[flawed(0.9)])[0].harm, Harm::Lost);
+        assert_eq!(of_runs("a", &[flawed(0.0)]), []);
         let mut some = vec![lost(), measured(0.0)];
         let found = of_runs("a", &some);
         assert!(found.iter().all(|it| it.harm == Harm::Slower), "{found:?}");

@@ -127,11 +127,11 @@ MDBOOK := 0.5.4
 
 # Builds nothing, so that nothing is compiled as root and no file of root's is left.
 .PHONY: install
-install: ## Install what `make build` built, its pages, completions and units below PREFIX (/usr/local)
+install: ## Install what `make build` or `make build-all` built, its pages, completions and units below PREFIX (/usr/local)
 	@test -x $(TAILBOUND) || { echo "There is no $(TAILBOUND): run make build first" >&2; exit 1; }
 	@scripts/need package
-	@scripts/stage $(TAILBOUND) $(TAILBOUND)
-	@scripts/install $(PREFIX) $(DESTDIR)
+	@if $(TAILBOUND) lab list >/dev/null 2>&1; then scripts/stage $(TAILBOUND) $(TAILBOUND) && scripts/install $(PREFIX) "$(DESTDIR)"; \
+	else scripts/stage $(TAILBOUND) && scripts/install $(PREFIX) "$(DESTDIR)" tailbound; fi
 	@rm -r target/package
 
 # What packages are made of: the program without `lab` and `sim`, and the whole one.

@@ -38,9 +38,9 @@ impl Machine {
         let machine = Self(tempfile::tempdir().unwrap());
         let found = std::env::var_os("PATH").unwrap();
         for name in [
-            "awk", "basename", "cat", "cut", "dirname", "echo", "env", "expand", "git", "grep",
-            "head", "id", "make", "mkdir", "printf", "sed", "sh", "sort", "test", "tr", "true",
-            "uname",
+            "awk", "basename", "cat", "cut", "date", "df", "dirname", "du", "echo", "env",
+            "expand", "git", "grep", "head", "id", "make", "mkdir", "mktemp", "printf", "rm",
+            "sed", "sh", "sort", "tee", "test", "tr", "true", "uname",
         ] {
             let mut paths = std::env::split_paths(&found).map(|it| it.join(name));
             if let Some(path) = paths.find(|it| it.exists()) {
@@ -202,19 +202,19 @@ fn the_demo_says_first_how_long_it_takes_and_what_it_needs() {
     let program = machine.path("tailbound").display().to_string();
     let make = |machine: &Machine| {
         let program = format!("DEMO={program}");
-        out(&machine.run(&[
+        let words = [
             "make",
             "--silent",
             "demo",
             "CARGO=echo cargo",
             &program,
             "OUT=reports",
-        ]))
+        ];
+        let output = machine.run(&words);
+        (out(&output), err(&output))
     };
-    let first = make(&machine);
-    let (before, _) = first
-        .split_once("cargo build --profile demo")
-        .expect(&first);
+    let (first, build) = make(&machine);
+    assert!(build.starts_with("cargo build --profile demo"), "{build}");
     for words in [
         "build: 190 crates, three minutes on two quiet cores, this once",
         "1 GB of disk",
@@ -222,11 +222,11 @@ fn the_demo_says_first_how_long_it_takes_and_what_it_needs() {
         "leaves nothing but reports/",
         "end:   eight lines, the verdict first",
     ] {
-        assert!(before.contains(words), "{words}: {first}");
+        assert!(first.contains(words), "{words}: {first}");
     }
     // What is built already is not announced.
     let machine = machine.with("tailbound", "echo \"ran $*\"");
-    let again = make(&machine);
+    let (again, _) = make(&machine);
     assert!(!again.contains("crates"), "{again}");
     assert!(
         again.ends_with("ran lab run traps --out reports\n"),
@@ -294,7 +294,7 @@ fn what_cargo_builds_elsewhere_is_run_from_there() {
     for (target, line) in [
         ("demo", "/elsewhere/demo/tailbound lab run"),
         ("place", "/elsewhere/release/tailbound place serve"),
-        ("golden", "scripts/golden /elsewhere/release/tailbound"),
+        ("golden", "scripts/golden /elsewhere/demo/tailbound"),
         ("install", "scripts/stage /elsewhere/release/tailbound"),
     ] {
         let elsewhere = "CARGO_TARGET_DIR=/elsewhere";

@@ -281,6 +281,7 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("lab.md", "measures for ten minutes; lab.rs runs short ones"),
     ("models.md", "simulates for minutes; sim.rs runs short ones"),
     ("quick-start.md", "builds, and measures for two minutes"),
+    ("release.md", "builds a release, and has files of one"),
     (
         "results.md",
         "shows a data centre of 400 hosts as it was on a day",
@@ -289,6 +290,7 @@ const NOT_RUN: &[(&str, &str)] = &[
         "vcpu.md",
         "needs virtual machines, and root for their classes",
     ),
+    ("words.md", "reads the history of the repository"),
 ];
 
 #[test]

@@ -481,7 +481,7 @@ fn a_host_holds_its_guests_to_the_limits_that_the_service_says() {
         guarantees.contains("out 8Mbit/s (bucket), in 20Mbit/s"),
         "{guarantees}"
     );
-    let refused = limit("--limit-out 100bit/s").failed(2);
+    let refused = limit("--limit-out 100bit/s").failed(64);
     assert!(
         refused.contains("below one full frame a second"),
         "{refused}"

@@ -217,7 +217,7 @@ fn an_unknown_key_has_its_place() {
 fn a_guest_that_is_not_there_is_named_with_those_that_are() {
     assert_eq!(
         error(&with("to = \"B1\"", "to = \"B2\"")),
-        "x.toml:18:6: unknown guest `B2`; known here: A1, B1"
+        "x.toml:18:6: unknown guest `B2`; did you mean `B1`? known here: A1, B1"
     );
 }
 

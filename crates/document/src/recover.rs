@@ -146,7 +146,7 @@ fn holds(value: &Spanned<DeValue<'_>>, span: &Range<usize>) -> bool {
 }
 
 /// Takes the innermost entry of a table or item of a list out whose key or value stands at
-/// `span`; nothing where there is none.
+/// `span`; `None` if no entry or item stands there.
 fn leave_out(value: &mut Spanned<DeValue<'_>>, span: &Range<usize>) -> Option<LeftOut> {
     let parent = value.span();
     match value.as_mut() {

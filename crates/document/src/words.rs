@@ -49,7 +49,7 @@ fn in_words_of_toml(expected: &str) -> &str {
 }
 
 /// States that `word` is not among the `known` ones, and which of them is nearest;
-/// `what` names its sort, such as "key". Where the nearest is less sure, all are listed.
+/// `what` names its sort, such as "key". If the nearest is less sure, all are listed.
 pub fn unknown_word(what: &str, word: &str, known: &[&str]) -> String {
     let list = || format!("known here: {}", known.join(", "));
     match (alike(word, known), nearest(word, known)) {

@@ -63,7 +63,7 @@ fn rests_on<'v>(check: &Check, variants: &'v [Variant]) -> Vec<&'v Variant> {
     all
 }
 
-/// The variant with the samples counted that noise has hit.
+/// The variant with its disturbed samples counted.
 fn with_hit(mut variant: Variant) -> Variant {
     for series in variant.series.values_mut() {
         series.stats = series.all.clone();

@@ -18,7 +18,7 @@ pub enum Noise {
     Virtual,
     /// Times are the machine's own, and nobody watched what else it did.
     Unknown,
-    /// The machine was watched: samples that were hit are set apart in their series,
+    /// The machine was watched: disturbed samples are set apart in their series,
     /// and these are the other figures that it disturbed.
     Watched(Vec<Disturbance>),
 }

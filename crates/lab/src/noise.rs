@@ -7,12 +7,12 @@
 //! [`Lost::read_stalls`]). Threads whose waiting is
 //! the very thing under test are not among them.
 //!
-//! A sample is *late* when it took more than twice its variant's median. A sample is *hit*, late
-//! or not, when so much time was lost around it, beyond what samples in time usually met, as
-//! could have made a sample late: half a median. For a late sample it must also be half of its
-//! excess over the median. So no less is asked of a late sample than of one in time, and the tail
-//! is not trimmed more than the rest; stolen time is looked at first. A late sample that is not
-//! hit is *unexplained*: the mechanism's own tail.
+//! A sample is *late* when it took more than twice its variant's median. A sample is *disturbed*,
+//! late or not, when the time lost around it, beyond what samples in time usually met, is at least
+//! half a median: that could have made a sample late. For a late sample the lost time must also be
+//! half of its excess over the median. So a late sample must meet the condition of one in time,
+//! too, and the tail is not trimmed more than the rest. Stolen time is looked at first. A late
+//! sample that is not disturbed is *unexplained*: the mechanism's own tail.
 //!
 //! While a packet queues in a switch the threads before and behind it wait for a CPU
 //! again and again, and it waits for none of that. What passes a thread a known number

@@ -23,14 +23,14 @@ pub trait Exposition: fmt::Debug + Send + Sync + 'static {
     /// Writes all metrics.
     ///
     /// # Errors
-    /// They cannot be written.
+    /// A metric cannot be written.
     fn write(&self, encoder: &mut Encoder<'_>) -> Result<(), Error>;
 }
 
 /// Returns counts as `OpenMetrics` text. A histogram has all buckets above its first count.
 ///
 /// # Errors
-/// They cannot be written.
+/// A count cannot be written.
 pub fn text(exposition: impl Exposition) -> Result<String, Error> {
     #[derive(Debug)]
     struct Text<E>(E);
@@ -52,7 +52,7 @@ pub fn text(exposition: impl Exposition) -> Result<String, Error> {
 /// native one: it has the buckets with a count and no others.
 ///
 /// # Errors
-/// They cannot be written.
+/// A count cannot be written.
 pub fn protobuf(exposition: &impl Exposition) -> Result<Vec<u8>, Error> {
     let mut families = Vec::new();
     exposition.write(&mut Encoder(Form::Protobuf(&mut families)))?;
@@ -100,7 +100,7 @@ impl Encoder<'_> {
     /// Begins a metric, to which samples are then written.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The name or the help cannot be written.
     pub fn family<'f>(
         &'f mut self,
         name: &'f str,
@@ -187,7 +187,7 @@ impl Family<'_> {
     /// Returns the metric with labels for the next sample.
     ///
     /// # Errors
-    /// They cannot be written.
+    /// The labels cannot be written.
     pub fn with<'s, V: EncodeLabelValue + AsRef<str>, const N: usize>(
         &'s mut self,
         labels: &'s [(&'static str, V); N],
@@ -208,7 +208,7 @@ impl Family<'_> {
     /// Writes a sample of a counter or of a gauge.
     ///
     /// # Errors
-    /// It cannot be written, or the metric is a histogram.
+    /// The sample cannot be written, or the metric is a histogram.
     pub fn number(&mut self, value: impl Into<Number>) -> Result<(), Error> {
         let value = value.into();
         let (metrics, labels) = match &mut self.0 {
@@ -236,7 +236,7 @@ impl Family<'_> {
     /// Writes a histogram of times, in seconds.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The histogram cannot be written.
     pub fn histogram(&mut self, histogram: &Histogram) -> Result<(), Error> {
         match &mut self.0 {
             Samples::Text(encoder) => text_histogram(encoder, histogram),
@@ -247,7 +247,7 @@ impl Family<'_> {
     /// Writes a finer histogram of times, in seconds; as text in the coarser one's buckets.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The histogram cannot be written.
     pub fn fine_histogram(&mut self, fine: &FineHistogram) -> Result<(), Error> {
         match &mut self.0 {
             Samples::Text(encoder) => text_histogram(encoder, &fine.coarse()),
@@ -290,7 +290,7 @@ fn text_histogram(encoder: &mut MetricEncoder<'_>, histogram: &Histogram) -> Res
 /// Writes a counter: one sample for each of `samples`, its labels and its value.
 ///
 /// # Errors
-/// It cannot be written.
+/// The counter cannot be written.
 pub fn counter<const N: usize>(
     encoder: &mut Encoder<'_>,
     name: &str,
@@ -307,7 +307,7 @@ pub fn counter<const N: usize>(
 /// Writes a gauge: one sample for each of `samples`, its labels and its value.
 ///
 /// # Errors
-/// It cannot be written.
+/// The gauge cannot be written.
 pub fn gauge<const N: usize>(
     encoder: &mut Encoder<'_>,
     name: &str,

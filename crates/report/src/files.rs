@@ -53,7 +53,7 @@ impl Results {
 /// written to directly.
 ///
 /// # Errors
-/// The file cannot be written; nothing of it is left behind then.
+/// The file cannot be written; then no part is left behind.
 pub fn write_file(path: &Path, content: impl AsRef<[u8]>) -> Result<(), ReportError> {
     let failed = |source| ReportError::Write {
         path: path.to_owned(),

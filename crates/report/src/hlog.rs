@@ -58,8 +58,8 @@ impl<W: Write> IntervalLog<W> {
 
 impl Results {
     /// All series of all variants as an interval log: one line each, tagged `VARIANT/SERIES`, of the
-    /// samples that were not hit; a second one, `VARIANT/SERIES/all`, of all samples where some were.
-    /// What is no time has its unit in the tag: `VARIANT/SERIES(UNIT)`.
+    /// samples that were not disturbed; a second one, `VARIANT/SERIES/all`, of all samples where
+    /// some were. What is no time has its unit in the tag: `VARIANT/SERIES(UNIT)`.
     ///
     /// # Errors
     /// A histogram is damaged.

@@ -87,16 +87,16 @@ pub type Spread = BTreeMap<String, [u64; 2]>;
 pub struct Series {
     /// The unit of every figure: "ns".
     pub unit: String,
-    /// The samples that were not hit by the machine's own noise. Checks rest on
-    /// these. With several repeats each figure is the median over them, `hdr`
+    /// The samples that the machine's own noise did not disturb. Checks are judged on these and
+    /// on `all`. With several repeats each figure is the median over them, `hdr`
     /// and the count in it are of all repeats merged.
     #[serde(flatten)]
     pub stats: Stats,
-    /// All samples, those that were hit included.
+    /// All samples, with the disturbed ones.
     pub all: Stats,
-    /// How many were hit, by whose fault.
+    /// The number of disturbed samples, by cause.
     pub hit: Hit,
-    /// Late samples that were not hit: the mechanism's own tail.
+    /// Late samples that were not disturbed: the mechanism's own tail.
     pub unexplained: u64,
     /// Requests that got no answer. They are in no histogram.
     pub unanswered: u64,
@@ -138,7 +138,7 @@ pub struct Value {
 }
 
 impl Series {
-    /// Samples none of which was hit.
+    /// Samples none of which was disturbed.
     pub fn of(unit: &str, samples: &Histogram<u64>) -> Self {
         let stats = Stats::from_histogram(samples);
         Self {

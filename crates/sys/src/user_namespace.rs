@@ -41,7 +41,7 @@ pub enum EnterError {
          outside of the chroot, run: mount --bind DIR DIR, and enter DIR again"
     )]
     Chroot {
-        /// What the kernel answered.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The user's id could not be mapped to root inside.

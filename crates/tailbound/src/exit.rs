@@ -101,7 +101,7 @@ impl Failure {
         Self::with(Exit::WrongArguments, message)
     }
 
-    /// Standard output took not all that there was to print.
+    /// Standard output did not take the whole output.
     pub(crate) fn output_lost(error: &std::io::Error) -> Self {
         let text = error.to_string();
         // The number of an error (` (os error 28)`) helps no reader of a sentence.

@@ -111,7 +111,7 @@ pub struct Guest {
     /// What it is held to; left out for best effort.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guarantee: Option<Guarantee>,
-    /// The most that it may send and be sent; left out where nothing is limited.
+    /// The most that it may send and be sent; left out if it has no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<Limits>,
     /// It is to be guaranteed what breaks a rule.
@@ -127,13 +127,13 @@ pub struct Guest {
 fn mac_or_numbers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Mac>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
-    enum Written {
+    enum MacForm {
         Text(Mac),
         Numbers([u8; 6]),
     }
-    Ok(match Written::deserialize(deserializer)? {
-        Written::Text(mac) => Some(mac),
-        Written::Numbers(numbers) => Some(Mac(numbers)).filter(|_| numbers != [0; 6]),
+    Ok(match MacForm::deserialize(deserializer)? {
+        MacForm::Text(mac) => Some(mac),
+        MacForm::Numbers(numbers) => Some(Mac(numbers)).filter(|_| numbers != [0; 6]),
     })
 }
 

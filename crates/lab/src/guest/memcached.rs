@@ -6,13 +6,13 @@ use std::net::{SocketAddrV4, TcpStream};
 use std::time::{Duration, Instant};
 
 /// The longest time between the start of a server and its listening.
-const PATIENCE: Duration = Duration::from_secs(5);
+const START_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Connects to a server that may have just been started.
 pub(super) fn connect(server: SocketAddrV4) -> io::Result<TcpStream> {
     let begun = Instant::now();
     loop {
-        match TcpStream::connect_timeout(&server.into(), PATIENCE) {
+        match TcpStream::connect_timeout(&server.into(), START_TIMEOUT) {
             Ok(stream) => {
                 super::control_congestion(&stream)?;
                 stream.set_nodelay(true)?;
@@ -20,7 +20,7 @@ pub(super) fn connect(server: SocketAddrV4) -> io::Result<TcpStream> {
             }
             Err(error)
                 if error.kind() == io::ErrorKind::ConnectionRefused
-                    && begun.elapsed() < PATIENCE =>
+                    && begun.elapsed() < START_TIMEOUT =>
             {
                 std::thread::sleep(Duration::from_millis(20));
             }

@@ -87,7 +87,7 @@ enum Inside {
     OrdinaryUser,
 }
 
-/// The beginning of what is said of a trial that could not be run.
+/// The beginning of the detail of a trial that could not be run.
 const UNTRIED: &str = "not tried: ";
 
 /// How grave a finding is.

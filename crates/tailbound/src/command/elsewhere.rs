@@ -58,12 +58,12 @@ pub(crate) fn absent(name: &str) -> Option<String> {
 
 fn message(name: &str, built: &[&str]) -> Option<String> {
     let (name, feature) = COMMANDS.iter().find(|(command, _)| *command == name)?;
-    let package = match *feature {
-        "lab" | "sim" => "tailbound-lab",
-        _ => "tailbound",
+    let (target, package) = match *feature {
+        "lab" | "sim" => ("build-all", "tailbound-lab"),
+        _ => ("build", "tailbound"),
     };
     Some(format!(
-        "`{name}` is not in this build (features: {}); run `make build`, which makes \
+        "`{name}` is not in this build (features: {}); run `make {target}`, which makes \
          target/release/tailbound, or install the package {package}",
         built.join(", ")
     ))
@@ -109,6 +109,7 @@ mod tests {
         );
         let of_the_lab = message("sim", &["probe"]).unwrap();
         assert!(of_the_lab.contains("features: probe"), "{of_the_lab}");
+        assert!(of_the_lab.contains("`make build-all`"), "{of_the_lab}");
         assert!(of_the_lab.ends_with("tailbound-lab"), "{of_the_lab}");
         assert_eq!(message("plaec", &["lab"]), None);
         assert!(!built().is_empty());

@@ -94,8 +94,8 @@ struct Compare {
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "A log of HdrHistogram's, format 1.3: a line for each series of each variant, tagged \
-    VARIANT/SERIES, of the samples that were not hit, and VARIANT/SERIES/all of all samples where \
-    some were. `HistogramLogProcessor -i OUT -tag VARIANT/SERIES` reads it. \
+    VARIANT/SERIES, of the samples that were not disturbed, and VARIANT/SERIES/all of all samples \
+    where some were. `HistogramLogProcessor -i OUT -tag VARIANT/SERIES` reads it. \
     Exit code: 0, or 2 if the file cannot be read."
 )]
 struct Export {

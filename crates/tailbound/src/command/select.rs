@@ -114,8 +114,8 @@ fn twice(nodes: &[Node]) -> Option<String> {
             .iter()
             .find(|it| it.candidate.name == *name)?;
         Some(format!(
-            "warning: {} and {} are both of a node {name}, which counts twice; give one result of \
-             each node, and each node a host name of its own",
+            "warning: {} and {} are both of a node {name}, which counts twice; pass one result of \
+             each node, and set a host name of its own on each node",
             first.file.display(),
             node.file.display()
         ))

@@ -1,5 +1,5 @@
-//! Commands of a page: in blocks of the kind `console`, after a prompt that says where. Lines
-//! below a command are what it prints, as `scripts/typed` has them.
+//! Commands of a page: in blocks of the kind `console`, after a prompt with the names of
+//! hosts. Lines below a command are its output, as `scripts/typed` has them.
 
 /// A command, and the hosts on which it is given.
 pub(crate) struct Command {

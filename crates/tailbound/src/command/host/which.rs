@@ -4,7 +4,7 @@ use crate::exit::{Exit, Failure};
 use std::path::{Path, PathBuf};
 use tailbound_host::socket::{Client, ClientError, Outcome, Request, Wrong};
 
-/// The configuration where none is named.
+/// The default configuration.
 pub(super) const CONFIG: &str = "/etc/tailbound/host.toml";
 
 /// Which daemon is asked.

@@ -20,7 +20,7 @@ pub(super) fn failure(error: &ClientError) -> Failure {
                 "is it running (tailbound place serve), and is the address right (--url, \
                  TAILBOUND_URL)?",
             ),
-            ClientError::Tls { why, .. } if why.ends_with("give that CA's certificate") => {
+            ClientError::Tls { why, .. } if why.ends_with("that CA's certificate") => {
                 Failure::new(error).hint("the flag is --ca FILE, the environment TAILBOUND_CA")
             }
             ClientError::Unexpected { .. } => {

@@ -44,7 +44,10 @@ pub(crate) fn lost(error: LabError, before: Option<CpuUse>) -> Result<Measured, 
 fn lost_by(error: LabError, taken: Option<CpusTaken>) -> Result<Measured, LabError> {
     let is_busy = taken.is_some_and(|taken| !too_much(taken).is_empty());
     let why = match &error {
-        LabError::Child { who, what, stderr } if !stderr.contains("panicked") => {
+        // Other programs take CPU from a child; they send it no signal.
+        LabError::Child { who, what, stderr }
+            if !stderr.contains("panicked") && !what.contains("killed by ") =>
+        {
             let last = stderr.lines().last().unwrap_or_default();
             format!("{who} {what} {last}").trim_end().to_owned()
         }
@@ -189,6 +192,16 @@ mod tests {
         ] {
             assert!(lost_by(error, taken).is_err());
         }
+    }
+
+    #[test]
+    fn a_child_that_a_signal_killed_is_an_error_however_busy_the_computer_is() {
+        let killed = LabError::Child {
+            who: "host B's daemon".into(),
+            what: "died: killed by SIGKILL".into(),
+            stderr: String::new(),
+        };
+        assert!(lost_by(killed, Some(taken(0.9, 0.0))).is_err());
     }
 
     #[test]

@@ -228,6 +228,7 @@ mod tests {
             "libvirt",
             "dpdk",
             "perf",
+            "openssl",
         ];
         for (index, part) in PARTS.iter().enumerate() {
             assert!(

@@ -138,7 +138,7 @@ const MISTAKES: &[(&str, &str, &str)] = &[
     (
         "\"hog\"]",
         "\"hig\"]",
-        "x.toml:24:21: unknown guest `hig`; known here: server, hog",
+        "x.toml:24:21: unknown guest `hig`; did you mean `hog`? known here: server, hog",
     ),
     (
         "[\"server\", \"hog\"]",

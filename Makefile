@@ -358,7 +358,7 @@ fuzz: ## Fuzz every parser for FUZZ_SECONDS each (nightly Rust)
 .PHONY: docs
 docs: ##! Build the site of all pages, and check its links
 	@scripts/need compile package
-	@scripts/cargo-tool mdbook $(MDBOOK) --no-default-features --features search
+	@scripts/cargo-tool mdbook $(MDBOOK) --debug --no-default-features --features search
 	@scripts/book target/book target/tools/mdbook-$(MDBOOK)/bin/mdbook
 
 .PHONY: api-docs

@@ -49,7 +49,7 @@ demo: ##! Build the lab and run it: small answers with and without tailbound on 
 	@test -x $(DEMO) || echo "  build: 190 crates, three minutes on two quiet cores, this once; they need 1 GB of disk in $(TARGET)/"
 	@echo "  run:   two minutes; it needs no root, shows its progress, and leaves nothing but $(OUT)/"
 	@echo "  end:   eight lines, the verdict first. On a busy computer that is NOISY, and nothing is judged."
-	@$(COMPILE) 1000 $(CARGO) --profile $(call profile,demo) --locked -p tailbound --bin tailbound --no-default-features --features lab
+	@$(COMPILE) 1000 "$(CARGO)" --profile $(call profile,demo) --locked -p tailbound --bin tailbound --no-default-features --features lab
 	$(DEMO) lab run $(EXPERIMENT) --out $(OUT) $(ARGUMENTS)
 
 .PHONY: experiments
@@ -88,13 +88,13 @@ place: build ##! Start the placement service with a sample data centre, and open
 .PHONY: build
 build: ##! Build the program of an operator: all of tailbound but `lab` and `sim` (five minutes)
 	@scripts/need compile
-	@$(COMPILE) 2000 $(CARGO) --profile $(call profile,release) --locked -p tailbound --bin tailbound --no-default-features --features operator
+	@$(COMPILE) 2000 "$(CARGO)" --profile $(call profile,release) --locked -p tailbound --bin tailbound --no-default-features --features operator
 	@echo "$(TAILBOUND)"
 
 .PHONY: build-all
 build-all: ## Build the whole program, with `lab` and `sim`
 	@scripts/need compile
-	@$(COMPILE) 3000 $(CARGO) --profile $(call profile,release) --locked -p tailbound --bin tailbound
+	@$(COMPILE) 3000 "$(CARGO)" --profile $(call profile,release) --locked -p tailbound --bin tailbound
 
 # More than this is too much to copy into every guest.
 PROBE_BYTES := 5000000
@@ -102,7 +102,7 @@ PROBE_BYTES := 5000000
 .PHONY: probe-static
 probe-static: ## Build tailbound probe and select alone as a static binary of less than 5 MB
 	@scripts/need compile
-	@scripts/build-static probe $(PROBE_BYTES) $(call profile,static) $(CARGO)
+	@scripts/build-static probe $(PROBE_BYTES) $(call profile,static) "$(CARGO)"
 
 # As the package's program.
 OPERATOR_BYTES := 24000000
@@ -110,7 +110,7 @@ OPERATOR_BYTES := 24000000
 .PHONY: static
 static: ## Build the program of the package tailbound as one static file for any Linux
 	@scripts/need compile
-	@scripts/build-static operator $(OPERATOR_BYTES) $(call profile,static) $(CARGO)
+	@scripts/build-static operator $(OPERATOR_BYTES) $(call profile,static) "$(CARGO)"
 
 .PHONY: static-musl
 static-musl: ## Build the probe with musl where rustc has none, in a bare root of Debian's sid (root; half an hour the first time)
@@ -138,9 +138,9 @@ install: ## Install what `make build` or `make build-all` built, its pages, comp
 .PHONY: stage
 stage:
 	@scripts/need compile package
-	@$(COMPILE) 3000 $(CARGO) --profile $(call profile,dist) --locked -p tailbound --bin tailbound --no-default-features --features operator
+	@$(COMPILE) 3000 "$(CARGO)" --profile $(call profile,dist) --locked -p tailbound --bin tailbound --no-default-features --features operator
 	cp $(DIST) $(DIST)-operator
-	@$(COMPILE) 3000 $(CARGO) --profile $(call profile,dist) --locked -p tailbound --bin tailbound
+	@$(COMPILE) 3000 "$(CARGO)" --profile $(call profile,dist) --locked -p tailbound --bin tailbound
 	@scripts/stage $(DIST)-operator $(DIST)
 
 .PHONY: deb
@@ -249,7 +249,7 @@ GOLDEN_TESTS := tailbound-agent tailbound-hose tailbound-switch
 .PHONY: golden
 golden: ## Compare parts of all simulations, and the papers' verdicts, with their records (two minutes)
 	@scripts/need compile golden
-	@$(COMPILE) 1500 $(CARGO) --profile $(call profile,demo) --locked -p tailbound --bin tailbound --no-default-features --features lab,sim
+	@$(COMPILE) 1500 "$(CARGO)" --profile $(call profile,demo) --locked -p tailbound --bin tailbound --no-default-features --features lab,sim
 	@scripts/golden $(DEMO)
 	@scripts/verdicts $(DEMO)
 

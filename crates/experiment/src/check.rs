@@ -39,6 +39,10 @@ pub struct Check {
     /// The fewest samples in each variant, if that is more than the figure wants by itself: 30 for
     /// a mean, ten above a percentile. With fewer the check is NOT TESTED.
     pub samples: Option<Spanned<u64>>,
+    /// The series whose events decide the figure, such as large answers that small ones queue
+    /// behind. Samples in a few clusters tell as little as the clusters: with fewer than 30 of
+    /// these events in a variant the check is NOT TESTED.
+    pub driven_by: Option<Spanned<String>>,
     /// Where the expectation comes from.
     pub source: String,
     /// Why it is known not to hold: then the verdict does not rest on it, and says so.
@@ -123,6 +127,10 @@ impl Check {
             let message =
                 format!("samples: {of} is a single value; leave it out, or name a series");
             mistakes.at_span(samples.span(), message);
+        }
+        if let Some(driver) = &self.driven_by {
+            let series = variants.iter().flat_map(|variant| variant.series.keys());
+            mistakes.known("series", driver, series.map(String::as_str));
         }
         if self.kind.compares() != self.from.is_some() {
             let message = if self.kind.compares() {

@@ -178,11 +178,27 @@ pub(crate) fn too_few(check: &Check, rests_on: &[&Variant], noise: &Noise) -> Op
         _ => Statistic::of_key(statistic)?.wanted_samples(),
     };
     let wanted = wanted.max(check.samples.as_ref().map_or(0, |it| *it.get_ref()));
-    let counted = rests_on.iter().filter_map(|variant| {
-        let series = variant.series.get(series)?;
-        Some((series.all.count + series.unanswered, &variant.name))
-    });
-    let (has, variant) = counted.min_by_key(|(count, _)| *count)?;
+    let fewest = |series: &str| {
+        let counted = rests_on.iter().filter_map(|variant| {
+            let series = variant.series.get(series)?;
+            Some((series.all.count + series.unanswered, &variant.name))
+        });
+        counted.min_by_key(|(count, _)| *count)
+    };
+    if let Some(driver) = check
+        .driven_by
+        .as_ref()
+        .filter(|_| *noise != Noise::Virtual)
+    {
+        let (driver, wanted) = (driver.get_ref(), Statistic::Mean.wanted_samples());
+        if let Some((has, variant)) = fewest(driver).filter(|(has, _)| *has < wanted) {
+            return Some(format!(
+                "{series}.{statistic} depends on {driver}, which wants {wanted} samples, variant \
+                 {variant} has {has}"
+            ));
+        }
+    }
+    let (has, variant) = fewest(series)?;
     (has < wanted).then(|| {
         format!("{series}.{statistic} wants {wanted} samples, variant {variant} has {has}")
     })

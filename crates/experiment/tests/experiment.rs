@@ -674,6 +674,18 @@ fn a_check_may_want_more_samples_than_its_figure_does() {
 }
 
 #[test]
+fn a_check_wants_thirty_of_the_events_that_decide_its_figure() {
+    let of = "of = \"rtt.p50\"\ndriven_by = \"rtt\"";
+    let tested = |samples: u32| {
+        let after = format!("rtt = 250\nsamples = {samples}\n");
+        let results = run(&[WATCHED, ("rtt = 250\n", &after), ("of = \"rtt.p99\"", of)]);
+        results.checks[0].outcome()
+    };
+    assert_eq!(tested(30), Outcome::Pass);
+    assert_eq!(tested(29), Outcome::NotTested);
+}
+
+#[test]
 fn requests_without_an_answer_are_no_reason_to_test_less() {
     let after = "rtt = 900\nsamples = 50\nunanswered = 950\n";
     assert_eq!(watched(after).0, Verdict::Fail);

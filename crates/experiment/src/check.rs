@@ -40,7 +40,7 @@ pub struct Check {
     /// a mean, ten above a percentile. With fewer the check is NOT TESTED.
     pub samples: Option<Spanned<u64>>,
     /// The series whose events decide the figure, such as large answers that small ones queue
-    /// behind. Samples in a few clusters tell as little as the clusters: with fewer than 30 of
+    /// behind. Many samples in few clusters are worth no more than the clusters: with fewer than 30 of
     /// these events in a variant the check is NOT TESTED.
     pub driven_by: Option<Spanned<String>>,
     /// Where the expectation comes from.

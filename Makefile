@@ -86,7 +86,7 @@ place: build ##! Start the placement service with a sample data centre, and open
 		--topology experiments/topologies/two-pods.toml --store sqlite:$(OUT)/place.db --open
 
 .PHONY: build
-build: ##! Build the program of an operator: all of tailbound but `lab` and `sim` (five minutes)
+build: ##! Build the program of an operator: all of tailbound but `lab` and `sim`
 	@scripts/need compile
 	@$(COMPILE) 2000 "$(CARGO)" --profile $(call profile,release) --locked -p tailbound --bin tailbound --no-default-features --features operator
 	@echo "$(TAILBOUND)"

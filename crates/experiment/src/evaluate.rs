@@ -1,6 +1,6 @@
 //! Whether a run found what its experiment expects. Pure.
 
-use crate::verdict::{Noise, lost, too_few, too_noisy};
+use crate::verdict::{Noise, delayed, lost, too_few, too_noisy};
 use crate::{Check, CheckKind, figure_of};
 use tailbound_report::{Chart, CheckResult, LineStyle, Point, Value, Variant};
 
@@ -47,8 +47,12 @@ pub(crate) fn evaluate(
             };
         }
         let holds_with_hit = || one(check, &with_hit, charts).pass;
-        let noise = too_noisy(check, &rests_on, noise, result.pass, holds_with_hit);
-        CheckResult { noise, ..result }
+        let why = too_noisy(check, &rests_on, noise, result.pass, holds_with_hit);
+        let why = why.or_else(|| delays_decide(check, variants, charts, noise, result.pass));
+        CheckResult {
+            noise: why,
+            ..result
+        }
     };
     checks.iter().map(judge).collect()
 }
@@ -67,6 +71,50 @@ fn rests_on<'v>(check: &Check, variants: &'v [Variant]) -> Vec<&'v Variant> {
 fn with_hit(mut variant: Variant) -> Variant {
     for series in variant.series.values_mut() {
         series.stats = series.all.clone();
+    }
+    variant
+}
+
+/// What delayed samples of the check's series, if without as many of the longest ones the check
+/// may come out the other way.
+///
+/// Delays are never negative, so each variant's figure is between that of all samples and that of
+/// the rest. A check is a monotonic function of the judged figure and of the one that it is
+/// compared with: what the four ends of these two ranges agree on holds in between.
+fn delays_decide(
+    check: &Check,
+    variants: &[Variant],
+    charts: &[Chart],
+    noise: &Noise,
+    holds: bool,
+) -> Option<String> {
+    let series = check.series()?;
+    let from = check.from.as_ref().map(|name| name.get_ref().as_str());
+    let rest = rests_on(check, variants);
+    let delays = rest.iter().filter_map(|it| delayed(check, &it.name, noise));
+    let (share, most) = delays.max_by(|(one, _), (other, _)| one.total_cmp(other))?;
+    let ends = [(true, false), (false, true), (true, true)];
+    let differs = |(judged, compared): (bool, bool)| {
+        let without = |variant: &Variant| {
+            let is_compared = from == Some(variant.name.as_str());
+            let share = delayed(check, &variant.name, noise).map(|(share, _)| share);
+            match share.filter(|_| if is_compared { compared } else { judged }) {
+                Some(share) => without_longest(variant.clone(), series, share),
+                None => variant.clone(),
+            }
+        };
+        let without: Vec<Variant> = variants.iter().map(without).collect();
+        one(check, &without, charts).pass != holds
+    };
+    // Of no samples there is no figure.
+    let decides = share >= 1.0 || ends.into_iter().any(differs);
+    decides.then(|| most.of(check))
+}
+
+/// The variant without this share of the longest samples of a series.
+fn without_longest(mut variant: Variant, series: &str, share: f64) -> Variant {
+    if let Some(series) = variant.series.get_mut(series) {
+        series.stats = series.stats.without_longest(share);
     }
     variant
 }

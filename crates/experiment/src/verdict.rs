@@ -36,6 +36,39 @@ pub struct Disturbance {
     pub harm: Harm,
 }
 
+impl Disturbance {
+    /// True if the figure of the check is among those that were disturbed.
+    fn reaches(&self, check: &Check) -> bool {
+        self.figures.as_ref().is_none_or(|figures| {
+            let mut figures = figures.iter().map(String::as_str);
+            figures.any(|figure| figure == check.of.get_ref() || Some(figure) == check.series())
+        })
+    }
+
+    /// What disturbed the figure of the check.
+    pub(crate) fn of(&self, check: &Check) -> String {
+        let (of, variant) = (check.of.get_ref(), &self.variant);
+        format!("{of} of variant {variant} was disturbed: {}", self.cause)
+    }
+}
+
+/// What delayed samples of the check's series in this variant, and how many at most. Of several
+/// the one that delayed the most.
+pub(crate) fn delayed<'n>(
+    check: &Check,
+    variant: &str,
+    noise: &'n Noise,
+) -> Option<(f64, &'n Disturbance)> {
+    let Noise::Watched(disturbed) = noise else {
+        return None;
+    };
+    let delays = disturbed.iter().filter_map(|it| match it.harm {
+        Harm::Delayed(share) if it.variant == variant && it.reaches(check) => Some((share, it)),
+        _ => None,
+    });
+    delays.max_by(|(one, _), (other, _)| one.total_cmp(other))
+}
+
 /// The cause of a disturbance. Causes that differ in their percentage alone are reported as one.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Cause {
@@ -74,7 +107,7 @@ impl fmt::Display for Cause {
 }
 
 /// What noise may have done to a check that rests on what it disturbed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Harm {
     /// Helped it or kept it from holding: it is not judged.
     Either,
@@ -83,6 +116,10 @@ pub enum Harm {
     /// Slowed the whole variant down. That may help a comparison or a lower bound; an upper bound
     /// on a figure of one variant that holds is judged.
     Slower,
+    /// Delayed some samples of the series, at most this share of them, and hurried none: a check
+    /// is judged that comes out the same without as many of the longest, in each of the variants
+    /// that it rests on. Figures that are no series' are disturbed either way.
+    Delayed(f64),
     /// Ended the variant before it had figures.
     Lost,
 }
@@ -92,6 +129,7 @@ impl Harm {
     fn spares(self, check: &Check) -> bool {
         match self {
             Self::Either | Self::Lost => false,
+            Self::Delayed(_) => check.series().is_some(),
             Self::Against => true,
             Self::Slower => check.from.is_none() && check.at_least.is_none(),
         }
@@ -232,19 +270,12 @@ pub(crate) fn too_noisy(
         return None;
     };
     let is_disturbed = |it: &&Disturbance| {
-        let is_figure = it.figures.as_ref().is_none_or(|figures| {
-            let mut figures = figures.iter().map(String::as_str);
-            figures.any(|figure| figure == check.of.get_ref() || Some(figure) == check.series())
-        });
         let is_variant = rests_on.iter().any(|variant| variant.name == it.variant);
-        is_figure && is_variant && !(holds && it.harm.spares(check))
+        let is_spared = matches!(it.harm, Harm::Delayed(_)) || holds;
+        it.reaches(check) && is_variant && !(is_spared && it.harm.spares(check))
     };
     if let Some(it) = disturbed.iter().find(is_disturbed) {
-        let (of, variant) = (check.of.get_ref(), &it.variant);
-        return Some(format!(
-            "{of} of variant {variant} was disturbed: {}",
-            it.cause
-        ));
+        return Some(it.of(check));
     }
     let holds_with_hit = holds_with_hit();
     let (series, statistic) = check.of.get_ref().split_once('.')?;

@@ -43,6 +43,13 @@ struct ToyVariant {
     disturbed: Option<String>,
     /// The harm of that: "either" unless it says "against", "slower" or "lost".
     harm: Option<String>,
+    /// The share of the samples that it delayed at most, where that is its harm.
+    delayed: Option<f64>,
+    /// Samples of `rtt` that took something else, and how long they took.
+    #[serde(default)]
+    late: u64,
+    #[serde(default)]
+    late_rtt: u64,
     /// The percentage of the CPUs that others used.
     share: Option<f64>,
     samples: Option<u64>,
@@ -59,7 +66,9 @@ impl ToyVariant {
         let mut samples = empty_histogram();
         if self.rtt > 0 {
             let count = self.samples.unwrap_or(2_000);
-            samples.record_n(self.rtt, count - self.stolen).unwrap();
+            let in_time = count - self.stolen - self.late;
+            samples.record_n(self.rtt, in_time).unwrap();
+            samples.record_n(self.late_rtt, self.late).unwrap();
         }
         let mut rtt = Series::of("ns", &samples);
         if self.stolen > 0 {
@@ -128,7 +137,7 @@ impl Experiment for Toy {
                     None => Cause::Event("a neighbour took the core".to_owned()),
                 },
                 harm: match it.harm.as_deref() {
-                    None => Harm::Either,
+                    None => it.delayed.map_or(Harm::Either, Harm::Delayed),
                     Some("against") => Harm::Against,
                     Some("slower") => Harm::Slower,
                     Some("lost") => Harm::Lost,
@@ -727,6 +736,36 @@ fn what_can_only_have_kept_a_check_from_holding_forbids_no_check_that_holds() {
         let after = format!("rtt = {rtt}\n{disturbed}");
         assert_eq!(watched(&after).0, verdict);
     }
+}
+
+#[test]
+fn a_check_is_judged_that_comes_out_the_same_without_as_many_samples_as_were_delayed() {
+    let disturbed = |late: u64, late_rtt: u64, share: f64| {
+        format!("late = {late}\nlate_rtt = {late_rtt}\ndisturbed = \"rtt\"\ndelayed = {share}\n")
+    };
+    // The first needs 60 samples of 2,000 to be half: they may be what was delayed.
+    for (share, verdict) in [(0.01, Verdict::Pass), (0.04, Verdict::Noisy)] {
+        let before = format!("rtt = 400\n{}", disturbed(60, 1_000, share));
+        let results = run(&[WATCHED, ("rtt = 1000\n", &before)]);
+        assert_eq!(results.verdict, verdict, "{}", results.verdict_reason);
+    }
+    // The second is late 60 or 600 times.
+    for (late, share, verdict) in [
+        (60, 0.04, Verdict::Noisy),
+        (60, 0.01, Verdict::Fail),
+        (600, 0.04, Verdict::Fail),
+        (600, 1.5, Verdict::Noisy),
+    ] {
+        let after = format!("rtt = 250\n{}", disturbed(late, 900, share));
+        let (found, reason) = watched(&after);
+        assert_eq!(found, verdict, "{reason}");
+        assert!(reason.contains("a neighbour took the core"), "{reason}");
+    }
+    // It says nothing of a figure that is no series'.
+    let rate = ("of = \"rtt.p99\"", "of = \"rate\"");
+    let of_rate = "rate = 196\ndisturbed = \"rate\"\ndelayed = 0.01\n";
+    let results = run(&[WATCHED, ("rate = 196\n", of_rate), rate]);
+    assert_eq!(results.verdict, Verdict::Noisy);
 }
 
 const SLOWER: &str = "disturbed = \"all\"\nharm = \"slower\"\n";

@@ -8,9 +8,14 @@ use crate::variant::{FOREIGN_SHARE, Measured};
 use tailbound_experiment::{Cause, Disturbance, Harm};
 use tailbound_report::Variant;
 
-/// The share of a core that went to other programs, beyond which what was done on it
+/// The share of a core that went to other programs, beyond which the work that was done on it
 /// cannot be judged.
 const MAX_FOREIGN_SHARE: f64 = 0.03;
+/// How many samples a stretch of a core's time delays that went to another program, by the share of
+/// the time that it is: those that began in it, and as many that waited behind them.
+const DELAYED_BY_SHARE: f64 = 2.0;
+/// Less than this is what the kernel's own threads take of a core.
+const LEAST_FOREIGN_SHARE: f64 = 0.005;
 /// The share of all CPUs that other programs or other machines took, beyond which no figure of
 /// the variant may fail. Ticks of 10 ms show it to some 2 % in a run of three seconds.
 const MAX_TAKEN_SHARE: f64 = 0.05;
@@ -127,18 +132,24 @@ pub(crate) fn of_figures(
         cause,
         harm,
     };
-    let foreign = summary.values.get(FOREIGN_SHARE).map(|value| value.value);
-    let foreign = foreign.filter(|share| *share > MAX_FOREIGN_SHARE);
-    let on_core = foreign.map(|share| {
-        let cause = Cause::Share("other programs used", share * 100.0, "of the shared core");
-        disturbance(experiment.on_shared_core(), cause, Harm::Either)
+    let foreign = summary.values.get(FOREIGN_SHARE);
+    let foreign = foreign.map_or(0.0, |value| value.value);
+    let (series, values): (Vec<_>, Vec<_>) = experiment
+        .on_shared_core()
+        .into_iter()
+        .partition(|figure| summary.series.contains_key(figure));
+    let cause = Cause::Share("other programs used", foreign * 100.0, "of the shared core");
+    let delayed = (foreign > LEAST_FOREIGN_SHARE).then(|| {
+        let harm = Harm::Delayed(foreign * DELAYED_BY_SHARE);
+        disturbance(series, cause.clone(), harm)
     });
+    let on_core = (foreign > MAX_FOREIGN_SHARE).then(|| disturbance(values, cause, Harm::Either));
     let spoiled = repeats.iter().find_map(|it| it.spoiled.as_ref());
     let spoiled = spoiled.map(|(figure, why)| {
         let cause = Cause::Event(why.clone());
         disturbance(vec![(*figure).to_owned()], cause, Harm::Against)
     });
-    on_core.into_iter().chain(spoiled).collect()
+    delayed.into_iter().chain(on_core).chain(spoiled).collect()
 }
 
 #[cfg(test)]

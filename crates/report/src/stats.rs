@@ -202,6 +202,27 @@ impl Stats {
         }
     }
 
+    /// The figures without this share of the samples, the longest ones: of no samples from 1 on, or
+    /// where the histogram is damaged. The number of samples that is left is rounded down.
+    pub fn without_longest(&self, share: f64) -> Self {
+        let Ok(all) = self.histogram() else {
+            return Self::default();
+        };
+        let kept = (1.0 - share.clamp(0.0, 1.0)) * all.len() as f64;
+        let mut left = kept as u64;
+        let mut rest = all.clone();
+        rest.reset();
+        for step in all.iter_recorded() {
+            if left == 0 {
+                break;
+            }
+            let count = step.count_at_value().min(left);
+            rest.saturating_record_n(step.value_iterated_to(), count);
+            left -= count;
+        }
+        Self::from_histogram(&rest)
+    }
+
     /// The share of samples above `value`; nothing without samples, or where the
     /// histogram is damaged.
     pub(crate) fn share_above(&self, value: u64) -> Option<f64> {

@@ -37,6 +37,23 @@ fn a_file_read_back_is_what_was_written() {
 }
 
 #[test]
+fn figures_without_the_longest_samples_are_those_of_the_rest() {
+    let mut samples = empty_histogram();
+    samples.record_n(100, 90).unwrap();
+    samples.record_n(500, 10).unwrap();
+    let all = Stats::from_histogram(&samples);
+    assert_eq!(all.without_longest(0.0), all);
+    let fewer = all.without_longest(0.055);
+    assert_eq!(
+        (fewer.count, fewer.p90, fewer.p99, fewer.mean),
+        (94, 100, 500, 117)
+    );
+    assert_eq!(all.without_longest(0.1).max, 100);
+    assert_eq!(all.without_longest(1.0), Stats::default());
+    assert_eq!(all.without_longest(7.0), Stats::default());
+}
+
+#[test]
 fn the_file_has_the_fields_that_the_format_promises() {
     let json: Value = serde_json::from_str(&sample::results().to_json()).unwrap();
     assert_eq!(json["schema"], 1);

@@ -87,7 +87,11 @@
 //! **Late.** A frame that arrives while a batch is on the wire is scheduled from its
 //! end on, so that a batch never closes the gaps of the next. When the wire does
 //! not take what is due (a stalled host, a link that is down), virtual time is frozen
-//! after `catch_up`: then everything is later by as much, and no burst follows.
+//! after `catch_up`: then everything is later by as much. {B, S} and {`B_i`, S} fill
+//! meanwhile, as they count real time: what a guest missed it sends afterwards, at Bmax
+//! and as far as S allows, so it loses nothing while it is held up for less than S / B.
+//! No frame that has a departure time leaves it sooner, and all departures conform to
+//! {Bmax, one frame} and {B, S} in real time: nothing is sent that was not promised.
 //!
 //! The order to call things in: [`Pacer::enqueue_burst`] whenever frames came, then
 //! [`Pacer::batch`] with the same `now`, then sleep until [`Pacer::poll_at`] or the
@@ -390,6 +394,7 @@ impl<F: Frame> Pacer<F> {
         let next = next.min(chain.local.next);
         let limit = chain.wire.max(next.saturating_add(self.catch_up));
         if position > limit && next != Position::NEVER {
+            chain.lost += position.since(limit);
             chain.clock.freeze_at(limit);
             return limit;
         }

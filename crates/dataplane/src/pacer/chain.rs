@@ -23,6 +23,8 @@ pub(super) struct Chain<F> {
     pub(super) change: RateChange,
     /// Virtual time.
     pub(super) position: Position,
+    /// Bytes of the wire that virtual time was frozen for, each at the rate that it had then.
+    pub(super) lost: WireBytes,
     /// Up to where the wire is taken.
     pub(super) wire: Position,
     /// Every frame of a guaranteed guest; lines and guests hold their places.
@@ -46,6 +48,7 @@ impl<F: Frame> Chain<F> {
             clock: WireClock::new(link),
             change: RateChange::none(link),
             position: Position::ZERO,
+            lost: WireBytes::ZERO,
             wire: Position::ZERO,
             store: Store::new(),
             releases: Releases::new(),
@@ -142,6 +145,7 @@ impl<F: Frame> Chain<F> {
             if !limit.is_open(&self.change) {
                 return self.charge_closed(line, index, at, wire);
             }
+            limit.make_up(self.lost, line.release);
             if let Some(release) = limit.charge_open(at, wire) {
                 limit.note(index, &mut self.used);
                 self.hold_back(line, index, at, Some(release));
@@ -162,12 +166,14 @@ impl<F: Frame> Chain<F> {
         at: Position,
         wire: WireBytes,
     ) -> bool {
-        if let Some(limit) = &mut line.limit
-            && let Err(release) = limit.charge(at, wire, &self.change)
-        {
-            limit.note(index, &mut self.used);
-            self.hold_back(line, index, at, release);
-            return false;
+        if let Some(limit) = &mut line.limit {
+            let charged = limit.charge(at, wire, &self.change);
+            limit.pass_over(self.lost);
+            if let Err(release) = charged {
+                limit.note(index, &mut self.used);
+                self.hold_back(line, index, at, release);
+                return false;
+            }
         }
         line.release = at;
         line.held_back = false;
@@ -279,6 +285,7 @@ impl<F: Frame> Chain<F> {
             limit.note(index, &mut self.used);
         }
         line.deficit -= of_deficit(wire);
+        guest.make_up(self.lost);
         if is_local {
             self.stamp_local(guest, line, index, at, wire);
             return None;

@@ -62,6 +62,7 @@ impl<F: Frame> Pacer<F> {
         let start = position.max(self.chain.wire);
         if held.is_some() {
             if let Some(guest) = guest::find_mut(&mut self.guests, id) {
+                guest.make_up(self.chain.lost);
                 let from = start.max(guest.last_departure);
                 guest.reconfigure(&self.config, &fresh, (from, from));
             }
@@ -118,7 +119,7 @@ impl<F: Frame> Pacer<F> {
         let before = self.guests[index].take();
         let guarantee = fresh.guarantee;
         let line = Line::new(slot, weight(guarantee.bandwidth, self.config.link), None);
-        let mut guest = fresh.empty(start);
+        let mut guest = fresh.empty(start, self.chain.lost);
         guest.unlimited = self.insert_line(line);
         guest.stats = before.map(|guest| guest.stats).unwrap_or_default();
         self.guests[index] = Some(guest);
@@ -272,9 +273,10 @@ impl<F: Frame> Pacer<F> {
         };
         if rate.0 == 0 {
             if let Some(index) = held {
-                self.change_limit(index, at, |limit| limit.close(at));
+                let lost = self.chain.lost;
+                self.change_limit(index, at, |limit| limit.close(at, lost));
             } else {
-                let limit = Limit::new(key, guest.full_bucket(), Some(at));
+                let limit = Limit::new(key, guest.full_bucket(), Some(at), self.chain.lost);
                 self.add_destination(id, limit, at);
             }
             return Ok(());
@@ -287,16 +289,17 @@ impl<F: Frame> Pacer<F> {
             return Ok(());
         }
         check_rate(rate, link)?;
+        let lost = self.chain.lost;
         let fresh = TokenBucket::on_wire(link, rate, burst.into())
             .ok_or(PacerError::BurstTooLong(burst))?;
         match held {
             Some(index) => self.change_limit(index, at, |limit| {
-                limit.open(at);
+                limit.open(at, lost);
                 if !limit.is(rate, burst.into()) {
                     limit.reconfigure(&fresh, at, at);
                 }
             }),
-            None => self.add_destination(id, Limit::new(key, fresh, None), at),
+            None => self.add_destination(id, Limit::new(key, fresh, None, lost), at),
         }
         Ok(())
     }

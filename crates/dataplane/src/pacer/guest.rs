@@ -66,6 +66,8 @@ pub(super) struct Guest {
     average: TokenBucket<Position>,
     /// {Bmax, one frame}.
     peak: TokenBucket<Position>,
+    /// How much of the time that virtual time was frozen for {B, S} has filled in.
+    made_up: WireBytes,
     /// The length whose cost both know.
     wire: WireBytes,
     /// The departure of the frame that has one, or of the last that had; none that
@@ -129,6 +131,7 @@ impl Guest {
             guarantee: *guarantee,
             average: TokenBucket::on_wire(link, guarantee.bandwidth, guarantee.burst.into())?,
             peak: TokenBucket::on_wire(link, guarantee.burst_rate, config.longest_frame())?,
+            made_up: WireBytes::ZERO,
             wire: WireBytes::ZERO,
             last_departure: Position::ZERO,
             stamped: NIL,
@@ -173,6 +176,23 @@ impl Guest {
         self.half_share = Bytes(self.share.0 / 2);
     }
 
+    /// Lets {B, S} fill while virtual time was frozen, for `lost` bytes of the wire in all: in real
+    /// time, as the guarantee counts. What was missed is sent afterwards, no faster than Bmax.
+    #[inline(always)]
+    pub(super) fn make_up(&mut self, lost: WireBytes) {
+        if self.made_up != lost {
+            self.fill_for(lost);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn fill_for(&mut self, lost: WireBytes) {
+        self.average
+            .pass((lost - self.made_up).0, self.last_departure);
+        self.made_up = lost;
+    }
+
     /// What {B, S} holds at `now`.
     pub(super) fn holds(&self, now: Position) -> WireBytes {
         self.average.tokens(now)
@@ -195,10 +215,12 @@ impl Guest {
     }
 
     /// Returns the same guest with empty buckets at `now`.
-    pub(super) fn empty(self, now: Position) -> Self {
+    /// `lost` is what virtual time was frozen for until then.
+    pub(super) fn empty(self, now: Position, lost: WireBytes) -> Self {
         Self {
             average: self.average.empty(now),
             peak: self.peak.empty(now),
+            made_up: lost,
             ..self
         }
     }

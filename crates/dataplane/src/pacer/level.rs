@@ -32,8 +32,9 @@ impl<F: Frame> Pacer<F> {
     /// What a guest's buckets hold now; `None` where it has no guarantee.
     pub fn level(&mut self, now: Nanos, id: GuestId) -> Option<GuestLevel> {
         let at = self.advance(now).max(self.chain.wire);
-        let guest = guest::find(&self.guests, id);
+        let guest = guest::find_mut(&mut self.guests, id);
         let guest = guest.filter(|guest| guest.contract == Contract::Guaranteed)?;
+        guest.make_up(self.chain.lost);
         let mut destinations = Vec::with_capacity(guest.limited as usize);
         let mut next = guest.first_limited;
         while let Some(limit) = self.lines.limit_mut(next) {
@@ -58,6 +59,7 @@ impl<F: Frame> Pacer<F> {
         if self.guaranteed(id).is_some()
             && let Some(guest) = guest::find_mut(&mut self.guests, id)
         {
+            guest.make_up(self.chain.lost);
             guest.fill(bytes, at);
         }
     }
@@ -70,6 +72,7 @@ impl<F: Frame> Pacer<F> {
             return;
         };
         if let Some(guest) = guest::find_mut(&mut self.guests, id) {
+            guest.make_up(self.chain.lost);
             guest.drain(at.max(guest.last_departure));
         }
         while let Some(limit) = self.lines.limit(next) {

@@ -32,6 +32,8 @@ pub struct FlowUse {
 #[derive(Debug)]
 pub(super) struct Limit {
     bucket: TokenBucket<Position>,
+    /// How much of the time that virtual time was frozen for the bucket has filled in.
+    made_up: WireBytes,
     /// What was charged for the first frame of the line, where that waits for it.
     charged: Option<Charged<Position>>,
     /// Where it is closed: since when the bucket does not fill.
@@ -52,14 +54,17 @@ pub(super) struct Limit {
 }
 
 impl Limit {
-    /// A limit with this bucket, closed since a moment or open.
+    /// A limit with this bucket, closed since a moment or open. `lost` is what virtual time was
+    /// frozen for until now.
     pub(super) fn new(
         key: FlowKey,
         bucket: TokenBucket<Position>,
         closed: Option<Position>,
+        lost: WireBytes,
     ) -> Self {
         let mut limit = Self {
             bucket,
+            made_up: lost,
             charged: None,
             closed,
             open_on: Rate(0),
@@ -143,6 +148,27 @@ impl Limit {
         self.open_on == change.new
     }
 
+    /// Lets the bucket of an open limit fill while virtual time was frozen, for `lost` bytes of the
+    /// wire in all. The frame that was charged last is released at `release`.
+    #[inline(always)]
+    pub(super) fn make_up(&mut self, lost: WireBytes, release: Position) {
+        if self.made_up != lost {
+            self.fill_for(lost, release);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn fill_for(&mut self, lost: WireBytes, release: Position) {
+        self.bucket.pass((lost - self.made_up).0, release);
+        self.made_up = lost;
+    }
+
+    /// Does not let it fill for what virtual time was frozen for until now.
+    pub(super) const fn pass_over(&mut self, lost: WireBytes) {
+        self.made_up = lost;
+    }
+
     /// Charges the first frame of the line, which comes at `at`, where the limit is open.
     /// Returns `None` where the frame is released then, or else when it is to be.
     #[inline(always)]
@@ -193,14 +219,18 @@ impl Limit {
         self.bucket.fill(wire, self.closed.unwrap_or(now));
     }
 
-    /// Lets the bucket fill no longer from `now` on.
-    pub(super) fn close(&mut self, now: Position) {
+    /// Lets the bucket fill no longer from `now` on. Virtual time was frozen for `lost` until then.
+    pub(super) fn close(&mut self, now: Position, lost: WireBytes) {
+        self.pass_over(lost);
         self.closed.get_or_insert(now);
         self.note_open();
     }
 
-    /// Lets the bucket fill again from `now` on.
-    pub(super) fn open(&mut self, now: Position) {
+    /// Lets the bucket fill again from `now` on. Virtual time was frozen for `lost` until then.
+    pub(super) fn open(&mut self, now: Position, lost: WireBytes) {
+        if self.closed.is_some() {
+            self.pass_over(lost);
+        }
         self.stay_closed(now);
         self.closed = None;
         self.note_open();

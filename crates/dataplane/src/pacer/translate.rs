@@ -73,6 +73,7 @@ impl<F: Frame> Pacer<F> {
         for guest in self.guests.iter_mut().flatten() {
             let fresh = Guest::new(config, guest.id, &guest.guarantee);
             let fresh = fresh.filter(|_| guest.contract == Contract::Guaranteed);
+            guest.make_up(self.chain.lost);
             let from = change.start.max(guest.last_departure);
             let is_other = config.link != self.config.link;
             if let Some(fresh) = fresh {

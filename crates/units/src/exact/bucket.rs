@@ -173,6 +173,18 @@ impl<T: Tick> TokenBucket<T> {
         }
     }
 
+    /// Lets so many ticks pass that its clock does not count: it is full as many ticks sooner. A frame
+    /// as long as the last one leaves at `left`, before those ticks or after them, and the bucket does
+    /// not fill up with what it took before it has left.
+    pub fn pass(&mut self, ticks: u64, left: T) {
+        let now = (self.due.ticks(), self.rest);
+        let sooner = (now.0.saturating_sub(ticks), self.rest);
+        let without_the_frame = (left.ticks() + self.cost, self.cost_rest);
+        let (due, rest) = sooner.max(now.min(without_the_frame));
+        self.due = T::after(due);
+        self.rest = rest;
+    }
+
     /// Whether it holds `len` bytes at `arrival`.
     pub fn holds(self, arrival: T, len: WireBytes) -> bool {
         len <= self.burst() && self.leaves(arrival, len) <= arrival

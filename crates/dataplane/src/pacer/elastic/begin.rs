@@ -66,10 +66,11 @@ impl<F: Frame> Pacer<F> {
         found
     }
 
-    fn waits_for_guarantee(&self, number: u32, at: Position) -> bool {
-        let Some(Some(guest)) = self.guests.get(number as usize) else {
+    fn waits_for_guarantee(&mut self, number: u32, at: Position) -> bool {
+        let Some(Some(guest)) = self.guests.get_mut(number as usize) else {
             return false;
         };
+        guest.make_up(self.chain.lost);
         let drain = self.elastic.drain;
         guest.contract == Contract::Guaranteed
             && guest.elastic.not_before <= at

@@ -32,7 +32,7 @@ proptest! {
                     lines.insert(Line::new(source, 1, None));
                 }
                 (_, None) => {
-                    let index = lines.insert(Line::new(source, 1, Some(Limit::new(flow, bucket, None))));
+                    let index = lines.insert(Line::new(source, 1, Some(Limit::new(flow, bucket, None, WireBytes::ZERO))));
                     prop_assert!(model.values().all(|known| *known != index));
                     model.insert((source, destination), index);
                 }

@@ -45,6 +45,8 @@ pub(super) struct Sent {
     pub(super) frame: Option<Record>,
     /// `None` for best effort, and what is elastic.
     pub(super) departure: Option<u64>,
+    /// Either, with the bytes that virtual time was frozen for until then.
+    pub(super) in_real_time: u64,
     pub(super) is_elastic: bool,
     /// The moment of its departure, or at which it begins.
     pub(super) moment: Nanos,
@@ -100,6 +102,7 @@ impl Host {
             }
         }
         let end = pacer.advance(*now) + pacer.batch;
+        let lost = pacer.chain.lost;
         let batch = pacer.batch(*now);
         let clock = batch.clock();
         batch.for_each(|paced| {
@@ -114,6 +117,7 @@ impl Host {
                     wire: void::on_the_wire(frame.len).0,
                     frame: Some(frame),
                     departure: Some(departure.0),
+                    in_real_time: (departure + lost).0,
                     is_elastic: false,
                     moment: clock.moment(departure),
                 },
@@ -122,6 +126,7 @@ impl Host {
                     wire: void::on_the_wire(frame.len).0,
                     frame: Some(frame),
                     departure: None,
+                    in_real_time: (at + lost).0,
                     is_elastic: false,
                     moment: clock.moment(at),
                 },
@@ -130,6 +135,7 @@ impl Host {
                     wire: void::on_the_wire(frame.len).0,
                     frame: Some(frame),
                     departure: None,
+                    in_real_time: (at + lost).0,
                     is_elastic: true,
                     moment: clock.moment(at),
                 },
@@ -144,6 +150,7 @@ impl Host {
                     wire: wire.0,
                     frame: None,
                     departure: None,
+                    in_real_time: (at + lost).0,
                     is_elastic: false,
                     moment: clock.moment(at),
                 },

@@ -1,7 +1,7 @@
 //! What is on the wire, byte by byte.
 
 use super::harness::{
-    Host, LINK, ROUNDING, Sent, check_wire, conform, excess, excess_of_all_pairs, frame,
+    Host, LINK, ROUNDING, Record, Sent, check_wire, conform, excess, excess_of_all_pairs, frame,
 };
 use super::*;
 use crate::queue::{FifoConfig, QueueConfig};
@@ -437,6 +437,60 @@ fn what_may_be_caught_up_is_caught_up() {
     assert!(got.abs_diff(rate.0) < rate.0 / 500, "{got}");
 }
 
+/// A host that is late by 400 us at each wake-up, and what its guest of 1 Gbit/s, which always has
+/// frames, got in a million of its rate. They are for a destination with this limit.
+fn got_from_a_late_host(burst: u64, peak: Rate, limit: Option<Rate>) -> (Host, u64) {
+    let rate = Rate::from_mbit(1000);
+    let config = PacerConfig::strict(LINK);
+    let mut host = Host::new(&config, &[Guarantee::new(rate, Bytes(burst), peak)]);
+    let to = GuestId::first(0);
+    host.pacer
+        .set_destination(host.now, to, 7, limit)
+        .expect("sound");
+    for id in 0..20_000 {
+        let frame = Record {
+            destination: 7,
+            ..frame(id, 0, 1538)
+        };
+        // A limit leaves no ring unread: no more of these wait than a line may hold.
+        let behind = Bytes(id.saturating_sub(200) * 1538);
+        let at = limit.map_or(Nanos::ZERO, |limit| limit.time_for(behind));
+        host.ring(0, host.now + at, frame);
+    }
+    host.late = Nanos::from_micros(400);
+    host.run_until(Nanos::from_secs(10));
+    assert_eq!(host.of(0).count(), 20_000);
+    let moments = || host.of(0).map(|(sent, _)| sent.moment.0);
+    let (first, last) = (
+        moments().min().expect("some"),
+        moments().max().expect("some"),
+    );
+    let bits = u128::from((20_000 * 1538 - burst) * 8);
+    let got = bits * 1_000_000_000 * 1_000_000 / u128::from(last - first) / u128::from(rate.0);
+    (host, got as u64)
+}
+
+#[test]
+fn a_guest_gets_what_a_late_host_missed_as_far_as_its_burst_allows() {
+    let rate = Rate::from_mbit(1000);
+    for limit in [None, Some(rate)] {
+        // 1 Gbit/s is 50 KB in 400 us.
+        let (host, got) = got_from_a_late_host(100_000, LINK, limit);
+        let frozen = host.pacer.stats().frozen;
+        assert!(frozen > Nanos::from_millis(20), "{frozen}");
+        assert!(
+            (998_000..1_004_000).contains(&got),
+            "{got} with limit {limit:?}"
+        );
+    }
+    // Two frames make up for 25 us of them.
+    let (_, got) = got_from_a_late_host(3076, LINK, None);
+    assert!(got < 500_000, "{got}");
+    // Nothing is sent faster than Bmax.
+    let (_, got) = got_from_a_late_host(100_000, rate, None);
+    assert!(got < 500_000, "{got}");
+}
+
 #[test]
 fn what_is_due_is_never_later_than_may_be_caught_up() {
     let catch_up = Nanos::from_millis(5);
@@ -539,7 +593,7 @@ proptest! {
         prop_assert_eq!(host.sent.iter().filter(|sent| sent.frame.is_some()).count(), count);
         check_wire(&host.sent);
         for (guest, guarantee) in (0..).zip(&guarantees) {
-            let departures: Vec<_> = host.of(guest).map(|(sent, _)| (sent.departure.expect("guaranteed"), sent.wire)).collect();
+            let departures: Vec<_> = host.of(guest).map(|(sent, _)| (sent.in_real_time, sent.wire)).collect();
             conform(&config, guarantee, &departures);
             let ids: Vec<_> = host.of(guest).map(|(_, frame)| frame.id).collect();
             prop_assert!(ids.is_sorted());

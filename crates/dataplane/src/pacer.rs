@@ -230,6 +230,8 @@ pub struct Pacer<F> {
     batch: WireBytes,
     lead: WireBytes,
     catch_up: WireBytes,
+    /// The wire has not taken what it was handed.
+    is_blocked: bool,
     guests: Vec<Option<Guest>>,
     /// The sum of guaranteed bandwidths.
     committed: Rate,
@@ -265,6 +267,7 @@ impl<F: Frame> Pacer<F> {
             batch,
             lead: batch / 2,
             catch_up: config.catch_up_on_the_wire(),
+            is_blocked: false,
             guests: Vec::new(),
             committed: Rate(0),
             wanted: Bytes(0),
@@ -362,6 +365,17 @@ impl<F: Frame> Pacer<F> {
         left.max(self.best_effort.give_back())
     }
 
+    /// Notes whether the wire has yet to take some of what it was handed. As long as that is so no
+    /// batch is to be asked for, and nobody makes up for the time: frames that were handed over leave
+    /// later than their departures.
+    #[inline]
+    pub fn set_blocked(&mut self, now: Nanos, is_blocked: bool) {
+        if self.is_blocked != is_blocked {
+            self.advance(now);
+            self.is_blocked = is_blocked;
+        }
+    }
+
     /// What it has done so far.
     pub fn stats(&self) -> PacerStats {
         PacerStats {
@@ -394,7 +408,9 @@ impl<F: Frame> Pacer<F> {
         let next = next.min(chain.local.next);
         let limit = chain.wire.max(next.saturating_add(self.catch_up));
         if position > limit && next != Position::NEVER {
-            chain.lost += position.since(limit);
+            if !self.is_blocked {
+                chain.lost += position.since(limit);
+            }
             chain.clock.freeze_at(limit);
             return limit;
         }

@@ -256,9 +256,9 @@ impl Guest {
     /// Charges a frame that comes at `arrival` and returns its departure.
     #[inline(always)]
     pub(super) fn schedule(&mut self, arrival: Position, wire: WireBytes) -> Position {
-        let average = self.charge_average(arrival, wire);
-        let leaves = self.peak.charge_again(average).leaves;
-        self.last_departure = leaves.max(self.last_departure);
+        // {B, S} may let it leave before the frame that was charged last, where it filled meanwhile.
+        let average = self.charge_average(arrival, wire).max(self.last_departure);
+        self.last_departure = self.peak.charge_again(average).leaves;
         self.last_departure
     }
 

@@ -212,6 +212,12 @@ impl<F: Frame> PacedPipeline<F> {
         });
     }
 
+    /// The same as [`Pacer::set_blocked`].
+    #[inline]
+    pub fn set_blocked(&mut self, now: Nanos, is_blocked: bool) {
+        self.pacer.set_blocked(now, is_blocked);
+    }
+
     /// When the next [`PacedPipeline::pull`] hands something over; `None` where
     /// nothing waits.
     pub fn poll_at(&self) -> Option<Nanos> {

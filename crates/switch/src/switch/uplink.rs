@@ -112,6 +112,7 @@ impl Uplink {
         if !state.outgoing.is_empty() {
             state.transmit(now, port)?;
         }
+        paced.set_blocked(now, !state.outgoing.is_empty());
         if !state.full {
             self.due = paced.poll_at();
         }

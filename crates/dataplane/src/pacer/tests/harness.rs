@@ -58,7 +58,7 @@ pub(super) struct Host {
     /// Frames of each guest with the moment they come at.
     pub(super) rings: Vec<VecDeque<(Nanos, Record)>>,
     pub(super) sent: Vec<Sent>,
-    /// Frames that went to other guests of the host, and their departures.
+    /// Frames that went to other guests of the host, and their departures in real time.
     pub(super) local: Vec<(u64, Record)>,
     pub(super) now: Nanos,
     /// By how much the host is late for each turn.
@@ -143,7 +143,7 @@ impl Host {
                     frame, departure, ..
                 } => {
                     assert!(departure < end, "{frame:?} is early by more than a batch");
-                    return local.push((departure.0, frame));
+                    return local.push(((departure + lost).0, frame));
                 }
                 Paced::Void { wire, at } => Sent {
                     at: at.0,

@@ -321,7 +321,7 @@ fn departures(offered: &Offered, with: With) -> Host {
 /// The departures of a guest, those of its frames to guests here among them, in order.
 fn all_of(host: &Host, guest: u32) -> Vec<(u64, Record)> {
     let wire = host.of(guest);
-    let wire = wire.map(|(sent, frame)| (sent.departure.expect("guaranteed"), frame));
+    let wire = wire.map(|(sent, frame)| (sent.in_real_time, frame));
     let local = host.local.iter().copied();
     let mut all: Vec<_> = wire
         .chain(local.filter(|(_, frame)| frame.guest == guest))

@@ -58,6 +58,8 @@ pub struct Config {
     /// The CPU that the packet loop has to itself as far as this program goes;
     /// any by default.
     pub cpu: Option<u32>,
+    /// The scheduling class of the packet loop; a real-time one where it may have one.
+    pub loop_class: LoopClass,
     /// The vCPU agent; none by default.
     pub vcpu: Option<AgentConfig>,
     /// The exchange of rates with other hosts; none by default.
@@ -65,6 +67,20 @@ pub struct Config {
     /// The file that keeps guests that came by the control socket; one of the
     /// configuration's name in the state directory by default.
     pub added: Option<PathBuf>,
+}
+
+/// The scheduling class of the packet loop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LoopClass {
+    /// `SCHED_FIFO` of the lowest priority where the loop may have it, else what it is started with.
+    /// A class that is real time already stays.
+    #[default]
+    Auto,
+    /// The same, and an error where it may not.
+    Fifo,
+    /// What it is started with.
+    Share,
 }
 
 /// The way out of the host.

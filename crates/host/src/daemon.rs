@@ -7,6 +7,7 @@
 
 mod aside;
 mod changes;
+mod class;
 mod connections;
 mod core;
 mod ending;
@@ -27,18 +28,21 @@ mod takeover;
 mod telling;
 mod traced;
 mod vcpu;
+mod watchdog;
 
-use crate::config::{ChangeError, Config, ConfigError, Files, PortConfig};
+use crate::config::{ChangeError, Config, ConfigError, Files, LoopClass, PortConfig};
 use crate::control::{ControlConfig, ControlError, ReportClient, WatchClient};
 use crate::guarantees::{ClassesDiffer, Guarantees};
 use crate::hose::{Former, Hose, HoseError, HoseSetup, Placement};
 use crate::inventory::Inventory;
+use crate::lateness::Lateness;
 use crate::metrics::MetricsError;
 use crate::metrics::{AskWatch, Asker, Collector, Exposition, HostCounts, Server, Vcpus};
 use crate::retire::retire;
 use crate::socket::View;
 use crate::wake::Signals;
 use aside::Aside;
+use class::Class;
 use core::Core;
 use ending::listener;
 use handover::Legacy;
@@ -68,6 +72,7 @@ pub use takeover::{Instance, InstanceError};
 use telling::{Moved, Telling, begin_exchange};
 pub use vcpu::watch_vcpus;
 use vcpu::{AgentEnd, VcpuThread, ask_cpu};
+use watchdog::Watchdog;
 
 /// How long SIGTERM lets queues drain.
 const DRAIN: Nanos = Nanos::from_secs(1);
@@ -158,6 +163,7 @@ pub fn run(
     let metrics = daemon.metrics_address().map(tracing::field::display);
     tracing::info!(ports = names.join(","), metrics, "ready");
     notify("READY=1");
+    daemon.tell_lateness();
     daemon.keep_descriptors(0..daemon.ports.len());
     let result = daemon.run();
     notify("STOPPING=1");
@@ -212,6 +218,9 @@ struct Daemon {
     aside: Aside,
     core: Core,
     cpu: Option<u32>,
+    class: Class,
+    loop_class: LoopClass,
+    watchdog: Watchdog,
     vcpus: Vcpus,
     vcpu_thread: Option<VcpuThread>,
     vcpu_end: AgentEnd,
@@ -277,6 +286,10 @@ impl Daemon {
             .map_err(system("wait for the ports"))?;
         // Last: threads start where the thread that starts them may run.
         core.take(config.cpu);
+        let mut class = Class::NONE;
+        class.take(config.loop_class).map_err(system(
+            "give the packet loop a real-time class (loop_class)",
+        ))?;
         Ok(Self {
             requests: Requests::serve(instance.as_mut(), &signals)?,
             inventory,
@@ -296,6 +309,9 @@ impl Daemon {
             aside: Aside::default(),
             core,
             cpu: config.cpu,
+            class,
+            loop_class: config.loop_class,
+            watchdog: Watchdog::start(clock.now()),
             vcpus,
             vcpu_thread,
             vcpu_end: AgentEnd::default(),
@@ -315,6 +331,19 @@ impl Daemon {
             reloads_applied: 0,
             reloads_refused: 0,
         })
+    }
+
+    /// Says how late the loop would wake on this computer, and whose guarantee is less for that.
+    fn tell_lateness(&self) {
+        let (class, cpu) = (self.loop_class, self.cpu);
+        let Ok(config) = self.files.parse() else {
+            return;
+        };
+        std::thread::spawn(move || {
+            for line in Lateness::measure(class, cpu).explain(&config).lines() {
+                tracing::info!("{line}");
+            }
+        });
     }
 
     fn metrics_address(&self) -> Option<SocketAddr> {
@@ -374,6 +403,8 @@ impl Daemon {
                 self.next_event()
             };
             self.aside.end();
+            self.watchdog.turn(now);
+            self.class.turn(now, until != Some(now));
             woken = self.wait(now, until)?;
         }
     }
@@ -426,6 +457,7 @@ impl Daemon {
             retry,
             drains,
             moved,
+            self.watchdog.poll_at(),
         ]
         .into_iter()
         .flatten()
@@ -507,6 +539,7 @@ impl Daemon {
             reloads_applied: self.reloads_applied,
             reloads_refused: self.reloads_refused,
             aside: self.aside.times(),
+            class: self.class.state(),
             inventory: Arc::clone(&self.inventory),
         };
         for viewer in viewers {

@@ -15,6 +15,7 @@ mod durable;
 mod guarantees;
 pub mod hose;
 mod inventory;
+mod lateness;
 pub mod libvirt;
 mod metrics;
 mod places;
@@ -27,4 +28,5 @@ mod wake;
 
 pub use config::{ChangeError, Config, ConfigError};
 pub use daemon::{HostError, Instance, InstanceError, OpenError, run, watch_vcpus};
+pub use lateness::Lateness;
 pub use metrics::MetricsError;

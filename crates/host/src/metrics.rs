@@ -15,7 +15,7 @@ mod text;
 
 pub(crate) use collector::Collector;
 use text::Form;
-pub(crate) use text::{AsideTimes, Exposition, HostCounts};
+pub(crate) use text::{AsideTimes, ClassState, Exposition, HostCounts};
 
 use crate::control::WatchStatus;
 use crate::wake::Waker;

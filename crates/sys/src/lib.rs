@@ -17,6 +17,7 @@ pub mod packet;
 pub mod probe;
 pub mod process;
 pub mod procfs;
+pub mod real_time;
 pub mod root;
 mod rtnetlink;
 pub mod sched;

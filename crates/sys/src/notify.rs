@@ -8,6 +8,7 @@ use std::os::fd::BorrowedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use tailbound_units::Nanos;
 
 /// Sends `state` to the socket in `NOTIFY_SOCKET`; does nothing where that is not set.
 ///
@@ -25,6 +26,37 @@ pub fn notify_with(state: &str, descriptor: BorrowedFd<'_>) -> io::Result<()> {
     tell(state, &[descriptor])
 }
 
+/// Tells systemd's watchdog that the service works. Never waits: a message that systemd has no room
+/// for is lost.
+///
+/// # Errors
+/// The socket does not take it.
+pub fn alive() -> io::Result<()> {
+    match std::env::var_os("NOTIFY_SOCKET") {
+        Some(name) => send(&name, "WATCHDOG=1", &[], SendFlags::DONTWAIT),
+        None => Ok(()),
+    }
+}
+
+/// How long systemd waits for [`alive`] before it ends this process (`WatchdogSec=`); `None` where it
+/// does not wait for this one.
+pub fn watchdog() -> Option<Nanos> {
+    let text = |name| std::env::var(name).ok();
+    asked_for(
+        text("WATCHDOG_USEC")?.as_str(),
+        text("WATCHDOG_PID").as_deref(),
+        std::process::id(),
+    )
+}
+
+fn asked_for(micros: &str, of: Option<&str>, process: u32) -> Option<Nanos> {
+    if of.is_some_and(|of| of.parse() != Ok(process)) {
+        return None;
+    }
+    let micros: u64 = micros.parse().ok()?;
+    (micros > 0).then(|| Nanos::from_micros(micros))
+}
+
 /// The state at the start of a reload, with the time that systemd 253 and later want with it
 /// where the unit says `Type=notify-reload`; others pass the time over.
 pub fn reloading() -> String {
@@ -35,12 +67,17 @@ pub fn reloading() -> String {
 
 fn tell(state: &str, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
     match std::env::var_os("NOTIFY_SOCKET") {
-        Some(name) => send(&name, state, descriptors),
+        Some(name) => send(&name, state, descriptors, SendFlags::empty()),
         None => Ok(()),
     }
 }
 
-fn send(name: &OsStr, state: &str, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+fn send(
+    name: &OsStr,
+    state: &str,
+    descriptors: &[BorrowedFd<'_>],
+    flags: SendFlags,
+) -> io::Result<()> {
     let address = match name.as_bytes().strip_prefix(b"@") {
         Some(name) => SocketAddr::from_abstract_name(name)?,
         None => SocketAddr::from_pathname(name)?,
@@ -53,6 +90,26 @@ fn send(name: &OsStr, state: &str, descriptors: &[BorrowedFd<'_>]) -> io::Result
         control.push(SendAncillaryMessage::ScmRights(descriptors));
     }
     let state = [IoSlice::new(state.as_bytes())];
-    sendmsg(&socket, &state, &mut control, SendFlags::NOSIGNAL)?;
+    sendmsg(&socket, &state, &mut control, flags | SendFlags::NOSIGNAL)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_watchdog_is_for_the_process_that_it_names() {
+        let second = Some(Nanos::from_secs(1));
+        assert_eq!(asked_for("1000000", None, 7), second);
+        assert_eq!(asked_for("1000000", Some("7"), 7), second);
+        for (micros, of) in [
+            ("1000000", Some("8")),
+            ("0", None),
+            ("soon", None),
+            ("-1", None),
+        ] {
+            assert_eq!(asked_for(micros, of, 7), None, "{micros} {of:?}");
+        }
+    }
 }

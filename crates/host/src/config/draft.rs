@@ -1,6 +1,6 @@
 //! The sections of a configuration file, each read by itself.
 
-use super::{Config, GuestConfig, UplinkConfig};
+use super::{Config, GuestConfig, LoopClass, UplinkConfig};
 use crate::hose::HoseConfig;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -10,7 +10,16 @@ use tailbound_document::{Document, Mistake, unknown_word};
 use tailbound_otlp::Endpoint;
 
 const KEYS: &[&str] = &[
-    "metrics", "otlp", "cpu", "classes", "uplink", "guest", "vcpu", "hose", "added",
+    "metrics",
+    "otlp",
+    "cpu",
+    "loop_class",
+    "classes",
+    "uplink",
+    "guest",
+    "vcpu",
+    "hose",
+    "added",
 ];
 
 /// The sections of a configuration that could be read.
@@ -25,6 +34,7 @@ pub(super) struct Draft {
     /// There is an uplink that could not be read.
     pub(super) unread_uplink: bool,
     pub(super) cpu: Option<u32>,
+    pub(super) loop_class: LoopClass,
     pub(super) vcpu: Option<AgentConfig>,
     pub(super) hose: Option<HoseConfig>,
     pub(super) added: Option<PathBuf>,
@@ -44,6 +54,7 @@ impl From<Draft> for Config {
             otlp: draft.otlp,
             uplink: draft.uplink,
             cpu: draft.cpu,
+            loop_class: draft.loop_class,
             vcpu: draft.vcpu,
             hose: draft.hose,
             added: draft.added,
@@ -91,6 +102,7 @@ impl Draft {
                     draft.unread_uplink = draft.uplink.is_none();
                 }
                 "cpu" => draft.cpu = entry.read(&mut mistakes),
+                "loop_class" => draft.loop_class = entry.read(&mut mistakes).unwrap_or_default(),
                 "vcpu" => draft.vcpu = entry.read(&mut mistakes),
                 "hose" => draft.hose = entry.read(&mut mistakes),
                 "added" => draft.added = entry.read(&mut mistakes),

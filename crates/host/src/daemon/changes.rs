@@ -33,6 +33,7 @@ impl Changes {
             ("metrics", old.metrics != new.metrics),
             ("otlp", old.otlp != new.otlp),
             ("cpu", old.cpu != new.cpu),
+            ("loop_class", old.loop_class != new.loop_class),
             ("classes", old.classes != new.classes),
             ("uplink", old.uplink != new.uplink),
             ("vcpu", old.vcpu != new.vcpu),

@@ -16,7 +16,7 @@ use super::plan::{PortPlan, plan};
 use super::poller::{HOSE, Mark};
 use super::vcpu::{AgentEnd, VcpuThread};
 use super::{Clock, Daemon, HostError, Inherited, ask, placement, system, tell};
-use crate::config::{Change, ChangeError, Files};
+use crate::config::{Change, ChangeError, Files, LoopClass};
 use crate::guarantees::Guarantees;
 use crate::hose::{Hose, HoseSetup, Placement, Renewed};
 use crate::inventory::Inventory;
@@ -78,6 +78,7 @@ pub(super) struct Prepared {
     changes: Changes,
     inventory: Inventory,
     cpu: Option<u32>,
+    loop_class: LoopClass,
     guarantees: Guarantees,
     /// They say the same of all guests as those in force: what of these may change meanwhile
     /// is the service's.
@@ -209,6 +210,7 @@ impl InForce {
             changes,
             files,
             cpu: config.cpu,
+            loop_class: config.loop_class,
             says_the_same: guarantees.is_same(&self.guarantees),
             guarantees,
             switch: Some(switch),
@@ -458,6 +460,7 @@ impl Daemon {
             changes,
             inventory,
             cpu,
+            loop_class,
             mut guarantees,
             says_the_same,
             ports,
@@ -479,6 +482,12 @@ impl Daemon {
         if self.cpu != cpu {
             self.cpu = cpu;
             self.core.take(cpu);
+        }
+        if self.loop_class != loop_class {
+            self.loop_class = loop_class;
+            if let Err(error) = self.class.take(loop_class) {
+                tracing::error!(%error, "the packet loop goes on without a real-time class");
+            }
         }
         let server = metrics.put(&mut self.metrics);
         let collector = collector.put(&mut self.collector);

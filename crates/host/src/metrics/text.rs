@@ -37,6 +37,8 @@ pub(crate) struct HostCounts {
     pub(crate) reloads_refused: u64,
     /// What the packet loop did beside packets.
     pub(crate) aside: AsideTimes,
+    /// The class of the packet loop.
+    pub(crate) class: ClassState,
     /// The ports.
     pub(crate) inventory: Arc<Inventory>,
 }
@@ -55,6 +57,15 @@ impl AsideTimes {
         self.turns.record(time);
         self.longest = self.longest.max(time);
     }
+}
+
+/// The class of the packet loop.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct ClassState {
+    /// It is real time.
+    pub(crate) is_real_time: bool,
+    /// How often it was left, as the loop had packets without end.
+    pub(crate) left: u64,
 }
 
 /// A form that a scraper may ask for.
@@ -195,8 +206,27 @@ impl HostCounts {
                 result("refused", self.reloads_refused),
             ],
         )?;
+        self.encode_class(encoder)?;
         self.encode_aside(encoder)?;
         self.sojourns(encoder)
+    }
+
+    /// Whether the packet loop is there when it is due.
+    fn encode_class(&self, encoder: &mut Encoder<'_>) -> Result<(), Error> {
+        encoder
+            .family(
+                "tailbound_loop_real_time",
+                "Whether the packet loop has a real-time class: without one it is late on a busy host",
+                Unit::None,
+                Kind::Gauge,
+            )?
+            .number(u64::from(self.class.is_real_time))?;
+        counter::<0>(
+            encoder,
+            "tailbound_loop_class_left",
+            "Times that the packet loop left its real-time class, as it had packets without end",
+            &[([], self.class.left)],
+        )
     }
 
     /// What the packet loop did beside packets.
@@ -396,6 +426,7 @@ mod tests {
                 reloads_applied: 0,
                 reloads_refused: 0,
                 aside: AsideTimes::default(),
+                class: ClassState::default(),
                 inventory: Arc::default(),
             }),
             ..Exposition::default()

@@ -4,7 +4,7 @@ use super::output::{self, Output, print};
 use crate::exit::{Exit, Failure};
 use serde::Serialize;
 use std::path::PathBuf;
-use tailbound_host::Config;
+use tailbound_host::{Config, Lateness};
 
 /// Arguments of `tailbound check-config`.
 #[derive(Debug, clap::Args)]
@@ -65,13 +65,15 @@ impl Args {
             print(&output::json(KIND, 1, &self.document("", summary)));
             return Ok(Exit::Holds);
         }
+        let lateness = Lateness::measure(config.loop_class, config.cpu);
         print(&format!(
-            "{}: ok: {}; packets take at most {} MiB of memory\n{}{}",
+            "{}: ok: {}; packets take at most {} MiB of memory\n{}{}{}",
             self.config.display(),
             config.summary(),
             config.packet_memory().0.div_ceil(1 << 20),
             config.explain_classes(),
-            config.explain_limits()
+            config.explain_limits(),
+            lateness.explain(&config)
         ));
         Ok(Exit::Holds)
     }

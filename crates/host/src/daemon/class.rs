@@ -1,0 +1,258 @@
+//! The scheduling class of the packet loop.
+//!
+//! What is guaranteed leaves at its time only if the loop has a CPU then. On a host in use a
+//! proportional share gives it one milliseconds later, so the loop has `SCHED_FIFO`, at the lowest
+//! priority, where it may. It sleeps between packets; a loop that does not for [`SPIN`] goes back to a
+//! proportional share until it has slept again, so that it takes no CPU from guests for good. The
+//! kernel ends the class after [`LONGEST`] in case that the loop itself stands still.
+
+use crate::config::LoopClass;
+use crate::metrics::ClassState;
+use std::io;
+use tailbound_sys::real_time::{self, Before};
+use tailbound_sys::sched::{self, Policy};
+use tailbound_units::Nanos;
+
+/// The lowest: any other real-time thread goes before the loop.
+const PRIORITY: u32 = 1;
+
+/// For how long the loop may move packets without a wait and keep its class.
+const SPIN: Nanos = Nanos::from_millis(20);
+
+/// For how long it has a proportional share then, at least.
+const PAUSE: Nanos = Nanos::from_millis(20);
+
+/// After what time without a wait the kernel ends the class.
+const LONGEST: Nanos = Nanos::from_millis(200);
+
+/// When a loop that spins is to leave its class, and when it is to take it again. Pure.
+#[derive(Debug, Default, Clone, Copy)]
+struct Governor {
+    /// Since when the loop has not slept.
+    spins_since: Option<Nanos>,
+    /// When it left its class.
+    left_at: Option<Nanos>,
+}
+
+/// What to do with the class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Advice {
+    Keep,
+    Leave,
+    Take,
+}
+
+impl Governor {
+    /// The loop has had a turn at `now`, and waits behind it or does not.
+    fn turn(&mut self, now: Nanos, waits: bool) -> Advice {
+        if waits {
+            self.spins_since = None;
+            if self.left_at.is_some_and(|left| now.since(left) >= PAUSE) {
+                self.left_at = None;
+                return Advice::Take;
+            }
+            return Advice::Keep;
+        }
+        let since = *self.spins_since.get_or_insert(now);
+        if self.left_at.is_none() && now.since(since) > SPIN {
+            return self.leave(now);
+        }
+        Advice::Keep
+    }
+
+    /// The class is left at `now`, whoever says so.
+    fn leave(&mut self, now: Nanos) -> Advice {
+        self.left_at = Some(now);
+        Advice::Leave
+    }
+}
+
+/// What the thread has.
+#[derive(Debug)]
+enum Held {
+    /// Our real-time class, or none for now, as the loop spins; what it had before.
+    Ours(Before),
+    /// What whoever started it, or has changed it since, gave it.
+    Others,
+}
+
+/// The class of the packet loop. Its methods are called in that thread.
+#[derive(Debug)]
+pub(super) struct Class {
+    held: Held,
+    governor: Governor,
+    /// How often it was left.
+    left: u64,
+}
+
+impl Class {
+    /// None of ours.
+    pub(super) const NONE: Self = Self {
+        held: Held::Others,
+        governor: Governor {
+            spins_since: None,
+            left_at: None,
+        },
+        left: 0,
+    };
+
+    /// Gives the calling thread what is wanted. Who has a real-time class already keeps it.
+    ///
+    /// # Errors
+    /// A real-time class is wanted, not only welcome, and the system refuses it.
+    pub(super) fn take(&mut self, wanted: LoopClass) -> io::Result<()> {
+        if let Held::Ours(before) = std::mem::replace(&mut self.held, Held::Others)
+            && let Err(error) = real_time::leave(&before)
+        {
+            tracing::warn!(%error, "the packet loop keeps its real-time class");
+        }
+        self.governor = Governor::default();
+        if wanted == LoopClass::Share
+            || !matches!(sched::policy(0)?, Policy::Normal | Policy::Share { .. })
+        {
+            return Ok(());
+        }
+        match real_time::take(PRIORITY, LONGEST) {
+            Ok(before) => {
+                self.held = Held::Ours(before);
+                Ok(())
+            }
+            Err(error) if wanted == LoopClass::Fifo => Err(error),
+            Err(error) => {
+                tracing::warn!(
+                    %error,
+                    "the packet loop has no real-time class: on a busy host it is late, and guests \
+                     get less than they are guaranteed; allow it by LimitRTPRIO=1 and \
+                     RestrictRealtime=no in the unit, or by CAP_SYS_NICE"
+                );
+                Ok(())
+            }
+        }
+    }
+
+    /// Notes a turn of the loop at `now`, which waits behind it or does not.
+    pub(super) fn turn(&mut self, now: Nanos, waits: bool) {
+        let Held::Ours(before) = &self.held else {
+            return;
+        };
+        let advice = if real_time::has_spun() {
+            self.left += 1;
+            self.governor.leave(now);
+            return;
+        } else {
+            self.governor.turn(now, waits)
+        };
+        let done = match advice {
+            Advice::Keep => return,
+            // Whoever changed the class since decides from then on.
+            Advice::Leave => real_time::is_held(PRIORITY).and_then(|is_held| {
+                if is_held {
+                    self.left += 1;
+                    real_time::leave(before)?;
+                }
+                Ok(is_held)
+            }),
+            Advice::Take => sched::policy(0).and_then(|policy| {
+                let is_ours = matches!(policy, Policy::Normal | Policy::Share { .. });
+                if is_ours {
+                    real_time::take(PRIORITY, LONGEST)?;
+                }
+                Ok(is_ours)
+            }),
+        };
+        match done {
+            Ok(true) => {}
+            Ok(false) => self.held = Held::Others,
+            Err(error) => {
+                tracing::warn!(%error, "the packet loop stays in the class that it has");
+                self.held = Held::Others;
+            }
+        }
+    }
+
+    /// What the thread has now.
+    pub(super) fn state(&self) -> ClassState {
+        let policy = sched::policy(0);
+        ClassState {
+            is_real_time: policy
+                .is_ok_and(|it| matches!(it, Policy::Fifo(_) | Policy::Deadline(_))),
+            left: self.left,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loop_that_never_waits_leaves_its_class_and_has_it_again_when_it_does() {
+        let mut governor = Governor::default();
+        let mut turn = |millis: u64, waits| governor.turn(Nanos::from_millis(millis), waits);
+        // Bursts of 20 ms are its work.
+        for at in 0..=20 {
+            assert_eq!(turn(at, false), Advice::Keep, "{at}");
+        }
+        assert_eq!(turn(20, true), Advice::Keep);
+        for at in 21..=41 {
+            assert_eq!(turn(at, false), Advice::Keep, "{at}");
+        }
+        assert_eq!(turn(42, false), Advice::Leave);
+        for at in 43..1000 {
+            assert_eq!(turn(at, false), Advice::Keep, "{at}");
+        }
+        assert_eq!(turn(1000, true), Advice::Take);
+        assert_eq!(turn(1001, true), Advice::Keep);
+        // Soon after it was left it is not taken.
+        for at in 1002..=1022 {
+            assert_eq!(turn(at, false), Advice::Keep);
+        }
+        assert_eq!(turn(1023, false), Advice::Leave);
+        assert_eq!(turn(1024, true), Advice::Keep);
+        assert_eq!(turn(1043, true), Advice::Take);
+    }
+
+    #[test]
+    fn who_asks_for_a_share_keeps_what_it_has() {
+        std::thread::spawn(|| {
+            let mut class = Class::NONE;
+            class.take(LoopClass::Share).unwrap();
+            assert_eq!(class.state(), ClassState::default());
+            class.turn(Nanos::ZERO, false);
+            class.turn(Nanos::from_secs(1), false);
+            assert_eq!(class.state().left, 0);
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn a_loop_that_spins_has_a_proportional_share_and_one_that_waits_its_class() {
+        std::thread::spawn(|| {
+            let mut class = Class::NONE;
+            class.take(LoopClass::Auto).unwrap();
+            if !class.state().is_real_time {
+                // Not allowed here: the warning says so.
+                return;
+            }
+            let mut turn = |millis: u64, waits| {
+                class.turn(Nanos::from_millis(millis), waits);
+                class.state()
+            };
+            let state = |is_real_time, left| ClassState { is_real_time, left };
+            assert_eq!(turn(0, false), state(true, 0));
+            assert_eq!(turn(21, false), state(false, 1));
+            assert_eq!(turn(50, true), state(true, 1));
+            // Somebody else's class is left alone.
+            sched::set_policy(0, Policy::Fifo(7)).unwrap();
+            turn(60, false);
+            assert_eq!(turn(90, false), state(true, 1));
+            assert_eq!(sched::policy(0).unwrap(), Policy::Fifo(7));
+            class.take(LoopClass::Auto).unwrap();
+            assert_eq!(sched::policy(0).unwrap(), Policy::Fifo(7));
+            sched::set_policy(0, Policy::Normal).unwrap();
+        })
+        .join()
+        .unwrap();
+    }
+}

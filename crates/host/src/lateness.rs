@@ -1,0 +1,149 @@
+//! How late a packet loop would wake on this computer, now: what a guarantee is worth here.
+
+use crate::config::{Config, LoopClass};
+use std::fmt::Write as _;
+use std::num::NonZeroU64;
+use std::thread;
+use std::time::Instant;
+use tailbound_sys::cpuset::{Cpus, set_affinity};
+use tailbound_sys::{real_time, sched};
+use tailbound_units::Nanos;
+
+/// How often it is tried, and how long each wait is: 100 ms in all, where nothing is late.
+const TRIES: u32 = 200;
+const WAIT: Nanos = Nanos::from_micros(500);
+
+/// How late the waits of a thread ended that has the class and the CPU of the packet loop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lateness {
+    /// 99 of 100 ended earlier.
+    pub p99: Nanos,
+    /// The latest.
+    pub longest: Nanos,
+    /// Whether the thread had a real-time class.
+    pub is_real_time: bool,
+}
+
+impl Lateness {
+    /// Measures for some 100 ms, on a thread made for that. What cannot be had, the class or the CPU,
+    /// is left out.
+    pub fn measure(class: LoopClass, cpu: Option<u32>) -> Self {
+        let trial = move || {
+            if let Some(cpu) = cpu {
+                let _ = set_affinity(0, &Cpus::one(cpu));
+            }
+            let _ = rustix::thread::set_current_timer_slack(Some(NonZeroU64::MIN));
+            let own = sched::policy(0);
+            let is_real_time = match class {
+                LoopClass::Share => own.is_ok_and(|own| matches!(own, sched::Policy::Fifo(_))),
+                LoopClass::Auto | LoopClass::Fifo => real_time::try_it().is_ok(),
+            };
+            Self::of(is_real_time, (0..TRIES).map(|_| wait()))
+        };
+        let ended = thread::spawn(trial).join();
+        ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+
+    fn of(is_real_time: bool, late: impl Iterator<Item = Nanos>) -> Self {
+        let mut late: Vec<_> = late.collect();
+        late.sort_unstable();
+        let at = |share: usize| late.get((late.len() * share).div_ceil(100).saturating_sub(1));
+        Self {
+            p99: at(99).copied().unwrap_or_default(),
+            longest: at(100).copied().unwrap_or_default(),
+            is_real_time,
+        }
+    }
+
+    /// What it means for the guarantees of `config`: a line that names the guests whose burst is less
+    /// than what they may send in that time.
+    pub fn explain(&self, config: &Config) -> String {
+        let paced = config.uplink.as_ref().and_then(|it| it.pacer.as_ref());
+        if paced.is_none() {
+            return String::new();
+        }
+        let class = if self.is_real_time {
+            "with a real-time class"
+        } else {
+            "without a real-time class, which it may not have here"
+        };
+        let mut text = format!(
+            "packet loop: wakes up to {} late on this computer now (99 of 100 times at most {}), {class}\n",
+            self.longest, self.p99
+        );
+        for guest in &config.guests {
+            let Some(guarantee) = &guest.guarantee else {
+                continue;
+            };
+            let made_up = guarantee.bandwidth.time_for(guarantee.burst);
+            if made_up < self.longest {
+                // Writing to a string cannot fail.
+                let _ = writeln!(
+                    text,
+                    "guarantee of {}: a burst of {} makes up for {made_up}: it gets less than {} when \
+                     the loop is later",
+                    guest.name, guarantee.burst, guarantee.bandwidth
+                );
+            }
+        }
+        text
+    }
+}
+
+/// By how much a wait ends late.
+fn wait() -> Nanos {
+    let begin = Instant::now();
+    thread::sleep(WAIT.into());
+    Nanos::from(begin.elapsed()).since(WAIT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_those_of_the_waits() {
+        let late = Lateness::of(true, (1..=200).rev().map(Nanos::from_micros));
+        assert_eq!(late.p99, Nanos::from_micros(198));
+        assert_eq!(late.longest, Nanos::from_micros(200));
+    }
+
+    #[test]
+    fn a_guest_whose_burst_is_too_small_for_the_lateness_is_named() {
+        let text = r#"
+            [uplink]
+            port = { kind = "af-packet", interface = "eth0" }
+            pacer = { link = "1Gbit/s" }
+            [[guest]]
+            name = "small"
+            mac = "02:00:00:00:00:01"
+            ip = ["10.0.0.1"]
+            port = { kind = "tap", interface = "tap1" }
+            guarantee = { bandwidth = "100Mbit/s", burst = "15KB", burst_rate = "1Gbit/s" }
+            [[guest]]
+            name = "large"
+            mac = "02:00:00:00:00:02"
+            ip = ["10.0.0.2"]
+            port = { kind = "tap", interface = "tap2" }
+            guarantee = { bandwidth = "100Mbit/s", burst = "150KB", burst_rate = "1Gbit/s" }
+        "#;
+        let config = Config::parse(text).unwrap();
+        let late = |millis| Lateness {
+            p99: Nanos::from_micros(60),
+            longest: Nanos::from_millis(millis),
+            is_real_time: false,
+        };
+        let told = late(2).explain(&config);
+        assert!(
+            told.starts_with("packet loop: wakes up to 2ms late"),
+            "{told}"
+        );
+        assert!(
+            told.contains("guarantee of small: a burst of 15KB makes up for 1.2ms"),
+            "{told}"
+        );
+        assert_eq!(told.lines().count(), 2, "{told}");
+        assert_eq!(late(1).explain(&config).lines().count(), 1);
+        assert_eq!(late(1).explain(&Config::default()), "");
+    }
+}

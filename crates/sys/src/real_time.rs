@@ -1,0 +1,173 @@
+//! A real-time class for one thread that must be there when it is due, and the limits that keep it
+//! from taking a CPU for good.
+
+use crate::sched::{self, Attributes, Policy};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use tailbound_units::Nanos;
+
+/// `SCHED_FLAG_RESET_ON_FORK`: threads that this one starts have no real-time class.
+const RESET_ON_FORK: u64 = 1;
+
+/// The thread whose class ends when it has spun for too long; 0 for none.
+static SPINNER: AtomicU32 = AtomicU32::new(0);
+/// It has.
+static SPUN: AtomicBool = AtomicBool::new(false);
+
+/// A thread's class as it was before it got a real-time one.
+#[derive(Debug)]
+pub struct Before {
+    nice: i32,
+    slice: u64,
+}
+
+/// Gives the calling thread `SCHED_FIFO` with this priority, 1 to 99, which threads that it starts do
+/// not have. Returns what it had before.
+///
+/// Once it has computed for `longest` without a wait, the kernel ends the class by `RLIMIT_RTTIME`
+/// (in ticks, and of one thread of the process at a time): see [`has_spun`].
+///
+/// # Errors
+/// EPERM without `CAP_SYS_NICE` and an `RLIMIT_RTPRIO` of the priority, or where the thread's control
+/// group has no real-time budget.
+pub fn take(priority: u32, longest: Nanos) -> io::Result<Before> {
+    let before = sched::read(0)?;
+    limit_spinning(longest)?;
+    sched::write(0, &fifo(priority))?;
+    Ok(Before {
+        nice: before.nice,
+        slice: before.runtime,
+    })
+}
+
+/// Gives the calling thread the lowest real-time class, for a trial: it ends with the thread.
+///
+/// # Errors
+/// As for [`take`].
+pub fn try_it() -> io::Result<()> {
+    sched::write(0, &fifo(1))
+}
+
+fn fifo(priority: u32) -> Attributes {
+    Attributes {
+        size: sched::SIZE,
+        policy: libc::SCHED_FIFO.cast_unsigned(),
+        flags: RESET_ON_FORK,
+        priority,
+        ..Attributes::default()
+    }
+}
+
+/// Gives the calling thread the proportional share back that it had.
+///
+/// # Errors
+/// What the kernel answered.
+pub fn leave(before: &Before) -> io::Result<()> {
+    sched::write(
+        0,
+        &Attributes {
+            size: sched::SIZE,
+            flags: RESET_ON_FORK,
+            nice: before.nice,
+            runtime: before.slice,
+            ..Attributes::default()
+        },
+    )
+}
+
+/// Whether the calling thread has `SCHED_FIFO` with this priority.
+///
+/// # Errors
+/// What the kernel answered.
+pub fn is_held(priority: u32) -> io::Result<bool> {
+    Ok(sched::policy(0)? == Policy::Fifo(priority))
+}
+
+/// Whether the thread that took a real-time class last lost it since then, as it had spun for too
+/// long. Asked for once.
+pub fn has_spun() -> bool {
+    SPUN.load(Ordering::Relaxed) && SPUN.swap(false, Ordering::Relaxed)
+}
+
+/// Has the kernel send SIGXCPU after so long, which ends the calling thread's class.
+fn limit_spinning(longest: Nanos) -> io::Result<()> {
+    let handler: extern "C" fn(libc::c_int) = end_class;
+    // SAFETY: an all-zero `sigaction` is a valid one.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = handler as libc::sighandler_t;
+    action.sa_flags = libc::SA_RESTART;
+    // SAFETY: `action` is a live struct, and the handler does nothing but one system call and
+    // atomic stores, which are async-signal-safe.
+    if unsafe { libc::sigaction(libc::SIGXCPU, &raw const action, std::ptr::null_mut()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    SPINNER.store(
+        rustix::thread::gettid().as_raw_pid().cast_unsigned(),
+        Ordering::Relaxed,
+    );
+    // The kernel raises the soft limit by a second with each signal.
+    let limit = Rlimit {
+        current: Some(longest.as_nanos() / 1000),
+        ..getrlimit(Resource::Rttime)
+    };
+    Ok(setrlimit(Resource::Rttime, limit)?)
+}
+
+extern "C" fn end_class(_: libc::c_int) {
+    let thread = SPINNER.load(Ordering::Relaxed);
+    if thread == 0 {
+        return;
+    }
+    let share = Attributes {
+        size: sched::SIZE,
+        flags: RESET_ON_FORK,
+        ..Attributes::default()
+    };
+    // SAFETY: `errno` is this thread's, which the call may change under whoever reads it next.
+    let errno = unsafe { *libc::__errno_location() };
+    let _ = sched::write(thread, &share);
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+    SPUN.store(true, Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::required::{Part, skipped};
+    use std::time::{Duration, Instant};
+
+    /// In one test, as the limit is the process's.
+    #[test]
+    fn a_thread_that_spins_loses_its_class_and_those_that_it_starts_never_have_it() {
+        let thread = std::thread::spawn(|| {
+            let before = match take(1, Nanos::from_millis(50)) {
+                Ok(before) => before,
+                Err(error) => return skipped(Part::SchedFifo, error),
+            };
+            assert!(is_held(1).unwrap());
+            let child = std::thread::spawn(|| sched::policy(0).unwrap());
+            assert_eq!(child.join().unwrap(), Policy::Normal);
+            leave(&before).unwrap();
+            assert_eq!(sched::policy(0).unwrap(), Policy::Normal);
+            assert!(!has_spun());
+
+            take(1, Nanos::from_millis(50)).unwrap();
+            let begin = Instant::now();
+            while is_held(1).unwrap() {
+                assert!(
+                    begin.elapsed() < Duration::from_secs(5),
+                    "it spins for ever"
+                );
+            }
+            assert!(has_spun() && !has_spun());
+            // It may have it again, with the same limit.
+            take(1, Nanos::from_millis(50)).unwrap();
+            assert!(is_held(1).unwrap());
+            std::thread::sleep(Duration::from_millis(1));
+            leave(&before).unwrap();
+        });
+        thread.join().unwrap();
+    }
+}

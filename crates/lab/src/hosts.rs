@@ -15,6 +15,8 @@ use tailbound_units::{Bytes, Nanos, Rate};
 
 #[derive(Serialize)]
 struct HostFile {
+    /// The lab, or the vCPU agent in it, gives daemons their class.
+    loop_class: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     classes: Option<ClassesOf>,
     uplink: Uplink,
@@ -158,6 +160,7 @@ pub(crate) fn config(
         (Some(_), None) => None,
     };
     toml::to_string(&HostFile {
+        loop_class: "share",
         classes: fabric(pipeline).map(|fabric| ClassesOf { fabric }),
         uplink: Uplink {
             port: Port::AfPacket {

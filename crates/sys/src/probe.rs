@@ -36,6 +36,7 @@ pub enum Capability {
     AfXdpZeroCopy,
     LaunchTime,
     SchedDeadline,
+    RealTimeLoop,
     CustomSlice,
     Schedstat,
     BpfWaits,
@@ -287,6 +288,8 @@ table! {
         "pacing by the NIC, without void frames", "a NIC whose driver has it, and Linux >= 6.14";
     SchedDeadline, "sched-deadline", [] [Vcpu Lab], Anywhere, trials::sched_deadline,
         "the periodic class of vCPU threads", "CAP_SYS_NICE and free bandwidth";
+    RealTimeLoop, "real-time-loop", [] [Host], Anywhere, trials::real_time_loop,
+        "a packet loop that is there when a frame is due", "CAP_SYS_NICE or RLIMIT_RTPRIO >= 1 (LimitRTPRIO=1)";
     CustomSlice, "custom-slice", [] [Vcpu Lab], Anywhere, trials::custom_slice,
         "the aperiodic class of vCPU threads", "Linux >= 6.12";
     Schedstat, "schedstat", [Vcpu] [], Anywhere, trials::schedstat,

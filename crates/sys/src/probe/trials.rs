@@ -3,7 +3,7 @@
 use super::{Mend, Outcome, kvm};
 use crate::process::find_program;
 use crate::veth::{OtherEnd, other_end};
-use crate::{packet, procfs, sched, tap, xdp};
+use crate::{packet, procfs, real_time, sched, tap, xdp};
 use rustix::thread::CapabilitySet;
 use std::fs;
 use std::io::{self, ErrorKind, Read as _};
@@ -262,6 +262,17 @@ const RAISE: &str = "run as root, or in a service with AmbientCapabilities=CAP_S
 fn may_raise() -> bool {
     rustix::thread::capabilities(None)
         .is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_NICE))
+}
+
+pub(super) fn real_time_loop() -> Outcome {
+    let trial = std::thread::spawn(real_time::try_it).join();
+    match trial.unwrap_or_else(|panic| std::panic::resume_unwind(panic)) {
+        Ok(()) => Outcome::works("gave a thread SCHED_FIFO 1"),
+        Err(error) => Outcome::lacks(
+            error.to_string(),
+            advice("LimitRTPRIO=1 and RestrictRealtime=no in the unit, or ulimit -r 1"),
+        ),
+    }
 }
 
 pub(super) fn sched_deadline() -> Outcome {

@@ -249,7 +249,7 @@ GOLDEN_TESTS := tailbound-agent tailbound-hose tailbound-switch
 .PHONY: golden
 golden: ## Compare parts of all simulations, and the papers' verdicts, with their records (two minutes)
 	@scripts/need compile golden
-	@$(COMPILE) 1500 "$(CARGO)" --profile $(call profile,demo) --locked -p tailbound --bin tailbound --no-default-features --features lab,sim
+	@$(COMPILE) 3000 "$(CARGO)" --profile $(call profile,demo) --locked -p tailbound --bin tailbound
 	@scripts/golden $(DEMO)
 	@scripts/verdicts $(DEMO)
 

@@ -1,6 +1,7 @@
 //! Finds the guests of a machine in `/proc`, and who started them.
 
 mod groups;
+mod non_guests;
 mod weighed;
 
 use super::calls::{Live, SystemCalls};
@@ -15,6 +16,7 @@ use super::qmp;
 use super::rule::{GuestRule, Target, assign};
 use super::text::printable;
 use groups::{Hierarchies, Members};
+use non_guests::NonGuests;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::fs;
@@ -26,6 +28,7 @@ use tailbound_sys::cpuset::Cpus;
 use tailbound_sys::procfs;
 use tailbound_sys::root::Root;
 use tailbound_sys::thread::{Stat, Tasks, ThreadId, parse_cmdline, parse_stat};
+use tailbound_units::Nanos;
 
 /// Finds guests again and again.
 #[derive(Debug)]
@@ -35,8 +38,9 @@ pub struct Scanner {
     /// The agent's own user.
     user: u32,
     hierarchies: Hierarchies,
-    /// The starts and names of processes that are no guests, by number.
-    others: HashMap<u32, (u64, String)>,
+    /// The zero of the moments of scans.
+    began: Instant,
+    others: NonGuests,
     /// The starts of the processes that rules name by number, as they were first seen.
     bound: HashMap<u32, u64>,
     /// What QMP answered about a process.
@@ -68,7 +72,8 @@ impl Scanner {
             root,
             calls,
             user,
-            others: HashMap::new(),
+            began: Instant::now(),
+            others: NonGuests::default(),
             bound: HashMap::new(),
             asked: HashMap::new(),
             pods: PodNames::default(),
@@ -110,14 +115,22 @@ impl Scanner {
     /// # Errors
     /// `/proc` is not there. Processes that exit meanwhile are no guests.
     pub fn scan(&mut self, rules: &[GuestRule]) -> io::Result<Vec<Guest>> {
+        self.scan_at(Nanos::from(self.began.elapsed()), rules)
+    }
+
+    /// Scans at `now`, which is no earlier than that of the scan before; see [`Self::scan`].
+    ///
+    /// # Errors
+    /// `/proc` is not there.
+    pub fn scan_at(&mut self, now: Nanos, rules: &[GuestRule]) -> io::Result<Vec<Guest>> {
         self.hierarchies.forget();
         self.refusals.clear();
         let mut guests = Vec::new();
         // Kernel threads named "vhost-PID", by that process.
         let mut vhosts: HashMap<u32, Vec<GuestThread>> = HashMap::new();
-        let mut others = HashMap::new();
         let mut places: HashMap<u32, Groups> = HashMap::new();
         let named = self.named(rules);
+        self.others.begin(now);
         for pid in procfs::processes(&self.root)? {
             let Some(stat) = self.first_look(pid) else {
                 continue;
@@ -128,24 +141,19 @@ impl Scanner {
                 }
                 continue;
             }
-            let Stat { name, start, .. } = stat;
             let target = named.get(&pid);
-            let known = self
-                .others
-                .get(&pid)
-                .is_some_and(|(s, n)| (*s, n) == (start, &name));
-            if target.is_none() && known {
-                others.insert(pid, (start, name));
+            if target.is_none() && !self.others.expired(pid, &stat) {
                 continue;
             }
-            let Some(process) = self.process(pid, name.clone()) else {
+            let Some(process) = self.process(pid, stat.name.clone()) else {
                 continue;
             };
             let guest = recognise(&process).or_else(|| target.map(|_| plain(&process)));
             let Some(mut guest) = guest else {
-                others.insert(pid, (start, name));
+                self.others.add(pid, stat);
                 continue;
             };
+            self.others.remove(pid);
             if let Some(target) = target {
                 guest.rules.clone_from(&target.rules);
                 if let Some(name) = &target.name {
@@ -156,7 +164,7 @@ impl Scanner {
             places.insert(pid, process.groups);
             guests.push(guest);
         }
-        self.others = others;
+        self.others.end();
         let mut guests = join(machines_alone(guests));
         self.refusals.extend(assign(rules, &mut guests));
         self.name_pods(&mut guests);

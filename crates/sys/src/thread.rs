@@ -233,6 +233,8 @@ pub struct Stat {
     /// Whether it is a thread of the kernel itself (`PF_KTHREAD`): no process can make
     /// itself look so.
     pub kernel: bool,
+    /// The number of threads of its process.
+    pub threads: u32,
     /// When it started, in ticks since boot.
     pub start: u64,
     /// Where it runs, or ran last.
@@ -255,7 +257,8 @@ pub fn parse_stat(text: &str) -> Option<Stat> {
         name: name.to_owned(),
         state: fields.next()?.chars().next()?,
         kernel: fields.nth(5)?.parse::<u32>().ok()? & PF_KTHREAD != 0,
-        start: fields.nth(12)?.parse().ok()?,
+        threads: fields.nth(10)?.parse().ok()?,
+        start: fields.nth(1)?.parse().ok()?,
         processor: fields.nth(16)?.parse().ok()?,
         policy: PolicyNumber(fields.nth(1)?.parse().ok()?),
     })
@@ -490,6 +493,7 @@ mod tests {
                 name,
                 state: 'S',
                 kernel: field(9) & PF_KTHREAD != 0,
+                threads: field(20),
                 start: field(22).into(),
                 processor: field(39),
                 policy: PolicyNumber(field(41)),

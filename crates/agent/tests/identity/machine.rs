@@ -129,9 +129,9 @@ impl Machine {
             ..
         } = process;
         let stat = |id: u32, name: &str| {
-            let zeros = "0 ".repeat(12);
+            let (zeros, threads) = ("0 ".repeat(10), process.threads.len());
             format!(
-                "{id} ({name}) S 1 1 1 0 -1 {flags} {zeros}{start} {}0 0 0\n",
+                "{id} ({name}) S 1 1 1 0 -1 {flags} {zeros}{threads} 0 {start} {}0 0 0\n",
                 "0 ".repeat(16)
             )
         };

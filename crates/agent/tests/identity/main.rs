@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use tailbound_agent::AgentConfig;
 use tailbound_agent::cri::Pod;
 use tailbound_agent::guest::Role;
+use tailbound_units::Nanos;
 
 const SCOPE: &str = r"/machine.slice/machine-qemu\x2d1\x2dweb1.scope";
 
@@ -389,4 +390,48 @@ fn a_pod_is_called_what_its_runtime_calls_it_and_picked_by_its_uid() {
     machine.answers.pods = Some(vec![called(uid, "\x1b[2Jroot")]);
     let escaped = r"tenant/\u{1b}[2Jroot".to_owned();
     assert_eq!(seen(&machine, &by_uid), (escaped, true, false));
+}
+
+/// A wrapper's name hides QEMU's, so the names of threads alone show a guest.
+fn kvm(threads: &'static [&'static str]) -> Process<'static> {
+    Process {
+        comm: "kvm",
+        arguments: &["kvm", "-name", "web1,debug-threads=on"],
+        threads,
+        ..qemu(40, 0)
+    }
+}
+
+#[test]
+fn a_process_that_becomes_a_guest_seconds_after_its_start_is_found_when_its_vcpus_start() {
+    let mut machine = Machine::new();
+    // Its guest's memory is allocated first.
+    machine.start(&kvm(&["kvm"]));
+    let mut scanner = machine.scanner();
+    let mut found = |milliseconds| {
+        let guests = scanner.scan_at(Nanos::from_millis(milliseconds), &[]);
+        guests.unwrap().len()
+    };
+    for milliseconds in [0, 500, 1_000, 2_900] {
+        assert_eq!(found(milliseconds), 0);
+    }
+    machine.start(&kvm(&["kvm", "CPU 0/KVM", "CPU 1/KVM"]));
+    assert_eq!(found(3_000), 1);
+    assert_eq!(found(3_100), 1);
+}
+
+#[test]
+fn a_thread_that_a_scan_meets_before_it_has_its_name_is_known_within_a_second() {
+    let mut machine = Machine::new();
+    machine.start(&kvm(&["kvm"]));
+    let mut scanner = machine.scanner();
+    let mut found = |milliseconds| {
+        let guests = scanner.scan_at(Nanos::from_millis(milliseconds), &[]);
+        guests.unwrap().len()
+    };
+    assert_eq!(found(0), 0);
+    machine.start(&kvm(&["kvm", "kvm"]));
+    assert_eq!(found(90_000), 0);
+    machine.start(&kvm(&["kvm", "CPU 0/KVM"]));
+    assert_eq!(found(91_000), 1);
 }

@@ -187,6 +187,15 @@ bpf-guest: ## Have the kernel of this machine's Debian (12: Linux 6.1), emulated
 	@scripts/bpf-guest "$$($(CARGO) test --locked -p tailbound-sys --features waits --lib --no-run \
 	    --message-format json | sed -n 's/.*"executable":"\([^"]*\)".*/\1/p')"
 
+# Suites of Debian for CPU partitions: Linux 6.1, 6.12, and the newest of its backports.
+KERNELS ?= bookworm trixie trixie-backports
+
+.PHONY: cpuset-guest
+cpuset-guest: ## Try CPU partitions of cgroup version 2 on emulated machines with Debian's kernels (KERNELS=trixie)
+	@scripts/need compile bpf-guest
+	@scripts/cpuset-guest "$$($(CARGO) test --locked -p tailbound-agent --test path --no-run \
+	    --message-format json | sed -n 's/.*"executable":"\([^"]*\)".*/\1/p')" $(KERNELS)
+
 # The tool for who imports whom is not of the workspace: see its Cargo.toml.
 ARROWS := --locked --manifest-path tools/arrows/Cargo.toml --target-dir target/tools/arrows
 
@@ -205,7 +214,7 @@ NIGHTLY_FUZZ_SECONDS ?= 300
 
 .PHONY: nightly
 nightly: build-all ## Run all tests with a fresh seed, ignored ones, golden records, fuzzing, packages, bare roots (a night)
-	@scripts/need lab memcached iperf3 qemu libvirt etcd page api golden linux-codel dpdk alerts hlog collector clusters deb rpm roots
+	@scripts/need lab memcached iperf3 qemu bpf-guest libvirt etcd page api golden linux-codel dpdk alerts hlog collector clusters deb rpm roots
 	@scripts/guest-image >/dev/null
 	@scripts/linux-codel >/dev/null
 	@CARGO="$(CARGO)" scripts/nightly $(TAILBOUND) $(NIGHTLY_FUZZ_SECONDS)

@@ -67,8 +67,8 @@ impl Default for AgentConfig {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnDrift {
-    /// They are counted and changed back: each at most three times, then it stays as
-    /// it is.
+    /// They are counted and changed back: each at most three times an hour, then it stays as
+    /// it is until the first of these is an hour old.
     #[default]
     Reapply,
     /// They are counted and stay as they are.

@@ -51,6 +51,7 @@ pub mod scan;
 mod schedule;
 mod standstill;
 pub mod step;
+mod strikes;
 pub mod tail;
 pub mod taken;
 #[cfg(test)]

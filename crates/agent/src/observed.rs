@@ -127,16 +127,21 @@ impl Observed {
         });
         for (thread, seen) in &mut self.threads {
             let its = if of_path.contains(thread) { cpus } else { rest };
-            seen.allowed = seen.allowed.and(&its);
-            seen.state.cpus = match seen.state.cpus.and(&its) {
-                // A thread that may run on none of them runs on all.
-                none if none.is_empty() => its,
-                some => some,
-            };
+            seen.allowed = as_far_as(seen.allowed, its);
+            seen.state.cpus = as_far_as(seen.state.cpus, its);
             if !seen.state.cpus.contains(seen.processor) {
                 seen.processor = seen.state.cpus.iter().next().unwrap_or(seen.processor);
             }
         }
+    }
+}
+
+/// Returns the mask `cpus` as a thread has it whose cpuset allows `allowed`: the kernel leaves out
+/// all others, such as those that are offline, and a mask without any of them counts for nothing.
+pub(super) fn as_far_as(cpus: Cpus, allowed: Cpus) -> Cpus {
+    match cpus.and(&allowed) {
+        none if none.is_empty() => allowed,
+        some => some,
     }
 }
 

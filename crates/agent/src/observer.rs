@@ -143,11 +143,9 @@ impl Observer {
             let Some((state, processor)) = self.look(wanted.thread)? else {
                 continue;
             };
-            let allowed = if periodic(wanted) {
-                self.allowed(pid, tid, &mut sets).unwrap_or(online)
-            } else {
-                online
-            };
+            let own = self.groups(pid, tid);
+            let allowed = own.as_ref().and_then(|own| self.allowed(own, &mut sets));
+            let allowed = allowed.unwrap_or(online);
             let process = processes.entry(pid).or_insert_with(|| ObservedProcess {
                 ours: self.owner(pid) == Some(self.facts.user),
                 autogrouped: autogroups && !self.weighed(pid),
@@ -160,7 +158,7 @@ impl Observer {
                 allowed,
                 ours: process.ours,
                 autogrouped: process.autogrouped,
-                quota: self.quota(pid, tid, &mut quotas),
+                quota: own.and_then(|own| self.quota(&own, &mut quotas)),
             };
             threads.insert(wanted.thread, seen);
             if let Some(directory) = wanted.weighed.group()
@@ -238,11 +236,20 @@ impl Observer {
         roots.any(same)
     }
 
-    /// Returns the CPUs that a thread's cpuset leaves it.
-    fn allowed(&self, pid: u32, tid: u32, sets: &mut HashMap<PathBuf, Cpus>) -> Option<Cpus> {
+    /// Returns the control groups of a thread; `None` when it has exited.
+    fn groups(&self, pid: u32, tid: u32) -> Option<Groups> {
         let path = format!("/proc/{pid}/task/{tid}/cgroup");
         let text = fs::read_to_string(self.root.path(path)).ok()?;
-        let (directory, _) = self.mounts.directory(&parse_groups(&text), "cpuset")?;
+        Some(parse_groups(&text))
+    }
+
+    /// Returns the CPUs that a thread's cpuset leaves it.
+    fn allowed(&self, groups: &Groups, sets: &mut HashMap<PathBuf, Cpus>) -> Option<Cpus> {
+        let own = self.mounts.directory(groups, "cpuset");
+        let directory = match own {
+            Some((directory, _)) => directory,
+            None => self.inherited_set(groups)?,
+        };
         if let Some(known) = sets.get(&directory) {
             return Some(*known);
         }
@@ -251,16 +258,22 @@ impl Observer {
         Some(cpus)
     }
 
+    /// Returns the group whose cpuset counts for a thread whose own group has none (version 2).
+    fn inherited_set(&self, groups: &Groups) -> Option<PathBuf> {
+        let at = self.mounts.unified.as_deref()?;
+        let own = at.join(groups.unified.as_deref()?.trim_start_matches('/'));
+        let mut levels = own.ancestors().take_while(|level| level.starts_with(at));
+        let found = levels.find(|level| level.join("cpuset.cpus.effective").exists());
+        found.map(Path::to_owned)
+    }
+
     /// Returns the tightest quota among the groups of a thread.
     fn quota(
         &self,
-        pid: u32,
-        tid: u32,
+        groups: &Groups,
         known: &mut HashMap<PathBuf, Option<(PathBuf, Quota)>>,
     ) -> Option<(PathBuf, Quota)> {
-        let path = format!("/proc/{pid}/task/{tid}/cgroup");
-        let groups = parse_groups(&fs::read_to_string(self.root.path(path)).ok()?);
-        let levels = levels(&self.mounts, &groups);
+        let levels = levels(&self.mounts, groups);
         let innermost = levels.first()?.clone();
         let tightest = known.entry(innermost).or_insert_with(|| {
             let quotas = levels

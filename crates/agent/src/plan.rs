@@ -5,13 +5,13 @@ use super::admission;
 use super::class::{Aperiodic, Class, Periodic, Support, target};
 use super::desired::{Affinity, Desired, Excess};
 use super::guest::Weighed;
-use super::observed::{Observed, ObservedThread, ThreadState};
+use super::observed::{Observed, ObservedThread, ThreadState, as_far_as};
 use super::plan_error::PlanError;
-use super::step::{GroupStep, ThreadStep, same};
+use super::step::{GroupStep, ThreadStep, same, same_scheduling};
 use super::text::printable;
 use super::worth;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
 use tailbound_sys::cgroup::Quota;
@@ -32,6 +32,10 @@ pub struct Plan {
     pub exited: Vec<String>,
     /// What will not be as desired, though nothing is wrong.
     pub notes: Vec<String>,
+    /// The threads of which the kernel has set the CPU mask anew with that of their cpuset, as it
+    /// does whenever the cpuset changes.
+    #[serde(skip)]
+    pub reset: BTreeSet<ThreadId>,
 }
 
 impl Plan {
@@ -122,14 +126,21 @@ impl Planner<'_> {
         let before = seen.state;
         match self.target(wanted, seen, original.copied().unwrap_or(before)) {
             Ok(after) if same(&before, &after) => self.plan.unchanged += 1,
-            Ok(after) => self.plan.threads.push(ThreadStep {
-                thread: wanted.thread,
-                name: wanted.name.clone(),
-                before,
-                after,
-                home: wanted.home,
-                group: wanted.weighed.group().cloned(),
-            }),
+            Ok(after) => {
+                if before.cpus == seen.allowed
+                    && same_scheduling(&before.scheduling, &after.scheduling)
+                {
+                    self.plan.reset.insert(wanted.thread);
+                }
+                self.plan.threads.push(ThreadStep {
+                    thread: wanted.thread,
+                    name: wanted.name.clone(),
+                    before,
+                    after,
+                    home: wanted.home,
+                    group: wanted.weighed.group().cloned(),
+                });
+            }
             Err(error) => self.errors.push(*error),
         }
     }
@@ -163,6 +174,7 @@ impl Planner<'_> {
                 after.scheduling.flags |= self.excess(wanted, periodic)?;
             }
         }
+        after.cpus = as_far_as(after.cpus, seen.allowed);
         if !same(&seen.state, &after) {
             self.check_privilege(wanted, seen, &after)?;
         }

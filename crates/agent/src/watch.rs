@@ -1,12 +1,13 @@
 //! Keeps guests in their classes while they start, grow and end, and measures
 //! how long their threads wait.
 
+mod drift;
 mod standing;
 
 use super::agent::{Agent, AgentError};
 use super::apply::Restored;
 use super::budget::{Wanted, desired};
-use super::config::{AgentConfig, OnDrift};
+use super::config::AgentConfig;
 use super::desired::Desired;
 use super::entries::{Claims, settle};
 use super::gauge::Gauge;
@@ -14,21 +15,17 @@ use super::granted::granted;
 use super::guest::{Guest, Role};
 use super::meters::{AgentSnapshot, Meter, MeterKey, Shared};
 use super::offer::Offering;
-use super::path::{DAEMON, PathStep, path_of};
-use super::place::keeper;
-use super::plan::Plan;
+use super::path::{DAEMON, PathStep};
 use super::rule::rule_for;
 use super::scan::Scanner;
 use super::standstill::Standstills;
 use super::step::ThreadStep;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::path::PathBuf;
+use drift::Drift;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 use tailbound_sys::thread::ThreadId;
-
-/// How often a thread that drifted is changed back.
-const MAX_REAPPLIED: u32 = 3;
+use tailbound_units::Nanos;
 
 /// How many notes are remembered, so that each is logged once.
 const MAX_NOTED: usize = 1000;
@@ -40,13 +37,8 @@ pub struct Watcher {
     agent: Agent,
     scanner: Scanner,
     guests: Vec<Guest>,
-    /// How often each thread was changed back.
-    reapplied: HashMap<ThreadId, u32>,
-    /// How often the weight of each group was.
-    reweighed: HashMap<PathBuf, u32>,
-    /// How often the CPUs and interrupts of the host's own path were.
-    path_reapplied: u32,
-    /// What the kernel refused of that.
+    drift: Drift,
+    /// What the kernel refused of the host's own path.
     path_refused: Vec<PathStep>,
     /// The errors of the last round, by guest, so that each is logged once.
     last_errors: BTreeSet<(String, String)>,
@@ -57,6 +49,8 @@ pub struct Watcher {
     offering: Offering,
     /// Where moments are counted from.
     began: Instant,
+    /// The moment of this round.
+    now: Nanos,
     standstills: Standstills,
     claims: Claims,
     gauge: Gauge,
@@ -76,15 +70,14 @@ impl Watcher {
             scanner: Scanner::new().map_err(AgentError::Observe)?,
             config,
             guests: Vec::new(),
-            reapplied: HashMap::new(),
-            reweighed: HashMap::new(),
-            path_reapplied: 0,
+            drift: Drift::default(),
             path_refused: Vec::new(),
             last_errors: BTreeSet::new(),
             errors: BTreeSet::new(),
             noted: BTreeSet::new(),
             offering: Offering::default(),
             began: Instant::now(),
+            now: Nanos::ZERO,
             standstills: Standstills::default(),
             claims: Claims::default(),
             gauge,
@@ -116,9 +109,7 @@ impl Watcher {
             self.gauge = Gauge::open(config.bpf, config.late);
         }
         self.config = AgentConfig { state, ..config };
-        self.reapplied.clear();
-        self.reweighed.clear();
-        self.path_reapplied = 0;
+        self.drift.clear();
         self.path_refused.clear();
         self.standstills = Standstills::default();
         self.last_errors.clear();
@@ -127,6 +118,14 @@ impl Watcher {
     /// Does one round: finds guests, applies the desired states of their threads, and
     /// restores threads that no rule is for any more.
     pub fn round(&mut self) {
+        self.round_at(Nanos::from(self.began.elapsed()));
+    }
+
+    /// Does a round at `now`, which is no earlier than that of the round before; see
+    /// [`Self::round`].
+    pub fn round_at(&mut self, now: Nanos) {
+        self.now = now;
+        self.drift.age(now);
         if let Err(error) = self.try_round() {
             self.failed("", &AgentError::Observe(error).to_string());
         }
@@ -135,7 +134,7 @@ impl Watcher {
 
     fn try_round(&mut self) -> std::io::Result<()> {
         self.scanner.ask_runtime(self.config.cri.clone());
-        self.guests = self.scanner.scan(&self.config.rules)?;
+        self.guests = self.scanner.scan_at(self.now, &self.config.rules)?;
         for refusal in self.scanner.refusals().to_vec() {
             self.failed("", &refusal);
         }
@@ -169,44 +168,6 @@ impl Watcher {
         self.note_classes(&desired, &in_force);
         self.note_quotas();
         self.note_offer()
-    }
-
-    /// Keeps CPUs and interrupts for the host's own path, as the configuration says.
-    fn keep_path(&mut self) -> Result<(), AgentError> {
-        let config = self.config.path.clone().unwrap_or_default();
-        let done = &self.agent.changes().path;
-        if done
-            .iter()
-            .filter_map(PathStep::takes)
-            .any(|taken| Some(taken) != config.cpus)
-        {
-            let restored = self.agent.restore_path();
-            self.note_restored(restored);
-        }
-        let daemon = path_of(&self.config.rules, &self.guests);
-        let again = self.config.drift == OnDrift::Reapply && self.path_reapplied < MAX_REAPPLIED;
-        let drifted = self.agent.attend_path(&daemon, |_| again)?;
-        if !drifted.is_empty() && self.path_reapplied <= MAX_REAPPLIED {
-            self.path_reapplied += 1;
-            for step in &drifted {
-                tracing::warn!("{step}: somebody else changed that; {}", outcome(again));
-            }
-            *self.lock().drift.entry(DAEMON.to_owned()).or_default() += drifted.len() as u64;
-        }
-        for step in self.agent.plan_path(&config, &daemon)? {
-            if self.path_refused.contains(&step) {
-                continue;
-            }
-            match self.agent.apply_path(std::slice::from_ref(&step)) {
-                Ok(()) => tracing::info!("{step}"),
-                Err(error) => {
-                    // Not in each round: cpusets are made and taken back for nothing.
-                    self.path_refused.push(step);
-                    return Err(error);
-                }
-            }
-        }
-        Ok(())
     }
 
     /// Says what the placement service may reserve of this host's CPU, if anything.
@@ -355,81 +316,6 @@ impl Watcher {
         Ok(all.filter(|thread| !drifted.contains(thread)).collect())
     }
 
-    /// Counts the steps that change drifted threads back, and takes out of the plan
-    /// those that stay as they are; returns their threads.
-    fn take_drifted(&mut self, plan: &mut Plan) -> BTreeSet<ThreadId> {
-        let changes = self.agent.changes();
-        let mut drifted = BTreeSet::new();
-        let mut seen = Vec::new();
-        plan.threads.retain(|step| {
-            let known = changes.threads.get(&step.thread);
-            if known.is_none_or(|known| known.after != step.after) {
-                return true;
-            }
-            let times = self.reapplied.entry(step.thread).or_default();
-            *times += 1;
-            let again = self.config.drift == OnDrift::Reapply && *times <= MAX_REAPPLIED;
-            if !again {
-                drifted.insert(step.thread);
-            }
-            // What stays as it is would be the same in every round: counted once.
-            if again || *times == 1 || *times == MAX_REAPPLIED + 1 {
-                seen.push((step.thread, step.name.clone(), step.before, again));
-            }
-            again
-        });
-        for (thread, name, before, again) in seen {
-            let what = outcome(again);
-            tracing::warn!(
-                "{name}: somebody else made it {} on CPUs {}; {what}",
-                before.scheduling,
-                before.cpus
-            );
-            let guest = self.guest_of(thread);
-            *self.lock().drift.entry(guest).or_default() += 1;
-        }
-        drifted
-    }
-
-    /// Does the same for control groups: managers of groups set weights anew, each for its
-    /// reasons. Returns the groups that stay as they are.
-    fn take_drifted_groups(&mut self, plan: &mut Plan) -> BTreeSet<PathBuf> {
-        let changes = self.agent.changes();
-        let mut drifted = BTreeSet::new();
-        let mut seen = Vec::new();
-        plan.groups.retain(|step| {
-            let known = changes.groups.get(&step.directory);
-            if known.is_none_or(|known| known.after != step.after) {
-                return true;
-            }
-            let times = self.reweighed.entry(step.directory.clone()).or_default();
-            *times += 1;
-            let again = self.config.drift == OnDrift::Reapply && *times <= MAX_REAPPLIED;
-            if !again {
-                drifted.insert(step.directory.clone());
-            }
-            if again || *times == 1 || *times == MAX_REAPPLIED + 1 {
-                seen.push((step.clone(), again));
-            }
-            again
-        });
-        for (step, again) in seen {
-            let group = step.directory.display();
-            tracing::warn!(
-                "group {group}: {} made its {} {}; {}",
-                keeper(&group.to_string()),
-                step.kind.file(),
-                step.before,
-                outcome(again)
-            );
-            let of = |guest: &&Guest| guest.weighed.group() == Some(&step.directory);
-            let guest = self.guests.iter().find(of).map(|guest| guest.name.clone());
-            let mut shared = self.lock();
-            *shared.drift.entry(guest.unwrap_or_default()).or_default() += 1;
-        }
-        drifted
-    }
-
     fn failed(&mut self, guest: &str, message: &str) {
         *self.lock().errors.entry(guest.to_owned()).or_default() += 1;
         let error = (guest.to_owned(), message.to_owned());
@@ -507,9 +393,4 @@ impl Watcher {
     pub fn guests(&self) -> &[Guest] {
         &self.guests
     }
-}
-
-/// What becomes of something that drifted.
-fn outcome(again: bool) -> &'static str {
-    if again { "changed back" } else { "it stays so" }
 }

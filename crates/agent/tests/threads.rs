@@ -559,6 +559,43 @@ fn a_vcpu_that_is_plugged_in_gets_the_class_and_drift_is_changed_back() {
 }
 
 #[test]
+fn the_fourth_change_within_an_hour_stays_until_the_first_is_an_hour_old() {
+    let Some(_bandwidth) = deadlines() else {
+        return;
+    };
+    let bench = bench();
+    let guest = FakeGuest::start(1);
+    let tid = guest.vcpus()[0];
+    let mut watcher = Watcher::open(config(&bench, &guest.rule())).unwrap();
+    let mut round = |second| {
+        watcher.round_at(Nanos::from_secs(second));
+        scheduling(tid).unwrap().is_deadline()
+    };
+    let theirs = Scheduling {
+        nice: 9,
+        ..Scheduling::PLAIN
+    };
+    assert!(round(0));
+    for (second, is_undone) in [
+        (10, true),
+        (20, true),
+        (30, true),
+        (40, false),
+        (3_609, false),
+        (3_610, true),
+        // Once a week.
+        (700_000, true),
+        (1_400_000, true),
+        (2_100_000, true),
+        (2_800_000, true),
+    ] {
+        set_scheduling(tid, &theirs).unwrap();
+        assert_eq!(round(second), is_undone, "second {second}");
+    }
+    watcher.restore().unwrap();
+}
+
+#[test]
 fn a_guest_that_starts_threads_without_end_gets_no_more_than_its_rules_budget() {
     let Some(_bandwidth) = deadlines() else {
         return;

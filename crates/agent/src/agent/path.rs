@@ -2,6 +2,7 @@
 
 use super::{Agent, AgentError};
 use crate::apply::Restored;
+use crate::path::live::Condition;
 use crate::path::partition::{has_cpus, plan};
 use crate::path::{PathConfig, PathError, PathStep, live};
 use tailbound_sys::root::Root;
@@ -53,31 +54,28 @@ impl Agent {
         Ok(())
     }
 
-    /// Brings the daemon's processes, and the steps that somebody undid and `again` picks, back to
-    /// where they were; returns the steps that somebody undid.
+    /// Brings the daemon's processes back to where they were, and the steps that `again` picks of
+    /// those that are not in force.
     ///
     /// # Errors
     /// [`AgentError::Path`].
-    pub fn attend_path(
+    pub(crate) fn attend_path(
         &mut self,
         daemon: &[u32],
-        mut again: impl FnMut(&PathStep) -> bool,
-    ) -> Result<Vec<PathStep>, AgentError> {
-        let mut drifted = Vec::new();
+        mut again: impl FnMut(&PathStep, Condition) -> bool,
+    ) -> Result<(), AgentError> {
         for step in &self.changes().path {
             let failed = |why| PathError::Kernel {
                 what: step.to_string(),
                 why,
             };
-            if !live::holds(&Root::default(), step) {
-                drifted.push(step.clone());
-                if again(step) {
-                    live::make(&Root::default(), step).map_err(failed)?;
-                }
+            let condition = live::condition(&Root::default(), step);
+            if condition != Condition::InForce && again(step, condition) {
+                live::make(&Root::default(), step).map_err(failed)?;
             }
             live::attend(step, daemon).map_err(failed)?;
         }
-        Ok(drifted)
+        Ok(())
     }
 
     /// Takes all steps back, the last first; an interrupt that somebody else moved stays.
@@ -88,7 +86,8 @@ impl Agent {
         let mut restored = Restored::default();
         let mut kept = Vec::new();
         for step in self.changes().path.iter().rev() {
-            if matches!(step, PathStep::Interrupt { .. }) && !live::holds(&Root::default(), step) {
+            let is_interrupt = matches!(step, PathStep::Interrupt { .. });
+            if is_interrupt && live::condition(&Root::default(), step) != Condition::InForce {
                 restored.drifted.push(step.to_string());
                 continue;
             }

@@ -19,6 +19,12 @@ const REST_SET: &str = "tailbound-rest";
 const KUBELET: &str = "/var/lib/kubelet/cpu_manager_state";
 /// How often all are moved: some start others meanwhile.
 const SWEEPS: usize = 5;
+/// The CPUs of a group.
+const CPUS: &str = "cpuset.cpus";
+/// Whether a group is a partition (version 2).
+const PARTITION: &str = "cpuset.cpus.partition";
+/// The controllers of a group's children (version 2).
+const HANDED_DOWN: &str = "cgroup.subtree_control";
 
 /// What a machine was seen to have. `daemon` are the processes of the host's daemon; cpusets are
 /// looked at where it has no CPUs of its own yet.
@@ -94,9 +100,12 @@ fn cpusets(root: &Root, mounts: &Mounts, daemon: &[u32]) -> Option<Cpusets> {
         format!("{pid} ({})", super::super::text::printable(&name))
     };
     let has = |list: &str| list.split_whitespace().any(|name| name == "cpuset");
+    let cpus = text(&group.join(CPUS)).unwrap_or_default();
+    let frees = |cpus: &str| possible(root).is_ok_and(|all| cpus.parse() == Ok(all));
     has(&controllers).then(|| Cpusets::Unified {
-        handed_down: text(&at.join("cgroup.subtree_control")).is_ok_and(|list| has(&list)),
-        cpus: text(&group.join("cpuset.cpus")).unwrap_or_default(),
+        handed_down: text(&at.join(HANDED_DOWN)).is_ok_and(|list| has(&list)),
+        // The end of an earlier partition leaves all of them, where none were.
+        cpus: if frees(&cpus) { String::new() } else { cpus },
         others: others.take(3).map(name).collect(),
         root: at.clone(),
         group,
@@ -199,11 +208,13 @@ pub(crate) fn make(root: &Root, step: &PathStep) -> Result<(), String> {
             hand_down,
             ..
         } => {
-            if let Some(root) = hand_down {
-                write(&root.join("cgroup.subtree_control"), "+cpuset")?;
+            // Systemd may have removed it since another program handed it down.
+            let is_missing = hand_down.is_some() || !group.join(CPUS).exists();
+            if let Some(parent) = group.parent().filter(|_| is_missing) {
+                write(&parent.join(HANDED_DOWN), "+cpuset")?;
             }
-            write(&group.join("cpuset.cpus"), &cpus.to_string())?;
-            let partition = group.join("cpuset.cpus.partition");
+            write(&group.join(CPUS), &cpus.to_string())?;
+            let partition = group.join(PARTITION);
             write(&partition, "root")?;
             match text(&partition).unwrap_or_default().as_str() {
                 "root" => Ok(()),
@@ -245,7 +256,12 @@ pub(crate) fn attend(step: &PathStep, daemon: &[u32]) -> Result<(), String> {
     let PathStep::Sets { top, .. } = step else {
         return Ok(());
     };
-    let own = top.join(PATH_SET).join("cgroup.procs");
+    let own = top.join(PATH_SET);
+    if text(&own.join(CPUS)).unwrap_or_default().is_empty() {
+        // Its CPUs are offline, and the kernel accepts no process.
+        return Ok(());
+    }
+    let own = own.join("cgroup.procs");
     let there = fs::read_to_string(&own).unwrap_or_default();
     let there: BTreeSet<u32> = there.lines().filter_map(|line| line.parse().ok()).collect();
     for pid in daemon.iter().filter(|pid| !there.contains(pid)) {
@@ -301,17 +317,7 @@ pub(crate) fn undo(root: &Root, step: &PathStep) -> Result<(), String> {
             before,
             hand_down,
             ..
-        } => {
-            // Gone with all that were in it.
-            if group.join("cpuset.cpus").exists() {
-                write(&group.join("cpuset.cpus.partition"), "member")?;
-                write(&group.join("cpuset.cpus"), &format!("{before}\n"))?;
-            }
-            match hand_down {
-                Some(root) => write(&root.join("cgroup.subtree_control"), "-cpuset"),
-                None => Ok(()),
-            }
-        }
+        } => release(root, group, before, hand_down.as_deref()),
         PathStep::Sets { top, balanced, .. } => {
             for set in [PATH_SET, REST_SET].map(|name| top.join(name)) {
                 for _ in 0..SWEEPS {
@@ -339,22 +345,102 @@ pub(crate) fn undo(root: &Root, step: &PathStep) -> Result<(), String> {
     }
 }
 
-/// Whether a step is in force as it was made.
-pub(crate) fn holds(root: &Root, step: &PathStep) -> bool {
-    let is = |file: PathBuf, content: &str| text(&file).is_ok_and(|text| text == content);
+/// Ends a partition (version 2), and leaves its processes as free as they were.
+///
+/// The kernel refuses to empty `cpuset.cpus` while processes are in the group (ENOSPC), so that the
+/// way back depends on the way there. A controller that was handed down for the partition is taken
+/// away again, and the group's CPUs are gone with it. Otherwise all CPUs that the machine can have
+/// stand for none: the group has the CPUs of its parent then, as without any of its own.
+fn release(
+    root: &Root,
+    group: &Path,
+    before: &str,
+    hand_down: Option<&Path>,
+) -> Result<(), String> {
+    let own = group.join(CPUS);
+    // Gone with all that were in it.
+    if own.exists() {
+        write(&group.join(PARTITION), "member")?;
+    }
+    if let Some(parent) = hand_down
+        && write(&parent.join(HANDED_DOWN), "-cpuset").is_ok()
+    {
+        return Ok(());
+    }
+    // Other groups have cpusets by now, or had them before.
+    if !own.exists() || write(&own, &format!("{before}\n")).is_ok() {
+        return Ok(());
+    }
+    write(
+        &own,
+        &possible(root)
+            .map_err(|error| error.to_string())?
+            .to_string(),
+    )
+}
+
+/// Returns all CPUs that the machine can have, also those that are offline.
+pub(super) fn possible(root: &Root) -> io::Result<Cpus> {
+    let list = text(&root.path("/sys/devices/system/cpu/possible"));
+    let list = list.or_else(|_| text(&root.path("/sys/devices/system/cpu/online")))?;
+    list.parse().map_err(io::Error::other)
+}
+
+/// The condition of a step that was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Condition {
+    /// The files read as they were written.
+    InForce,
+    /// Suspended by the kernel until all of its CPUs are online again, or until the daemon's group
+    /// is made again.
+    Suspended,
+    /// Gone without a decision against it: the kernel removed its CPUs while they were offline, the
+    /// daemon's group was made again, or systemd took the cpuset from all groups.
+    Lost,
+    /// Changed by another program.
+    Changed,
+}
+
+/// Returns the condition of a step that was made.
+pub(crate) fn condition(root: &Root, step: &PathStep) -> Condition {
+    let list = |file: &Path| text(file).ok()?.parse::<Cpus>().ok();
+    let online = || list(&root.path("/sys/devices/system/cpu/online")).unwrap_or_default();
     match step {
         PathStep::Partition { group, cpus, .. } => {
-            is(group.join("cpuset.cpus.partition"), "root")
-                && is(group.join("cpuset.cpus"), &cpus.to_string())
+            let (own, partition) = (group.join(CPUS), group.join(PARTITION));
+            match (list(&own), text(&partition).as_deref()) {
+                _ if !group.exists() => Condition::Suspended,
+                (Some(seen), Ok("root")) if seen == *cpus => Condition::InForce,
+                (Some(seen), _) if seen == *cpus && !online().covers(cpus) => Condition::Suspended,
+                (None, _) => Condition::Lost,
+                (Some(seen), Ok("member")) if seen.is_empty() => Condition::Lost,
+                _ => Condition::Changed,
+            }
         }
         PathStep::Sets {
             top, cpus, rest, ..
         } => {
-            is(top.join(PATH_SET).join("cpuset.cpus"), &cpus.to_string())
-                && is(top.join(REST_SET).join("cpuset.cpus"), &rest.to_string())
+            let seen = [(PATH_SET, cpus), (REST_SET, rest)].map(|(set, wanted)| {
+                let seen = list(&top.join(set).join(CPUS));
+                (seen, *wanted)
+            });
+            if seen.iter().all(|(seen, wanted)| *seen == Some(*wanted)) {
+                return Condition::InForce;
+            }
+            // The kernel only removes CPUs, and does not put them back.
+            let shrunk = |(seen, wanted): &(Option<Cpus>, Cpus)| {
+                seen.is_some_and(|seen| wanted.covers(&seen))
+            };
+            match seen.iter().all(shrunk) {
+                true if online().covers(&cpus.or(rest)) => Condition::Lost,
+                true => Condition::Suspended,
+                false => Condition::Changed,
+            }
         }
-        PathStep::Interrupt { number, after, .. } => {
-            served(root, *number).is_none_or(|seen| seen == *after)
-        }
+        PathStep::Interrupt { number, after, .. } => match served(root, *number) {
+            Some(seen) if seen != *after && !online().covers(after) => Condition::Suspended,
+            Some(seen) if seen != *after => Condition::Changed,
+            _ => Condition::InForce,
+        },
     }
 }

@@ -1,11 +1,10 @@
 //! What is planned on recorded machines, and how it is refused.
 
-use super::live::{holds, make, read, served, undo};
+use super::live::{Condition, condition, make, read, served, undo};
 use super::partition::{PathError, PathStep, plan};
 use super::*;
 use crate::testing::cpus;
 use std::fs;
-use std::path::Path;
 use tailbound_sys::root::Root;
 
 /// A host with systemd, four CPUs and cgroup v2, as its kernel shows it.
@@ -113,7 +112,7 @@ fn the_daemons_slice_becomes_a_partition_and_its_nics_interrupts_come_to_it() {
     let file = |name: &str| host.text(&format!("{SLICE}/{name}"));
     for step in &steps {
         make(&host.root(), step).unwrap();
-        assert!(holds(&host.root(), step));
+        assert_eq!(condition(&host.root(), step), Condition::InForce);
     }
     assert_eq!(
         (&*file("cpuset.cpus"), &*file("cpuset.cpus.partition")),
@@ -131,7 +130,7 @@ fn the_daemons_slice_becomes_a_partition_and_its_nics_interrupts_come_to_it() {
     assert_eq!(
         steps
             .iter()
-            .filter(|step| !holds(&host.root(), step))
+            .filter(|step| condition(&host.root(), step) == Condition::Changed)
             .count(),
         1
     );
@@ -139,10 +138,8 @@ fn the_daemons_slice_becomes_a_partition_and_its_nics_interrupts_come_to_it() {
     for step in steps.iter().rev() {
         undo(&host.root(), step).unwrap();
     }
-    assert_eq!(
-        (&*file("cpuset.cpus"), &*file("cpuset.cpus.partition")),
-        ("", "member")
-    );
+    // The kernel takes the group's CPUs with the controller.
+    assert_eq!(file("cpuset.cpus.partition"), "member");
     assert_eq!(served(&host.root(), 41), Some(cpus("0-3")));
     assert_eq!(host.text("sys/fs/cgroup/cgroup.subtree_control"), "-cpuset");
 }
@@ -200,14 +197,98 @@ fn whoever_hands_out_cpus_is_named_and_nothing_is_planned() {
 }
 
 #[test]
-fn a_partition_that_the_kernel_calls_invalid_is_no_partition() {
+fn cpus_that_an_earlier_partition_left_are_none_for_the_next() {
+    let handed_down = ("sys/fs/cgroup/cgroup.subtree_control", "cpuset cpu\n");
+    let own = "sys/fs/cgroup/tailbound.slice/cpuset.cpus";
+    let possible = ("sys/devices/system/cpu/possible", "0-7\n");
+    for (seen, before) in [("0-7\n", ""), ("\n", ""), ("0-3\n", "0-3"), ("1\n", "1")] {
+        let host = Host::new(&[handed_down, possible, (own, seen)]);
+        let step = host.plan("1", &[]).unwrap().remove(0);
+        let PathStep::Partition {
+            before: recorded,
+            hand_down: None,
+            ..
+        } = &step
+        else {
+            panic!("{step:?}");
+        };
+        assert_eq!(recorded, before);
+        make(&host.root(), &step).unwrap();
+        undo(&host.root(), &step).unwrap();
+        assert_eq!(host.text(own), before);
+    }
+}
+
+#[test]
+fn a_change_of_the_kernels_own_is_told_from_one_by_others() {
+    let partition = format!("{SLICE}/cpuset.cpus.partition");
+    let own = format!("{SLICE}/cpuset.cpus");
+    let online = "sys/devices/system/cpu/online";
+    let invalid = "root invalid (Cpu list in cpuset.cpus not exclusive)\n";
+    let offline = "root invalid (Parent unable to distribute cpu downstream)\n";
+    for (changes, expected) in [
+        (&[(&*partition, invalid)][..], Condition::Changed),
+        (&[(&*partition, "member\n")], Condition::Changed),
+        (&[(&*own, "2\n")], Condition::Changed),
+        (
+            &[(&*partition, offline), (online, "0,2-3\n")],
+            Condition::Suspended,
+        ),
+        // Of a group that was made again.
+        (&[(&*partition, "member\n"), (&*own, "\n")], Condition::Lost),
+    ] {
+        let host = Host::new(&[]);
+        let step = host.plan("1", &[]).unwrap().remove(0);
+        make(&host.root(), &step).unwrap();
+        for (file, content) in changes {
+            fs::write(host.directory.path().join(file), content).unwrap();
+        }
+        assert_eq!(condition(&host.root(), &step), expected, "{changes:?}");
+    }
     let host = Host::new(&[]);
     let step = host.plan("1", &[]).unwrap().remove(0);
     make(&host.root(), &step).unwrap();
-    let partition = Path::new(SLICE).join("cpuset.cpus.partition");
-    let invalid = "root invalid (Cpu list in cpuset.cpus not exclusive)\n";
-    fs::write(host.directory.path().join(partition), invalid).unwrap();
-    assert!(!holds(&host.root(), &step));
+    for file in [&own, &partition] {
+        fs::remove_file(host.directory.path().join(file)).unwrap();
+    }
+    assert_eq!(condition(&host.root(), &step), Condition::Lost);
+    fs::remove_dir_all(host.directory.path().join(SLICE)).unwrap();
+    assert_eq!(condition(&host.root(), &step), Condition::Suspended);
+}
+
+#[test]
+fn sets_of_version_1_that_the_kernel_shrank_are_made_again_when_all_cpus_are_online() {
+    let host = Host::new(&[]);
+    let top = host.directory.path().join("cpuset");
+    let (own, rest) = (top.join("tailbound-path"), top.join("tailbound-rest"));
+    for set in [&own, &rest] {
+        fs::create_dir_all(set).unwrap();
+    }
+    let step = PathStep::Sets {
+        top,
+        cpus: cpus("1"),
+        rest: cpus("0,2-3"),
+        balanced: true,
+        daemon: Vec::new(),
+    };
+    for (of_path, of_rest, online, expected) in [
+        ("1", "0,2-3", "0-3", Condition::InForce),
+        ("", "0,2-3", "0,2-3", Condition::Suspended),
+        ("", "0,2-3", "0-3", Condition::Lost),
+        ("1", "0,2", "0-2", Condition::Suspended),
+        ("1", "0-3", "0-3", Condition::Changed),
+        ("2", "0,2-3", "0-3", Condition::Changed),
+    ] {
+        fs::write(own.join("cpuset.cpus"), of_path).unwrap();
+        fs::write(rest.join("cpuset.cpus"), of_rest).unwrap();
+        let file = host.directory.path().join("sys/devices/system/cpu/online");
+        fs::write(file, online).unwrap();
+        assert_eq!(
+            condition(&host.root(), &step),
+            expected,
+            "{of_path} {of_rest}"
+        );
+    }
 }
 
 #[test]

@@ -369,3 +369,54 @@ fn a_weight_that_others_would_have_as_well_is_refused_and_a_slice_alone_is_not()
     let plan = plan_for(&[with(1)], &observed).unwrap();
     assert_eq!(plan.threads[0].after.scheduling.nice, 0);
 }
+
+/// The plan for one thread of class `class` that had the mask `original`, has `seen` now, and whose
+/// cpuset allows `allowed`, all else being as planned.
+fn with_mask(class: Class, original: &str, seen: &str, allowed: &str) -> Plan {
+    let mut kernel = Fake::new([1]);
+    kernel.threads.get_mut(&id(1)).unwrap().cpus = cpus(original);
+    let before = kernel.threads[&id(1)];
+    let desired = [wanted(1, class)];
+    let given = plan_for(&desired, &kernel.observe(machine()))
+        .unwrap()
+        .threads[0]
+        .after;
+    kernel.threads.insert(
+        id(1),
+        ThreadState {
+            cpus: cpus(seen),
+            ..given
+        },
+    );
+    let mut observed = kernel.observe(machine());
+    observed.threads.get_mut(&id(1)).unwrap().allowed = cpus(allowed);
+    observed.machine.domains[0].cpus = cpus(allowed);
+    plan(&desired, &observed, &[(id(1), before)].into()).unwrap()
+}
+
+#[test]
+fn cpus_that_are_offline_or_that_a_cpuset_took_are_no_drift() {
+    let high = Class::Aperiodic(Aperiodic::default());
+    for (class, original, left) in [
+        (high, "0-3", "0-2"),
+        (high, "3", "0-2"),
+        (high, "2-3", "2"),
+        (periodic(1000, 4000), "0-3", "0-2"),
+        (Class::RealTime, "3", "0-2"),
+    ] {
+        let allowed = "0-2";
+        let plan = with_mask(class, original, left, allowed);
+        assert!(plan.is_empty(), "{original}: {plan}");
+    }
+}
+
+#[test]
+fn a_mask_that_the_kernel_set_anew_with_the_cpuset_is_told_from_one_that_others_set() {
+    let high = Class::Aperiodic(Aperiodic::default());
+    let plan = with_mask(high, "2", "0-3", "0-3");
+    assert_eq!(plan.threads[0].after.cpus, cpus("2"));
+    assert_eq!(plan.reset, [id(1)].into());
+    let plan = with_mask(high, "2", "1", "0-3");
+    assert_eq!(plan.threads[0].after.cpus, cpus("2"));
+    assert_eq!(plan.reset, [].into());
+}

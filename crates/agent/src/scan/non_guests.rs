@@ -3,16 +3,16 @@
 //! A process becomes a guest when its threads get the names of vCPUs, which may take seconds: QEMU
 //! allocates its guest's memory first. A negative answer therefore expires. It expires at the next
 //! scan if the process has another name or number of threads, and otherwise after an interval that
-//! doubles up to [`LONGEST`].
+//! doubles up to [`MAX_INTERVAL`].
 
 use std::collections::HashMap;
 use tailbound_sys::thread::Stat;
 use tailbound_units::Nanos;
 
 /// The first interval after a change: a thread gets its name just after it is started.
-const SHORTEST: Nanos = Nanos::from_millis(200);
+const MIN_INTERVAL: Nanos = Nanos::from_millis(200);
 /// The interval of a process that does not change.
-const LONGEST: Nanos = Nanos::from_secs(60);
+const MAX_INTERVAL: Nanos = Nanos::from_secs(60);
 /// The number of files that are read for one scan of known processes, at most by one process more:
 /// some 15 ms of CPU time. The scans after that continue with the next process.
 const FILES_PER_SCAN: u32 = 2_000;
@@ -99,7 +99,7 @@ impl NonGuests {
             next: now,
             is_running: true,
         });
-        let interval = now.since(known.changed).clamp(SHORTEST, LONGEST);
+        let interval = now.since(known.changed).clamp(MIN_INTERVAL, MAX_INTERVAL);
         known.next = now.saturating_add(interval);
     }
 

@@ -8,13 +8,12 @@ use crate::standstill::{Reading, Stands};
 use std::collections::BTreeSet;
 use tailbound_sys::root::Root;
 use tailbound_sys::thread::{PolicyNumber, Tasks, ThreadId};
-use tailbound_units::Nanos;
 
 impl Watcher {
     /// Looks which of the threads that are to have a reservation stand still in it, and takes it
     /// out of the desired states of those that are to be plain ones for now; returns these.
     pub(super) fn release_standing(&mut self, desired: &mut [Desired]) -> BTreeSet<ThreadId> {
-        let now = Nanos::from(self.began.elapsed());
+        let now = self.now;
         let wanted: BTreeSet<_> = desired.iter().map(|wanted| wanted.thread).collect();
         self.standstills.retain(|thread| wanted.contains(&thread));
         let mut plain = BTreeSet::new();

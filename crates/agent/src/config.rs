@@ -261,6 +261,19 @@ mod tests {
             mistakes("[[guest]]\nnam = \"a\"\n"),
             ["2:1: unknown key `nam`; did you mean `name`?"]
         );
+        for (key, remedy) in [
+            (
+                "uuid = \"web\"",
+                "2:8: \"web\" is not a UUID; use what `virsh domuuid",
+            ),
+            (
+                "vmid = 7",
+                "2:8: 7 is not a VMID; use 100 to 999999999, as `qm list`",
+            ),
+        ] {
+            let found = mistakes(&format!("[[guest]]\n{key}\nlevel = \"high\"\n"));
+            assert!(found[0].starts_with(remedy), "{found:?}");
+        }
         assert!(mistakes("every = \"1ms\"\n")[0].starts_with("1:9: looking every 1ms"));
         assert_eq!(
             mistakes("[[guest]]\nname = \"a\"\nclass = \"high\"\n"),

@@ -4,6 +4,7 @@
 //! All of that is what a process says of itself, and anybody may say it. What the kernel
 //! vouches for is in [`Origin`]; rules go by that.
 
+use super::identifier::{Uuid, Vmid};
 use super::place::Manager;
 use super::text::printable;
 use serde::Serialize;
@@ -187,6 +188,12 @@ pub struct Guest {
     /// Where its QEMU listens for QMP, as its command line says.
     #[serde(skip)]
     pub qmp: Option<PathBuf>,
+    /// The UUID on its QEMU's command line.
+    #[serde(skip)]
+    pub uuid: Option<Uuid>,
+    /// The VMID on its QEMU's command line.
+    #[serde(skip)]
+    pub vmid: Option<Vmid>,
     /// The indices of the rules that name its process, control group, container or pod.
     #[serde(skip)]
     pub rules: Vec<usize>,
@@ -245,13 +252,19 @@ pub fn recognise(process: &Process) -> Option<Guest> {
         Some(Manager::Container(id)) => id.get(..12).map(str::to_owned),
         None => own(),
     };
-    let qmp = match vmm {
-        Vmm::Qemu => qmp_socket(&process.arguments),
-        _ => None,
-    };
+    let guest = guest(process, vmm, name);
+    if vmm != Vmm::Qemu {
+        return Some(guest);
+    }
+    let arguments = &process.arguments;
+    let uuid = option(arguments, "-uuid").or_else(|| option(arguments, "--uuid"));
+    // An option of Proxmox VE's own QEMU.
+    let vmid = option(arguments, "-id").or_else(|| option(arguments, "--id"));
     Some(Guest {
-        qmp,
-        ..guest(process, vmm, name)
+        qmp: qmp_socket(arguments),
+        uuid: uuid.and_then(|text| text.parse().ok()),
+        vmid: vmid.and_then(|text| text.parse().ok()),
+        ..guest
     })
 }
 
@@ -276,6 +289,8 @@ fn guest(process: &Process, vmm: Vmm, name: Option<String>) -> Guest {
         weighed: Weighed::Threads,
         threads: threads.collect(),
         qmp: None,
+        uuid: None,
+        vmid: None,
         rules: Vec::new(),
         other_executable: Vec::new(),
         rule: None,

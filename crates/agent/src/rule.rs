@@ -2,13 +2,17 @@
 //!
 //! A rule goes by who started a guest. A name counts where a manager gave it (libvirt's
 //! scope, the jailer's group), since only root can have made that; a name that a process
-//! gives itself counts only for the user that the rule names, by default the agent's own.
+//! gives itself counts only for the user that the rule names, by default the agent's own. UUIDs and
+//! VMIDs stand on command lines, so that they count like the latter, and a UUID also where libvirt
+//! made the control group: it starts its QEMUs itself.
 
 use super::class::{Bandwidth, Class, Level};
 use super::desired::{Affinity, Desired, Excess};
 use super::guest::{Guest, GuestThread, Role, Weighed, matches};
+use super::identifier::{Uuid, Vmid};
 use super::place::Manager;
 use serde::Deserialize;
+use std::fmt;
 use std::path::PathBuf;
 use tailbound_document::{Problem, Step};
 use tailbound_units::Nanos;
@@ -19,6 +23,10 @@ use tailbound_units::Nanos;
 pub struct GuestRule {
     /// Guests of this name; `*` stands for any text.
     pub name: Option<String>,
+    /// The domain of libvirt's with this UUID.
+    pub uuid: Option<Uuid>,
+    /// The virtual machine of Proxmox VE's with this number.
+    pub vmid: Option<Vmid>,
     /// The process of this number.
     pub pid: Option<u32>,
     /// The processes of this control group.
@@ -73,6 +81,10 @@ pub enum ExcessKind {
 pub enum Target {
     /// By the guest's name, with `*`.
     Name(String),
+    /// By its UUID.
+    Uuid(Uuid),
+    /// By its VMID.
+    Vmid(Vmid),
     /// By a process.
     Pid(u32),
     /// By a control group.
@@ -88,6 +100,8 @@ impl GuestRule {
     pub fn target(&self) -> Option<Target> {
         let mut found = [
             self.name.clone().map(Target::Name),
+            self.uuid.map(Target::Uuid),
+            self.vmid.map(Target::Vmid),
             self.pid.map(Target::Pid),
             self.cgroup.clone().map(Target::Group),
             self.container.clone().map(Target::Container),
@@ -129,14 +143,10 @@ impl GuestRule {
     fn picks(&self, index: usize, guest: &Guest) -> bool {
         let origin = &guest.origin;
         let user = self.uid.is_none_or(|uid| origin.uid == Some(uid));
-        let vouched = || match self.uid {
-            _ if !origin.named_itself() => true,
-            // What runs in a container says nothing of who started it.
-            Some(_) => !origin.nested,
-            None => origin.own && !origin.nested,
-        };
         let named = match self.target() {
-            Some(Target::Name(pattern)) => fits(&pattern, guest) && vouched(),
+            Some(Target::Name(_) | Target::Uuid(_) | Target::Vmid(_)) => {
+                self.is_claimed_by(guest) && self.accepts_claim_of(guest)
+            }
             Some(_) => guest.rules.contains(&index),
             None => false,
         };
@@ -145,12 +155,34 @@ impl GuestRule {
 
     /// Whether it would pick `guest` by what that says of itself.
     fn is_claimed_by(&self, guest: &Guest) -> bool {
-        matches!(self.target(), Some(Target::Name(pattern)) if fits(&pattern, guest))
+        match self.target() {
+            Some(Target::Name(pattern)) => fits(&pattern, guest),
+            Some(Target::Uuid(uuid)) => guest.uuid == Some(uuid),
+            Some(Target::Vmid(vmid)) => guest.vmid == Some(vmid),
+            _ => false,
+        }
     }
 
-    /// Whether it means one guest alone: by a name without `*`.
+    /// Whether a name, UUID or VMID of `guest` counts for it, by who started the guest.
+    fn accepts_claim_of(&self, guest: &Guest) -> bool {
+        let origin = &guest.origin;
+        match (&origin.place, self.target()) {
+            // What runs in a container says nothing of who started it.
+            (None, _) => !origin.nested && (self.uid.is_some() || origin.own),
+            (Some(_), Some(Target::Name(_)))
+            | (Some((Manager::Libvirt(_), _)), Some(Target::Uuid(_))) => true,
+            // The other managers' groups do not vouch for arguments.
+            (Some(_), _) => false,
+        }
+    }
+
+    /// Whether it means one guest alone: by a UUID, a VMID, or a name without `*`.
     fn means_one(&self) -> bool {
-        self.name.as_ref().is_some_and(|name| !name.contains('*'))
+        match self.target() {
+            Some(Target::Name(name)) => !name.contains('*'),
+            Some(Target::Uuid(_) | Target::Vmid(_)) => true,
+            _ => false,
+        }
     }
 
     /// Returns everything wrong with it; `at` is its path in the document.
@@ -165,7 +197,8 @@ impl GuestRule {
         if self.target().is_none() {
             say(
                 &[],
-                "which guest is meant? Say one of `name`, `pid`, `cgroup`, `container` and `pod`"
+                "which guest is meant? Say one of `name`, `uuid`, `vmid`, `pid`, `cgroup`, `container` \
+                 and `pod`"
                     .into(),
             );
         }
@@ -263,39 +296,82 @@ pub fn assign(rules: &[GuestRule], guests: &mut [Guest]) -> Vec<String> {
             .filter(|g| g.rule == Some(index))
             .collect();
         if picked.len() > 1 {
-            let pids: Vec<_> = picked.iter().map(|guest| guest.pid.to_string()).collect();
             for guest in &mut picked {
                 guest.rule = None;
             }
-            wrong.push(format!(
-                "the rule for {:?} fits {} guests (processes {}), and none of them gets its \
-                 class; tell them apart by uid, cgroup or pid, or say that all are meant by a \
-                 name with *",
-                rule.name.as_deref().unwrap_or_default(),
-                pids.len(),
-                pids.join(", ")
-            ));
+            wrong.push(fits_several(rule, &picked));
         }
     }
     wrong
 }
 
-/// Returns why a rule does not pick a guest that has the name that it asks for.
+/// What a rule picks by, in words.
+struct Pick<'r>(&'r GuestRule);
+
+impl fmt::Display for Pick<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.target() {
+            Some(Target::Uuid(uuid)) => write!(f, "UUID {uuid}"),
+            Some(Target::Vmid(vmid)) => write!(f, "VMID {vmid}"),
+            _ => write!(f, "{:?}", self.0.name.as_deref().unwrap_or_default()),
+        }
+    }
+}
+
+/// Returns why a rule for one guest picks none of several, and what would tell them apart.
+fn fits_several(rule: &GuestRule, picked: &[&mut Guest]) -> String {
+    let pids: Vec<_> = picked.iter().map(|guest| guest.pid.to_string()).collect();
+    let domain = |guest: &&mut Guest| match &guest.origin.place {
+        Some((Manager::Libvirt(_), _)) => Some((guest.uuid?, guest.pid)),
+        _ => None,
+    };
+    let domains: Option<Vec<_>> = picked.iter().map(domain).collect();
+    let advice = match (rule.target(), domains) {
+        (Some(Target::Uuid(_) | Target::Vmid(_)), _) => {
+            "only one of them is the machine that has it; find the others by their processes, or \
+             pick it by cgroup or pid"
+                .to_owned()
+        }
+        (_, Some(domains)) => {
+            let uuids = domains
+                .iter()
+                .map(|(uuid, pid)| format!("uuid = \"{uuid}\" ({pid})"));
+            let uuids: Vec<_> = uuids.collect();
+            format!(
+                "libvirt's control groups have one name for all; pick each by its UUID: {}",
+                uuids.join(", ")
+            )
+        }
+        _ => "tell them apart by uid, cgroup or pid, or say that all are meant by a name with *"
+            .to_owned(),
+    };
+    format!(
+        "the rule for {} fits {} guests (processes {}), and none of them gets its class; {advice}",
+        Pick(rule),
+        pids.len(),
+        pids.join(", ")
+    )
+}
+
+/// Returns why a rule does not pick a guest that has the name, UUID or VMID that it asks for.
 fn why_not(rule: &GuestRule, guest: &Guest) -> String {
     let origin = &guest.origin;
     let user = match origin.uid {
         Some(uid) => format!("user {uid}"),
         None => "more than one user at once".to_owned(),
     };
-    let rule_name = rule.name.as_deref().unwrap_or_default();
+    let pick = Pick(rule);
+    let what = match rule.target() {
+        Some(Target::Uuid(_)) => "UUID",
+        Some(Target::Vmid(_)) => "VMID",
+        _ => "name",
+    };
     match rule.uid {
         Some(uid) if origin.uid != Some(uid) => {
-            format!(
-                "the rule for {rule_name:?} does not count for it: it runs as {user}, not {uid}"
-            )
+            format!("the rule for {pick} does not count for it: it runs as {user}, not {uid}")
         }
         _ if guest.other_executable.is_empty() => format!(
-            "the rule for {rule_name:?} does not count for it: it gave itself that name, {}as \
+            "the rule for {pick} does not count for it: it gave itself that {what}, {}as \
              {user}; a rule for what that user starts has `uid`",
             if origin.nested {
                 "in a container, "
@@ -304,7 +380,7 @@ fn why_not(rule: &GuestRule, guest: &Guest) -> String {
             },
         ),
         _ => format!(
-            "the rule for {rule_name:?} does not count for it: it does not run the rule's `exe` \
+            "the rule for {pick} does not count for it: it does not run the rule's `exe` \
              (or this process may not see what it runs: CAP_SYS_PTRACE)"
         ),
     }

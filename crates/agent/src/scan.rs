@@ -210,7 +210,7 @@ impl Scanner {
         self.bound.retain(|pid, _| numbers.contains(pid));
         for (index, rule) in rules.iter().enumerate() {
             let (pids, name) = match rule.target() {
-                None | Some(Target::Name(_)) => continue,
+                None | Some(Target::Name(_) | Target::Uuid(_) | Target::Vmid(_)) => continue,
                 Some(Target::Pid(pid)) => (self.bind(pid), None),
                 Some(Target::Group(path)) => {
                     let members = self.hierarchies.group(&*self.calls, &path);

@@ -81,6 +81,8 @@ pub(super) fn guest(name: &str, pid: u32, start: u64, threads: u32) -> Guest {
         weighed: Weighed::Threads,
         threads: (0..threads).map(thread).collect(),
         qmp: None,
+        uuid: None,
+        vmid: None,
         rules: Vec::new(),
         other_executable: Vec::new(),
         rule: Some(0),

@@ -160,6 +160,29 @@ fn the_qmp_socket_is_found_in_both_ways_to_write_it() {
 }
 
 #[test]
+fn libvirts_uuid_and_proxmoxs_number_stand_on_the_command_line() {
+    let found = |arguments: &[&str]| {
+        let guest = recognise(&process("kvm", arguments, &["kvm", "CPU 0/KVM"])).unwrap();
+        let uuid = guest.uuid.map(|uuid| uuid.to_string());
+        (uuid, guest.vmid.map(|vmid| vmid.to_string()))
+    };
+    let uuid = "3f0c7ad2-9b1e-4c55-8d7a-444455556666";
+    let upper = uuid.to_uppercase();
+    let libvirt = ["qemu-system-x86_64", "-name", "guest=web", "-uuid", &upper];
+    assert_eq!(found(&libvirt), (Some(uuid.to_owned()), None));
+    let proxmox = [
+        "/usr/bin/kvm",
+        "-id",
+        "100",
+        "-name",
+        "web,debug-threads=on",
+    ];
+    assert_eq!(found(&proxmox), (None, Some("100".to_owned())));
+    assert_eq!(found(&["kvm", "-uuid", "web", "-id", "7"]), (None, None));
+    assert_eq!(found(&["kvm", "-uuid"]), (None, None));
+}
+
+#[test]
 fn a_star_stands_for_any_text() {
     for (pattern, name, fits) in [
         ("web", "web", true),

@@ -85,6 +85,112 @@ fn libvirts_scope_names_its_domain_whatever_the_process_says() {
     }
 }
 
+const UUID: &str = "3f0c7ad2-9b1e-4c55-8d7a-444455556666";
+
+/// A QEMU as libvirt starts it, of the domain with that number and name.
+fn libvirts<'p>(pid: u32, group: &'p str, arguments: &'p [&'p str]) -> Process<'p> {
+    Process {
+        arguments,
+        group,
+        ..qemu(pid, 64055)
+    }
+}
+
+#[test]
+fn domains_whose_names_libvirts_groups_do_not_tell_apart_are_picked_by_their_uuids() {
+    let other = "aaaaaaaa-9b1e-4c55-8d7a-444455556666";
+    let second = SCOPE.replace(r"2d1\x", r"2d2\x");
+    let mut machine = Machine::new();
+    machine.start(&libvirts(
+        40,
+        SCOPE,
+        &["qemu-system-x86_64", "-name", "guest=web1", "-uuid", UUID],
+    ));
+    machine.start(&libvirts(
+        50,
+        &second,
+        &["qemu-system-x86_64", "-name", "guest=web_1", "-uuid", other],
+    ));
+    let (pids, said) = machine.picked("name = \"web_1\"");
+    assert_eq!(pids, [] as [u32; 0]);
+    assert!(
+        said.contains("the rule for \"web_1\" fits 2 guests (processes 40, 50)"),
+        "{said}"
+    );
+    let advice = format!("pick each by its UUID: uuid = \"{UUID}\" (40), uuid = \"{other}\" (50)");
+    assert!(said.contains(&advice), "{said}");
+    let rule = |uuid: &str| machine.picked(&format!("uuid = \"{uuid}\""));
+    assert_eq!(rule(UUID), (vec![40], String::new()));
+    assert_eq!(rule(&other.to_uppercase()), (vec![50], String::new()));
+    assert_eq!(
+        rule("00000000-9b1e-4c55-8d7a-444455556666").0,
+        [] as [u32; 0]
+    );
+    let of_user = |uid| machine.picked(&format!("uuid = \"{UUID}\"\nuid = {uid}")).0;
+    assert_eq!(of_user(64055), [40]);
+    assert_eq!(of_user(107), [] as [u32; 0]);
+}
+
+#[test]
+fn a_uuid_or_number_that_another_user_gives_himself_counts_for_nobody() {
+    let arguments = ["kvm", "-id", "100", "-uuid", UUID];
+    let claim = Process {
+        arguments: &arguments,
+        ..qemu(40, NOBODY)
+    };
+    let rules = [format!("uuid = \"{UUID}\""), "vmid = 100".to_owned()];
+    for rule in &rules {
+        for process in [
+            claim.clone(),
+            // In a group that he can have made, and in a container, where root is not root.
+            Process {
+                group: r"/user.slice/machine.slice/machine-qemu\x2d1\x2dweb1.scope",
+                ..claim.clone()
+            },
+            Process {
+                nested: true,
+                uid: 0,
+                ..claim.clone()
+            },
+            Process {
+                group: "/kubepods/burstable/pod3f0c7ad2-1111-2222-3333-444455556666",
+                uid: 0,
+                ..claim.clone()
+            },
+        ] {
+            let mut machine = Machine::new();
+            let group = "/sys/fs/cgroup/user.slice";
+            machine.answers.unguarded = [PathBuf::from(group)].into();
+            machine.start(&process);
+            let (pids, said) = machine.picked(rule);
+            assert_eq!(pids, [] as [u32; 0], "{said}");
+            assert!(said.contains("does not count for it"), "{said}");
+        }
+        // Root's own does, and that of the user that the rule names.
+        let mut machine = Machine::new();
+        machine.start(&Process {
+            uid: 0,
+            ..claim.clone()
+        });
+        assert_eq!(machine.picked(rule), (vec![40], String::new()));
+        let mut machine = Machine::new();
+        machine.start(&claim);
+        assert_eq!(machine.picked(&format!("{rule}\nuid = {NOBODY}")).0, [40]);
+        // Of two that claim it neither has it.
+        machine.start(&Process {
+            pid: 50,
+            ..claim.clone()
+        });
+        let (pids, said) = machine.picked(&format!("{rule}\nuid = {NOBODY}"));
+        assert_eq!(pids, [] as [u32; 0]);
+        assert!(said.contains("fits 2 guests (processes 40, 50)"), "{said}");
+    }
+    // libvirt knows no VMIDs: who may define domains may also add arguments to its QEMU.
+    let mut machine = Machine::new();
+    machine.start(&libvirts(40, SCOPE, &arguments));
+    assert_eq!(machine.picked(&rules[1]).0, [] as [u32; 0]);
+}
+
 #[test]
 fn each_way_of_starting_a_guest_has_a_rule_that_works() {
     let uid = "3f0c7ad2-1111-2222-3333-444455556666";

@@ -4,7 +4,7 @@ use crate::exit::Failure;
 use std::path::PathBuf;
 use tailbound_agent::rule::GuestRule;
 use tailbound_agent::{
-    Affinity, AgentConfig, Aperiodic, Bandwidth, Class, ConfigSource, Level, Periodic,
+    Affinity, AgentConfig, Aperiodic, Bandwidth, Class, ConfigSource, Level, Periodic, Uuid, Vmid,
 };
 use tailbound_units::Nanos;
 
@@ -70,6 +70,12 @@ pub(super) struct Rule {
     /// Guests of this name; * stands for any text
     #[arg(long, value_name = "NAME")]
     guest: Option<String>,
+    /// The domain of libvirt's with this UUID
+    #[arg(long, value_name = "UUID")]
+    uuid: Option<Uuid>,
+    /// The virtual machine of Proxmox VE's with this number
+    #[arg(long, value_name = "N")]
+    vmid: Option<Vmid>,
     /// The process of this number
     #[arg(long)]
     pid: Option<u32>,
@@ -112,6 +118,8 @@ impl Select {
         }
         let Rule {
             guest,
+            uuid,
+            vmid,
             pid,
             cgroup,
             container,
@@ -124,6 +132,8 @@ impl Select {
         });
         let rule = GuestRule {
             name: guest.clone(),
+            uuid: *uuid,
+            vmid: *vmid,
             pid: *pid,
             cgroup: cgroup.clone(),
             container: container.clone(),
@@ -146,8 +156,8 @@ impl Select {
         };
         if rule.target().is_none() {
             return Err(Failure::wrong_arguments(
-                "which guest? Say --guest, --pid, --cgroup, --container, --pod, or --config with \
-                 rules",
+                "which guest? Say --guest, --uuid, --vmid, --pid, --cgroup, --container, --pod, or \
+                 --config with rules",
             ));
         }
         if rule.level.is_none() && rule.class.is_none() {

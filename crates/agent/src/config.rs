@@ -30,6 +30,9 @@ pub struct AgentConfig {
     pub detail: bool,
     /// The state file, which keeps what was there before.
     pub state: PathBuf,
+    /// Accepts other agents on this host, each with guests and a state of its own. By default a
+    /// second agent with another state is refused.
+    pub beside_others: bool,
     /// The socket of the container runtime that says what pods are called; where it is not given,
     /// one that is found.
     pub cri: Option<PathBuf>,
@@ -54,6 +57,7 @@ impl Default for AgentConfig {
             late: Nanos::from_millis(1),
             detail: false,
             state: DEFAULT_STATE.into(),
+            beside_others: false,
             cri: None,
             drift: OnDrift::default(),
             path: None,

@@ -36,13 +36,38 @@ pub enum JournalError {
     },
     /// Somebody else works with it.
     #[error(
-        "{path} is in use by another tailbound (vcpu watch, or host); stop that first, or give a \
-         file of your own with --state",
+        "{path} is in use by another tailbound (vcpu watch, or host); stop that first",
         path = path.display()
     )]
     Busy {
         /// The file.
         path: PathBuf,
+    },
+    /// Another agent runs with another state.
+    #[error(
+        "{state} cannot be used while another tailbound runs on this host (vcpu watch, or host){}: \
+         each would restore the other's classes; stop it, or add the rules to its file",
+        other.as_ref().map(|other| format!(" with {}", other.display())).unwrap_or_default(),
+        state = state.display()
+    )]
+    OtherAgent {
+        /// The file.
+        state: PathBuf,
+        /// The other agent's, if its claim names one.
+        other: Option<PathBuf>,
+    },
+    /// An agent with another state left changes.
+    #[error(
+        "{other} still has what an agent changed on this host; run `tailbound vcpu restore --state \
+         {other}` first, or use it in place of {state}",
+        other = other.display(),
+        state = state.display()
+    )]
+    OtherState {
+        /// The file.
+        state: PathBuf,
+        /// The one with the changes.
+        other: PathBuf,
     },
     /// It holds something else.
     #[error(

@@ -23,6 +23,7 @@ mod agent;
 pub mod apply;
 pub mod budget;
 pub mod calls;
+mod claim;
 pub mod class;
 mod config;
 pub mod cri;
@@ -64,6 +65,7 @@ mod worth;
 
 pub use agent::{Agent, AgentError, thread};
 pub use apply::{Applied, ApplyError, Restored};
+pub use claim::HostClaim;
 pub use class::{Aperiodic, Bandwidth, Class, Level, Periodic};
 pub use config::{AgentConfig, ConfigSource, OnDrift};
 pub use desired::{Affinity, Desired, Excess};

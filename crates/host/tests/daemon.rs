@@ -390,7 +390,7 @@ fn the_vcpu_agent_follows_reloads_and_its_waits_are_served_beside_the_packets() 
             let directory = tempfile::tempdir().expect("/tmp is there");
             let agent = |slice: &str| {
                 let vcpu = format!(
-                    "[vcpu]\nevery = \"20ms\"\nsample = \"10ms\"\nstate = \"{}\"\n\
+                    "[vcpu]\nevery = \"20ms\"\nsample = \"10ms\"\nbeside_others = true\nstate = \"{}\"\n\
                      [[vcpu.guest]]\npid = {}\nlabel = \"vm\"\n\
                      class = {{ kind = \"aperiodic\", slice = \"{slice}\", weight = 1 }}\n",
                     directory.path().join("vcpu.json").display(),

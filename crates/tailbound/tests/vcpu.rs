@@ -42,7 +42,7 @@ fn what_a_file_gives_is_written_where_it_says_and_taken_back_from_there() {
         directory.path().join("v.json"),
     );
     let rules = format!(
-        "state = \"{}\"\n[[guest]]\npid = {}\n\
+        "state = \"{}\"\nbeside_others = true\n[[guest]]\npid = {}\n\
          class = {{ kind = \"aperiodic\", slice = \"300us\", weight = 1 }}\n",
         state.display(),
         sleeper.0.id()

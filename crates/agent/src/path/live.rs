@@ -21,7 +21,7 @@ const KUBELET: &str = "/var/lib/kubelet/cpu_manager_state";
 const SWEEPS: usize = 5;
 /// The CPUs of a group.
 const CPUS: &str = "cpuset.cpus";
-/// Whether a group is a partition (version 2).
+/// The kind of a group: `member`, or `root` of a partition (version 2).
 const PARTITION: &str = "cpuset.cpus.partition";
 /// The controllers of a group's children (version 2).
 const HANDED_DOWN: &str = "cgroup.subtree_control";

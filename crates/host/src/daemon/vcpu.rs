@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tailbound_agent::meters::Shared;
 use tailbound_agent::watch::Watcher;
-use tailbound_agent::{AgentConfig, AgentError, ConfigSource, Pool, Restored, Schedule};
+use tailbound_agent::{AgentConfig, AgentError, ConfigSource, HostClaim, Pool, Restored, Schedule};
 use tailbound_api::{CpuUse, HostCpu};
 
 /// The agent beside a packet loop, which it never delays. Dropping it restores
@@ -27,6 +27,7 @@ pub(super) struct VcpuThread {
 
 impl VcpuThread {
     pub(super) fn start(config: AgentConfig) -> Result<Self, HostError> {
+        let claim = HostClaim::take(&config).map_err(AgentError::from)?;
         let mut watcher = Watcher::open(beside_this_loop(config))?;
         let shared = watcher.shared();
         let (configs, received) = channel();
@@ -43,6 +44,7 @@ impl VcpuThread {
                 }
             }
             log(watcher.restore());
+            drop(claim);
         };
         let thread = std::thread::Builder::new()
             .name("vcpu".to_owned())
@@ -169,6 +171,7 @@ pub fn watch_vcpus(source: &ConfigSource, state: Option<&Path>) -> Result<(), Ho
     let signals = Signals::catch().map_err(system("catch signals"))?;
     let config = source.load(state).map_err(ConfigError::from)?;
     let address = config.metrics;
+    let _claim = HostClaim::take(&config).map_err(AgentError::from)?;
     let mut watcher = Watcher::open(config)?;
     let vcpus = Vcpus::default();
     vcpus.set(Some(watcher.shared()));

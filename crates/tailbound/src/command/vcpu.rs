@@ -20,7 +20,7 @@ use tailbound_agent::path::{PathStep, path_of};
 use tailbound_agent::plan::Plan;
 use tailbound_agent::rule::rule_for;
 use tailbound_agent::scan::Scanner;
-use tailbound_agent::{Agent, AgentConfig, AgentError, ConfigSource, Restored};
+use tailbound_agent::{Agent, AgentConfig, AgentError, ConfigSource, HostClaim, Restored};
 use tailbound_host::watch_vcpus;
 
 /// Arguments of `tailbound vcpu`.
@@ -129,9 +129,11 @@ impl Apply {
         let config = source.load(self.state.as_deref())?;
         let mut scanner = Scanner::new()?;
         let mut guests = picked(&config, &mut scanner)?;
+        let mut claim = None;
         let mut agent = if self.dry_run {
             Agent::preview(&config.state)
         } else {
+            claim = HostClaim::take(&config).map_err(AgentError::from)?;
             Agent::open(&config.state)
         }?;
         let held = &agent.changes().threads;
@@ -167,6 +169,7 @@ impl Apply {
             exited = agent.apply(&plan)?.exited;
             back = agent.restore_undesired(&guests, &desired)?;
         }
+        drop(claim);
         match self.output {
             Output::Json => Report {
                 applied: !self.dry_run,

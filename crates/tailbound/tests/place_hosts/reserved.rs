@@ -21,7 +21,7 @@ impl Place {
         self.write(
             &name,
             &format!(
-                "{config}[vcpu]\nstate = \"{}\"\nevery = \"100ms\"\n\
+                "{config}[vcpu]\nstate = \"{}\"\nevery = \"100ms\"\nbeside_others = true\n\
                  [vcpu.offer]\ncpus = {cpus}\nlargest = 0.2\nthreads = 8\n\
                  [[vcpu.guest]]\npid = {pid}\nlabel = \"g\"\nlevel = \"normal\"\n",
                 state.display()

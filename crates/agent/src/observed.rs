@@ -46,6 +46,9 @@ pub struct Limits {
     /// For how long a thread may run beyond its runtime: until the next tick, unless a timer
     /// stops it (`HRTICK_DL`).
     pub overrun: Nanos,
+    /// The time between two ticks: a timer is set when the kernel next picks a thread, so that a
+    /// tick ends the first runtime of one that runs when it gets its reservation.
+    pub tick: Nanos,
 }
 
 /// One thread.
@@ -88,6 +91,9 @@ pub struct ObservedMachine {
     pub limits: Limits,
     /// Whether a thread can have a time slice of its own (Linux 6.12).
     pub slices: bool,
+    /// Whether timers end time slices (`HRTICK`, the default from Linux 7.0 on); otherwise ticks
+    /// do.
+    pub slice_timers: bool,
     /// Whether this process may raise anybody (`CAP_SYS_NICE`, in the initial
     /// user namespace).
     pub privileged: bool,

@@ -76,6 +76,9 @@ impl Observer {
             domains: domains(self.online()?, &self.mounts.partitions()),
             limits: self.limits(),
             slices: self.facts.slices,
+            slice_timers: self
+                .feature("HRTICK")
+                .unwrap_or_else(|| since(&self.facts.release, (7, 0))),
             privileged: self.facts.privileged,
         })
     }
@@ -345,19 +348,24 @@ impl Observer {
             fair_server: self.fair_server(),
             periods: micros("sched_deadline_period_min_us", 100)
                 ..=micros("sched_deadline_period_max_us", 1 << 22),
-            overrun: if self.has_deadline_timers() {
+            overrun: if self.feature("HRTICK_DL") == Some(true) {
                 Nanos::ZERO
             } else {
                 self.facts.tick
             },
+            tick: self.facts.tick,
         }
     }
 
-    /// Whether timers enforce runtimes, as far as debugfs says it. By default ticks do.
-    fn has_deadline_timers(&self) -> bool {
-        let features = self.root.path("/sys/kernel/debug/sched/features");
-        let features = fs::read_to_string(features).unwrap_or_default();
-        features.split_whitespace().any(|one| one == "HRTICK_DL")
+    /// Returns whether a feature of the scheduler is on; `None` if debugfs does not show it.
+    fn feature(&self, name: &str) -> Option<bool> {
+        let file = self.root.path("/sys/kernel/debug/sched/features");
+        let features = fs::read_to_string(file).ok()?;
+        let mut features = features.split_whitespace();
+        features.find_map(|one| match one.strip_prefix("NO_") {
+            Some(off) if off == name => Some(false),
+            _ => (one == name).then_some(true),
+        })
     }
 
     /// Returns what the fair server reserves of each CPU: as debugfs says, otherwise

@@ -79,6 +79,7 @@ pub fn plan(
     for wanted in desired {
         planner.thread(wanted, originals.get(&wanted.thread));
     }
+    planner.note_ticks(desired);
     let Planner {
         mut plan,
         mut errors,
@@ -196,6 +197,24 @@ impl Planner<'_> {
             longest: price,
             accepted: longest,
         }))
+    }
+
+    /// Notes that short slices may be worth little, if no thread gets more than those.
+    fn note_ticks(&mut self, desired: &[Desired]) {
+        let machine = &self.observed.machine;
+        let any = |kind: fn(&Class) -> bool| desired.iter().any(|wanted| kind(&wanted.class));
+        if machine.slices
+            && !machine.slice_timers
+            && any(|class| matches!(class, Class::Aperiodic(_)))
+            && !any(|class| matches!(class, Class::Periodic(_)))
+        {
+            self.note(format!(
+                "ticks end time slices here, every {}: beside threads that never sleep a short \
+                 slice may gain nothing at the 99th percentile and beyond; timers (HRTICK, the \
+                 default from Linux 7.0 on) or a reservation (periodic) do",
+                machine.limits.tick
+            ));
+        }
     }
 
     /// Notes what a thread will lack of what is desired.

@@ -103,8 +103,10 @@ pub(super) fn machine() -> ObservedMachine {
             fair_server: CPU / 20,
             periods: Nanos::from_micros(100)..=Nanos::from_micros(1 << 22),
             overrun: Nanos::from_millis(4),
+            tick: Nanos::from_millis(4),
         },
         slices: true,
+        slice_timers: true,
         privileged: true,
     }
 }

@@ -1,16 +1,26 @@
 //! What threads have and how long they wait, measured once.
 
+mod waiting;
+
 use super::agent::AgentError;
 use super::guest::{Guest, GuestThread, Vmm};
 use super::journal::{Changes, peek};
 use super::kernel::{Kernel as _, Linux};
 use super::rule::GuestRule;
 use super::scan::Scanner;
+use std::fs;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use tailbound_sys::cpuset::Cpus;
 use tailbound_sys::root::Root;
-use tailbound_sys::thread::{Schedstat, Scheduling, Tasks};
+use tailbound_sys::thread::{Schedstat, Scheduling, Tasks, ThreadId};
 use tailbound_units::Nanos;
+use waiting::{Reading, Waiting};
+
+/// The readings of each thread in an interval.
+const READINGS: u64 = 8;
+/// Reading all threads takes at most one part in so many of the time.
+const COST: u64 = 4;
 
 /// One thread of a guest.
 #[derive(Debug, Clone, PartialEq)]
@@ -65,16 +75,14 @@ pub fn measure(rules: &[GuestRule], interval: Nanos, state: &Path) -> Result<Usa
         .iter()
         .flat_map(|guest| guest.threads.iter().map(move |thread| (guest, thread)))
         .collect();
-    let before: Vec<_> = threads.iter().map(|(_, thread)| waits(thread)).collect();
-    std::thread::sleep(Duration::from(interval));
+    let waits = watch(&threads, interval);
     let mut measurement = Measurement {
-        interval,
         changes,
         kernel: Linux::new().map_err(AgentError::Observe)?,
     };
-    let measured = threads.iter().zip(before);
+    let measured = threads.iter().zip(waits);
     let threads = measured
-        .filter_map(|((guest, thread), before)| measurement.thread(guest, thread, before?))
+        .filter_map(|((guest, thread), waits)| measurement.thread(guest, thread, &waits?))
         .collect();
     let note = |guest: &Guest, note: &String| format!("{}: {note}", guest.name);
     let noted = guests
@@ -93,30 +101,78 @@ pub fn measure(rules: &[GuestRule], interval: Nanos, state: &Path) -> Result<Usa
     })
 }
 
-fn waits(thread: &GuestThread) -> Option<Schedstat> {
-    let tasks = Tasks::open(&Root::default(), thread.id.pid).ok()?;
-    tasks.schedstat(thread.id.tid).ok()?
+/// Returns what each thread waited for `interval`; `None` for one that exited.
+fn watch(threads: &[(&Guest, &GuestThread)], interval: Nanos) -> Vec<Option<Waiting>> {
+    let start = Instant::now();
+    let tickless = tickless(&Root::default());
+    let reading = |thread| reading(thread, start, &tickless);
+    let mut waits: Vec<_> = threads
+        .iter()
+        .map(|(_, thread)| reading(thread).map(Waiting::since))
+        .collect();
+    loop {
+        let now = Nanos::from(start.elapsed());
+        let left = interval.saturating_sub(now);
+        if left == Nanos::ZERO {
+            return waits;
+        }
+        // Many threads are read seldomer, so that reading them is no load itself.
+        let took = waits
+            .iter()
+            .flatten()
+            .next()
+            .map_or(now, |first| now.since(first.last_at()));
+        let step = Nanos(interval.0 / READINGS).max(Nanos(took.0.saturating_mul(COST)));
+        std::thread::sleep(Duration::from(step.min(left)));
+        for (waiting, (_, thread)) in waits.iter_mut().zip(threads) {
+            match reading(thread) {
+                Some(reading) => waiting.iter_mut().for_each(|waiting| waiting.read(reading)),
+                None => *waiting = None,
+            }
+        }
+    }
+}
+
+/// Returns the CPUs without ticks: counters of threads that run there stand still.
+fn tickless(root: &Root) -> Cpus {
+    let list = fs::read_to_string(root.path("/sys/devices/system/cpu/nohz_full"));
+    list.ok()
+        .and_then(|list| list.parse().ok())
+        .unwrap_or_default()
+}
+
+fn reading(thread: &GuestThread, start: Instant, tickless: &Cpus) -> Option<Reading> {
+    let ThreadId {
+        pid,
+        tid,
+        start: started,
+    } = thread.id;
+    let tasks = Tasks::open(&Root::default(), pid).ok()?;
+    let counters = tasks.schedstat(tid).ok()??;
+    let stat = tasks.stat(tid).ok()??;
+    (stat.start == started).then(|| Reading {
+        at: Nanos::from(start.elapsed()),
+        counters,
+        is_ready: stat.state == 'R' && !tickless.contains(stat.processor),
+    })
 }
 
 /// The end of an interval.
 struct Measurement {
-    interval: Nanos,
     changes: Changes,
     kernel: Linux,
 }
 
 impl Measurement {
-    /// Returns what `thread` has and did since `before`; `None` when it has exited.
+    /// Returns what `thread` has and did; `None` when it has exited.
     fn thread(
         &mut self,
         guest: &Guest,
         thread: &GuestThread,
-        before: Schedstat,
+        waits: &Waiting,
     ) -> Option<ThreadUsage> {
-        let now = waits(thread)?;
         let state = self.kernel.state(thread.id).ok()??;
-        let wait = now.wait.since(before.wait);
-        let count = now.count.saturating_sub(before.count);
+        let Schedstat { wait, run, .. } = waits.counters();
         Some(ThreadUsage {
             guest: guest.name.clone(),
             vmm: guest.vmm,
@@ -126,10 +182,10 @@ impl Measurement {
             scheduling: state.scheduling,
             ours: self.changes.threads.contains_key(&thread.id),
             cpus: state.cpus.to_string(),
-            ready: share(wait, self.interval),
-            mean_wait: Nanos(wait.0.checked_div(count).unwrap_or(0)),
-            waited: now.wait,
-            ran: now.run,
+            ready: share(waits.total(), waits.passed()),
+            mean_wait: waits.mean(),
+            waited: wait,
+            ran: run,
         })
     }
 }

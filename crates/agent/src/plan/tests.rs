@@ -40,7 +40,7 @@ fn a_plan_prints_one_line_for_each_thread() {
          exited: vm vcpu 9\n\
          note: vm vcpu 1: at worst 49ms without a CPU, and what interrupts and steal take; the \
          kernel ends runtimes at ticks, every 4ms; with timers (`echo HRTICK_DL > \
-         /sys/kernel/debug/sched/features`) it is 5ms\n\
+         /sys/kernel/debug/sched/features`) it is 5ms from the second runtime on\n\
          2 to change, 0 as they should be\n"
     );
 }
@@ -368,6 +368,27 @@ fn a_weight_that_others_would_have_as_well_is_refused_and_a_slice_alone_is_not()
     );
     let plan = plan_for(&[with(1)], &observed).unwrap();
     assert_eq!(plan.threads[0].after.scheduling.nice, 0);
+}
+
+#[test]
+fn a_short_slice_that_ticks_end_is_noted_to_gain_little_beside_loops() {
+    let high = [wanted(1, Class::Aperiodic(Aperiodic::default()))];
+    let notes = |slice_timers: bool, slices: bool, desired: &[Desired]| {
+        let mut machine = machine();
+        (machine.slice_timers, machine.slices) = (slice_timers, slices);
+        let plan = plan_for(desired, &Fake::new([1]).observe(machine)).unwrap();
+        plan.notes.join("\n")
+    };
+    let said = notes(false, true, &high);
+    assert!(
+        said.starts_with("ticks end time slices here, every 4ms") && said.contains("HRTICK"),
+        "{said}"
+    );
+    assert_eq!(notes(true, true, &high), "");
+    // Without slices another note says more.
+    assert!(!notes(false, false, &high).contains("ticks end"));
+    let top = [wanted(1, periodic(1000, 4000))];
+    assert!(!notes(false, true, &top).contains("ticks end time slices"));
 }
 
 /// The plan for one thread of class `class` that had the mask `original`, has `seen` now, and whose

@@ -169,6 +169,7 @@ fn show_machine(out: &mut String, machine: &ObservedMachine) {
         domains,
         limits,
         slices,
+        slice_timers: _,
         privileged,
     } = machine;
     for Domain { cpus, booked, .. } in domains {
@@ -183,6 +184,7 @@ fn show_machine(out: &mut String, machine: &ObservedMachine) {
         fair_server,
         periods,
         overrun,
+        tick: _,
     } = limits;
     writeln!(
         out,

@@ -68,7 +68,7 @@ impl<F: TcpFrame> Snoop<F> {
             }
             flow.resends += 1;
             if flow.is_ahead() {
-                flow.rewind();
+                self.rewind(place);
                 self.note_lost(place);
             }
             let flow = self.flows.get(place);
@@ -113,6 +113,21 @@ impl<F: TcpFrame> Snoop<F> {
         }
     }
 
+    /// Withholds what the guest was sent and has not taken.
+    pub(super) fn rewind(&mut self, place: Place) {
+        self.flows.get(place).rewind();
+        self.hold_fin(place);
+    }
+
+    /// Holds a FIN back that is kept behind bytes which the guest is to be sent again.
+    pub(super) fn hold_fin(&mut self, place: Place) {
+        let flow = self.flows.get(place);
+        if flow.closing.peer {
+            let is_kept = self.store.at(flow.chain, flow.next).is_some();
+            flow.closing.held |= is_kept;
+        }
+    }
+
     /// A guest that lost what was placed beyond its window gets less of that from now on.
     pub(super) fn note_lost(&mut self, place: Place) {
         let reach = self.reach;
@@ -133,7 +148,8 @@ impl<F: TcpFrame> Snoop<F> {
             let Some(node) = self.store.at(flow.chain, sent) else {
                 return;
             };
-            let end = node.end;
+            // A FIN is none of the bytes.
+            let end = node.end.earliest(flow.next);
             let to = if end.is_after(flow.edge) {
                 // The part that fits, of one that is yet to be cut.
                 let mss = u32::from(flow.mss).max(1);
@@ -155,34 +171,34 @@ impl<F: TcpFrame> Snoop<F> {
         self.release_last(place);
     }
 
-    /// Sends the guest the peer's FIN, which stood behind what was withheld.
+    /// Sends the guest the peer's FIN, where that is kept by itself.
     fn release_last(&mut self, place: Place) {
         let flow = self.flows.get(place);
         let next = flow.next;
-        if !flow.closing.held {
-            return;
-        }
-        let Some(node) = self.store.at(flow.chain, next) else {
-            flow.closing.held = false;
-            return;
-        };
-        let (seq, end) = (node.seq, node.end);
-        let payload = end.since(seq) - 1;
-        if payload > 0 && (end - 1).is_after(flow.edge) {
+        if !flow.closing.held || next.is_after(flow.edge) {
             return;
         }
         flow.closing.held = false;
-        flow.high = flow.high.latest(end);
-        self.emit_part(place, seq, payload);
+        if self.store.at(flow.chain, next).is_some() {
+            flow.high = flow.high.latest(next + 1);
+            self.emit_part(place, next, 0);
+        }
     }
 
-    /// Sends what was withheld up to `to`.
+    /// Sends what was withheld up to `to`; with the last byte of all goes a FIN that came with it.
     fn advance(&mut self, place: Place, to: Seq) {
         let flow = self.flows.get(place);
         let from = flow.sent;
         flow.sent = to;
         self.stats.resent += u64::from(flow.high.is_after(from));
         flow.high = flow.high.latest(to);
+        if flow.closing.held && to == flow.next {
+            let last = self.store.at(flow.chain, to);
+            if last.is_some_and(|node| node.seq.is_before(to)) {
+                flow.closing.held = false;
+                flow.high = flow.high.latest(to + 1);
+            }
+        }
         self.emit(place, from, to);
     }
 
@@ -190,10 +206,12 @@ impl<F: TcpFrame> Snoop<F> {
     /// at all, or with nothing.
     fn knock(&mut self, place: Place) {
         let flow = self.flows.get(place);
-        let (sent, edge) = (flow.sent, flow.edge);
+        let (sent, edge, next) = (flow.sent, flow.edge, flow.next);
         let end = self.store.at(flow.chain, sent).map(|node| node.end);
         match end {
-            Some(end) if edge.is_after(sent) => self.advance(place, end.earliest(edge)),
+            Some(end) if edge.is_after(sent) => {
+                self.advance(place, end.earliest(next).earliest(edge));
+            }
             _ => self.probe(place),
         }
     }

@@ -62,7 +62,9 @@ impl<F: TcpFrame> Snoop<F> {
         }
         flow.link = frame.link();
         flow.origin = peer;
-        self.flows.touch(now, place);
+        if self.flows.touch(now, place) {
+            self.flows.get(place).forget_repeat();
+        }
         let fate = self.acknowledged(now, place, segment);
         self.recount(place);
         match fate {
@@ -227,7 +229,7 @@ impl<F: TcpFrame> Snoop<F> {
             if was_owed {
                 self.store.free(&mut flow.chain, ack);
                 if lacks_rest {
-                    flow.rewind();
+                    self.rewind(place);
                 }
                 self.rearm(now, place);
             }
@@ -253,7 +255,7 @@ impl<F: TcpFrame> Snoop<F> {
         }
         let flow = self.flows.get(place);
         if flow.drops_ahead(repeats) {
-            flow.rewind();
+            self.rewind(place);
             self.note_lost(place);
         }
         let flow = self.flows.get(place);

@@ -69,7 +69,7 @@ pub(super) const TICK: u32 = 20;
 pub(super) struct Closing {
     pub(super) guest: bool,
     pub(super) peer: bool,
-    /// The peer's last segment waits behind what is withheld.
+    /// The peer's FIN is kept, and with or behind bytes that are withheld.
     pub(super) held: bool,
 }
 
@@ -275,6 +275,13 @@ impl Flow {
         self.is_ahead() && (repeats || !self.has_room())
     }
 
+    /// The peer's FIN came in order; `held`: the guest is yet to get it.
+    pub(super) fn close_peer(&mut self, held: bool) {
+        self.closing.peer = true;
+        self.closing.held = held;
+        self.pause(Pause::Closing);
+    }
+
     /// What was placed and not taken is withheld again.
     pub(super) const fn rewind(&mut self) {
         self.sent = self.vm;
@@ -410,6 +417,12 @@ impl Flow {
             self.repeated = at;
         }
         may
+    }
+
+    /// The peer was told nothing again for longer than may matter: before the clock of that begins
+    /// anew.
+    pub(super) const fn forget_repeat(&mut self) {
+        self.repeated = 0;
     }
 
     /// The pause before something is sent to the guest once more.

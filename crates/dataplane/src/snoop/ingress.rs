@@ -37,7 +37,9 @@ impl<F: TcpFrame> Snoop<F> {
         if flow.stage == Stage::Foreign || !is_peer {
             return Some(frame);
         }
-        self.flows.touch(now, place);
+        if self.flows.touch(now, place) {
+            self.flows.get(place).forget_repeat();
+        }
         let flow = self.flows.get(place);
         let Some(segment) = &sight.segment else {
             flow.pause(Pause::Unreadable);
@@ -55,12 +57,14 @@ impl<F: TcpFrame> Snoop<F> {
         if segment.options.exotic.is_some() {
             flow.bar_by(&segment.options);
         }
-        let control = Flags::SYN.with(Flags::RST).with(Flags::FIN);
-        let passed = if segment.payload == 0 || segment.flags.has(control) || is_early(flow) {
-            self.without_data(now, place, segment, frame)
+        let is_empty = segment.payload == 0 && !segment.flags.has(Flags::FIN);
+        let ends = segment.flags.has(Flags::SYN.with(Flags::RST));
+        let passed = if is_empty || ends || is_early(flow) {
+            Some(self.without_data(place, segment, frame))
         } else {
             self.note_peer(place, segment);
-            self.with_data(now, place, segment, frame)
+            let (segment, frame) = self.cut_known(place, *segment, frame);
+            self.with_data(now, place, &segment, frame)
         };
         self.recount(place);
         passed
@@ -86,6 +90,7 @@ impl<F: TcpFrame> Snoop<F> {
                 Placing::KeptFrom(seq) => {
                     let flow = self.flows.get(place);
                     flow.sent = flow.sent.earliest(seq.latest(flow.vm));
+                    self.hold_fin(place);
                 }
                 Placing::UpTo(end) => self.placed_up_to(place, end, placed),
             }
@@ -134,41 +139,33 @@ impl<F: TcpFrame> Snoop<F> {
     pub(super) fn close_if_done(&mut self, place: Place) {
         let flow = self.flows.get(place);
         let guest = flow.closing.guest && flow.peer_ack == flow.guest_next;
-        let peer = flow.closing.peer && !flow.high.is_after(flow.vm);
+        let peer = flow.closing.peer && !flow.closing.held && !flow.high.is_after(flow.vm);
         if guest && peer && !flow.owes() {
             flow.stage = Stage::Closed;
             flow.pause(Pause::Closing);
         }
     }
 
-    /// A segment without payload, or one that begins or ends a direction.
-    fn without_data(
-        &mut self,
-        now: Nanos,
-        place: Place,
-        segment: &Segment,
-        mut frame: F,
-    ) -> Option<F> {
+    /// A segment without payload and FIN, or one that begins or resets a connection, or comes
+    /// before the guest has acknowledged the peer's first.
+    fn without_data(&mut self, place: Place, segment: &Segment, mut frame: F) -> F {
         let flow = self.flows.get(place);
         if segment.flags.has(Flags::SYN) {
             flow.solicited = true;
             if flow.stage == Stage::Opening && segment.flags.has(Flags::ACK) {
                 agree(flow, segment);
             }
-            return Some(frame);
+            return frame;
         }
         if is_early(flow) {
-            return Some(frame);
+            return frame;
         }
         if segment.flags.has(Flags::RST) {
-            return Some(self.reset_by_peer(place, segment, frame));
+            return self.reset_by_peer(place, segment, frame);
         }
         self.note_peer(place, segment);
         let flow = self.flows.get(place);
         note_reduction(flow, segment);
-        if segment.flags.has(Flags::FIN) {
-            return self.fin(now, place, segment, frame);
-        }
         if segment.seq != flow.next {
             flow.solicited = true;
         }
@@ -180,22 +177,44 @@ impl<F: TcpFrame> Snoop<F> {
             let seq = flow.sent - before.min(1);
             rewrite_seq(&mut frame, segment, seq);
         }
-        Some(frame)
+        frame
     }
 
-    /// A segment with payload, in a connection that is open.
+    /// Cuts off the bytes that were acknowledged before from a segment that goes on with the next
+    /// one in order. Peers send both in one segment again: it is to be kept as any that is next.
+    fn cut_known(&mut self, place: Place, mut segment: Segment, frame: F) -> (Segment, F) {
+        let answers = self.is_retaining() && !self.draining;
+        let flow = self.flows.get(place);
+        let known = distance(flow.next, segment.seq);
+        let goes_on = segment.bytes_end().is_after(flow.next)
+            || (segment.end().is_after(flow.next) && !flow.closing.peer);
+        if known == 0 || !goes_on || !answers || matches!(flow.mode, Mode::Off(_)) {
+            return (segment, frame);
+        }
+        let rest = segment.payload - known;
+        segment.seq = flow.next;
+        segment.payload = rest;
+        segment.largest = segment.largest.min(rest.min(u16::MAX.into()) as u16);
+        (segment, frame.part(known, rest))
+    }
+
+    /// A segment with payload or FIN, in a connection that is open.
     fn with_data(&mut self, now: Nanos, place: Place, segment: &Segment, frame: F) -> Option<F> {
         let (is_retaining, draining) = (self.is_retaining(), self.draining);
         let flow = self.flows.get(place);
         note_reduction(flow, segment);
-        let end = segment.end();
-        // What another mode kept is brought to its end first.
-        let draining = draining || (!is_retaining && !flow.chain.is_empty());
+        let end = segment.bytes_end();
+        let is_last = segment.flags.has(Flags::FIN);
         // In strict mode what passed and is not placed yet counts as there.
         let expected = if is_retaining { flow.next } else { flow.sent };
-        if !end.is_after(flow.next) {
+        if !end.is_after(flow.next) && (!is_last || flow.closing.peer) {
             return self.old(now, place, segment, frame);
         }
+        if segment.payload == 0 {
+            return self.fin(now, place, segment, frame);
+        }
+        // What another mode kept is brought to its end first.
+        let draining = draining || (!is_retaining && !flow.chain.is_empty());
         let pause = if segment.seq != expected {
             Some(Pause::UnexpectedSequence)
         } else if matches!(flow.mode, Mode::Off(_)) || draining {
@@ -203,6 +222,7 @@ impl<F: TcpFrame> Snoop<F> {
         } else {
             objection(flow, segment, is_retaining)
         };
+        let pause = pause.or_else(|| (is_last && !is_retaining).then_some(Pause::Closing));
         match pause.or_else(|| self.lacks_room(place, end, &frame)) {
             Some(pause) => self.refuse(now, place, pause, segment, frame),
             None if is_retaining => self.retain(now, place, segment, frame),
@@ -229,12 +249,13 @@ impl<F: TcpFrame> Snoop<F> {
         (is_retaining && self.room(held) < frame.truesize().0).then_some(Pause::Retained)
     }
 
-    /// Keeps a segment and acknowledges it; returns it where the guest has room for it.
+    /// Keeps a segment and acknowledges its bytes; returns it where the guest has room for it. A
+    /// FIN behind them is kept with them, and is the guest's to acknowledge.
     fn retain(&mut self, now: Nanos, place: Place, segment: &Segment, frame: F) -> Option<F> {
         let (most, reach) = (self.config.window.0 as u32, self.reach);
         let truesize = frame.truesize();
         let flow = self.flows.get(place);
-        let end = segment.end();
+        let end = segment.bytes_end();
         let fits = !flow.withholds() && !end.is_after(flow.edge);
         let passes = fits || flow.may_place_ahead(end, reach);
         let (kept, placed) = if passes {
@@ -242,19 +263,22 @@ impl<F: TcpFrame> Snoop<F> {
         } else {
             (frame, None)
         };
-        self.store
-            .push(&mut flow.chain, kept, truesize, [segment.seq, end]);
+        let bytes = [segment.seq, segment.end()];
+        self.store.push(&mut flow.chain, kept, truesize, bytes);
         flow.grow(segment.largest, most);
         flow.next = end;
         flow.mode = Mode::Active;
         if passes {
             flow.sent = end;
-            flow.high = flow.high.latest(end);
+            flow.high = flow.high.latest(segment.end());
             flow.note_placed(end, reach);
             let bytes = Placing::KeptFrom(segment.seq);
             self.pending.push(Pending { place, bytes });
         } else {
             self.stats.withheld += 1;
+        }
+        if segment.flags.has(Flags::FIN) {
+            flow.close_peer(!passes);
         }
         let (held, window) = (flow.chain.held(), flow.window);
         // A segment takes up to twice its bytes.
@@ -265,8 +289,8 @@ impl<F: TcpFrame> Snoop<F> {
         placed
     }
 
-    /// Passes on what is not acknowledged early, or leaves it to the peer to send it again
-    /// where the guest could only drop it.
+    /// Passes on what is not acknowledged early. Where the guest could only drop it, the peer
+    /// keeps it: a duplicate acknowledgement tells the peer that it is still to be sent.
     fn refuse(
         &mut self,
         now: Nanos,
@@ -275,91 +299,111 @@ impl<F: TcpFrame> Snoop<F> {
         segment: &Segment,
         frame: F,
     ) -> Option<F> {
-        let reach = self.reach;
+        let (is_retaining, reach) = (self.is_retaining(), self.reach);
         let flow = self.flows.get(place);
         flow.pause(pause);
         if segment.congestion && flow.ecn == Ecn::Classic {
             flow.ecn = Ecn::Marked;
         }
-        let end = segment.end();
-        let promised = flow.shown.is_after(flow.edge);
-        let goes_ahead = segment.seq == flow.sent && flow.may_place_ahead(end, reach);
-        if promised && end.is_after(flow.edge) && !goes_ahead {
-            self.stats.beyond += 1;
+        let end = segment.bytes_end();
+        let answers = !matches!(flow.mode, Mode::Off(_)) && flow.shown.is_after(flow.edge);
+        // A guest that is full of what came behind a hole drops all that goes beyond its window.
+        let goes_ahead =
+            pause != Pause::Hole && segment.seq == flow.sent && flow.may_place_ahead(end, reach);
+        if answers && end.is_after(flow.edge) && !goes_ahead {
             let is_first = segment.seq == flow.sent && flow.edge.is_after(segment.seq);
+            self.stats.note_refused(pause);
             if is_first {
-                // A guest whose buffer is full of what came behind a hole opens its window once
-                // that is filled, with as much as it has room for.
+                // It opens its window once the hole is filled, with as much as it has room for,
+                // and answers for that.
                 let fits = flow.edge.since(segment.seq).min(segment.payload);
                 flow.high = flow.high.latest(flow.edge);
                 return Some(frame.part(0, fits));
             }
-            if flow.may_repeat(now) {
-                flow.solicited = true;
-                self.probe(place);
-            }
+            self.repeat(now, place);
             return None;
         }
         if goes_ahead || !segment.seq.is_after(flow.edge) {
-            flow.high = flow.high.latest(end);
+            flow.high = flow.high.latest(segment.end());
         }
+        let expected = if is_retaining { flow.next } else { flow.sent };
+        flow.closing.peer |= segment.flags.has(Flags::FIN) && segment.seq == expected;
         // RFC 5961 and PAWS have the guest answer what it does not take.
         flow.solicited |= matches!(pause, Pause::Acknowledgement | Pause::Timestamp);
         Some(frame)
     }
 
-    /// A segment of which everything was acknowledged already.
+    /// Tells the peer again how far its bytes are acknowledged, unless it was told so a short
+    /// while ago: every segment that is not taken is answered so (RFC 9293, 3.10.7.4), by at most
+    /// one in [`SnoopConfig::REPEAT`] (RFC 5961, 7).
+    ///
+    /// [`SnoopConfig::REPEAT`]: super::SnoopConfig::REPEAT
+    fn repeat(&mut self, now: Nanos, place: Place) {
+        let flow = self.flows.get(place);
+        if flow.may_repeat(now) {
+            let window = distance(flow.shown, flow.next);
+            self.stats.repeated += 1;
+            self.acknowledge(place, window);
+        }
+    }
+
+    /// A segment of which everything came already.
     fn old(&mut self, now: Nanos, place: Place, segment: &Segment, frame: F) -> Option<F> {
         let flow = self.flows.get(place);
-        let is_probe = segment.payload <= 1 && segment.seq + 1 == flow.next;
-        let is_withheld = segment.end().is_after(flow.sent);
+        let is_last = segment.flags.has(Flags::FIN);
+        let is_probe = segment.payload <= 1 && segment.seq + 1 == flow.next && !is_last;
+        let is_withheld = segment.bytes_end().is_after(flow.sent) || (is_last && flow.closing.held);
         if is_probe || !flow.owes() {
             // Asks whether the guest lives.
             flow.solicited = true;
             if is_withheld {
                 self.probe(place);
             }
-        } else if flow.may_repeat(now) {
-            let window = distance(flow.shown, flow.next);
-            self.stats.repeated += 1;
-            self.acknowledge(place, window);
+        } else {
+            self.repeat(now, place);
         }
         (!is_withheld).then_some(frame)
     }
 
-    /// The last segment of the peer's: never acknowledged early, and behind all that is
-    /// withheld.
+    /// A FIN alone, that did not come before. It is the guest's to acknowledge, and reaches it
+    /// behind all bytes before it: those that are sent to the guest again have it sent again, too.
     fn fin(&mut self, now: Nanos, place: Place, segment: &Segment, frame: F) -> Option<F> {
+        let is_retaining = self.is_retaining();
         let flow = self.flows.get(place);
         let end = segment.end();
-        if segment.seq != flow.next || !flow.withholds() {
-            let pause = if segment.seq == flow.next {
-                flow.closing.peer = true;
-                Pause::Closing
-            } else {
-                Pause::UnexpectedSequence
-            };
-            if segment.payload > 0 && end.is_after(flow.next) {
-                return self.refuse(now, place, pause, segment, frame);
-            }
-            flow.pause(pause);
-            if !segment.seq.is_after(flow.edge) {
+        let doubt = objection(flow, segment, is_retaining);
+        let doubt = doubt.filter(|why| matches!(why, Pause::Timestamp | Pause::Acknowledgement));
+        if segment.seq != flow.next || (doubt.is_some() && !flow.withholds()) {
+            flow.pause(doubt.unwrap_or(Pause::UnexpectedSequence));
+            flow.solicited |= doubt.is_some();
+            if doubt.is_none() && !segment.seq.is_after(flow.edge) {
                 flow.high = flow.high.latest(end);
             }
             return Some(frame);
         }
-        let held = flow.chain.held();
+        let (owes, withholds, held) = (flow.owes(), flow.withholds(), flow.chain.held());
         let truesize = frame.truesize();
-        if self.room(held) < truesize.0 || self.flows.get(place).closing.held {
+        let lacks_room = self.room(held) < truesize.0;
+        if withholds && let Some(why) = doubt.or_else(|| lacks_room.then_some(Pause::Retained)) {
+            self.stats.note_refused(why);
+            self.repeat(now, place);
             return None;
         }
         let flow = self.flows.get(place);
-        flow.closing.peer = true;
-        flow.closing.held = true;
-        flow.pause(Pause::Closing);
-        self.store
-            .push(&mut flow.chain, frame, truesize, [segment.seq, end]);
-        None
+        flow.close_peer(withholds);
+        let mut passed = None;
+        if !withholds {
+            flow.high = flow.high.latest(end);
+            passed = Some(frame.again());
+        }
+        if owes && !lacks_room {
+            self.store
+                .push(&mut flow.chain, frame, truesize, [segment.seq, end]);
+            let bytes = Placing::KeptFrom(segment.seq);
+            self.pending
+                .extend(passed.is_some().then_some(Pending { place, bytes }));
+        }
+        passed
     }
 
     /// The peer gives the connection up. What it sends behind the window of the guest is

@@ -58,6 +58,31 @@ pub enum Bar {
     DataOnSyn,
 }
 
+impl Pause {
+    /// All of them, each at its number.
+    pub const ALL: [Self; 14] = [
+        Self::Opening,
+        Self::UnexpectedSequence,
+        Self::Hole,
+        Self::NoRoom,
+        Self::Retained,
+        Self::Window,
+        Self::Congestion,
+        Self::Timestamp,
+        Self::Checksum,
+        Self::Acknowledgement,
+        Self::Urgent,
+        Self::Unreadable,
+        Self::Closing,
+        Self::Draining,
+    ];
+
+    /// One word for it.
+    pub const fn label(self) -> &'static str {
+        Mode::Offline(self).label()
+    }
+}
+
 impl Mode {
     /// All words that [`Mode::label`] has.
     pub const LABELS: [&'static str; 22] = [
@@ -98,26 +123,6 @@ impl Mode {
 
     /// The one of a place among [`Mode::LABELS`].
     pub(super) fn of_index(index: usize) -> Option<Self> {
-        use Pause::{
-            Acknowledgement, Checksum, Closing, Congestion, Draining, Hole, NoRoom, Opening,
-            Retained, Timestamp, UnexpectedSequence, Unreadable, Urgent, Window,
-        };
-        const PAUSES: [Pause; 14] = [
-            Opening,
-            UnexpectedSequence,
-            Hole,
-            NoRoom,
-            Retained,
-            Window,
-            Congestion,
-            Timestamp,
-            Checksum,
-            Acknowledgement,
-            Urgent,
-            Unreadable,
-            Closing,
-            Draining,
-        ];
         const EXOTIC: [Exotic; 5] = [
             Exotic::Md5,
             Exotic::AuthenticationOption,
@@ -125,7 +130,7 @@ impl Mode {
             Exotic::FastOpen,
             Exotic::Unknown,
         ];
-        let pauses = PAUSES.into_iter().map(Self::Offline);
+        let pauses = Pause::ALL.into_iter().map(Self::Offline);
         let bars = [Bar::Joined, Bar::DataOnSyn].into_iter();
         let bars = bars
             .chain(EXOTIC.into_iter().map(Bar::Option))

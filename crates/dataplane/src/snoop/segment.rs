@@ -225,6 +225,12 @@ pub struct Segment {
 }
 
 impl Segment {
+    /// The number behind its last byte of payload.
+    #[inline]
+    pub fn bytes_end(&self) -> Seq {
+        self.seq + self.payload + u32::from(self.flags.has(Flags::SYN))
+    }
+
     /// The number behind its last byte; FIN and SYN count as one each.
     #[inline]
     pub fn end(&self) -> Seq {

@@ -1,5 +1,7 @@
 //! What early acknowledgement counts.
 
+use super::mode::Pause;
+
 /// What early acknowledgement did for a guest, since its beginning.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SnoopStats {
@@ -20,12 +22,25 @@ pub struct SnoopStats {
     /// How often less was placed beyond the guest's window from then on, since it lost that: at
     /// most twice.
     pub narrowed: u64,
-    /// Segments beyond the guest's window that the peer sends again.
-    pub beyond: u64,
+    /// Segments beyond the guest's window that were not kept, in the order of [`Pause::ALL`]: the
+    /// peer is told to send them again.
+    pub refused: [u64; Pause::ALL.len()],
     /// Connections reset since the guest did not take what was acknowledged.
     pub resets: u64,
     /// Connections forgotten since another needed the room.
     pub evicted: u64,
     /// Connections not followed, for want of room.
     pub crowded: u64,
+}
+
+impl SnoopStats {
+    /// Counts a segment that was not kept, and why.
+    pub(super) const fn note_refused(&mut self, why: Pause) {
+        self.refused[why as usize] += 1;
+    }
+
+    /// Segments beyond the guest's window that were not kept.
+    pub fn beyond(&self) -> u64 {
+        self.refused.iter().sum()
+    }
 }

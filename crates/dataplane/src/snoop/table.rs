@@ -127,9 +127,9 @@ impl<V> Table<V> {
         self.slots[place.0 as usize - 1].key
     }
 
-    /// Notes that an entry is used.
+    /// Notes that an entry is used; returns whether that is so for the first time in a grain.
     #[inline]
-    pub(super) fn touch(&mut self, now: Nanos, place: Place) {
+    pub(super) fn touch(&mut self, now: Nanos, place: Place) -> bool {
         let units = units(now);
         let slot = &mut self.slots[place.0 as usize - 1];
         let moves = (slot.last ^ units) >> GRAIN != 0;
@@ -137,6 +137,7 @@ impl<V> Table<V> {
         if moves {
             self.renew(place.0);
         }
+        moves
     }
 
     #[cold]
@@ -287,7 +288,7 @@ mod tests {
                 // Three chains only.
                 let hash = port % 3;
                 match (table.find(&key(port), hash), adds) {
-                    (Some(place), true) => table.touch(now, place),
+                    (Some(place), true) => drop(table.touch(now, place)),
                     (Some(place), false) => {
                         table.remove(place);
                         model.remove(&port);

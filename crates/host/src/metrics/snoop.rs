@@ -1,7 +1,7 @@
 //! What early acknowledgement does for guests, as text.
 
 use std::fmt::Error;
-use tailbound_dataplane::snoop::Mode;
+use tailbound_dataplane::snoop::{Mode, Pause};
 use tailbound_metrics::{Encoder, counter, gauge};
 use tailbound_switch::{Snapshot, SnoopSnapshot};
 
@@ -47,7 +47,7 @@ pub(super) fn encode(snapshot: &Snapshot, encoder: &mut Encoder<'_>) -> Result<(
             ("resent", stats.resent),
             ("probe", stats.probes),
             ("narrowed", stats.narrowed),
-            ("beyond", stats.beyond),
+            ("beyond", stats.beyond()),
             ("reset", stats.resets),
             ("evicted", stats.evicted),
             ("crowded", stats.crowded),
@@ -62,5 +62,22 @@ pub(super) fn encode(snapshot: &Snapshot, encoder: &mut Encoder<'_>) -> Result<(
         "tailbound_snoop_segments",
         "What early acknowledgement did with segments and connections of the guest",
         &events.collect::<Vec<_>>(),
+    )?;
+    let refused = snoops.iter().flat_map(|(guest, snoop)| {
+        let refused = Pause::ALL.into_iter().zip(snoop.stats.refused);
+        let refused = refused.filter(|(_, count)| *count > 0);
+        refused.map(|(why, count)| {
+            let labels = [
+                ("guest", (*guest).clone()),
+                ("reason", why.label().to_owned()),
+            ];
+            (labels, count)
+        })
+    });
+    counter(
+        encoder,
+        "tailbound_snoop_refused",
+        "Segments beyond the guest's window that were not kept, by why; their peers send them again",
+        &refused.collect::<Vec<_>>(),
     )
 }

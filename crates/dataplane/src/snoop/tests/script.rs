@@ -12,6 +12,7 @@
 //! ```
 //!
 //! Numbers count from each end's SYN, which is 0. Windows are as they stand in the header.
+//! Each script also runs with frames that are yet to be cut, see [`Frames`].
 //! What is expected may leave out all but flags and numbers; whatever else comes than what is
 //! expected is a mistake.
 
@@ -26,6 +27,24 @@ use tailbound_units::Nanos;
 pub(super) const PEER: u32 = 0xffff_f000;
 pub(super) const ME: u32 = 5000;
 
+/// What a peer's frames are that carry data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Frames {
+    /// As the script has them.
+    Whole,
+    /// [`Frames::TIMES`] as long as the script has them, and yet to be cut into segments of
+    /// [`Frames::SEGMENT`]. All other numbers follow, windows by their shift. How far a window
+    /// grows depends on the segments, so windows are not compared.
+    Segments,
+}
+
+impl Frames {
+    const TIMES: u32 = 4;
+    const SEGMENT: u16 = 1000;
+    /// Scripts have segments of so many bytes; a number right before one's end is one's last byte.
+    const ROUND: u32 = 1000;
+}
+
 /// A connection under early acknowledgement, and what came out at each end.
 pub(super) struct World {
     pub(super) pool: Pool,
@@ -39,8 +58,12 @@ pub(super) struct World {
     peer_moved: bool,
     /// After each line another process goes on.
     moves: bool,
-    /// What a twin of it is made from that does so, until it has run a script.
+    /// What twins of it are made from, of which one does so and one has other frames, until it
+    /// has run a script.
     twin: Option<SnoopConfig>,
+    frames: Frames,
+    /// The numbers, as the script has them, of the peer's FIN and of the guest's.
+    fins: [Option<u32>; 2],
 }
 
 const FLAGS: [(char, u16); 9] = [
@@ -74,18 +97,46 @@ impl World {
             peer_moved: false,
             moves: false,
             twin: Some(config),
+            frames: Frames::Whole,
+            fins: [None; 2],
         }
     }
 
-    /// Runs a script; panics where something else comes out. A twin runs its first one, too,
-    /// whose host is another one after each line.
+    /// Runs a script; panics where something else comes out. Twins run its first one, too: one
+    /// whose host is another one after each line, and one whose peer's frames are yet to be cut.
     pub(super) fn run(&mut self, script: &str) {
+        if let Some(config) = self.twin {
+            let mut twin = Self::new(config, self.v6);
+            twin.frames = Frames::Segments;
+            twin.play(script);
+        }
+        self.run_whole(script);
+    }
+
+    /// The same for a script that is about bytes, memory or segments of that size.
+    pub(super) fn run_whole(&mut self, script: &str) {
         if let Some(config) = self.twin.take() {
             let mut twin = Self::new(config, self.v6);
             twin.moves = true;
             twin.play(script);
         }
         self.play(script);
+    }
+
+    /// The number that stands for one of a script's, of the peer's bytes or the guest's.
+    fn number(&self, of_peer: bool, at: u32) -> u32 {
+        let scaled = |at: u32| match at {
+            0 => 0,
+            at => 1 + (at - 1) * Frames::TIMES,
+        };
+        match (self.frames, self.fins[usize::from(!of_peer)]) {
+            (Frames::Whole, _) => at,
+            (Frames::Segments, Some(fin)) if at > fin => scaled(fin) + (at - fin),
+            (Frames::Segments, _) if at > 0 && at.is_multiple_of(Frames::ROUND) => {
+                scaled(at + 1) - 1
+            }
+            (Frames::Segments, _) => scaled(at),
+        }
     }
 
     /// Another process goes on, that knows what this one exports.
@@ -143,7 +194,12 @@ impl World {
             ("drain", None) => self.snoop.begin_drain(),
             ("drained", None) => assert!(self.snoop.drained().is_done(), "{script}"),
             ("owed", Some(bytes)) => {
-                assert_eq!(self.snoop.drained().bytes.to_string(), bytes, "{script}");
+                let bytes: u64 = bytes.parse().expect("a number");
+                let times = match self.frames {
+                    Frames::Whole => 1,
+                    Frames::Segments => u64::from(Frames::TIMES),
+                };
+                assert_eq!(self.snoop.drained().bytes, bytes * times, "{script}");
             }
             ("forgotten", None) => assert_eq!(self.snoop.retained().0, 0, "{script}"),
             ("abort", None) => drop(self.snoop.abort()),
@@ -187,37 +243,51 @@ impl World {
         }
     }
 
-    fn frame<'s>(&self, to_guest: bool, mut words: impl Iterator<Item = &'s str>) -> Packet {
+    #[expect(clippy::too_many_lines, reason = "a word after the other")]
+    fn frame<'s>(&mut self, to_guest: bool, mut words: impl Iterator<Item = &'s str>) -> Packet {
         let (own, other) = if to_guest { (PEER, ME) } else { (ME, PEER) };
         let number = |text: &str| text.parse::<u32>().expect("a number");
         let flags = words.next().expect("flags");
         let numbers = words.next().expect("numbers");
         let (from, to) = numbers.split_once(':').unwrap_or((numbers, numbers));
+        let (from, to) = (number(from), number(to));
+        if flags.contains('F') {
+            self.fins[usize::from(!to_guest)].get_or_insert(to);
+        }
+        let (from, to) = (self.number(to_guest, from), self.number(to_guest, to));
+        let is_cut = self.frames == Frames::Segments;
+        let more = if is_cut { Frames::TIMES } else { 1 };
         let mut tcp = Tcp {
             to_guest,
             v6: self.v6,
             port: 999,
             hops: 61,
             traffic_class: if to_guest { 0 } else { 0xb8 },
-            seq: own.wrapping_add(number(from)),
+            seq: own.wrapping_add(from),
             window: 2500,
-            payload: (number(from)..number(to)).map(|n| n as u8).collect(),
+            payload: (from..to).map(|n| n as u8).collect(),
             ..Tcp::default()
         };
         for (letter, flag) in FLAGS {
             tcp.flags |= if flags.contains(letter) { flag } else { 0 };
         }
-        let (mut spoilt, mut virtio) = (false, None);
+        let (mut spoilt, mut virtio, mut is_shifted) = (false, None, false);
+        let opens = flags.contains('S');
         while let Some(word) = words.next() {
             let mut next = || number(words.next().expect("a value"));
             match word {
-                "ack" => tcp.ack = other.wrapping_add(next()),
+                "ack" => tcp.ack = other.wrapping_add(self.number(!to_guest, next())),
+                "win" if opens => tcp.window = (next() * more) as u16,
                 "win" => tcp.window = next() as u16,
                 "mss" => {
                     tcp.options.extend([2, 4]);
                     tcp.options.extend((next() as u16).to_be_bytes());
                 }
-                "ws" => tcp.options.extend([3, 3, next() as u8]),
+                "ws" => {
+                    is_shifted = true;
+                    tcp.options
+                        .extend([3, 3, next() as u8 + more.ilog2() as u8]);
+                }
                 "sackok" => tcp.options.extend([4, 2]),
                 "ts" => {
                     tcp.options.extend([1, 1, 8, 10]);
@@ -225,7 +295,7 @@ impl World {
                     tcp.options.extend(next().to_be_bytes());
                 }
                 "sack" => {
-                    let (left, right) = (next(), next());
+                    let [left, right] = [next(), next()].map(|at| self.number(!to_guest, at));
                     tcp.options.extend([1, 1, 5, 10]);
                     tcp.options.extend(other.wrapping_add(left).to_be_bytes());
                     tcp.options.extend(other.wrapping_add(right).to_be_bytes());
@@ -239,12 +309,17 @@ impl World {
                 _ => panic!("{word}?"),
             }
         }
+        if is_cut && opens && !is_shifted {
+            tcp.options.extend([3, 3, more.ilog2() as u8]);
+        }
+        if is_cut && to_guest && !spoilt && tcp.payload.len() > usize::from(Frames::SEGMENT) {
+            virtio = virtio.or(Some(Frames::SEGMENT));
+        }
         let mut bytes = tcp.bytes();
         if spoilt && let Some(last) = bytes.last_mut() {
             *last ^= 1;
         }
-        let network = if tcp.tag.is_some() { 18 } else { 14 };
-        let virtio = virtio.map(|size| virtio_header(&tcp, network, size, bytes.len()));
+        let virtio = virtio.map(|size| tcp.virtio(size, bytes.len()));
         let source = match (to_guest, self.peer_moved) {
             (true, false) => None,
             (true, true) => Some(GuestId::first(8)),
@@ -264,12 +339,14 @@ impl World {
         let packet = packet.unwrap_or_else(|| panic!("nothing for\n  {line}\nof\n{script}"));
         let shown = show(packet);
         let mut shown = shown.split_whitespace().collect::<Vec<_>>().into_iter();
-        let mut words = line.split_whitespace().skip(2);
+        let wanted = self.wanted(who == "guest", line);
+        let mut words = wanted.iter().map(String::as_str);
         let flags_and_numbers = [shown.next(), shown.next()];
         assert_eq!(
             [words.next(), words.next()],
             flags_and_numbers,
-            "{line}, and {shown:?}\nof\n{script}"
+            "{line}, and {shown:?} ({:?})\nof\n{script}",
+            self.frames
         );
         let rest: Vec<_> = shown.collect();
         let wanted: Vec<_> = words.collect();
@@ -285,9 +362,35 @@ impl World {
                 rest.windows(values + 1)
                     .any(|window| window == &wanted[..=values])
             };
-            assert!(has, "{line}: got {rest:?}\nof\n{script}");
+            let has = has || (*key == "win" && self.frames == Frames::Segments);
+            assert!(
+                has,
+                "{line}: got {rest:?} ({:?})\nof\n{script}",
+                self.frames
+            );
             wanted = &after[values..];
         }
+    }
+
+    /// The words of a line that says what an end gets, by this world's numbers.
+    fn wanted(&self, to_guest: bool, line: &str) -> Vec<String> {
+        let mut of_peer = to_guest;
+        let mut is_number = true;
+        let words = line.split_whitespace().skip(2).map(|word| {
+            match word {
+                "ack" | "sack" => (of_peer, is_number) = (!to_guest, true),
+                word if word.starts_with(|c: char| c.is_ascii_lowercase()) => is_number = false,
+                _ => {}
+            }
+            let is_one = is_number && word.starts_with(|c: char| c.is_ascii_digit());
+            let number = |at: &str| self.number(of_peer, at.parse().expect("a number"));
+            match word.split_once(':') {
+                _ if !is_one => word.to_owned(),
+                None => number(word).to_string(),
+                Some((from, to)) => format!("{}:{}", number(from), number(to)),
+            }
+        });
+        words.collect()
     }
 
     fn nothing_more(&mut self, before: &str, script: &str) {
@@ -304,19 +407,6 @@ impl World {
             }
         }
     }
-}
-
-/// A virtio header that asks for segmentation.
-fn virtio_header(tcp: &Tcp, network: usize, size: u16, len: usize) -> [u8; 10] {
-    let transport = network + if tcp.v6 { 40 } else { 20 };
-    let header = (len - tcp.payload.len()) as u16;
-    let mut virtio = [0; 10];
-    virtio[..2].copy_from_slice(&[1, if tcp.v6 { 4 } else { 1 }]);
-    virtio[2..4].copy_from_slice(&header.to_le_bytes());
-    virtio[4..6].copy_from_slice(&size.to_le_bytes());
-    virtio[6..8].copy_from_slice(&(transport as u16).to_le_bytes());
-    virtio[8..10].copy_from_slice(&16_u16.to_le_bytes());
-    virtio
 }
 
 /// A frame as a script writes it.

@@ -101,6 +101,30 @@ impl Tcp {
         packet(pool, &self.bytes(), None, (!self.to_guest).then_some(GUEST))
     }
 
+    /// The same; a frame with more payload is yet to be cut into segments of `size`.
+    pub(super) fn packet_of(&self, pool: &Pool, size: u16) -> Packet {
+        if self.payload.len() <= usize::from(size) || !self.to_guest {
+            return self.packet(pool);
+        }
+        let bytes = self.bytes();
+        let virtio = self.virtio(size, bytes.len());
+        packet(pool, &bytes, Some(virtio), None)
+    }
+
+    /// A virtio header that asks for segments of `size` of a frame of `len` bytes.
+    pub(super) fn virtio(&self, size: u16, len: usize) -> [u8; 10] {
+        let network = if self.tag.is_some() { 18 } else { 14 };
+        let transport = network + if self.v6 { 40 } else { 20 };
+        let header = (len - self.payload.len()) as u16;
+        let mut virtio = [0; 10];
+        virtio[..2].copy_from_slice(&[1, if self.v6 { 4 } else { 1 }]);
+        virtio[2..4].copy_from_slice(&header.to_le_bytes());
+        virtio[4..6].copy_from_slice(&size.to_le_bytes());
+        virtio[6..8].copy_from_slice(&(transport as u16).to_le_bytes());
+        virtio[8..10].copy_from_slice(&16_u16.to_le_bytes());
+        virtio
+    }
+
     /// Reads a frame back, and checks every checksum in it.
     pub(super) fn read(mut packet: Packet) -> Self {
         packet.complete_checksum();

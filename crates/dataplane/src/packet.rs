@@ -18,7 +18,7 @@ mod tcp;
 mod tests;
 mod wire;
 
-pub use claim::Claim;
+pub use claim::{Claim, Role, Station};
 pub use offload::{Checksum, Cwr, Gso, GsoKind, MAX_SEGMENTS, Offload, VIRTIO_HEADER};
 pub use pool::{Buffer, Pool};
 pub use tcp::TcpMaker;

@@ -82,6 +82,7 @@ fn warm(guests: usize) -> Host {
     };
     let pacer = PacerConfig::strict(Rate::from_mbit(10_000));
     let config = SwitchConfig {
+        outside: None,
         uplink: Some(EgressConfig::Pacer(PacedPipelineConfig::new(pacer))),
         guests: (0..guests)
             .map(|guest| GuestConfig {

@@ -14,8 +14,10 @@
 //!   RFC 3590);
 //! - neighbour advertisements speak for such an address and for the guest's MAC
 //!   (RFC 4861, 4.4), and what asks whether an address is free (duplicate address
-//!   detection) does not ask for another guest's; router advertisements and redirects
-//!   do not pass at all;
+//!   detection) does not ask for another guest's; all link-layer addresses in discovery
+//!   are the guest's; router advertisements do not pass at all;
+//! - the guest takes no part in routing, and is no querier of groups, unless [`GuardConfig`]
+//!   allows that;
 //! - no fragment hides any of this: neighbour discovery does not pass in fragments
 //!   (RFC 6980), and a first fragment shows all headers of its packet (RFC 7112);
 //! - nothing goes to a DHCP client, unless the guest is to be a DHCP server;
@@ -25,8 +27,10 @@
 //! A guest that routes, bridges or tags needs `anti_spoofing = false`.
 
 mod addresses;
+mod guard;
 
 pub(crate) use addresses::{AddressBook, Configured, Sender};
+pub use guard::GuardConfig;
 
 use crate::mac::Mac;
 use crate::prefix::Prefix;
@@ -36,7 +40,7 @@ use smoltcp::wire::{
     EthernetFrame, EthernetProtocol, IpProtocol, Ipv4Packet, Ipv6Packet, UdpPacket,
 };
 use std::net::{IpAddr, Ipv6Addr};
-use tailbound_dataplane::{Claim, Packet};
+use tailbound_dataplane::{Claim, Packet, Station};
 
 /// What one guest may send.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +53,7 @@ pub struct SpoofFilter {
     /// How many it may choose.
     most: usize,
     dhcp_server: bool,
+    guard: GuardConfig,
 }
 
 impl SpoofFilter {
@@ -66,6 +71,7 @@ impl SpoofFilter {
             open: vec![Prefix::LINK_LOCAL],
             most: Self::MOST_ADDRESSES,
             dhcp_server: false,
+            guard: GuardConfig::default(),
         }
     }
 
@@ -82,6 +88,13 @@ impl SpoofFilter {
     #[must_use]
     pub const fn with_dhcp_server(mut self, dhcp_server: bool) -> Self {
         self.dhcp_server = dhcp_server;
+        self
+    }
+
+    /// Adds the roles that `guard` allows.
+    #[must_use]
+    pub const fn with_guard(mut self, guard: GuardConfig) -> Self {
+        self.guard = guard;
         self
     }
 
@@ -124,21 +137,40 @@ impl SpoofFilter {
         } else {
             self.has(source, sender, Reason::SpoofedIp)?;
         }
+        if packet.is_source_routed() && !self.guard.source_routes {
+            return Err(Reason::SourceRoute);
+        }
         match claim {
             None => Ok(()),
             Some(Claim::Router) => Err(Reason::RouterClaim),
+            Some(Claim::Role(role)) => self.guard.role(role),
+            Some(Claim::TinyFragment) if self.guard.tiny_fragments => Ok(()),
+            Some(Claim::TinyFragment) => Err(Reason::TinyFragment),
             Some(Claim::FragmentedDiscovery) => Err(Reason::FragmentedDiscovery),
             Some(Claim::HiddenHeaders) => Err(Reason::HiddenHeaders),
             Some(Claim::DhcpServer) if self.dhcp_server => Ok(()),
             Some(Claim::DhcpServer) => Err(Reason::DhcpServer),
-            Some(Claim::Address { ip, mac }) => {
-                if mac.is_some_and(|mac| mac != self.mac.0) {
-                    return Err(Reason::SpoofedNeighbour);
-                }
+            Some(Claim::Address { ip, station }) => {
+                self.check_station(station, Reason::SpoofedNeighbour)?;
                 self.has(ip, sender, Reason::SpoofedNeighbour)
+            }
+            Some(Claim::Solicitation(station)) => {
+                self.check_station(station, Reason::SpoofedSolicitation)
             }
             Some(Claim::Tentative(ip)) => self.check_tentative(ip, sender),
         }
+    }
+
+    /// Checks the station that neighbour discovery names: the guest's own, by default.
+    fn check_station(&self, station: Station, otherwise: Reason) -> Result<(), Reason> {
+        let is_own = match station {
+            Station::Unnamed => true,
+            Station::At(mac) => mac == self.mac.0,
+            Station::Ambiguous => false,
+        };
+        (is_own || self.guard.stations)
+            .then_some(())
+            .ok_or(otherwise)
     }
 
     /// Whether a frame asks for the address of its own station by reverse ARP (RFC 903), as
@@ -154,10 +186,10 @@ impl SpoofFilter {
     }
 
     fn check_arp(&self, claim: Claim) -> Result<(), Reason> {
-        let Claim::Address { ip, mac } = claim else {
+        let Claim::Address { ip, station } = claim else {
             return Err(Reason::SpoofedArp);
         };
-        let ours = mac == Some(self.mac.0) && (ip.is_unspecified() || self.owns(ip));
+        let ours = station == Station::At(self.mac.0) && (ip.is_unspecified() || self.owns(ip));
         if ours {
             Ok(())
         } else {

@@ -20,7 +20,7 @@ mod switch;
 mod test_frames;
 
 pub use budget::BudgetConfig;
-pub use filter::SpoofFilter;
+pub use filter::{GuardConfig, SpoofFilter};
 pub use forward::{Forwarding, Learned, NoRoute, Pinned, PortIndex, Verdict};
 pub use mac::{Mac, MacError};
 pub use prefix::{Prefix, PrefixError};

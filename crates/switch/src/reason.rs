@@ -17,10 +17,26 @@ pub enum Reason {
     SpoofedIp,
     /// Its ARP sender, MAC or IP, is not the guest's.
     SpoofedArp,
-    /// Its neighbour advertisement speaks for somebody else.
+    /// Its neighbour advertisement speaks for another guest, or names another station.
     SpoofedNeighbour,
-    /// A guest says that it is a router (router advertisement, redirect).
+    /// Its neighbour or router solicitation names another station than the guest's as its source.
+    SpoofedSolicitation,
+    /// A guest sends router advertisements.
     RouterClaim,
+    /// A guest sends ICMP or `ICMPv6` redirects.
+    Redirect,
+    /// A guest sends IGMP or MLD queries.
+    GroupQuery,
+    /// A guest stands for a router by VRRP or CARP.
+    Vrrp,
+    /// A guest stands for a router by HSRP.
+    Hsrp,
+    /// A guest is a neighbour in OSPF.
+    Ospf,
+    /// Its IPv4 options have a source route (LSRR, SSRR).
+    SourceRoute,
+    /// A fragment of TCP that does not show its flags, or may replace them.
+    TinyFragment,
     /// A guest hands out addresses (DHCP).
     DhcpServer,
     /// Its neighbour discovery is in a fragment.
@@ -43,7 +59,8 @@ pub enum Reason {
     SamePort,
     /// Nobody here has its destination, and there is no uplink.
     UnknownDestination,
-    /// Its guest has spent its budget for frames to groups: broadcast and multicast.
+    /// Its guest, or for frames from outside the uplink, has spent its budget for frames to
+    /// groups: broadcast and multicast.
     GroupBudget,
     /// Its guest has spent its budget for frames to addresses that nobody is known to
     /// have.
@@ -67,7 +84,7 @@ pub enum Reason {
 
 impl Reason {
     /// All of them, in the order of [`Reason::index`].
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 36] = [
         Self::Malformed,
         Self::UnsupportedGso,
         Self::Truncated,
@@ -75,7 +92,15 @@ impl Reason {
         Self::SpoofedIp,
         Self::SpoofedArp,
         Self::SpoofedNeighbour,
+        Self::SpoofedSolicitation,
         Self::RouterClaim,
+        Self::Redirect,
+        Self::GroupQuery,
+        Self::Vrrp,
+        Self::Hsrp,
+        Self::Ospf,
+        Self::SourceRoute,
+        Self::TinyFragment,
         Self::DhcpServer,
         Self::FragmentedDiscovery,
         Self::HiddenHeaders,
@@ -113,7 +138,15 @@ impl Reason {
             Self::SpoofedIp => "spoofed_ip",
             Self::SpoofedArp => "spoofed_arp",
             Self::SpoofedNeighbour => "spoofed_neighbour",
+            Self::SpoofedSolicitation => "spoofed_solicitation",
             Self::RouterClaim => "router_claim",
+            Self::Redirect => "redirect",
+            Self::GroupQuery => "group_query",
+            Self::Vrrp => "vrrp",
+            Self::Hsrp => "hsrp",
+            Self::Ospf => "ospf",
+            Self::SourceRoute => "source_route",
+            Self::TinyFragment => "tiny_fragment",
             Self::DhcpServer => "dhcp_server",
             Self::FragmentedDiscovery => "fragmented_discovery",
             Self::HiddenHeaders => "hidden_headers",

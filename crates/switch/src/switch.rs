@@ -59,6 +59,7 @@ pub use snapshot::{
     UplinkPacing, UplinkSnapshot,
 };
 
+use crate::budget::Budget;
 use crate::filter::AddressBook;
 use crate::forward::{Forwarding, PortIndex};
 use crate::mac::Mac;
@@ -115,6 +116,8 @@ pub struct Switch {
     /// guests.
     states: Vec<Box<PortState>>,
     uplink: Option<Uplink>,
+    /// For frames to groups that come by it.
+    outside: Option<Budget>,
     /// Of the fabric behind the uplink.
     classes: Option<Classes>,
     guests: Vec<Box<GuestPort>>,
@@ -167,6 +170,7 @@ impl Switch {
             by_station: HashSet::new(),
             states: Vec::new(),
             uplink: None,
+            outside: None,
             classes: None,
             guests: Vec::new(),
             slots: Slots::default(),

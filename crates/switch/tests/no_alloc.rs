@@ -80,6 +80,7 @@ fn nothing_is_allocated_once_it_is_warm() {
             EgressConfig::Pipeline(PipelineConfig::default())
         };
         let config = SwitchConfig {
+            outside: None,
             uplink: Some(uplink),
             guests: vec![GuestConfig {
                 guarantee,

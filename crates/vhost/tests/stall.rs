@@ -30,6 +30,7 @@ impl Bench {
             ..GuestConfig::new(format!("g{number}"), Mac([2, 0, 0, 0, 0, number]))
         });
         let config = SwitchConfig {
+            outside: None,
             uplink: None,
             guests: guests.collect(),
             classes: None,
@@ -298,6 +299,7 @@ fn a_guest_that_comes_is_announced_and_again_when_its_monitor_asks() {
     let (uplink, outside) = MemoryPort::new();
     bench.ports.insert(0, Some(Box::new(uplink)));
     let config = SwitchConfig {
+        outside: None,
         uplink: Some(EgressConfig::Pipeline(PipelineConfig::default())),
         guests: vec![GuestConfig::new("g1", Mac([2, 0, 0, 0, 0, 1]))],
         classes: None,

@@ -1,8 +1,9 @@
 //! What a frame claims: who owns an address, who is a router, who hands out
-//! addresses. What a check against spoofing looks at beside the source addresses.
+//! addresses, who takes part in routing. A check against spoofing reads these beside the source
+//! addresses.
 
 use super::wire::{
-    FRAGMENT, ICMPV6, Network, TCP, UDP, UDP_HEADER, be16, behind_extensions, is_extension,
+    FRAGMENT, ICMP, ICMPV6, Network, TCP, UDP, UDP_HEADER, be16, behind_extensions, is_extension,
 };
 use super::{Packet, ip_address, mac_at};
 use smoltcp::wire::{IpProtocol, Ipv4Packet, Ipv6Packet, TcpPacket};
@@ -16,18 +17,22 @@ pub enum Claim {
         /// The address. `0.0.0.0` is an ARP probe (RFC 5227), which claims
         /// nothing.
         ip: IpAddr,
-        /// The MAC address that it is said to be at, where the frame says so.
-        mac: Option<[u8; 6]>,
+        /// The station that it is said to be at.
+        station: Station,
     },
+    /// A solicitation that names the station of its sender (RFC 4861, 4.1 and 4.3): receivers
+    /// send there what is for its IP source.
+    Solicitation(Station),
     /// The sender is about to take this address, and asks whether anybody has it
     /// (duplicate address detection; RFC 4862, 5.4).
     Tentative(Ipv6Addr),
-    /// A router advertisement or redirect (RFC 4861, 4.2 and 4.5): the sender
-    /// says that it is a router.
+    /// A router advertisement (RFC 4861, 4.2): the sender says that it is a router.
     Router,
     /// UDP for a DHCP client (port 68, IPv6: 546): the sender says that it hands out
     /// addresses. Clients look at no source port (RFC 2131, 4.1; RFC 7610, 1).
     DhcpServer,
+    /// The sender acts as a part of the network.
+    Role(Role),
     /// Neighbour discovery in a fragment, be it the only one, which no node sends
     /// (RFC 6980, 5).
     FragmentedDiscovery,
@@ -35,6 +40,35 @@ pub enum Claim {
     /// its headers do (RFC 7112, 5), or further extension headers follow the
     /// fragment header, where an overlapping fragment could replace what they show.
     HiddenHeaders,
+    /// TCP over IPv4 in fragments so short that the first does not show its flags, or in one
+    /// that begins right behind the ports and may replace them (RFC 1858, 3; RFC 3128).
+    TinyFragment,
+}
+
+/// The station that a frame names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Station {
+    /// None.
+    Unnamed,
+    /// This one, as often as it names any.
+    At([u8; 6]),
+    /// Several, of which receivers may take any, or in an option that is cut off or has no length.
+    Ambiguous,
+}
+
+/// Roles in the network, by the protocols that their holders speak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// The querier of IGMP (RFC 9776) or MLD (RFC 9777).
+    GroupQuerier,
+    /// A router of VRRP (RFC 9568) or CARP.
+    Vrrp,
+    /// A router of HSRP (RFC 2281).
+    Hsrp,
+    /// A neighbour in OSPF (RFC 2328, RFC 5340).
+    Ospf,
+    /// A router that names a better one (redirect; RFC 792; RFC 4861, 4.5).
+    Redirect,
 }
 
 impl Packet {
@@ -48,73 +82,178 @@ impl Packet {
                 let arp = usize::from(headers.network);
                 Some(Claim::Address {
                     ip: ip_address(&bytes[arp + 14..arp + 18])?,
-                    mac: Some(mac_at(bytes, arp + 8)),
+                    station: Station::At(mac_at(bytes, arp + 8)),
                 })
             }
             (Network::Ipv4, 0) => ipv4_fragment(&bytes[usize::from(headers.network)..]),
             (Network::Ipv6, 0) => ipv6_fragment(&bytes[usize::from(headers.network)..]),
-            (Network::Ipv4, _) if headers.protocol == UDP => dhcp_server(upper(), DHCP_CLIENT),
-            (Network::Ipv6, _) if headers.protocol == UDP => dhcp_server(upper(), DHCPV6_CLIENT),
+            (Network::Ipv4, _) if headers.protocol != TCP => by_ipv4(headers.protocol, upper()),
             (Network::Ipv6, _) if headers.protocol == ICMPV6 => {
                 let from_nobody = || self.ip_source().is_some_and(|ip| ip.is_unspecified());
                 discovery(upper(), from_nobody)
             }
+            (Network::Ipv6, _) if headers.protocol != TCP => by_ipv6(headers.protocol, upper()),
             _ => None,
+        }
+    }
+
+    /// Checks for an IPv4 source route, loose or strict (RFC 791, 3.1): its sender chooses the
+    /// routers that it and its answers pass.
+    #[inline]
+    pub fn is_source_routed(&self) -> bool {
+        let headers = self.facts().headers;
+        if headers.network_kind != Network::Ipv4 {
+            return false;
+        }
+        let ip = &self.bytes()[usize::from(headers.network)..];
+        let header_len = usize::from(ip[0] & 0xf) * 4;
+        header_len > IPV4 && has_source_route(&ip[IPV4..header_len])
+    }
+}
+
+const IPV4: usize = 20;
+
+/// Looks for a source route among an IPv4 header's options.
+#[cold]
+fn has_source_route(mut options: &[u8]) -> bool {
+    const END: u8 = 0;
+    const NOTHING: u8 = 1;
+    const LOOSE: u8 = 131;
+    const STRICT: u8 = 137;
+    loop {
+        options = match options {
+            [NOTHING, rest @ ..] => rest,
+            [] | [END, ..] => return false,
+            [LOOSE | STRICT, ..] => return true,
+            // Whoever sees an option that is cut off drops the packet.
+            [_, len, ..] => match options.get(usize::from(*len)..) {
+                Some(rest) if *len >= 2 => rest,
+                _ => return false,
+            },
+            [_] => return false,
         }
     }
 }
 
 const DHCP_CLIENT: u16 = 68;
 const DHCPV6_CLIENT: u16 = 546;
+const HSRP: u16 = 1985;
+const HSRP_OVER_IPV6: u16 = 2029;
 
+const IGMP: u8 = 2;
+const OSPF: u8 = 89;
+const VRRP: u8 = 112;
+
+const ICMP_REDIRECT: u8 = 5;
+const IGMP_QUERY: u8 = 0x11;
+const LISTENER_QUERY: u8 = 130;
 const ROUTER_SOLICITATION: u8 = 133;
 const ROUTER_ADVERTISEMENT: u8 = 134;
 const NEIGHBOUR_SOLICITATION: u8 = 135;
 const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
 const REDIRECT: u8 = 137;
 
-/// What a UDP datagram claims where it goes to `client`, the port of DHCP clients.
-fn dhcp_server(datagram: &[u8], client: u16) -> Option<Claim> {
-    let is_for_client = datagram.len() >= 4 && be16(datagram, 2) == client;
-    is_for_client.then_some(Claim::DhcpServer)
+/// The claim of a packet over IPv4, by its protocol and the bytes behind the IP header.
+fn by_ipv4(protocol: u8, upper: &[u8]) -> Option<Claim> {
+    match (protocol, upper.first()) {
+        (UDP, _) => by_port(upper, DHCP_CLIENT, HSRP),
+        (ICMP, Some(&ICMP_REDIRECT)) => Some(Claim::Role(Role::Redirect)),
+        (IGMP, Some(&IGMP_QUERY)) => Some(Claim::Role(Role::GroupQuerier)),
+        _ => by_protocol(protocol),
+    }
+}
+
+/// The same over IPv6; `ICMPv6` is read by [`discovery`].
+fn by_ipv6(protocol: u8, upper: &[u8]) -> Option<Claim> {
+    match protocol {
+        UDP => by_port(upper, DHCPV6_CLIENT, HSRP_OVER_IPV6),
+        _ => by_protocol(protocol),
+    }
+}
+
+const fn by_protocol(protocol: u8) -> Option<Claim> {
+    match protocol {
+        OSPF => Some(Claim::Role(Role::Ospf)),
+        VRRP => Some(Claim::Role(Role::Vrrp)),
+        _ => None,
+    }
+}
+
+/// The claim of a UDP datagram to `client`, the port of DHCP clients, or to `hsrp`, the port of
+/// HSRP's routers.
+fn by_port(datagram: &[u8], client: u16, hsrp: u16) -> Option<Claim> {
+    if datagram.len() < 4 {
+        return None;
+    }
+    match be16(datagram, 2) {
+        port if port == client => Some(Claim::DhcpServer),
+        port if port == hsrp => Some(Claim::Role(Role::Hsrp)),
+        _ => None,
+    }
 }
 
 /// What an `ICMPv6` message claims (RFC 4861).
 fn discovery(message: &[u8], from_nobody: impl Fn() -> bool) -> Option<Claim> {
     let target = || Some(Ipv6Addr::from(*message.get(8..)?.first_chunk::<16>()?));
+    let named = |options: usize| match station(message.get(options..).unwrap_or_default()) {
+        Station::Unnamed => None,
+        station => Some(Claim::Solicitation(station)),
+    };
     match *message.first()? {
-        ROUTER_ADVERTISEMENT | REDIRECT => Some(Claim::Router),
+        ROUTER_ADVERTISEMENT => Some(Claim::Router),
+        REDIRECT => Some(Claim::Role(Role::Redirect)),
+        LISTENER_QUERY => Some(Claim::Role(Role::GroupQuerier)),
         NEIGHBOUR_ADVERTISEMENT => Some(Claim::Address {
             ip: target()?.into(),
-            mac: target_link_layer_address(message.get(24..)?),
+            station: station(message.get(24..)?),
         }),
         NEIGHBOUR_SOLICITATION if from_nobody() => Some(Claim::Tentative(target()?)),
+        NEIGHBOUR_SOLICITATION => named(24),
+        ROUTER_SOLICITATION => named(8),
         _ => None,
     }
 }
 
-/// The target link-layer address option (RFC 4861, 4.6.1), where there is one.
-fn target_link_layer_address(mut options: &[u8]) -> Option<[u8; 6]> {
+/// The station that a message's options name, as source or as target (RFC 4861, 4.6.1).
+/// Receivers differ in which of several they take.
+fn station(mut options: &[u8]) -> Station {
+    const SOURCE: u8 = 1;
+    const TARGET: u8 = 2;
+    let mut named = Station::Unnamed;
     while let [kind, units, rest @ ..] = options {
-        if *kind == 2 {
-            return rest.first_chunk().copied();
+        if matches!(*kind, SOURCE | TARGET) {
+            let Some(mac) = rest.first_chunk().copied() else {
+                return Station::Ambiguous;
+            };
+            named = match named {
+                Station::Unnamed => Station::At(mac),
+                Station::At(before) if before == mac => named,
+                Station::At(_) | Station::Ambiguous => return Station::Ambiguous,
+            };
         }
-        options = options.get(usize::from(*units).max(1) * 8..)?;
+        let len = usize::from(*units) * 8;
+        match options.get(len..) {
+            Some(rest) if len > 0 => options = rest,
+            _ => return Station::Ambiguous,
+        }
     }
-    None
+    named
 }
 
 /// What a fragment of an IPv4 packet claims. All but the first begin 8 bytes into the
 /// payload, behind UDP's ports.
 fn ipv4_fragment(packet: &[u8]) -> Option<Claim> {
+    /// A first fragment has as much of TCP, so that its flags are in it (RFC 1858, 3.2.1).
+    const SHORTEST: usize = 16;
     let ip = Ipv4Packet::new_checked(packet).ok()?;
-    if ip.frag_offset() != 0 || u8::from(ip.next_header()) != UDP {
-        return None;
+    let (protocol, payload) = (u8::from(ip.next_header()), ip.payload());
+    match (protocol, be16(packet, 6) & 0x1fff) {
+        (TCP, 0) => (payload.len() < SHORTEST).then_some(Claim::TinyFragment),
+        (TCP, 1) => Some(Claim::TinyFragment),
+        (UDP, 0) if payload.len() < UDP_HEADER => Some(Claim::HiddenHeaders),
+        (_, 0) => by_ipv4(protocol, payload),
+        _ => None,
     }
-    if ip.payload().len() < UDP_HEADER {
-        return Some(Claim::HiddenHeaders);
-    }
-    dhcp_server(ip.payload(), DHCP_CLIENT)
 }
 
 /// What a fragment of an IPv6 packet claims.
@@ -145,13 +284,13 @@ fn ipv6_fragment(packet: &[u8]) -> Option<Claim> {
         FRAGMENT => hidden,
         TCP if TcpPacket::new_checked(upper).is_err() => hidden,
         UDP if upper.len() < UDP_HEADER => hidden,
-        UDP => dhcp_server(upper, DHCPV6_CLIENT),
         ICMPV6 => match upper {
             [ROUTER_SOLICITATION..=REDIRECT, _, _, _, ..] => Some(Claim::FragmentedDiscovery),
+            [LISTENER_QUERY, _, _, _, ..] => Some(Claim::Role(Role::GroupQuerier)),
             [_, _, _, _, ..] => None,
             _ => hidden,
         },
-        _ => None,
+        _ => by_ipv6(protocol, upper),
     }
 }
 

@@ -375,7 +375,7 @@ fn claims_about_addresses_are_found() {
     arp.extend([0; 10]);
     let claim = Claim::Address {
         ip: "10.77.0.9".parse().expect("an address"),
-        mac: Some([2, 0, 0, 0, 0, 9]),
+        station: Station::At([2, 0, 0, 0, 0, 9]),
     };
     let found = packet(&arp, None).expect("well formed");
     assert_eq!(found.claim(), Some(claim));
@@ -405,7 +405,7 @@ fn claims_about_addresses_are_found() {
         claim(&frame),
         Some(Claim::Address {
             ip: IpAddr::from([0xfe; 16]),
-            mac: Some([2, 0, 0, 0, 0, 7]),
+            station: Station::At([2, 0, 0, 0, 0, 7]),
         })
     );
     frame[icmp] = 134;

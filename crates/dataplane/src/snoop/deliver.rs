@@ -119,7 +119,7 @@ impl<F: TcpFrame> Snoop<F> {
         self.hold_fin(place);
     }
 
-    /// Holds a FIN back that is kept behind bytes which the guest is to be sent again.
+    /// Holds a kept FIN back while bytes before it wait for the guest's window.
     pub(super) fn hold_fin(&mut self, place: Place) {
         let flow = self.flows.get(place);
         if flow.closing.peer {
@@ -171,7 +171,7 @@ impl<F: TcpFrame> Snoop<F> {
         self.release_last(place);
     }
 
-    /// Sends the guest the peer's FIN, where that is kept by itself.
+    /// Sends the guest the peer's FIN, if a segment without payload brought it.
     fn release_last(&mut self, place: Place) {
         let flow = self.flows.get(place);
         let next = flow.next;

@@ -419,8 +419,8 @@ impl Flow {
         may
     }
 
-    /// The peer was told nothing again for longer than may matter: before the clock of that begins
-    /// anew.
+    /// Allows the next repetition at any time. Called before the clock of repetitions wraps, which
+    /// takes 69 s.
     pub(super) const fn forget_repeat(&mut self) {
         self.repeated = 0;
     }

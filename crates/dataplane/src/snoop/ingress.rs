@@ -181,7 +181,8 @@ impl<F: TcpFrame> Snoop<F> {
     }
 
     /// Cuts off the bytes that were acknowledged before from a segment that goes on with the next
-    /// one in order. Peers send both in one segment again: it is to be kept as any that is next.
+    /// one in order. Peers put both into one segment when they retransmit; its rest is kept as any
+    /// segment that is next.
     fn cut_known(&mut self, place: Place, mut segment: Segment, frame: F) -> (Segment, F) {
         let answers = self.is_retaining() && !self.draining;
         let flow = self.flows.get(place);
@@ -289,8 +290,8 @@ impl<F: TcpFrame> Snoop<F> {
         placed
     }
 
-    /// Passes on what is not acknowledged early. Where the guest could only drop it, the peer
-    /// keeps it: a duplicate acknowledgement tells the peer that it is still to be sent.
+    /// Passes on a segment that is not acknowledged early. A segment that the guest could only drop
+    /// is dropped here, and answered by a duplicate acknowledgement: the peer retransmits it.
     fn refuse(
         &mut self,
         now: Nanos,
@@ -333,9 +334,8 @@ impl<F: TcpFrame> Snoop<F> {
         Some(frame)
     }
 
-    /// Tells the peer again how far its bytes are acknowledged, unless it was told so a short
-    /// while ago: every segment that is not taken is answered so (RFC 9293, 3.10.7.4), by at most
-    /// one in [`SnoopConfig::REPEAT`] (RFC 5961, 7).
+    /// Repeats the last acknowledgement to the peer, as RFC 9293, 3.10.7.4 asks for every segment
+    /// that is not accepted, but at most once in [`SnoopConfig::REPEAT`] (RFC 5961, 7).
     ///
     /// [`SnoopConfig::REPEAT`]: super::SnoopConfig::REPEAT
     fn repeat(&mut self, now: Nanos, place: Place) {
@@ -365,8 +365,8 @@ impl<F: TcpFrame> Snoop<F> {
         (!is_withheld).then_some(frame)
     }
 
-    /// A FIN alone, that did not come before. It is the guest's to acknowledge, and reaches it
-    /// behind all bytes before it: those that are sent to the guest again have it sent again, too.
+    /// A FIN alone, for the first time. The guest acknowledges it, and receives it behind all bytes
+    /// before it; a FIN behind bytes that are sent again is sent again with them.
     fn fin(&mut self, now: Nanos, place: Place, segment: &Segment, frame: F) -> Option<F> {
         let is_retaining = self.is_retaining();
         let flow = self.flows.get(place);

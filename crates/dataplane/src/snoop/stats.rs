@@ -22,8 +22,8 @@ pub struct SnoopStats {
     /// How often less was placed beyond the guest's window from then on, since it lost that: at
     /// most twice.
     pub narrowed: u64,
-    /// Segments beyond the guest's window that were not kept, in the order of [`Pause::ALL`]: the
-    /// peer is told to send them again.
+    /// Segments beyond the guest's window that were not kept, in the order of [`Pause::ALL`]; their
+    /// peers retransmit them.
     pub refused: [u64; Pause::ALL.len()],
     /// Connections reset since the guest did not take what was acknowledged.
     pub resets: u64,

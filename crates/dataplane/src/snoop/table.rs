@@ -127,7 +127,7 @@ impl<V> Table<V> {
         self.slots[place.0 as usize - 1].key
     }
 
-    /// Notes that an entry is used; returns whether that is so for the first time in a grain.
+    /// Notes that an entry is used; returns `true` at its first use in a grain.
     #[inline]
     pub(super) fn touch(&mut self, now: Nanos, place: Place) -> bool {
         let units = units(now);

@@ -47,6 +47,12 @@ pub(super) fn check(draft: &Draft) -> Vec<Problem> {
             );
         }
         checks.pipeline(&at, &uplink.pipeline);
+        if let Some((inner, message)) = guard::wrong_budget(uplink.groups) {
+            checks.wrong(
+                &[Step::Key("uplink"), Step::Key("groups"), Step::Key(inner)],
+                message,
+            );
+        }
         if let Some((place, queue)) = pacing::queue(uplink) {
             checks.queue(&place, queue);
         }

@@ -13,6 +13,9 @@ const MOST_CHOSEN: usize = 256;
 /// How long the prefixes are in which hosts choose addresses (RFC 4862, 5.5.3; RFC 7421).
 const SLAAC: u8 = 64;
 
+const IDLE: &str =
+    "with `anti_spoofing = false` the guest may send that anyway; leave one of the two out";
+
 /// Whose addresses are known already.
 #[derive(Default)]
 pub(super) struct Addresses(Vec<(Prefix, String)>);
@@ -78,13 +81,12 @@ impl Addresses {
             ("slaac", !guest.slaac.is_empty()),
             ("dhcp_server", guest.dhcp_server),
         ];
+        let allowed = guest.guard.keys();
+        for (key, _) in allowed.iter().filter(|(_, is_set)| *is_set) {
+            say(&[Step::Key("guard"), Step::Key(key)], IDLE.to_owned());
+        }
         for (key, _) in idle.iter().filter(|(_, is_set)| *is_set) {
-            say(
-                &[Step::Key(key)],
-                "with `anti_spoofing = false` the guest may send that anyway; leave one of the \
-                 two out"
-                    .to_owned(),
-            );
+            say(&[Step::Key(key)], IDLE.to_owned());
         }
     }
 
@@ -142,7 +144,7 @@ fn wrong_slaac(prefix: Prefix) -> Option<String> {
     })
 }
 
-fn wrong_budget(budget: BudgetConfig) -> Option<(&'static str, String)> {
+pub(super) fn wrong_budget(budget: BudgetConfig) -> Option<(&'static str, String)> {
     if budget.rate.0 == 0 {
         let message = "a budget of rate 0 is spent once and for all; use at least 1bit/s";
         return Some(("rate", message.to_owned()));

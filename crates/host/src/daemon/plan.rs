@@ -59,6 +59,7 @@ pub(super) fn plan(config: &Config, guarantees: &Guarantees) -> (Vec<PortPlan>, 
             SpoofFilter::new(guest.mac, guest.ip.iter().copied())
                 .with_slaac(guest.slaac.iter().copied(), guest.chosen_addresses)
                 .with_dhcp_server(guest.dhcp_server)
+                .with_guard(guest.guard)
         }),
         groups: Some(guest.groups),
         unknown: Some(guest.unknown),
@@ -74,6 +75,7 @@ pub(super) fn plan(config: &Config, guarantees: &Guarantees) -> (Vec<PortPlan>, 
     });
     let switch = SwitchConfig {
         uplink: egress,
+        outside: config.uplink.as_ref().map(|uplink| uplink.groups),
         guests: guests.collect(),
         classes: config.classes,
     };

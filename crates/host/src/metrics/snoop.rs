@@ -63,6 +63,14 @@ pub(super) fn encode(snapshot: &Snapshot, encoder: &mut Encoder<'_>) -> Result<(
         "What early acknowledgement did with segments and connections of the guest",
         &events.collect::<Vec<_>>(),
     )?;
+    encode_refused(&snoops, encoder)
+}
+
+/// Segments that were neither kept nor passed on.
+fn encode_refused(
+    snoops: &[(&String, SnoopSnapshot)],
+    encoder: &mut Encoder<'_>,
+) -> Result<(), Error> {
     let refused = snoops.iter().flat_map(|(guest, snoop)| {
         let refused = Pause::ALL.into_iter().zip(snoop.stats.refused);
         let refused = refused.filter(|(_, count)| *count > 0);

@@ -26,7 +26,7 @@ use crate::mac::Mac;
 use crate::prefix::Prefix;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
-use tailbound_dataplane::{Claim, GuestId, Packet};
+use tailbound_dataplane::{Claim, GuestId, Packet, Role};
 use tailbound_units::Nanos;
 
 /// Which guest has which IPv6 address.
@@ -146,7 +146,7 @@ impl AddressBook {
                 }
                 | Claim::Tentative(ip),
             ) => (ip, false),
-            Some(Claim::Router) => match packet.ip_source() {
+            Some(Claim::Router | Claim::Role(Role::Redirect)) => match packet.ip_source() {
                 Some(IpAddr::V6(ip)) => (ip, true),
                 _ => return,
             },

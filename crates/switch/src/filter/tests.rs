@@ -1,3 +1,5 @@
+mod guard;
+
 use super::*;
 use crate::forward::{Forwarding, PortIndex};
 use crate::test_frames::*;
@@ -94,19 +96,13 @@ fn neighbour_advertisements_speak_for_the_guest_alone() {
 
 #[test]
 fn a_guest_is_no_router() {
-    for kind in [134, 137] {
+    for (kind, reason) in [(134, Reason::RouterClaim), (137, Reason::Redirect)] {
         let mut message = vec![0; 40];
         message[0] = kind;
-        assert_eq!(
-            from_a(IPV6, &ipv6(A6, B6, 58, &message)),
-            Err(Reason::RouterClaim)
-        );
+        assert_eq!(from_a(IPV6, &ipv6(A6, B6, 58, &message)), Err(reason));
         // Behind a destination options header of 8 bytes it is no other.
         let hidden = [&[58, 0, 1, 4, 0, 0, 0, 0][..], &message].concat();
-        assert_eq!(
-            from_a(IPV6, &ipv6(A6, B6, 60, &hidden)),
-            Err(Reason::RouterClaim)
-        );
+        assert_eq!(from_a(IPV6, &ipv6(A6, B6, 60, &hidden)), Err(reason));
     }
 }
 

@@ -16,6 +16,9 @@ pub const UPLINK: &str = "uplink";
 pub struct SwitchConfig {
     /// What stands before the wire of the uplink; `None` for a host without one.
     pub uplink: Option<EgressConfig>,
+    /// A budget for frames from outside to groups (broadcast and multicast), each copy counted;
+    /// `None`: no bound.
+    pub outside: Option<BudgetConfig>,
     /// The guests.
     pub guests: Vec<GuestConfig>,
     /// The classes of the fabric, by which the class of a frame from the uplink is

@@ -45,8 +45,8 @@ impl Switch {
         Ok(())
     }
 
-    /// Where a frame goes; an error says why nowhere. A guest pays for what is copied to
-    /// all ports, and for what others may have to ask everybody for.
+    /// Finds the way of a frame; an error names why there is none. A guest, or the outside, pays for
+    /// frames that are copied to all ports, and a guest for those that others may have to flood.
     pub(super) fn route(
         &mut self,
         now: Nanos,
@@ -73,13 +73,13 @@ impl Switch {
             Verdict::Away(home) => return Ok(Route::Nowhere(home)),
             Verdict::Drop(NoRoute::Unknown) => return Err(Reason::UnknownDestination),
         };
-        let Some(guest) = self.guest_at(from) else {
-            return Ok(route);
-        };
-        let (budget, reason) = match route {
-            Route::Flood => (&mut guest.groups, Reason::GroupBudget),
-            Route::To(_) => (&mut guest.unknown, Reason::UnknownBudget),
-            Route::Nowhere(_) => return Ok(route),
+        let guest = from.0.checked_sub(self.first_guest());
+        let guest = guest.and_then(|guest| self.guests.get_mut(guest));
+        let (budget, reason) = match (route, guest) {
+            (Route::Flood, Some(guest)) => (&mut guest.groups, Reason::GroupBudget),
+            (Route::Flood, None) => (&mut self.outside, Reason::GroupBudget),
+            (Route::To(_), Some(guest)) => (&mut guest.unknown, Reason::UnknownBudget),
+            (Route::To(_), None) | (Route::Nowhere(_), _) => return Ok(route),
         };
         if pays(budget.as_mut(), now, packet, copies) {
             Ok(route)

@@ -115,7 +115,7 @@ impl GuestPort {
 }
 
 /// A budget that stays keeps what was spent of it.
-fn replace_budget(budget: &mut Option<Budget>, config: Option<BudgetConfig>) {
+pub(super) fn replace_budget(budget: &mut Option<Budget>, config: Option<BudgetConfig>) {
     match (budget.as_mut(), config) {
         (Some(budget), Some(config)) => budget.reconfigure(config),
         (_, config) => *budget = config.map(Budget::new),

@@ -12,11 +12,12 @@
 
 use super::config::{GuestConfig, SwitchConfig, UPLINK};
 use super::guarantees::Pass;
-use super::guest::GuestPort;
+use super::guest::{GuestPort, replace_budget};
 use super::state::PortState;
 use super::steps::{CHANGED, some};
 use super::uplink::Uplink;
 use super::{PortIndex, Switch};
+use crate::budget::BudgetConfig;
 use crate::filter::Configured;
 use crate::forward::Pinned;
 use crate::mac::Mac;
@@ -38,6 +39,7 @@ const LIMITS: usize = 4;
 pub struct SwitchPlan {
     uplink: Option<EgressConfig>,
     classes: Option<Classes>,
+    outside: Option<BudgetConfig>,
     /// Each with its place among those that are there, by name. Boxed here, so that whoever
     /// has the switch moves a word a guest.
     guests: Vec<(Option<usize>, Box<GuestConfig>)>,
@@ -56,6 +58,7 @@ impl SwitchPlan {
         Self {
             uplink: config.uplink,
             classes: config.classes,
+            outside: config.outside,
             pinned: HashMap::with_capacity(guests.len()),
             guests,
         }
@@ -71,6 +74,7 @@ pub struct Reload {
     /// A new uplink, where there was none.
     fresh_uplink: Option<Uplink>,
     classes: Option<Classes>,
+    outside: Option<BudgetConfig>,
     guests: Vec<Next>,
     trial: Option<Box<Pacer<Packet>>>,
     configured: Configured,
@@ -145,6 +149,7 @@ impl Switch {
         let SwitchPlan {
             uplink,
             classes,
+            outside,
             guests,
             pinned,
         } = plan;
@@ -158,6 +163,7 @@ impl Switch {
             uplink,
             fresh_uplink: None,
             classes,
+            outside,
             trial: None,
             configured: Configured::default(),
             pinned,
@@ -331,6 +337,7 @@ impl Switch {
             self.slots.release(guest.id);
         }
         self.classes = reload.classes.take();
+        replace_budget(&mut self.outside, reload.outside);
         self.agenda.rearrange(&before);
         let uplink = self.uplink.as_ref().map(|_| PortIndex(0));
         let pinned = std::mem::take(&mut reload.pinned);

@@ -21,12 +21,23 @@ impl Traffic {
     }
 }
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct Counters {
     pub(super) received: Traffic,
     pub(super) sent: Traffic,
     pub(super) voids: Traffic,
     drops: [u64; Reason::ALL.len()],
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self {
+            received: Traffic::default(),
+            sent: Traffic::default(),
+            voids: Traffic::default(),
+            drops: [0; Reason::ALL.len()],
+        }
+    }
 }
 
 impl Counters {

@@ -42,6 +42,7 @@ fn config(uplink: &PipelineConfig) -> SwitchConfig {
         ..GuestConfig::new(name, mac)
     };
     SwitchConfig {
+        outside: None,
         uplink: Some(EgressConfig::Pipeline(uplink.clone())),
         guests: vec![
             guest("A", MAC_A, addresses_of_a()),

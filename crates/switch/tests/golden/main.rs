@@ -33,6 +33,7 @@ fn config(uplink: EgressConfig) -> SwitchConfig {
         EgressConfig::Pacer(paced) => Some(paced.classes),
     };
     SwitchConfig {
+        outside: None,
         classes,
         uplink: Some(uplink),
         guests: vec![

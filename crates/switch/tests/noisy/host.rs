@@ -229,6 +229,7 @@ fn switch(victim: Promise, neighbour: Promise) -> Switch {
         ..PacedPipelineConfig::new(wire)
     };
     let config = SwitchConfig {
+        outside: None,
         uplink: Some(EgressConfig::Pacer(uplink)),
         guests: vec![
             guest("victim", VICTIM, VICTIM_IP, victim),

@@ -1,5 +1,5 @@
-//! The end of what a peer sends: it closes with its last byte, probes for the loss of that, and
-//! says again what it has said. No byte of it is dropped without a word.
+//! The end of a peer's stream: a FIN with the last byte, tail loss probes, retransmissions. No byte
+//! is dropped without an answer.
 
 use super::script::{World, config, run};
 use crate::snoop::Pause;
@@ -31,7 +31,7 @@ fn world(script: &str) -> World {
     world
 }
 
-/// What a peer sends last, and closes behind.
+/// A peer's last segment, with a FIN.
 #[test]
 fn the_bytes_before_a_fin_are_kept_and_acknowledged_and_the_fin_goes_with_them() {
     retaining(
@@ -62,7 +62,7 @@ fn the_bytes_before_a_fin_are_kept_and_acknowledged_and_the_fin_goes_with_them()
     ));
 }
 
-/// Where the guest has room it gets all at once, and its peer the acknowledgement of the bytes.
+/// A guest with room receives the whole segment, and its peer the acknowledgement of the bytes.
 #[test]
 fn a_fin_within_the_window_is_the_guests_to_acknowledge() {
     run(
@@ -125,7 +125,7 @@ fn a_tail_loss_probe_with_a_fin_is_answered_and_changes_nothing() {
     );
 }
 
-/// A peer that has not heard of an acknowledgement sends what it has again, with more behind.
+/// A peer that missed an acknowledgement retransmits, with more bytes in the same segment.
 #[test]
 fn what_is_next_is_kept_though_it_comes_behind_what_is_known() {
     retaining(
@@ -198,7 +198,7 @@ fn a_fin_that_the_guest_drops_with_the_bytes_before_it_is_sent_again() {
     );
 }
 
-/// What cannot be kept and the guest could only drop is answered, once in 10 ms.
+/// A segment that cannot be kept, and that the guest could only drop, is answered once in 10 ms.
 #[test]
 fn a_segment_that_cannot_be_kept_is_answered_by_a_duplicate() {
     let told = world(

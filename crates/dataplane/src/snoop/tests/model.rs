@@ -19,9 +19,9 @@ const FLOW: FlowId = FlowId {
     v6: false,
 };
 const SCALE: u8 = 2;
-/// What the guest's receive buffer holds, for a peer that sends segments one by one.
+/// Bytes of the guest's receive buffer, for a peer that sends segments one by one.
 const BUFFER: u32 = 3000;
-/// How much larger all is for one that sends up to 60 KB in one frame.
+/// The factor of all sizes for a peer that sends up to 60 KB in one frame.
 const LARGE: u32 = 20;
 const MSS: u32 = 300;
 
@@ -229,9 +229,9 @@ struct World {
     /// All that was said to the peer: its right edge, its acknowledgement, its blocks.
     said: (Seq, Seq),
     named: Vec<(Seq, Seq)>,
-    /// When something was last said.
+    /// The time of the last acknowledgement to the peer.
     said_at: Nanos,
-    /// How much larger all is than in segments of [`MSS`].
+    /// The factor of all sizes: 1 or [`LARGE`].
     times: u32,
 }
 
@@ -445,8 +445,8 @@ impl World {
     }
 
     /// A byte that is next in order, and fits the window that the peer was shown, is kept and
-    /// acknowledged, or goes to the guest; or the peer is told, or was a short while ago, that it
-    /// is still to be sent.
+    /// acknowledged, or goes to the guest; or the peer receives a duplicate acknowledgement, or
+    /// received one at most 12 ms before.
     fn check_not_silent(&self, before: (Seq, Seq), segment: &Segment, passed: Option<&Segment>) {
         let (edge, next) = before;
         let has_next =

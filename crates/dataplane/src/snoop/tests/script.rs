@@ -27,21 +27,21 @@ use tailbound_units::Nanos;
 pub(super) const PEER: u32 = 0xffff_f000;
 pub(super) const ME: u32 = 5000;
 
-/// What a peer's frames are that carry data.
+/// The form of a peer's frames with data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Frames {
     /// As the script has them.
     Whole,
     /// [`Frames::TIMES`] as long as the script has them, and yet to be cut into segments of
-    /// [`Frames::SEGMENT`]. All other numbers follow, windows by their shift. How far a window
-    /// grows depends on the segments, so windows are not compared.
+    /// [`Frames::SEGMENT`]. All other numbers follow, windows by their shift. A window
+    /// grows by its segments, so windows are not compared.
     Segments,
 }
 
 impl Frames {
     const TIMES: u32 = 4;
     const SEGMENT: u16 = 1000;
-    /// Scripts have segments of so many bytes; a number right before one's end is one's last byte.
+    /// Bytes of a script's usual segment; the number right before its end is its last byte.
     const ROUND: u32 = 1000;
 }
 
@@ -58,8 +58,8 @@ pub(super) struct World {
     peer_moved: bool,
     /// After each line another process goes on.
     moves: bool,
-    /// What twins of it are made from, of which one does so and one has other frames, until it
-    /// has run a script.
+    /// The configuration of its twins, of which one moves and one has other frames; `None` once
+    /// they have run a script.
     twin: Option<SnoopConfig>,
     frames: Frames,
     /// The numbers, as the script has them, of the peer's FIN and of the guest's.
@@ -372,7 +372,7 @@ impl World {
         }
     }
 
-    /// The words of a line that says what an end gets, by this world's numbers.
+    /// The words of a line with an expected frame, by this world's numbers.
     fn wanted(&self, to_guest: bool, line: &str) -> Vec<String> {
         let mut of_peer = to_guest;
         let mut is_number = true;

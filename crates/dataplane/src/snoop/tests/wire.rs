@@ -111,7 +111,7 @@ impl Tcp {
         packet(pool, &bytes, Some(virtio), None)
     }
 
-    /// A virtio header that asks for segments of `size` of a frame of `len` bytes.
+    /// A virtio header for a frame of `len` bytes that must be cut into segments of `size`.
     pub(super) fn virtio(&self, size: u16, len: usize) -> [u8; 10] {
         let network = if self.tag.is_some() { 18 } else { 14 };
         let transport = network + if self.v6 { 40 } else { 20 };

@@ -1,6 +1,6 @@
 use crate::config::Config;
 use tailbound_document::Mistake;
-use tailbound_switch::BudgetConfig;
+use tailbound_switch::{BudgetConfig, GuardConfig};
 use tailbound_units::{Bytes, Rate};
 
 const GUARDED: &str = r#"
@@ -13,6 +13,7 @@ chosen_addresses = 8
 dhcp_server = true
 groups = { rate = "50Mbit/s", burst = "1MB" }
 unknown = { rate = "1Mbit/s" }
+guard = { vrrp = true, redirects = true }
 port = { kind = "tap", interface = "tap-a1" }
 
 [[guest]]
@@ -32,6 +33,8 @@ fn what_a_guest_may_send_is_read() {
     assert_eq!(first.ip[0].to_string(), "10.77.0.0/24");
     assert_eq!((first.chosen_addresses, second.chosen_addresses), (8, 16));
     assert!(first.dhcp_server && !second.dhcp_server);
+    assert!(first.guard.vrrp && first.guard.redirects && !first.guard.ospf);
+    assert_eq!(second.guard, GuardConfig::default());
     assert_eq!(first.groups.rate, Rate::from_mbit(50));
     assert_eq!(first.groups.burst, Bytes(1_000_000));
     assert_eq!(first.unknown.burst, Bytes(1_250_000));
@@ -45,13 +48,13 @@ fn each_rule_is_named_at_the_key_that_breaks_it() {
         (
             "10.78.0.1",
             "10.77.0.9",
-            "16:7",
+            "17:7",
             "10.77.0.9 overlaps 10.77.0.0/24, which is A1's",
         ),
         (
             "10.78.0.1",
             "fd77::1",
-            "16:7",
+            "17:7",
             "fd77::1 is A1's; give each guest its own",
         ),
         (
@@ -84,7 +87,14 @@ fn each_rule_is_named_at_the_key_that_breaks_it() {
             "6:9",
             "anyway",
         ),
-        ("slaac = [\"fd78::/64\"]\nport", all, "18:9", "anyway"),
+        (
+            "guard = { vrrp = true,",
+            "anti_spoofing = false\nguard = { vrrp = true,",
+            "12:18",
+            "anyway",
+        ),
+        ("redirects = true", "rediects = true", "11:24", "redirects"),
+        ("slaac = [\"fd78::/64\"]\nport", all, "19:9", "anyway"),
     ] {
         assert!(GUARDED.contains(from), "{from}");
         let wrong = Config::parse(&GUARDED.replacen(from, to, 1)).expect_err(to);
@@ -94,4 +104,23 @@ fn each_rule_is_named_at_the_key_that_breaks_it() {
             .any(|one| one.starts_with(place) && one.contains(expected));
         assert!(found, "{to}: {wrong:?}");
     }
+}
+
+#[test]
+fn what_comes_from_outside_to_groups_has_a_budget_of_its_own() {
+    let with = |groups: &str| {
+        let port = "port = { kind = \"af-packet\", interface = \"eth0\" }";
+        Config::parse(&format!("[uplink]\n{port}\n{groups}\n{GUARDED}"))
+    };
+    let uplink = with("").expect("it is right").uplink.expect("an uplink");
+    assert_eq!(uplink.groups.rate, Rate::from_mbit(100));
+    assert_eq!(uplink.groups.burst, Bytes(12_500_000));
+    let narrow = with("groups = { rate = \"1Mbit/s\", burst = \"2KB\" }");
+    let uplink = narrow.expect("it is right").uplink.expect("an uplink");
+    assert_eq!(uplink.groups.burst, Bytes(2000));
+    let wrong = with("groups = { burst = \"1B\" }").expect_err("it is too little");
+    assert!(
+        wrong[0].to_string().contains("below one full frame"),
+        "{wrong:?}"
+    );
 }

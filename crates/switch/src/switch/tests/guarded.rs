@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::port::{BURST, MemoryPort};
-use tailbound_units::Rate;
 
 /// Every guest with its default budgets.
 fn budgets(config: &mut SwitchConfig) {
@@ -98,6 +97,61 @@ fn a_multicast_frame_pays_for_every_copy_of_its_bytes() {
     let passed = bench.sent(B).len() as u64;
     let expected = BudgetConfig::default().burst.0.div_ceil(9 * 1538);
     assert_eq!(passed, expected);
+}
+
+/// The outside has one budget, apart from the guests'.
+#[test]
+fn a_broadcast_flood_from_outside_is_held_to_the_budget_of_the_uplink() {
+    const COPIES: u64 = 9;
+    let arp = ethernet(Mac::BROADCAST, GATEWAY, 0x0806, &arp(1, GATEWAY, FAR, A4));
+    let flood = |outside| {
+        let mut bench = bench_of(COPIES as u8 - 1);
+        bench.switch.outside = outside;
+        for _ in 0..20_000 {
+            bench.send(UPLINK, &arp);
+        }
+        bench.settle();
+        let passed = bench.sent(A).len() as u64;
+        assert_eq!(bench.sent(B).len() as u64, passed);
+        assert_eq!(bench.drops(UPLINK, "group_budget"), 20_000 - passed);
+        // A guest's broadcasts, and what comes to one guest, are not concerned.
+        bench.send(A, &who_has());
+        bench.send(UPLINK, &datagram(MAC_A, GATEWAY, (FAR, A4), 1));
+        bench.settle();
+        assert_eq!([bench.sent(A).len(), bench.sent(B).len()], [1, 1]);
+        passed
+    };
+    let budget = BudgetConfig::default();
+    let passed = flood(Some(Budget::new(budget)));
+    assert_eq!(passed, budget.burst.0.div_ceil(COPIES * 84));
+    assert_eq!(flood(None), 20_000, "its twin, without one");
+}
+
+/// A reload brings a budget, keeps what was spent of it, and takes it away.
+#[test]
+fn a_reload_keeps_what_the_outside_has_spent() {
+    let mut bench = bench_of(1);
+    let arp = ethernet(Mac::BROADCAST, GATEWAY, 0x0806, &arp(1, GATEWAY, FAR, A4));
+    let send = |bench: &mut Bench| {
+        bench.send(UPLINK, &arp);
+        bench.settle();
+        bench.sent(A).len()
+    };
+    let with = |outside| SwitchConfig {
+        outside,
+        ..config(&PipelineConfig::default())
+    };
+    // Two guests: one frame is more than that.
+    let little = BudgetConfig {
+        rate: Rate(1),
+        burst: Bytes(100),
+    };
+    for (outside, passes) in [(None, 1), (Some(little), 1), (Some(little), 0), (None, 1)] {
+        let now = bench.now;
+        let changed = bench.switch.reconfigure(now, with(outside));
+        changed.expect("no rule is broken");
+        assert_eq!(send(&mut bench), passes, "{outside:?}");
+    }
 }
 
 #[test]

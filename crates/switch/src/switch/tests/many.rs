@@ -71,6 +71,7 @@ fn crowd(guests: usize) -> (Bench, Vec<Asked>) {
         })
         .unzip();
     let config = SwitchConfig {
+        outside: None,
         uplink: Some(EgressConfig::Pipeline(PipelineConfig::default())),
         guests: (0..guests)
             .map(|guest| GuestConfig::new(format!("g{guest}"), mac(guest)))

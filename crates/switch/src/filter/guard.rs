@@ -1,0 +1,73 @@
+//! Roles in the network that a guest may have beside a station's.
+
+use crate::reason::Reason;
+use serde::Deserialize;
+use tailbound_dataplane::Role;
+
+/// Roles in the network that a guest may have beside a station's. None by default: in these roles a
+/// guest can attract packets of others, or pass firewalls that look at one packet alone.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a key, and allows what no other does"
+)]
+pub struct GuardConfig {
+    /// Allows neighbour discovery for the guest's addresses to name other stations than its own,
+    /// for example one of a bond or of VRRP.
+    pub stations: bool,
+    /// Allows IGMP and MLD queries, by which switches send all groups to the guest.
+    pub group_queries: bool,
+    /// Allows VRRP and CARP, by which a guest stands for a router.
+    pub vrrp: bool,
+    /// Allows HSRP, likewise.
+    pub hsrp: bool,
+    /// Allows OSPF.
+    pub ospf: bool,
+    /// Allows ICMP and `ICMPv6` redirects, which name a better router.
+    pub redirects: bool,
+    /// Allows IPv4 source routes (LSRR and SSRR).
+    pub source_routes: bool,
+    /// Allows fragments of TCP over IPv4 that do not show its flags, or may replace them.
+    pub tiny_fragments: bool,
+}
+
+impl GuardConfig {
+    /// All of it.
+    pub const EVERYTHING: Self = Self {
+        stations: true,
+        group_queries: true,
+        vrrp: true,
+        hsrp: true,
+        ospf: true,
+        redirects: true,
+        source_routes: true,
+        tiny_fragments: true,
+    };
+
+    /// Each key and its value.
+    pub const fn keys(self) -> [(&'static str, bool); 8] {
+        [
+            ("stations", self.stations),
+            ("group_queries", self.group_queries),
+            ("vrrp", self.vrrp),
+            ("hsrp", self.hsrp),
+            ("ospf", self.ospf),
+            ("redirects", self.redirects),
+            ("source_routes", self.source_routes),
+            ("tiny_fragments", self.tiny_fragments),
+        ]
+    }
+
+    /// Checks a role of the sender.
+    pub(super) fn role(self, role: Role) -> Result<(), Reason> {
+        let (is_allowed, otherwise) = match role {
+            Role::GroupQuerier => (self.group_queries, Reason::GroupQuery),
+            Role::Vrrp => (self.vrrp, Reason::Vrrp),
+            Role::Hsrp => (self.hsrp, Reason::Hsrp),
+            Role::Ospf => (self.ospf, Reason::Ospf),
+            Role::Redirect => (self.redirects, Reason::Redirect),
+        };
+        is_allowed.then_some(()).ok_or(otherwise)
+    }
+}

@@ -16,7 +16,8 @@ pub use client::{Client, ClientError};
 pub(crate) use server::{Asked, Reply, Sending, Server};
 pub(crate) use shown::View;
 pub use shown::{
-    Bucket, Count, Guarantee, GuaranteedBy, Guest, Kept, Limit, Limits, Link, Port, Shown, Waits,
+    Bucket, Count, Guarantee, GuaranteedBy, Guest, Kept, Limit, Limits, Link, PacketLoop, Port,
+    Shown, Waits,
 };
 pub(crate) use traced::Trace;
 pub use traced::{TRACE_FRAMES, TraceFrame, Wait};

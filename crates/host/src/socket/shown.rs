@@ -27,8 +27,21 @@ pub struct Shown {
     /// The way out; left out where there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uplink: Option<Port>,
+    /// The packet loop; left out by daemons that do not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packet_loop: Option<PacketLoop>,
     /// In the order of the configuration.
     pub guests: Vec<Guest>,
+}
+
+/// Whether the packet loop is there when a packet is due.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PacketLoop {
+    /// It has a real-time class.
+    pub real_time: bool,
+    /// How long the clock of a paced uplink stood, as the wire was not given what was due, in
+    /// nanoseconds.
+    pub frozen_ns: u64,
 }
 
 /// A port, and what crossed it.
@@ -275,12 +288,19 @@ impl View {
             let limit = limits.get(name).map(Limits::of);
             Some(Guest::of(guest, (item, by, limit), inventory))
         });
+        let pacing = counts.snapshot.uplink.as_ref();
+        let pacing = pacing.and_then(|uplink| uplink.pacing.as_ref());
+        let packet_loop = PacketLoop {
+            real_time: counts.class.is_real_time,
+            frozen_ns: pacing.map_or(0, |pacing| pacing.stats.frozen.0),
+        };
         Shown {
             pid: std::process::id(),
             uptime_ns: uptime.0,
             config: inventory.config().to_owned(),
             added: inventory.added().to_owned(),
             uplink,
+            packet_loop: Some(packet_loop),
             guests: guests.collect(),
         }
     }

@@ -40,6 +40,7 @@ pub(crate) fn shown(seconds: u64, guests: Vec<Guest>) -> Shown {
         uptime_ns: seconds * 1_000_000_000,
         config: "host.toml".into(),
         added: "added.toml".into(),
+        packet_loop: None,
         uplink: None,
         guests,
     }

@@ -47,6 +47,7 @@ fn shown(seconds: u64) -> Shown {
         uptime_ns: seconds * 1_000_000_000,
         config: "/etc/tailbound/host.toml".into(),
         added: "/var/lib/tailbound/guests.toml".into(),
+        packet_loop: None,
         uplink: Some(Port {
             name: "uplink".to_owned(),
             link: Link::Up,

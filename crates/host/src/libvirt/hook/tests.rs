@@ -55,6 +55,7 @@ fn shown(link: Option<Link>) -> Outcome {
             uptime_ns: 0,
             config: "/x".into(),
             added: "/y".into(),
+            packet_loop: None,
             uplink: None,
             guests: link.map(web).into_iter().collect(),
         }),

@@ -21,6 +21,8 @@ use tailbound_units::{Nanos, Rate};
 const USES_ALL: f64 = 0.9;
 /// So much of the guarantee a guest that always has something waiting gets at least.
 const GETS: f64 = 0.95;
+/// For this share of the time the clock of the wire may stand.
+const STANDS: f64 = 0.01;
 /// So many packets may be missing of a thousand, for what is on its way at each reading.
 const ON_ITS_WAY: u64 = 2;
 /// How long is sent before anything is looked at: so long that its queue is full.
@@ -396,6 +398,7 @@ fn judge(
     if checks[0].found == Found::Holds {
         checks.push(pace(&span, within));
     }
+    checks.extend(timely(sender, span.took));
     checks.push(dropped(
         &span,
         Side::SendingHost,
@@ -419,6 +422,34 @@ fn judge(
         ));
     }
     Ok(checks)
+}
+
+/// Whether the sending host's loop was there when packets were due.
+fn timely(looked: &Looked, took: Nanos) -> Option<Check> {
+    let (before, after) = looked.before.packet_loop.zip(looked.after.packet_loop)?;
+    let stood = Nanos(after.frozen_ns.saturating_sub(before.frozen_ns));
+    let share = stood.0 as f64 / took.0.max(1) as f64;
+    let mut why = format!(
+        "the clock of the wire stood for {} of {}",
+        time(stood.0),
+        time(took.0)
+    );
+    let found = if share <= STANDS {
+        Found::Holds
+    } else {
+        why += if after.real_time {
+            ", though the loop has a real-time class: give it a CPU (`cpu`), or its uplink room"
+        } else {
+            ": the loop has no real-time class (`loop_class`, `tailbound doctor`)"
+        };
+        Found::Broken
+    };
+    Some(Check {
+        side: Side::SendingHost,
+        what: "the packet loop is there when packets are due",
+        found,
+        why,
+    })
 }
 
 fn guaranteed(span: &Span<'_>) -> Check {

@@ -1,5 +1,7 @@
 use super::*;
-use tailbound_host::socket::{Bucket, Count, Guarantee, GuaranteedBy, Kept, Port, Waits};
+use tailbound_host::socket::{
+    Bucket, Count, Guarantee, GuaranteedBy, Kept, PacketLoop, Port, Waits,
+};
 
 /// A guest that is guaranteed 100 Mbit/s.
 fn guest(name: &str) -> Guest {
@@ -33,6 +35,7 @@ fn shown(seconds: u64, guest: Guest) -> Shown {
         uptime_ns: seconds * 1_000_000_000,
         config: "host.toml".into(),
         added: "added.toml".into(),
+        packet_loop: None,
         uplink: None,
         guests: vec![guest],
     }
@@ -154,5 +157,36 @@ fn what_is_too_little_is_not_judged() {
     assert!(
         other.contains("has no guest \\\"x\\\"; it has: a"),
         "{other}"
+    );
+}
+
+#[test]
+fn a_loop_that_was_late_for_more_than_a_hundredth_of_the_time_is_broken() {
+    let after = |stood: Option<u64>, real_time| {
+        let mut looked = sent(12_000_000, 1_000, 0);
+        let state = |frozen_ns| PacketLoop {
+            real_time,
+            frozen_ns,
+        };
+        looked.before.packet_loop = stood.map(|_| state(7));
+        looked.after.packet_loop = stood.map(|stood| state(7 + stood));
+        let checks = judge(&looked, "a", None, Nanos::from_millis(1)).unwrap();
+        let mut checks = checks.into_iter();
+        checks.find(|check| check.what.starts_with("the packet loop"))
+    };
+    assert_eq!(after(None, true), None);
+    assert_eq!(after(Some(100_000_000), false).unwrap().found, Found::Holds);
+    let late = after(Some(100_000_001), false).unwrap();
+    assert_eq!((late.found, late.side), (Found::Broken, Side::SendingHost));
+    assert!(
+        late.why.ends_with("(`loop_class`, `tailbound doctor`)"),
+        "{}",
+        late.why
+    );
+    assert!(
+        after(Some(1 << 40), true)
+            .unwrap()
+            .why
+            .contains("give it a CPU")
     );
 }

@@ -91,8 +91,7 @@ pub struct ObservedMachine {
     pub limits: Limits,
     /// Whether a thread can have a time slice of its own (Linux 6.12).
     pub slices: bool,
-    /// Whether timers end time slices (`HRTICK`, the default from Linux 7.0 on); otherwise ticks
-    /// do.
+    /// Timers end time slices (`HRTICK`, the default from Linux 7.0 on); otherwise ticks do.
     pub slice_timers: bool,
     /// Whether this process may raise anybody (`CAP_SYS_NICE`, in the initial
     /// user namespace).

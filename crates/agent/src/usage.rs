@@ -19,8 +19,8 @@ use waiting::{Reading, Waiting};
 
 /// The readings of each thread in an interval.
 const READINGS: u64 = 8;
-/// Reading all threads takes at most one part in so many of the time.
-const COST: u64 = 4;
+/// The pause after a reading of all threads, in times of what that took.
+const PAUSE_FACTOR: u64 = 4;
 
 /// One thread of a guest.
 #[derive(Debug, Clone, PartialEq)]
@@ -122,7 +122,7 @@ fn watch(threads: &[(&Guest, &GuestThread)], interval: Nanos) -> Vec<Option<Wait
             .flatten()
             .next()
             .map_or(now, |first| now.since(first.last_at()));
-        let step = Nanos(interval.0 / READINGS).max(Nanos(took.0.saturating_mul(COST)));
+        let step = Nanos(interval.0 / READINGS).max(Nanos(took.0.saturating_mul(PAUSE_FACTOR)));
         std::thread::sleep(Duration::from(step.min(left)));
         for (waiting, (_, thread)) in waits.iter_mut().zip(threads) {
             match reading(thread) {
@@ -141,19 +141,15 @@ fn tickless(root: &Root) -> Cpus {
         .unwrap_or_default()
 }
 
-fn reading(thread: &GuestThread, start: Instant, tickless: &Cpus) -> Option<Reading> {
-    let ThreadId {
-        pid,
-        tid,
-        start: started,
-    } = thread.id;
+fn reading(thread: &GuestThread, begin: Instant, tickless: &Cpus) -> Option<Reading> {
+    let ThreadId { pid, tid, start } = thread.id;
     let tasks = Tasks::open(&Root::default(), pid).ok()?;
     let counters = tasks.schedstat(tid).ok()??;
-    let stat = tasks.stat(tid).ok()??;
-    (stat.start == started).then(|| Reading {
-        at: Nanos::from(start.elapsed()),
+    let seen = tasks.stat(tid).ok()??;
+    (seen.start == start).then(|| Reading {
+        at: Nanos::from(begin.elapsed()),
         counters,
-        is_ready: stat.state == 'R' && !tickless.contains(stat.processor),
+        is_ready: seen.state == 'R' && !tickless.contains(seen.processor),
     })
 }
 

@@ -6,13 +6,16 @@
 
 use hdrhistogram::Histogram;
 use std::io;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tailbound_probe::{
-    Counts, CpuTime, Note, Outcome, Probe, Rule, Sample, ThreadTime, Verdict, Witness,
+    Counts, CpuTime, Note, Outcome, Probe, QuotaTime, Rule, Sample, ThreadTime, Verdict, Witness,
 };
+use tailbound_sys::cgroup::{self, Quota};
 use tailbound_sys::cpuset::{Cpus, set_affinity};
 use tailbound_sys::procfs::{self, Reread};
+use tailbound_sys::root::Root;
 use tailbound_sys::timer;
 use tailbound_units::Nanos;
 
@@ -142,6 +145,15 @@ struct Proc {
     cpu: u32,
     schedstat: Option<Reread>,
     stat: Option<Reread>,
+    quotas: Vec<Limit>,
+}
+
+/// A quota of a group that the thread is in.
+#[derive(Debug)]
+struct Limit {
+    quota: Quota,
+    /// The group's `cpu.stat`.
+    stat: Reread,
 }
 
 impl Proc {
@@ -150,8 +162,21 @@ impl Proc {
             cpu,
             schedstat: Reread::open("/proc/thread-self/schedstat").ok(),
             stat: Reread::open("/proc/stat").ok(),
+            quotas: limits(),
         }
     }
+}
+
+/// Returns the quotas of this process, the tightest first.
+fn limits() -> Vec<Limit> {
+    let mut quotas = cgroup::own_quotas(&Root::default());
+    let share = |quota: &Quota| quota.runtime.as_secs_f64() / quota.period.as_secs_f64();
+    quotas.sort_by(|(_, one), (_, other)| share(one).total_cmp(&share(other)));
+    let open = |(group, quota): (PathBuf, Quota)| {
+        let stat = Reread::open(group.join("cpu.stat")).ok()?;
+        Some(Limit { quota, stat })
+    };
+    quotas.into_iter().filter_map(open).collect()
 }
 
 impl Witness for Proc {
@@ -169,5 +194,19 @@ impl Witness for Proc {
 
     fn suspended(&mut self) -> Option<Nanos> {
         timer::suspended()
+    }
+
+    fn quota(&mut self) -> Option<QuotaTime> {
+        let Quota { runtime, period } = self.quotas.first()?.quota;
+        let time = |limit: &mut Limit| {
+            let text = limit.stat.text().ok().flatten();
+            text.map_or(Nanos::ZERO, |text| cgroup::parse_throttled(text).time)
+        };
+        let times = self.quotas.iter_mut().map(time);
+        Some(QuotaTime {
+            runtime,
+            period,
+            throttled: times.fold(Nanos::ZERO, Nanos::saturating_add),
+        })
     }
 }

@@ -33,4 +33,4 @@ pub use config::{Config, ConfigError, Stop};
 pub use probe::{Counts, Note, Probe, Sample};
 pub use rule::Rule;
 pub use verdict::{Outcome, Reason, Verdict, worst};
-pub use witness::{CpuTime, NoWitness, StealFault, ThreadTime, Witness};
+pub use witness::{CpuTime, NoWitness, QuotaTime, StealFault, ThreadTime, Witness};

@@ -27,6 +27,8 @@ pub struct Counts {
     pub ours: u64,
     /// Late because the hypervisor ran others.
     pub stolen: u64,
+    /// Late because the CPU quota of the probe's control group was used up.
+    pub quota: u64,
     /// Late without an explanation.
     pub unexplained: u64,
 }
@@ -44,6 +46,13 @@ pub enum Note {
     NoSteal,
     /// Steal made no sense and was not believed: its late sleeps are unexplained.
     Steal(StealFault),
+    /// The CPU quota of the probe's control group was used up meanwhile.
+    Quota {
+        /// The CPU time in each period.
+        runtime: Nanos,
+        /// The period.
+        period: Nanos,
+    },
     /// One sleep took so long that the guest was paused, migrated, or its clock
     /// set. It counts as one late sleep.
     Pause(Nanos),
@@ -61,7 +70,7 @@ const PAUSE: Nanos = Nanos::from_secs(1);
 ///
 /// A late sleep counts for GOOD whoever made it, as in Algorithm 1. Against the
 /// neighbours it counts unless this guest made it: because the thread waited in
-/// its own run queue, or, if the guest used more of the vCPU than
+/// its own run queue, because its CPU quota was used up, or, if the guest used more of the vCPU than
 /// [`crate::Config::busy`], because nothing explains it. Where the two counts lead
 /// to different answers the verdict is INCONCLUSIVE; with more than the high mark
 /// of the guest's own late sleeps at once.
@@ -148,6 +157,7 @@ impl Probe {
     /// Takes the readings while nothing is late; returns how long the guest was suspended.
     fn look(&mut self, witness: &mut impl Witness) -> Nanos {
         self.ledger.thread(self.counts.samples, true, witness);
+        self.ledger.throttled(self.counts.samples, true, witness);
         self.ledger.cpu(self.now, witness);
         self.read();
         self.ledger.suspended(witness)
@@ -168,10 +178,12 @@ impl Probe {
         self.longest = self.longest.max(duration);
         let excess = duration.since(self.rule.config().sleep);
         let wait = self.ledger.thread(self.counts.samples, false, witness);
+        let throttled = self.ledger.throttled(self.counts.samples, false, witness);
         let steal = self.ledger.cpu(self.now, witness);
         self.read();
-        match self.ledger.cause(excess, wait, steal) {
+        match self.ledger.cause(excess, wait, steal, throttled) {
             Cause::Ours => self.counts.ours += 1,
+            Cause::Quota => self.counts.quota += 1,
             Cause::Stolen => self.counts.stolen += 1,
             Cause::Unexplained => self.counts.unexplained += 1,
         }
@@ -230,10 +242,21 @@ impl Probe {
             .busy()
             .is_some_and(|busy| busy > self.rule.config().busy);
         let doubtful = if busy { self.counts.unexplained } else { 0 };
-        self.counts.late - self.counts.ours - doubtful
+        self.counts.late - self.counts.ours - self.counts.quota - doubtful
     }
 
+    /// Returns the reason of a verdict that `own` late sleeps of this guest's decide.
     fn own(&self, own: u64) -> Reason {
+        if let Some(quota) = self.ledger.used_up_quota()
+            && self.counts.quota.saturating_mul(2) >= own
+        {
+            return Reason::Quota {
+                by_quota: self.counts.quota,
+                late: self.counts.late,
+                runtime: quota.runtime,
+                period: quota.period,
+            };
+        }
         Reason::Own {
             own,
             late: self.counts.late,
@@ -280,7 +303,11 @@ impl Probe {
         };
         let wait = (!ledger.knows_thread()).then_some(Note::NoWait);
         let pause = (self.longest >= PAUSE).then_some(Note::Pause(self.longest));
-        [wait, steal, pause].into_iter().flatten().collect()
+        let quota = ledger.used_up_quota().map(|quota| Note::Quota {
+            runtime: quota.runtime,
+            period: quota.period,
+        });
+        [wait, steal, quota, pause].into_iter().flatten().collect()
     }
 }
 

@@ -96,6 +96,17 @@ pub enum Reason {
         /// The share of the vCPU that others in this guest used, in percent.
         busy_percent: u8,
     },
+    /// Late sleeps that the CPU quota of the probe's control group made decide.
+    Quota {
+        /// Those late sleeps.
+        by_quota: u64,
+        /// All late ones.
+        late: u64,
+        /// The CPU time in each period.
+        runtime: Nanos,
+        /// The period.
+        period: Nanos,
+    },
     /// There was no time for the whole run.
     TimeLimit {
         /// Sleeps so far.
@@ -150,6 +161,15 @@ impl fmt::Display for Reason {
             } => write!(
                 formatter,
                 "guest busy, CPU {busy_percent} %: {own} of {late} late may be its own"
+            ),
+            Self::Quota {
+                by_quota,
+                late,
+                runtime,
+                period,
+            } => write!(
+                formatter,
+                "quota {runtime}/{period} used up: {by_quota} of {late} late by it"
             ),
             Self::TimeLimit {
                 samples,
@@ -207,6 +227,10 @@ mod tests {
             of(Unsure, Reason::Whole { late: 65, samples: SAMPLES }),
             of(Bad, Reason::Many { late: 66, stolen: 66, samples: SAMPLES }),
             of(Inconclusive, Reason::Own { own: 131, late: 131, busy_percent: 100 }),
+            of(Inconclusive, Reason::Quota {
+                by_quota: 131, late: 131,
+                runtime: Nanos(123_456_000), period: Nanos(100_001_000),
+            }),
             of(Inconclusive, Reason::TimeLimit {
                 samples: SAMPLES - 1, wanted: SAMPLES, limit: Nanos::from_secs(110),
             }),

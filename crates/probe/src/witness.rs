@@ -1,15 +1,17 @@
 //! The cause of a late sleep.
 //!
-//! A sleep is late for one of three reasons. The thread could run and another of
+//! A sleep is late for one of four reasons. The thread could run and another of
 //! its own guest did (*ours*): its run-queue wait grew. The hypervisor gave the
-//! vCPU's time away (*stolen*): its steal grew. Or neither tells (*unexplained*): a
-//! hypervisor that reports no steal, or a timer that came late.
+//! vCPU's time away (*stolen*): its steal grew. The control group had used up its CPU
+//! quota (*quota*): the time grew for which the kernel held it up. Or neither tells
+//! (*unexplained*): a hypervisor that reports no steal, or a timer that came late.
 //!
 //! A reading explains a late sleep if it grew by at least half of what the sleep was too long.
 //! The run-queue wait must do so beyond what it usually grows by in that time. Steal must do so
 //! beyond what the sleeps in time since its last reading may have lost: what is usual for it is
 //! not learnt, since a neighbour may be in step with the readings. Steal is looked at
-//! first: while the hypervisor keeps a vCPU, a thread in its run queue waits, too.
+//! first: while the hypervisor keeps a vCPU, a thread in its run queue waits, too. A quota comes
+//! before the run-queue wait, which most kernels count on while the group is held up.
 
 use tailbound_units::Nanos;
 
@@ -32,6 +34,17 @@ pub struct CpuTime {
     pub steal: Option<Nanos>,
 }
 
+/// The CPU quota of the probe's control group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QuotaTime {
+    /// The CPU time of all its threads together in each period.
+    pub runtime: Nanos,
+    /// The period.
+    pub period: Nanos,
+    /// For how long the kernel has held the group up so far, summed up over CPUs.
+    pub throttled: Nanos,
+}
+
 /// Readings of the machine besides how long sleeps took. Each reading may be missing: a
 /// guest without `/proc` is judged, too, but no late sleep is attributed.
 pub trait Witness {
@@ -41,6 +54,10 @@ pub trait Witness {
     fn cpu(&mut self) -> Option<CpuTime>;
     /// How long the guest was suspended since it booted.
     fn suspended(&mut self) -> Option<Nanos>;
+    /// The quota that limits the thread, the tightest of several; none by default.
+    fn quota(&mut self) -> Option<QuotaTime> {
+        None
+    }
 }
 
 /// A witness without any reading.
@@ -73,6 +90,7 @@ pub enum StealFault {
 pub(crate) enum Cause {
     Ours,
     Stolen,
+    Quota,
     Unexplained,
 }
 
@@ -116,6 +134,10 @@ impl Growth {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Ledger {
     wait: Growth,
+    throttled: Growth,
+    quota: Option<QuotaTime>,
+    /// The held-up time at the first reading.
+    throttled_before: Option<Nanos>,
     /// What sleeps in time may have lost since steal was read.
     lost: Nanos,
     run: Nanos,
@@ -138,6 +160,27 @@ impl Ledger {
         };
         self.run = time.run;
         self.wait.read(samples, time.wait, quiet)
+    }
+
+    /// Reads the quota; returns for how much longer than usual the group was held up.
+    pub(crate) fn throttled(
+        &mut self,
+        samples: u64,
+        quiet: bool,
+        witness: &mut impl Witness,
+    ) -> Nanos {
+        let Some(quota) = witness.quota() else {
+            return Nanos::ZERO;
+        };
+        self.quota = Some(quota);
+        self.throttled_before.get_or_insert(quota.throttled);
+        self.throttled.read(samples, quota.throttled, quiet)
+    }
+
+    /// Returns the quota, if it was used up since the start.
+    pub(crate) fn used_up_quota(&self) -> Option<QuotaTime> {
+        let before = self.throttled_before?;
+        self.quota.filter(|quota| quota.throttled > before)
     }
 
     /// Takes note of a sleep in time that took `excess` too long: some of that may be steal.
@@ -191,10 +234,18 @@ impl Ledger {
     }
 
     /// Returns the cause of a sleep that took `excess` too long.
-    pub(crate) fn cause(&self, excess: Nanos, wait: Nanos, steal: Nanos) -> Cause {
+    pub(crate) fn cause(
+        &self,
+        excess: Nanos,
+        wait: Nanos,
+        steal: Nanos,
+        throttled: Nanos,
+    ) -> Cause {
         let half = Nanos(excess.as_nanos().div_ceil(2));
         if steal >= half && self.fault.is_none() {
             Cause::Stolen
+        } else if throttled >= half {
+            Cause::Quota
         } else if wait >= half {
             Cause::Ours
         } else {

@@ -56,7 +56,8 @@ impl NonGuests {
         }
     }
 
-    /// Whether this scan must look at a process: it is new, or its negative answer has expired.
+    /// Returns true if this scan must look at a process: it is new, or its negative answer has
+    /// expired.
     pub(super) fn expired(&mut self, pid: u32, stat: &Stat) -> bool {
         let same = |known: &&mut NonGuest| known.start == stat.start;
         let Some(known) = self.known.get_mut(&pid).filter(same) else {

@@ -1,4 +1,4 @@
-//! How long a thread waited for a CPU, from readings of its counters. Pure.
+//! The waits of a thread for a CPU, from readings of its counters. Pure.
 //!
 //! The kernel adds a wait to its counter when the wait ends. So the counter may grow by what was
 //! waited before the interval, and does not grow while a thread still waits. Each reading limits the
@@ -16,7 +16,7 @@ const TICKS: Nanos = Nanos::from_millis(20);
 pub(super) struct Reading {
     pub(super) at: Nanos,
     pub(super) counters: Schedstat,
-    /// Whether it is ready to run, or runs.
+    /// The thread is ready to run, or runs.
     pub(super) is_ready: bool,
 }
 

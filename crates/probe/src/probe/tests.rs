@@ -1,6 +1,8 @@
+mod quota;
+
 use super::*;
 use crate::config::Config;
-use crate::witness::{CpuTime, NoWitness, ThreadTime};
+use crate::witness::{CpuTime, NoWitness, QuotaTime, ThreadTime};
 use proptest::prelude::*;
 
 const MS: fn(u64) -> Nanos = Nanos::from_millis;
@@ -23,6 +25,7 @@ struct Guest {
     thread: Option<ThreadTime>,
     cpu: Option<CpuTime>,
     suspended: Nanos,
+    quota: Option<QuotaTime>,
     /// The share of the vCPU, in percent, that other threads use.
     busy: u64,
     /// How often it was asked.
@@ -44,6 +47,9 @@ impl Witness for Guest {
     fn suspended(&mut self) -> Option<Nanos> {
         Some(self.suspended)
     }
+    fn quota(&mut self) -> Option<QuotaTime> {
+        self.quota
+    }
 }
 
 impl Guest {
@@ -57,6 +63,7 @@ impl Guest {
                 steal: Some(MS(1234)),
             }),
             suspended: MS(77),
+            quota: None,
             busy: 0,
             asked: 0,
         };
@@ -102,6 +109,14 @@ impl Guest {
             *steal = steal.map(|steal| steal + MS(29));
         }
         self.late()
+    }
+
+    /// A sleep whose end the quota of the group puts off; the run-queue wait grows meanwhile.
+    fn throttled(&mut self) -> Option<Verdict> {
+        if let Some(quota) = &mut self.quota {
+            quota.throttled += MS(29);
+        }
+        self.ours()
     }
 
     fn ours(&mut self) -> Option<Verdict> {

@@ -47,9 +47,34 @@ pub fn quota(directory: &Path) -> Option<Quota> {
     })
 }
 
+/// Returns the quotas that limit this process, with the directories of their groups, the innermost
+/// first. A container sees its own group alone, at the place where the hierarchy is mounted.
+pub fn own_quotas(root: &Root) -> Vec<(PathBuf, Quota)> {
+    let groups = fs::read_to_string(root.path("/proc/self/cgroup")).unwrap_or_default();
+    let (groups, Ok(mounts)) = (parse_groups(&groups), Mounts::read(root)) else {
+        return Vec::new();
+    };
+    let legacy = mounts.legacy("cpu").zip(groups.legacy("cpu"));
+    let unified = mounts.unified.as_deref().zip(groups.unified.as_deref());
+    let Some((top, path)) = legacy.or(unified) else {
+        return Vec::new();
+    };
+    // The path of a container's group is the host's, unless the container has a namespace of groups.
+    let own = top.join(path.trim_start_matches('/'));
+    let own = if own.is_dir() { own } else { top.to_owned() };
+    let levels = own.ancestors().take_while(|level| level.starts_with(top));
+    levels
+        .filter_map(|level| Some((level.to_owned(), quota(level)?)))
+        .collect()
+}
+
 /// What a group's quota did; nothing where it has none.
 pub fn throttled(directory: &Path) -> Throttled {
-    let text = read(directory, "cpu.stat").unwrap_or_default();
+    parse_throttled(&read(directory, "cpu.stat").unwrap_or_default())
+}
+
+/// Reads the text of a group's `cpu.stat`.
+pub fn parse_throttled(text: &str) -> Throttled {
     let number = |name: &str| -> Option<u64> {
         let mut lines = text.lines();
         let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
@@ -203,6 +228,50 @@ mod tests {
         ] {
             assert_eq!(quota(group(&files).path()), expected, "{files:?}");
         }
+    }
+
+    #[test]
+    fn the_quotas_of_this_process_are_found_from_the_host_and_from_a_container() {
+        let tenth = Quota {
+            runtime: Nanos::from_millis(10),
+            period: Nanos::from_millis(100),
+        };
+        let unified = "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n";
+        let legacy = "cgroup /sys/fs/cgroup/cpu,cpuacct cgroup rw,cpu,cpuacct 0 0\n";
+        for (mounts, own, group) in [
+            (
+                unified,
+                "0::/kubepods/pod1/app\n",
+                "sys/fs/cgroup/kubepods/pod1/app",
+            ),
+            (
+                unified,
+                "0::/kubepods/pod1/app\n",
+                "sys/fs/cgroup/kubepods/pod1",
+            ),
+            (unified, "0::/\n", "sys/fs/cgroup"),
+            (
+                legacy,
+                "3:cpu,cpuacct:/kubepods/pod1/app\n",
+                "sys/fs/cgroup/cpu,cpuacct",
+            ),
+        ] {
+            let directory = group_of(mounts, own, group);
+            let at = directory.path().join(group);
+            if mounts == unified {
+                let inner = directory.path().join("sys/fs/cgroup/kubepods/pod1/app");
+                std::fs::create_dir_all(inner).unwrap();
+                std::fs::write(at.join("cpu.max"), "10000 100000\n").unwrap();
+            } else {
+                std::fs::write(at.join("cpu.cfs_quota_us"), "10000\n").unwrap();
+                std::fs::write(at.join("cpu.cfs_period_us"), "100000\n").unwrap();
+            }
+            let found = own_quotas(&Root::at(directory.path()));
+            assert_eq!(found, [(at, tenth)], "{own} {group}");
+        }
+        let none = group_of(unified, "0::/\n", "sys/fs/cgroup");
+        assert_eq!(own_quotas(&Root::at(none.path())), []);
+        assert_eq!(own_quotas(&Root::at("/nowhere")), []);
     }
 
     #[test]

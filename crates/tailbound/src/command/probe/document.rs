@@ -167,6 +167,10 @@ fn note(note: &Note) -> String {
         Note::Steal(StealFault::MoreThanTime) => "steal grew by more than the time that passed: \
             it is not believed, what was stolen is unexplained"
             .into(),
+        Note::Quota { runtime, period } => format!(
+            "the CPU quota of this control group, {runtime} in {period}, was used up meanwhile: it \
+             stops all threads of the group, and no neighbour can be blamed"
+        ),
         Note::Pause(time) => format!(
             "one sleep took {}: the guest was paused or migrated, or its clock set",
             human(time.as_nanos() as f64, "ns")

@@ -29,6 +29,7 @@ pub(super) fn render(document: &Document, colour: bool) -> String {
         "late",
         "ours",
         "stolen",
+        "quota",
         "unexplained",
         "50th",
         "99th",
@@ -37,9 +38,16 @@ pub(super) fn render(document: &Document, colour: bool) -> String {
         "guest",
         "probe",
     ];
-    let mut table = Table::new(&head, &[1]);
+    // A guest without a quota is shown without that column.
+    let has_quota = document.cpus.iter().any(|cpu| cpu.counts.quota > 0);
+    let shown = |column: usize| has_quota || head[column] != "quota";
+    let columns: Vec<usize> = (0..head.len()).filter(|column| shown(*column)).collect();
+    let heads: Vec<_> = columns.iter().map(|column| head[*column]).collect();
+    let mut table = Table::new(&heads, &[1]);
     for cpu in &document.cpus {
-        table.row(row(cpu));
+        let row = row(cpu);
+        let cells: Vec<String> = columns.iter().map(|column| row[*column].clone()).collect();
+        table.row(cells);
     }
     out += &table.render(Paint(colour));
     let mut notes: BTreeMap<&str, Vec<String>> = BTreeMap::new();
@@ -73,6 +81,7 @@ fn row(cpu: &CpuDocument) -> Vec<String> {
         counts.late.to_string(),
         counts.ours.to_string(),
         counts.stolen.to_string(),
+        counts.quota.to_string(),
         counts.unexplained.to_string(),
         time(sleeps.p50),
         time(sleeps.p99),

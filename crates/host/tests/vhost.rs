@@ -375,6 +375,34 @@ fn memory_that_shrinks_costs_one_guest_its_port_for_a_while() {
     });
 }
 
+#[test]
+fn a_monitor_that_makes_its_calls_wait_stops_no_other_guest_and_no_sigterm() {
+    let name = "a_monitor_that_makes_its_calls_wait_stops_no_other_guest_and_no_sigterm";
+    sandboxed(name, || {
+        let cards = Cards::new();
+        let mut daemon = Daemon::start(&cards.config(3));
+        let mut machines =
+            [1, 2, 3].map(|number| Machine::start(&cards.socket(number), Build::default()));
+        for ring in &machines[0].rings {
+            machine::make_wait(&ring.call);
+            machine::make_wait(&ring.error);
+        }
+        machines[0].send(0, [0; 10], &frame(1, 2, 1));
+        let got = machine::until("a frame", || machines[1].receive(0, true));
+        assert_eq!(got.1, frame(1, 2, 1));
+        for mark in 2..100 {
+            machines[1].send(0, [0; 10], &frame(2, 3, mark));
+            let got = machine::until("a frame", || machines[2].receive(0, true));
+            assert_eq!(got.1, frame(2, 3, mark));
+            // Each calls the driver that is not to be called.
+            machines[1].send(0, [0; 10], &frame(2, 1, mark));
+            machine::until("a frame", || machines[0].receive(0, true));
+        }
+        daemon.signal(Signal::TERM);
+        assert!(daemon.wait().success(), "{}", daemon.log());
+    });
+}
+
 /// A machine that boots from the network, by emulation: the firmware of its card alone
 /// drives the rings.
 struct Qemu(Child, PathBuf);

@@ -4,6 +4,7 @@
 //! either holds for some microseconds. What takes longer is done before, and what ends is
 //! dropped after.
 
+use crate::caller::{Caller, Event};
 use crate::features::Features;
 use crate::memory::{Log, Memory};
 use crate::ring::{Format, Layout, MOST, Ring, RingError};
@@ -43,7 +44,7 @@ impl Shared {
         let flags = EventFlags::IN | EventFlags::ET;
         epoll::add(&epoll, &wake, EventData::new_u64(0), flags)?;
         Ok(Self {
-            device: Mutex::new(Device::new(pairs)),
+            device: Mutex::new(Device::new(pairs, Arc::new(Caller::start(2 * pairs)?))),
             log: Arc::default(),
             epoll: Arc::new(epoll),
             wake,
@@ -186,6 +187,8 @@ pub(crate) struct Device {
     pub(crate) memory: Option<Arc<Memory>>,
     pub(crate) features: Features,
     pub(crate) rings: Vec<Vring>,
+    /// Tells the monitor of rings.
+    pub(crate) caller: Arc<Caller>,
 }
 
 /// A ring, and what its start needs.
@@ -194,8 +197,6 @@ pub(crate) struct Vring {
     pub(crate) size: u32,
     pub(crate) parts: Option<Parts>,
     pub(crate) kick: Option<Kick>,
-    pub(crate) call: Option<File>,
-    pub(crate) error: Option<File>,
     pub(crate) is_enabled: bool,
     pub(crate) state: State,
     /// Where it goes on, for a monitor that asks while it is stopped.
@@ -251,31 +252,28 @@ impl Vring {
         self.kick.take()
     }
 
-    /// Its driver broke its rules: it is not used any more, and the monitor is told.
-    pub(crate) fn fail(&mut self) {
+    /// It is not used any more.
+    fn break_off(&mut self) {
         self.index = self.index();
         self.state = State::Broken;
-        if let Some(told) = &self.error {
-            let _ = rustix::io::write(told, &1u64.to_ne_bytes());
-        }
-    }
-
-    /// Tells the driver that chains were given back.
-    pub(crate) fn call(&self) {
-        if let Some(call) = &self.call {
-            // Full: then it was told and has not looked.
-            let _ = rustix::io::write(call, &1u64.to_ne_bytes());
-        }
     }
 }
 
 impl Device {
-    fn new(pairs: usize) -> Self {
+    fn new(pairs: usize, caller: Arc<Caller>) -> Self {
         Self {
             memory: None,
             features: Features::default(),
             rings: (0..2 * pairs).map(|_| Vring::default()).collect(),
+            caller,
         }
+    }
+
+    /// A ring's driver broke its rules: the ring is not used any more, and the monitor is told.
+    pub(crate) fn fail(&mut self, index: RingIndex) {
+        self.rings[index].break_off();
+        self.caller.post(Event::Error, index);
+        self.caller.wake();
     }
 
     /// Whether its guest can be sent anything.
@@ -335,14 +333,14 @@ impl Device {
 
     /// Puts other memory in force, and returns what was there.
     pub(crate) fn set_memory(&mut self, memory: Option<Arc<Memory>>) -> Option<Arc<Memory>> {
-        for ring in &mut self.rings {
-            if let State::Running(running) = &ring.state {
+        for index in 0..self.rings.len() {
+            if let State::Running(running) = &self.rings[index].state {
                 let checked = match memory.as_deref() {
                     Some(memory) => running.check(memory),
                     None => Err(RingError::Place("table of descriptors")),
                 };
                 if checked.is_err() {
-                    ring.fail();
+                    self.fail(index);
                 }
             }
         }
@@ -352,7 +350,9 @@ impl Device {
     /// As it was at first; what ends is returned, to be dropped later.
     pub(crate) fn reset(&mut self) -> Self {
         let pairs = self.rings.len() / 2;
-        std::mem::replace(self, Self::new(pairs))
+        self.caller.clear();
+        let fresh = Self::new(pairs, Arc::clone(&self.caller));
+        std::mem::replace(self, fresh)
     }
 }
 

@@ -4,6 +4,7 @@
 //! Neither the guest nor its monitor notices anything. Where a ring stands is in the guest's
 //! memory.
 
+use crate::caller::Event;
 use crate::device::{Device, Kick, Parts, Shared, State, Vring};
 use crate::features::Features;
 use crate::handler::Handler;
@@ -32,7 +33,7 @@ struct CardState {
     log: Option<(u64, usize)>,
 }
 
-/// A ring; [`files`] of it.
+/// A ring; its [`RingFiles`], in their order.
 #[derive(Debug, Serialize, Deserialize)]
 struct RingState {
     size: u32,
@@ -75,9 +76,11 @@ pub(crate) fn give(requests: &Requests, device: &Device, log: &Log) -> io::Resul
     for file in memory.iter().flat_map(|memory| memory.files()) {
         keep(file)?;
     }
-    for ring in &device.rings {
-        for file in files(ring) {
-            file.map_or(Ok(()), |file| keep(file))?;
+    for index in 0..device.rings.len() {
+        let RingFiles { kick, call, error } = files(device, index);
+        kick.map_or(Ok(()), |kick| keep(kick))?;
+        for told in [call, error].into_iter().flatten() {
+            keep(&*told)?;
         }
     }
     let log = log.place()?.map(|(file, offset, len)| {
@@ -89,7 +92,9 @@ pub(crate) fn give(requests: &Requests, device: &Device, log: &Log) -> io::Resul
         monitor: requests.session.as_ref().map(Session::agreed),
         features: device.features.bits(),
         memory: memory.map(|memory| memory.places().to_vec()),
-        rings: device.rings.iter().map(RingState::of).collect(),
+        rings: (0..device.rings.len())
+            .map(|index| RingState::of(device, index))
+            .collect(),
         log: log.transpose()?,
     };
     let state = serde_json::to_string(&state)?;
@@ -97,7 +102,9 @@ pub(crate) fn give(requests: &Requests, device: &Device, log: &Log) -> io::Resul
 }
 
 impl RingState {
-    fn of(ring: &Vring) -> Self {
+    fn of(device: &Device, index: usize) -> Self {
+        let ring = &device.rings[index];
+        let RingFiles { kick, call, error } = files(device, index);
         Self {
             size: ring.size,
             parts: ring.parts,
@@ -108,15 +115,55 @@ impl RingState {
                 State::Broken => Stage::Broken,
             },
             is_enabled: ring.is_enabled,
-            descriptors: files(ring).map(|file| file.is_some()),
+            descriptors: [kick.is_some(), call.is_some(), error.is_some()],
         }
+    }
+
+    /// The ring again, which does not run yet.
+    fn take(
+        &self,
+        index: usize,
+        next: &mut impl FnMut() -> io::Result<OwnedFd>,
+        shared: &Shared,
+    ) -> io::Result<Vring> {
+        let mut file = |is_there: bool| is_there.then(|| next().map(File::from)).transpose();
+        let [has_kick, has_call, has_error] = self.descriptors;
+        let kick = file(has_kick)?;
+        let (call, error) = (file(has_call)?, file(has_error)?);
+        shared.change(|device| {
+            device.caller.replace(Event::Call, index, call);
+            device.caller.replace(Event::Error, index, error);
+        });
+        Ok(Vring {
+            size: self.size,
+            parts: self.parts,
+            kick: kick.map(|kick| shared.watch(kick)).transpose()?,
+            is_enabled: self.is_enabled,
+            state: match self.stage {
+                Stage::Stopped | Stage::Running => State::Stopped,
+                Stage::Broken => State::Broken,
+            },
+            index: self.index,
+        })
     }
 }
 
-/// What kicks a ring, calls its driver, and tells of errors.
-fn files(ring: &Vring) -> [Option<&File>; 3] {
-    let kick = ring.kick.as_ref().map(Kick::file);
-    [kick, ring.call.as_ref(), ring.error.as_ref()]
+/// The descriptors of a ring.
+struct RingFiles<'d> {
+    /// Kicks it.
+    kick: Option<&'d File>,
+    /// Calls its driver.
+    call: Option<Arc<File>>,
+    /// Reports its errors.
+    error: Option<Arc<File>>,
+}
+
+fn files(device: &Device, index: usize) -> RingFiles<'_> {
+    RingFiles {
+        kick: device.rings[index].kick.as_ref().map(Kick::file),
+        call: device.caller.file(Event::Call, index),
+        error: device.caller.file(Event::Error, index),
+    }
 }
 
 /// Goes on with a card of `pairs` pairs of rings.
@@ -157,24 +204,8 @@ pub(crate) fn take(
     });
     let memory = memory.transpose()?.map(Arc::new);
     let features = Features::choose(state.features).map_err(io::Error::other)?;
-    let rings = state.rings.iter().map(|ring| {
-        let mut file = |is_there: bool| is_there.then(|| next().map(File::from)).transpose();
-        let [has_kick, has_call, has_error] = ring.descriptors;
-        let kick = file(has_kick)?;
-        Ok(Vring {
-            size: ring.size,
-            parts: ring.parts,
-            kick: kick.map(|kick| shared.watch(kick)).transpose()?,
-            call: file(has_call)?,
-            error: file(has_error)?,
-            is_enabled: ring.is_enabled,
-            state: match ring.stage {
-                Stage::Stopped | Stage::Running => State::Stopped,
-                Stage::Broken => State::Broken,
-            },
-            index: ring.index,
-        })
-    });
+    let rings = state.rings.iter().enumerate();
+    let rings = rings.map(|(index, ring)| ring.take(index, &mut next, shared));
     let rings = rings.collect::<io::Result<Vec<_>>>()?;
     if let Some((offset, len)) = state.log {
         let begun = shared.log.begin(next()?.into(), offset, len);
@@ -191,7 +222,10 @@ pub(crate) fn take(
             let is_enabled = ring.is_enabled;
             device.start(index).map_err(io::Error::other)?;
             device.rings[index].is_enabled = is_enabled;
+            // The other process may have ended before it called the driver.
+            device.caller.post(Event::Call, index);
         }
+        device.caller.wake();
         Ok::<_, io::Error>(())
     })?;
     Ok((endpoint, session))

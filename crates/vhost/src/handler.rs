@@ -1,5 +1,6 @@
 //! What a machine's monitor asks of the card.
 
+use crate::caller::Event;
 use crate::device::{Device, LARGEST, Parts, RingIndex, Shared, StartError, State, Vring};
 use crate::features::{FeatureError, Features};
 use crate::memory::{MOST_REGIONS, Memory, MemoryError, Place};
@@ -129,7 +130,7 @@ impl Handler {
             code::SET_VRING_ERR => {
                 let (number, file) = self.event(request)?;
                 let replace =
-                    |device: &mut Device| std::mem::replace(&mut device.rings[number].error, file);
+                    |device: &mut Device| device.caller.replace(Event::Error, number, file);
                 drop(self.shared.change(replace));
             }
             code::SET_VRING_ENABLE => self.enable(request.of_ring()?)?,
@@ -178,7 +179,8 @@ impl Handler {
         })
     }
 
-    /// A descriptor that is written to by the packet loop, or read by it, and its ring.
+    /// A descriptor that wakes the packet loop, or is written to by the card's caller, and its
+    /// ring.
     fn event(&self, request: Request) -> Result<(RingIndex, Option<File>), Refusal> {
         /// In the number of the ring: no descriptor comes with it.
         const NONE: u64 = 1 << 8;
@@ -346,10 +348,10 @@ impl Handler {
     fn set_call(&self, request: Request) -> Result<(), Refusal> {
         let (number, file) = self.event(request)?;
         let before = self.shared.change(|device| {
-            let ring = &mut device.rings[number];
-            let before = std::mem::replace(&mut ring.call, file);
+            let before = device.caller.replace(Event::Call, number, file);
             // What was given back before may have been told to nobody.
-            ring.call();
+            device.caller.post(Event::Call, number);
+            device.caller.wake();
             before
         });
         drop(before);
@@ -368,7 +370,8 @@ impl Handler {
     }
 }
 
-/// Sees that a descriptor is an eventfd, whose writer never waits.
+/// Sees that a descriptor is an eventfd. A monitor that keeps to the rules never makes the
+/// caller wait then; one that does not can clear the flag again, and costs its own card alone.
 fn check_event(index: RingIndex, file: File) -> Result<File, Refusal> {
     let link = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()));
     let link = link.map_err(|error| Refusal::System("see what a descriptor is", error))?;

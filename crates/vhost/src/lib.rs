@@ -8,12 +8,14 @@
 //! ```text
 //! monitor ► socket ► server (a thread) ► handler ► device: memory, features, rings
 //!                                                     ▲
-//! guest ◄─ memory, kicks and calls ─► rings ◄─ port (the packet loop)
+//! guest ◄─ memory and kicks ─► rings ◄─ port (the packet loop)
+//!       ◄─ calls and errors ◄─ caller (a thread) ◄─ posts ┘
 //! ```
 //!
-//! The two threads share the device alone. Each holds it for as long as it changes rings,
+//! The first thread and the loop share the device alone. Each holds it for as long as it changes rings,
 //! never while it reads the socket or maps memory; where the other has it, the loop goes
-//! on without.
+//! on without. The second thread writes to the monitor's eventfds, since only a monitor decides
+//! how long such a write takes.
 //!
 //! Rings are split ones, with indirect descriptors and an event index (virtio 1.2, 2.7).
 //! Whatever is in the guest's memory is copied before it is looked at, as the guest may
@@ -22,6 +24,7 @@
 //! daemon that hands over gives the next one the connection, the memory and the rings
 //! ([`VhostPort::go_on`]).
 
+mod caller;
 mod device;
 mod estate;
 mod features;

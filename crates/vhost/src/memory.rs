@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use tailbound_sys::guest_memory::{MapError, Region};
 use vm_memory::bitmap::{Bitmap, BitmapSlice, WithBitmapSlice};
 use vm_memory::{
@@ -178,14 +178,17 @@ impl Log {
     /// Has it in so many bytes of a file from now on.
     pub(crate) fn begin(&self, file: File, offset: u64, len: usize) -> Result<(), MapError> {
         let pages = Region::map(file, offset, len, 0, ())?;
-        *self.pages() = Some(pages);
+        let before = self.pages().replace(pages);
+        // Unmapped without the lock, for which the packet loop may wait.
+        drop(before);
         Ok(())
     }
 
     /// Has it nowhere.
     pub(crate) fn end(&self) {
         self.switch(false);
-        *self.pages() = None;
+        let before = self.pages().take();
+        drop(before);
     }
 
     /// The file that it is in, where in it it begins, and its length in bytes.
@@ -207,9 +210,15 @@ impl Log {
         self.is_on.store(on, Ordering::Release);
     }
 
-    /// Whether its own memory is gone.
+    /// Whether its own memory is gone, as far as that can be seen without waiting.
     pub(crate) fn is_lost(&self) -> bool {
-        self.pages().as_ref().is_some_and(Region::is_lost)
+        let pages = match self.pages.try_lock() {
+            Ok(pages) => pages,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            // It is being changed: it is looked at again with the next burst.
+            Err(TryLockError::WouldBlock) => return false,
+        };
+        pages.as_ref().is_some_and(Region::is_lost)
     }
 
     /// Notes that `len` bytes at a guest's address were written.

@@ -1,5 +1,6 @@
 //! The card as a port of the switch.
 
+use crate::caller::Event;
 use crate::device::{Device, Shared};
 use crate::estate;
 use crate::features::Preparation;
@@ -117,19 +118,26 @@ fn fail(shared: &Shared, device: &mut Device, name: &str, ring: usize, error: Ri
         socket = name, ring, %error,
         "the guest's ring is not used any more until its driver starts it again"
     );
-    device.rings[ring].fail();
+    device.fail(ring);
     shared.note_guest(device);
 }
 
-/// Receives from a ring; returns whether it may have more.
+/// Receives from a ring; returns whether it may have more. Its driver is told when the card's
+/// caller is woken.
 fn receive(
     device: &mut Device,
     index: usize,
     pool: &Pool,
     burst: &mut Burst,
+    has_posts: &mut bool,
 ) -> Result<bool, RingError> {
     let format = device.format();
-    let Device { memory, rings, .. } = device;
+    let Device {
+        memory,
+        rings,
+        caller,
+        ..
+    } = device;
     let Some(memory) = memory.as_deref() else {
         return Ok(false);
     };
@@ -146,7 +154,8 @@ fn receive(
     // frames come one after another, none of them costs either side a system call.
     let more = taken.chains > 0 || ring.wait(memory)?;
     if ring.must_call(memory)? {
-        rings[index].call();
+        caller.post(Event::Call, index);
+        *has_posts = true;
     }
     Ok(more)
 }
@@ -293,19 +302,29 @@ fn transmit(
     Ok(End::All)
 }
 
-/// Tells the drivers of `touched` rings that they got frames.
+/// Has the drivers of `touched` rings told that they got frames: wakes the card's caller once.
 fn call(device: &mut Device, touched: u64) -> Result<(), (usize, RingError)> {
-    let Device { memory, rings, .. } = device;
+    let Device {
+        memory,
+        rings,
+        caller,
+        ..
+    } = device;
     let Some(memory) = memory.as_deref() else {
         return Ok(());
     };
+    let mut has_posts = false;
     for index in (0..rings.len()).step_by(2) {
         if touched >> (index / 2) & 1 == 1
             && let Some(ring) = rings[index].active()
             && ring.must_call(memory).map_err(|error| (index, error))?
         {
-            rings[index].call();
+            caller.post(Event::Call, index);
+            has_posts = true;
         }
+    }
+    if has_posts {
+        caller.wake();
     }
     Ok(())
 }
@@ -319,16 +338,20 @@ impl Port for VhostPort {
         Self::check(&self.shared, &device)?;
         let pairs = device.rings.len() / 2;
         let mut more = More::No;
+        let mut has_posts = false;
         let first = self.next;
         self.next = (self.next + 1) % pairs;
         for pair in (0..pairs).map(|pair| (first + pair) % pairs) {
             // The second of a pair is the one by which the guest sends.
             let ring = 2 * pair + 1;
-            match receive(&mut device, ring, pool, burst) {
+            match receive(&mut device, ring, pool, burst, &mut has_posts) {
                 Ok(false) => {}
                 Ok(true) => more = More::Maybe,
                 Err(error) => fail(&self.shared, &mut device, &self.name, ring, error),
             }
+        }
+        if has_posts {
+            device.caller.wake();
         }
         Self::check(&self.shared, &device)?;
         Ok(more)

@@ -16,11 +16,12 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 use support::{
     BASE, Build, Descriptor, IS_INDIRECT, LEN, Machine, Monitor, NEXT, PATIENCE, WRITE, feature,
-    memfd, rang, request, until,
+    make_wait, memfd, rang, request, until,
 };
 use tailbound_dataplane::Pool;
 use tailbound_switch::port::{Burst, Port};
@@ -365,6 +366,51 @@ fn memory_that_shrinks_costs_the_guest_its_port_and_the_process_nothing() {
         neighbour.send(0, PLAIN, &frame(60, 2));
         assert!(until("a frame", || receive(&mut other, &pool).pop()).len == 60);
     }
+}
+
+#[test]
+fn a_monitor_that_makes_its_calls_wait_stops_no_other_card_and_no_end() {
+    let (told, ended) = channel();
+    // On a thread, so that a port that waits fails the test and does not stop it.
+    let cards = thread::spawn(move || {
+        let (socket, mut port, mut machine) = started(Build::default());
+        let (_other_socket, mut other, mut neighbour) = started(Build::default());
+        let pool = Pool::new();
+        exchange(&mut other, &mut neighbour, &pool, 0);
+        for ring in &machine.rings {
+            make_wait(&ring.call);
+            make_wait(&ring.error);
+        }
+        // A chain that is given back, a frame, and a ring that breaks: each is told.
+        machine.send(0, PLAIN, &frame(60, 1));
+        let got = until("a frame", || receive(&mut port, &pool).pop());
+        assert_eq!(bytes(&got), frame(60, 1));
+        let mut frames = VecDeque::from([outgoing(&pool, &frame(60, 2), None)]);
+        assert_eq!(transmit(&mut port, &mut frames).packets, 1);
+        machine.make_available(1, 16);
+        machine.kick_anyway(1);
+        for _ in 0..10 {
+            receive(&mut port, &pool);
+        }
+        for mark in 0..50 {
+            exchange(&mut other, &mut neighbour, &pool, mark);
+        }
+        // Its own requests are answered, it is given up, and another machine is served.
+        let queues = machine.monitor.ask(request::GET_QUEUE_NUM, &[]);
+        assert_eq!(queues.expect("answered"), 1);
+        drop(machine);
+        let mut machine = Machine::start(&socket.path, Build::default());
+        exchange(&mut port, &mut machine, &pool, 3);
+        until("its driver is called", || {
+            rang(&machine.rings[0].call).then_some(())
+        });
+        drop(port);
+        told.send(()).expect("somebody waits");
+    });
+    if ended.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+        panic!("a port waits for a monitor");
+    }
+    cards.join().expect("no panic");
 }
 
 #[test]

@@ -5,7 +5,7 @@
 #![allow(dead_code)]
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::fs::{MemfdFlags, OFlags, fcntl_getfl, fcntl_setfl, ftruncate, memfd_create};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use std::fs::File;
 use std::io::{self, IoSlice, Read};
@@ -265,6 +265,18 @@ fn event() -> OwnedFd {
 pub(crate) fn rang(event: &OwnedFd) -> bool {
     let mut count = [0; 8];
     rustix::io::read(event, &mut count).is_ok()
+}
+
+/// Has whoever writes to an eventfd wait, as a monitor can that keeps to no rules: the counter
+/// is full, and the open file, which both have, waits for room.
+pub(crate) fn make_wait(event: &OwnedFd) {
+    const FULL: u64 = u64::MAX - 1;
+    until("the counter is full", || {
+        rang(event);
+        rustix::io::write(event, &FULL.to_ne_bytes()).ok()
+    });
+    let flags = fcntl_getfl(event).expect("an open file");
+    fcntl_setfl(event, flags - OFlags::NONBLOCK).expect("set");
 }
 
 pub(crate) fn memfd(len: u64) -> File {

@@ -1,0 +1,339 @@
+//! Calls to drivers and reports of errors, by a thread of the card.
+//!
+//! Each is a write(2) to an eventfd that the machine's monitor has open as well. A monitor can
+//! make that write block for as long as it likes: it clears `O_NONBLOCK`, which belongs to the
+//! open file and not to one process, and fills the counter. So the packet loop writes to no such
+//! descriptor. It [posts](Caller::post) a bit and [wakes](Caller::wake) this thread, both of
+//! which are of this process alone, and the thread writes. A thread that blocks keeps calls from
+//! its own card only.
+//!
+//! Posts are coalesced: a driver that was posted twice before the thread ran is called once,
+//! which tells it of both.
+
+use rustix::io::ReadWriteFlags;
+use std::fs::File;
+use std::io::{self, IoSliceMut};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+/// Stack of the thread, in bytes: it calls write(2) and nothing else.
+const STACK: usize = 64 * 1024;
+
+/// A write that takes this long is one that its monitor makes wait.
+const STUCK: Duration = Duration::from_secs(1);
+
+/// Rings that have a bit in one word.
+const WORD: usize = u64::BITS as usize;
+
+/// Words of bits: for all rings of the largest card.
+const WORDS: usize = 2 * crate::port::VhostConfig::MOST_QUEUES / WORD;
+
+/// What a monitor is told of a ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// Chains were given back.
+    Call,
+    /// The ring is broken.
+    Error,
+}
+
+impl Event {
+    const ALL: [Self; 2] = [Self::Call, Self::Error];
+}
+
+/// Which rings have something that their monitor was not told yet.
+#[derive(Debug, Default)]
+struct Posts([AtomicU64; WORDS]);
+
+impl Posts {
+    fn add(&self, ring: usize) {
+        // Released with what is in the ring by now.
+        self.0[ring / WORD].fetch_or(1 << (ring % WORD), Ordering::Release);
+    }
+
+    /// Takes one out.
+    fn take(&self) -> Option<usize> {
+        for (index, word) in self.0.iter().enumerate() {
+            let seen = word.load(Ordering::Acquire);
+            if seen != 0 {
+                let bit = seen.trailing_zeros();
+                word.fetch_and(!(1 << bit), Ordering::AcqRel);
+                return Some(index * WORD + bit as usize);
+            }
+        }
+        None
+    }
+}
+
+/// The descriptors, and what the thread does with them.
+#[derive(Debug, Default)]
+struct Desk {
+    /// By [`Event`] and ring.
+    files: [Vec<Option<Arc<File>>>; 2],
+    /// What is being written to, and since when.
+    current: Option<(Arc<File>, Instant)>,
+}
+
+impl Desk {
+    /// Ends a write to `file` that waits. A write that does not wait loses nothing that counts:
+    /// whoever has a descriptor no more is called by its next one.
+    fn release(&self, file: &Arc<File>) {
+        if let Some((current, _)) = &self.current
+            && Arc::ptr_eq(current, file)
+        {
+            let mut count = [0; 8];
+            let mut into = [IoSliceMut::new(&mut count)];
+            // Never waits, whatever flags the file has; at the place where the file is.
+            let _ = rustix::io::preadv2(file, &mut into, u64::MAX, ReadWriteFlags::NOWAIT);
+        }
+    }
+}
+
+/// What the thread and its card share.
+#[derive(Debug)]
+struct Line {
+    /// By [`Event`].
+    posts: [Posts; 2],
+    is_over: AtomicBool,
+    /// Held for some instructions, never while a descriptor is written to.
+    desk: Mutex<Desk>,
+}
+
+impl Line {
+    fn desk(&self) -> MutexGuard<'_, Desk> {
+        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes all that is posted until the card ends.
+    fn run(&self) {
+        while !self.is_over.load(Ordering::Acquire) {
+            let next = Event::ALL.map(|event| self.posts[event as usize].take());
+            if next == [None; 2] {
+                thread::park();
+                continue;
+            }
+            for (event, ring) in Event::ALL.into_iter().zip(next) {
+                if let Some(ring) = ring {
+                    self.tell(event, ring);
+                }
+            }
+        }
+    }
+
+    /// Writes to one descriptor, if there is one.
+    fn tell(&self, event: Event, ring: usize) {
+        let mut desk = self.desk();
+        let Some(file) = desk.files[event as usize][ring].clone() else {
+            return;
+        };
+        desk.current = Some((Arc::clone(&file), Instant::now()));
+        drop(desk);
+        // Full: then it was told and has not looked. Or it waits here.
+        let _ = rustix::io::write(&*file, &1u64.to_ne_bytes());
+        self.desk().current = None;
+    }
+}
+
+/// The thread of a card that writes to its monitor's descriptors; it ends with this, unless it
+/// waits for a monitor that fills the counter again and again: then it is left behind.
+#[derive(Debug)]
+pub(crate) struct Caller {
+    line: Arc<Line>,
+    thread: Thread,
+}
+
+impl Caller {
+    /// The thread of a card with `rings` rings, without descriptors.
+    pub(crate) fn start(rings: usize) -> io::Result<Self> {
+        assert!(rings <= WORDS * WORD, "no card has {rings} rings");
+        let line = Arc::new(Line {
+            posts: Default::default(),
+            is_over: AtomicBool::new(false),
+            desk: Mutex::new(Desk {
+                files: [vec![None; rings], vec![None; rings]],
+                current: None,
+            }),
+        });
+        let thread = thread::Builder::new()
+            .name("vhost-call".to_owned())
+            .stack_size(STACK);
+        let spawned = thread.spawn({
+            let line = Arc::clone(&line);
+            move || line.run()
+        })?;
+        Ok(Self {
+            line,
+            thread: spawned.thread().clone(),
+        })
+    }
+
+    /// Notes that a ring's monitor has to be told. Waits for nothing; [`Self::wake`] has to
+    /// follow.
+    pub(crate) fn post(&self, event: Event, ring: usize) {
+        self.line.posts[event as usize].add(ring);
+    }
+
+    /// Has the thread tell what was posted: one futex call where the thread sleeps, and none
+    /// where it is awake, or waits for its monitor.
+    pub(crate) fn wake(&self) {
+        self.thread.unpark();
+    }
+
+    /// Has another descriptor told of a ring from now on, and returns the one before. A write
+    /// to that one ends.
+    pub(crate) fn replace(
+        &self,
+        event: Event,
+        ring: usize,
+        file: Option<File>,
+    ) -> Option<Arc<File>> {
+        let mut desk = self.line.desk();
+        let file = file.map(Arc::new);
+        let before = std::mem::replace(&mut desk.files[event as usize][ring], file);
+        if let Some(before) = &before {
+            desk.release(before);
+        }
+        before
+    }
+
+    /// Forgets all descriptors.
+    pub(crate) fn clear(&self) {
+        let mut before = Vec::new();
+        let mut desk = self.line.desk();
+        for files in &mut desk.files {
+            before.extend(files.iter_mut().filter_map(Option::take));
+        }
+        for file in &before {
+            desk.release(file);
+        }
+        drop(desk);
+        // Closed without the lock.
+        drop(before);
+    }
+
+    /// The descriptor that is told of a ring.
+    pub(crate) fn file(&self, event: Event, ring: usize) -> Option<Arc<File>> {
+        self.line.desk().files[event as usize][ring].clone()
+    }
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        self.line.is_over.store(true, Ordering::Release);
+        let desk = self.line.desk();
+        if let Some((file, since)) = &desk.current {
+            let waited = since.elapsed();
+            if waited >= STUCK {
+                tracing::warn!(
+                    seconds = waited.as_secs(),
+                    "a machine monitor kept its card's calls waiting: the thread that makes them \
+                     is left behind unless that ends now"
+                );
+            }
+            desk.release(file);
+        }
+        drop(desk);
+        self.thread.unpark();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::{EventfdFlags, eventfd};
+    use std::os::fd::AsFd;
+
+    /// The largest number that an eventfd holds.
+    const FULL: u64 = u64::MAX - 1;
+
+    fn event(flags: EventfdFlags) -> File {
+        File::from(eventfd(0, EventfdFlags::CLOEXEC | flags).unwrap())
+    }
+
+    fn until(what: &str, mut done: impl FnMut() -> bool) {
+        let start = Instant::now();
+        while !done() {
+            assert!(start.elapsed() < Duration::from_secs(20), "{what}");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn count(file: &File) -> u64 {
+        let mut count = [0; 8];
+        let read = rustix::io::read(file.as_fd(), &mut count);
+        read.map_or(0, |_| u64::from_ne_bytes(count))
+    }
+
+    /// Threads of this process that are called so.
+    fn is_ended(line: &Arc<Line>) -> bool {
+        Arc::strong_count(line) == 1
+    }
+
+    #[test]
+    fn each_ring_of_the_largest_card_is_told_by_its_own_descriptor() {
+        let rings = WORDS * WORD;
+        let caller = Caller::start(rings).unwrap();
+        let files: Vec<_> = (0..rings)
+            .map(|ring| {
+                let file = event(EventfdFlags::NONBLOCK);
+                let ours = file.try_clone().unwrap();
+                let kind = Event::ALL[ring % 2];
+                assert!(caller.replace(kind, ring, Some(file)).is_none());
+                ours
+            })
+            .collect();
+        for ring in (0..rings).step_by(3) {
+            caller.post(Event::ALL[ring % 2], ring);
+            // There is no descriptor for this.
+            caller.post(Event::ALL[(ring + 1) % 2], ring);
+        }
+        caller.wake();
+        for ring in (0..rings).step_by(3) {
+            until("told", || count(&files[ring]) == 1);
+        }
+        assert!(files.iter().all(|file| count(file) == 0));
+    }
+
+    #[test]
+    fn a_descriptor_that_waits_ends_when_it_is_replaced_and_the_next_is_told() {
+        let caller = Caller::start(2).unwrap();
+        let stuck = event(EventfdFlags::empty());
+        rustix::io::write(&stuck, &FULL.to_ne_bytes()).unwrap();
+        caller.replace(Event::Call, 0, Some(stuck));
+        caller.post(Event::Call, 0);
+        caller.wake();
+        until("it waits", || caller.line.desk().current.is_some());
+        // Posts cost no more than a bit meanwhile.
+        for _ in 0..1000 {
+            caller.post(Event::Call, 0);
+            caller.wake();
+        }
+        let next = event(EventfdFlags::NONBLOCK);
+        let ours = next.try_clone().unwrap();
+        caller.replace(Event::Call, 0, Some(next));
+        until("the next is told", || count(&ours) > 0);
+    }
+
+    #[test]
+    fn the_thread_ends_with_its_card_though_a_descriptor_waits() {
+        for fill in [0, FULL] {
+            let caller = Caller::start(2).unwrap();
+            let stuck = event(EventfdFlags::empty());
+            if fill > 0 {
+                rustix::io::write(&stuck, &fill.to_ne_bytes()).unwrap();
+            }
+            caller.replace(Event::Error, 1, Some(stuck));
+            caller.post(Event::Error, 1);
+            caller.wake();
+            until("it waits, or is done", || {
+                let is_waiting = caller.line.desk().current.is_some();
+                is_waiting || fill == 0
+            });
+            let line = Arc::clone(&caller.line);
+            drop(caller);
+            until("it ends", || is_ended(&line));
+        }
+    }
+}

@@ -9,18 +9,30 @@ use crate::device::{Device, Kick, Parts, Shared, State, Vring};
 use crate::features::Features;
 use crate::handler::Handler;
 use crate::memory::{Log, Memory, Place};
-use crate::server::{Endpoint, Requests, Session};
+use crate::port::VhostConfig;
+use crate::server::{Endpoint, Requests, Session, check_peer};
 use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::sync::Arc;
 use tailbound_switch::port::Estate;
 
-/// A card; in the order of its descriptors.
+/// The version of what is written here. Releases before it wrote none.
+const VERSION: u32 = 1;
+
+/// A card; in the order of its descriptors. Fields may be added, with a default: releases that
+/// do not know one pass it over, unless it is in `needs`.
 #[derive(Debug, Serialize, Deserialize)]
 struct CardState {
+    #[serde(default)]
+    version: u32,
+    /// Fields, of the card or of a ring, without which nobody can go on with it.
+    #[serde(default)]
+    needs: Vec<String>,
     /// The number of the socket's file where monitors connect; its listener.
     listens: Option<u64>,
     /// The protocol features of the monitor that is connected; its connection.
@@ -31,6 +43,41 @@ struct CardState {
     rings: Vec<RingState>,
     /// Where the log of pages begins in its file, and its length in bytes; that file.
     log: Option<(u64, usize)>,
+    #[serde(flatten)]
+    others: Others,
+}
+
+/// What another release says, by its names.
+type Others = BTreeMap<String, serde_json::Value>;
+
+impl CardState {
+    /// Reads what another process wrote.
+    ///
+    /// # Errors
+    /// It is damaged, or says something that nobody can go on without and that this release
+    /// does not know.
+    fn read(text: &str, name: &Path) -> io::Result<Self> {
+        let state: Self = serde_json::from_str(text)?;
+        let of_rings = state.rings.iter().flat_map(|ring| ring.others.keys());
+        let unknown: BTreeSet<_> = state.others.keys().chain(of_rings).cloned().collect();
+        let needed = state.needs.iter().find(|need| unknown.contains(*need));
+        if let Some(needed) = needed {
+            return Err(io::Error::other(format!(
+                "it was handed over in version {}, with {needed:?}, which this release does not \
+                 know (it writes version {VERSION})",
+                state.version
+            )));
+        }
+        if !unknown.is_empty() {
+            let fields: Vec<_> = unknown.into_iter().collect();
+            let (fields, version) = (fields.join(", "), state.version);
+            tracing::warn!(
+                socket = %name.display(), fields, version,
+                "the card goes on; what another release says of it by these fields is passed over"
+            );
+        }
+        Ok(state)
+    }
 }
 
 /// A ring; its [`RingFiles`], in their order.
@@ -43,6 +90,8 @@ struct RingState {
     is_enabled: bool,
     /// Which descriptors there are.
     descriptors: [bool; 3],
+    #[serde(flatten)]
+    others: Others,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,6 +137,8 @@ pub(crate) fn give(requests: &Requests, device: &Device, log: &Log) -> io::Resul
         io::Result::Ok((offset, len))
     });
     let state = CardState {
+        version: VERSION,
+        needs: Vec::new(),
         listens,
         monitor: requests.session.as_ref().map(Session::agreed),
         features: device.features.bits(),
@@ -96,6 +147,7 @@ pub(crate) fn give(requests: &Requests, device: &Device, log: &Log) -> io::Resul
             .map(|index| RingState::of(device, index))
             .collect(),
         log: log.transpose()?,
+        others: Others::new(),
     };
     let state = serde_json::to_string(&state)?;
     Ok(Estate { state, descriptors })
@@ -116,6 +168,7 @@ impl RingState {
             },
             is_enabled: ring.is_enabled,
             descriptors: [kick.is_some(), call.is_some(), error.is_some()],
+            others: Others::new(),
         }
     }
 
@@ -166,16 +219,17 @@ fn files(device: &Device, index: usize) -> RingFiles<'_> {
     }
 }
 
-/// Goes on with a card of `pairs` pairs of rings.
+/// Goes on with the card of a configuration.
 ///
 /// # Errors
 /// It is not of this configuration, or something is missing of it.
 pub(crate) fn take(
     estate: Estate,
-    pairs: usize,
+    config: VhostConfig<'_>,
     shared: &Arc<Shared>,
 ) -> io::Result<(Endpoint, Option<Session>)> {
-    let state: CardState = serde_json::from_str(&estate.state)?;
+    let pairs = config.pairs();
+    let state = CardState::read(&estate.state, config.socket)?;
     if state.rings.len() != 2 * pairs {
         return Err(io::Error::other("it has another number of rings"));
     }
@@ -194,9 +248,13 @@ pub(crate) fn take(
     let stream = state.monitor.map(|agreed| Ok((agreed, next()?)));
     let stream = stream.transpose().map_err(|error: io::Error| error)?;
     let session = stream.map(|(agreed, stream)| {
+        let stream = UnixStream::from(stream);
+        // It was let in by the configuration of another process.
+        check_peer(&stream, config.user)?;
         let handler = Handler::new(Arc::clone(shared), pairs, agreed);
-        Session::new(UnixStream::from(stream), handler)
+        io::Result::Ok(Session::new(stream, handler))
     });
+    let session = session.transpose()?;
     let memory = state.memory.map(|places| {
         let files = places.into_iter().map(|place| Ok((place, next()?.into())));
         let regions: Vec<(Place, File)> = files.collect::<io::Result<_>>()?;

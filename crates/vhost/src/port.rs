@@ -32,7 +32,7 @@ impl VhostConfig<'_> {
     /// Most pairs of rings.
     pub const MOST_QUEUES: usize = 64;
 
-    fn pairs(&self) -> usize {
+    pub(crate) fn pairs(&self) -> usize {
         self.queues.clamp(1, Self::MOST_QUEUES)
     }
 }
@@ -73,7 +73,7 @@ impl VhostPort {
     pub fn go_on(config: VhostConfig<'_>, estate: Estate) -> io::Result<Self> {
         let pairs = config.pairs();
         let shared = Arc::new(Shared::new(pairs)?);
-        let (endpoint, session) = estate::take(estate, pairs, &shared)?;
+        let (endpoint, session) = estate::take(estate, config, &shared)?;
         let server = Server::go_on(
             config.socket,
             endpoint,

@@ -286,6 +286,22 @@ impl Session {
     }
 }
 
+/// Sees that the other end is of this process's user, of root or of the `peer`.
+///
+/// # Errors
+/// It is of another user.
+pub(crate) fn check_peer(stream: &UnixStream, peer: Peer) -> io::Result<()> {
+    let uid = socket_peercred(stream)?.uid;
+    let is_own = uid == rustix::process::geteuid() || uid.is_root();
+    if is_own || Some(uid.as_raw()) == peer {
+        return Ok(());
+    }
+    Err(io::Error::other(format!(
+        "the other end is of user {0}: name it by `user = {0}` if it is the machine monitor's",
+        uid.as_raw()
+    )))
+}
+
 /// Why a monitor is served no more.
 #[derive(Debug, thiserror::Error)]
 enum SessionError {
@@ -406,15 +422,7 @@ impl Requests {
                 Err(error) => return Err(error),
             },
         };
-        let uid = socket_peercred(&stream)?.uid;
-        let is_own = uid == rustix::process::geteuid() || uid.is_root();
-        if !is_own && Some(uid.as_raw()) != self.peer {
-            return Err(io::Error::other(format!(
-                "the other end is of user {0}: name it by `user = {0}` if it is the machine \
-                 monitor's",
-                uid.as_raw()
-            )));
-        }
+        check_peer(&stream, self.peer)?;
         tracing::info!(socket = %self.path.display(), "a machine monitor is connected");
         let handler = Handler::new(Arc::clone(&self.shared), self.pairs, 0);
         Ok(Some(Session::new(stream, handler)))

@@ -2,7 +2,7 @@
 
 use super::connections::Connections;
 use super::handover::{Heir, Legacy, MOST_OF_CONNECTIONS, State, Successor};
-use super::inherit::estate_key;
+use super::inherit::CardKeys;
 use super::level::Levels;
 use super::open;
 use super::plan::PortPlan;
@@ -141,8 +141,8 @@ impl Daemon {
         Ok(Connections::default())
     }
 
-    /// Leaves ports alone that are more than a descriptor, and says what another daemon needs
-    /// to go on with them, for at most [`PAUSE`]: what is left is opened anew.
+    /// Leaves ports alone that are more than a descriptor, and returns what another daemon needs
+    /// to go on with them, for at most [`PAUSE`]: the others are opened anew.
     fn pause_ports(&mut self) -> (Vec<Heir>, Vec<OwnedFd>) {
         let deadline = self.clock.now() + PAUSE;
         let (mut heirs, mut descriptors) = (Vec::new(), Vec::new());
@@ -150,12 +150,11 @@ impl Daemon {
             if self.clock.now() >= deadline {
                 break;
             }
+            let Some(keys) = CardKeys::of(&plan.port) else {
+                continue;
+            };
             if let Some(estate) = port.as_mut().and_then(|port| port.pause()) {
-                heirs.push(Heir {
-                    key: estate_key(&plan.port),
-                    state: estate.state,
-                    descriptors: estate.descriptors.len(),
-                });
+                heirs.push(Heir::new(keys, &estate));
                 descriptors.extend(estate.descriptors);
             }
         }

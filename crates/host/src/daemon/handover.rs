@@ -11,7 +11,7 @@
 //! then reads on. From then until the new one reads, frames wait in the kernel.
 
 use super::connections::Connections;
-use super::inherit::Inherited;
+use super::inherit::{CardKeys, Inherited};
 use super::level::Levels;
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
@@ -19,6 +19,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -44,6 +45,9 @@ const LONGEST: u32 = 64 << 20;
 
 /// The most that is taken of connections, in bytes: a tenth of a second's work.
 pub(super) const MOST_OF_CONNECTIONS: usize = 64 << 20;
+
+/// The format of what is handed over of connections: another one where its words change.
+const CONNECTIONS: u32 = 1;
 
 /// How long the old one may take to answer at all: a turn of its loop.
 const ANSWER: Duration = Duration::from_millis(250);
@@ -79,17 +83,58 @@ pub(super) struct State {
     /// The guests' slots.
     #[serde(default)]
     pub(super) slots: Vec<(usize, String)>,
+    /// The format of the connections ([`CONNECTIONS`]); 1 in releases that do not say.
+    #[serde(default)]
+    connections_format: Option<u32>,
+    /// What another release says, by its names.
+    #[serde(flatten)]
+    others: Others,
+}
+
+/// Fields that this release does not know.
+pub(super) type Others = BTreeMap<String, serde_json::Value>;
+
+/// Logs which fields of what a daemon handed over are passed over.
+pub(super) fn pass_over(of: &str, others: &Others) {
+    if !others.is_empty() {
+        let fields: Vec<_> = others.keys().map(String::as_str).collect();
+        let fields = fields.join(", ");
+        tracing::warn!(
+            of, fields,
+            "the daemon before is of another release: what it says by these fields is passed \
+             over, and begins anew"
+        );
+    }
 }
 
 /// A port that is more than a descriptor.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Heir {
-    /// What it is known by ([`super::inherit::estate_key`]).
-    pub(super) key: String,
+    /// What the first releases know it by ([`CardKeys::first`]).
+    key: String,
+    /// What it is known by ([`CardKeys::card`]); the first releases do not say.
+    #[serde(default)]
+    card: Option<String>,
     /// What it alone understands.
-    pub(super) state: String,
+    state: String,
     /// How many descriptors it has.
-    pub(super) descriptors: usize,
+    descriptors: usize,
+    /// What another release says of it.
+    #[serde(flatten)]
+    others: Others,
+}
+
+impl Heir {
+    /// What is said of a port.
+    pub(super) fn new(keys: CardKeys, estate: &Estate) -> Self {
+        Self {
+            key: keys.first,
+            card: Some(keys.card),
+            state: estate.state.clone(),
+            descriptors: estate.descriptors.len(),
+            others: Others::new(),
+        }
+    }
 }
 
 /// Whoever wants to take over, and is spoken to.
@@ -140,6 +185,7 @@ impl Successor {
             .map(|(name, all)| (name.clone(), all.len()))
             .collect();
         state.slots = connections.slots;
+        state.connections_format = Some(CONNECTIONS);
         let text = serde_json::to_vec(&state)?;
         let len = u32::try_from(text.len()).map_err(io::Error::other)?;
         stream.write_all(&len.to_le_bytes())?;
@@ -215,27 +261,43 @@ impl Legacy {
             receive(&stream, &mut descriptors)?;
         }
         stream.write_all(&[TAKEN])?;
-        let mut descriptors = descriptors.into_iter();
-        let ports = state.keys.into_iter().zip(descriptors.by_ref());
-        let mut ports = Inherited::new(ports);
-        for Heir {
-            key,
-            state,
-            descriptors: count,
-        } in state.estates
-        {
-            let descriptors = descriptors.by_ref().take(count).collect();
-            ports.add(key, Estate { state, descriptors });
+        Ok(Self::read(state, connections, descriptors))
+    }
+
+    /// What a daemon's words and descriptors come to. The log has what of it is passed over.
+    fn read(
+        state: State,
+        mut connections: Vec<(String, Vec<u8>)>,
+        descriptors: Vec<OwnedFd>,
+    ) -> Self {
+        pass_over("host", &state.others);
+        let format = state.connections_format.unwrap_or(1);
+        if format != CONNECTIONS && !connections.is_empty() {
+            tracing::error!(
+                format, known = CONNECTIONS, guests = connections.len(),
+                "connections that were acknowledged early stand still: the daemon before hands \
+                 them over in a format of another release"
+            );
+            connections.clear();
         }
-        Ok(Self {
-            ports,
+        let mut descriptors = descriptors.into_iter();
+        let ports: Vec<_> = state.keys.into_iter().zip(descriptors.by_ref()).collect();
+        let estates = state.estates.into_iter().map(|heir| {
+            let key = heir.card.unwrap_or(heir.key);
+            pass_over(&key, &heir.others);
+            let descriptors = descriptors.by_ref().take(heir.descriptors).collect();
+            let state = heir.state;
+            (key, Estate { state, descriptors })
+        });
+        Self {
+            ports: Inherited::handed_over(ports, estates),
             stations: state.stations,
             levels: Levels::read(state.levels),
             connections: Connections {
                 slots: state.slots,
                 guests: connections,
             },
-        })
+        }
     }
 }
 
@@ -337,9 +399,11 @@ mod tests {
                 keys: keys.map(|key| key.expect("a TAP has one")).collect(),
                 stations: vec![([2, 0, 0, 0, 0, 1], "uplink".to_owned()); 10_000],
                 estates: vec![Heir {
-                    key: super::super::inherit::estate_key(&card()),
+                    key: CardKeys::of(&card()).expect("a card").first,
+                    card: None,
                     state: "as it was".to_owned(),
                     descriptors: 2,
+                    others: Others::new(),
                 }],
                 levels: serde_json::json!({"at": 0, "guests": []}),
                 ..State::default()
@@ -377,6 +441,101 @@ mod tests {
             Ok(estate.descriptors.len())
         });
         assert_eq!(taken, Some(2));
+    }
+
+    /// What the release before this one handed over, as it wrote it; it knows the card of
+    /// [`card`] by its settings in Rust's words.
+    const FIRST: &str = r#"{"keys":[],"stations":[[[2,0,0,0,0,1],"uplink"]],"estates":[{"key":"VhostUser { socket: \"card\", mode: Server, user: None, queues: 1, capture: None }","state":"{\"listens\":7}","descriptors":2}],"levels":{"at":1,"guests":[{"name":"a","holds":7,"destinations":[],"groups":0,"unknown":0}]},"connections":[],"slots":[]}"#;
+
+    /// As that release reads what it gets.
+    #[derive(Deserialize)]
+    struct FirstState {
+        keys: Vec<String>,
+        #[serde(default)]
+        estates: Vec<FirstHeir>,
+    }
+
+    #[derive(Deserialize)]
+    struct FirstHeir {
+        key: String,
+        state: String,
+        descriptors: usize,
+    }
+
+    /// What a successor makes of words and of as many descriptors as are said to be.
+    fn read(text: &str) -> Legacy {
+        let state: State = serde_json::from_str(text).expect("it is understood");
+        let count = state.estates.iter().map(|heir| heir.descriptors).sum();
+        let files = (0..count).map(|_| tempfile::tempfile().expect("a file").into());
+        Legacy::read(state, Vec::new(), files.collect())
+    }
+
+    fn is_taken(legacy: &mut Legacy, card: &PortConfig) -> bool {
+        let taken = legacy.ports.take_estate(card, |estate| {
+            assert_eq!(
+                (estate.state.as_str(), estate.descriptors.len()),
+                (r#"{"listens":7}"#, 2)
+            );
+            Ok(())
+        });
+        taken.is_some()
+    }
+
+    /// What this release hands over of a card.
+    fn told() -> String {
+        let estate = Estate {
+            state: r#"{"listens":7}"#.to_owned(),
+            descriptors: (0..2)
+                .map(|_| tempfile::tempfile().expect("a file").into())
+                .collect(),
+        };
+        let keys = CardKeys::of(&card()).expect("a card");
+        let state = State {
+            estates: vec![Heir::new(keys, &estate)],
+            ..State::default()
+        };
+        serde_json::to_string(&state).expect("plain data")
+    }
+
+    #[test]
+    fn a_card_of_the_release_before_is_taken_and_rolled_back_to_it() {
+        let mut legacy = read(FIRST);
+        assert!(is_taken(&mut legacy, &card()));
+        assert_eq!(legacy.stations.len(), 1);
+        assert!(legacy.levels.is_some());
+        let known: FirstState = serde_json::from_str(FIRST).expect("its own");
+        let rolled_back: FirstState = serde_json::from_str(&told()).expect("it is understood");
+        assert!(rolled_back.keys.is_empty());
+        let [heir] = &rolled_back.estates[..] else {
+            panic!("one card");
+        };
+        assert_eq!(heir.key, known.estates[0].key, "it looks for that");
+        assert_eq!(heir.state, known.estates[0].state);
+        assert_eq!(heir.descriptors, 2);
+    }
+
+    #[test]
+    fn a_card_of_a_release_with_one_more_field_everywhere_is_taken() {
+        let told = told();
+        let more = told.replacen('{', r#"{"more":{"a":[1]},"#, 1);
+        let more = more.replace(r#""estates":[{"#, r#""estates":[{"more":7,"#);
+        // Its configuration has one more, too: what the first releases look for is another.
+        let more = more.replace("capture: None }", "capture: None, more: 7 }");
+        assert_eq!(more.matches("more").count(), 3, "{more}");
+        assert!(is_taken(&mut read(&more), &card()));
+    }
+
+    #[test]
+    fn connections_of_another_format_are_not_read() {
+        for (format, known) in [(Some(CONNECTIONS), 1), (None, 1), (Some(99), 0)] {
+            let state = State {
+                connections_format: format,
+                ..State::default()
+            };
+            let connections = vec![("a".to_owned(), vec![0; 8])];
+            let legacy = Legacy::read(state, connections, Vec::new());
+            assert_eq!(legacy.connections.guests.len(), known, "{format:?}");
+        }
     }
 
     #[test]

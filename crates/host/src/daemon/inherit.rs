@@ -8,6 +8,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use tailbound_switch::port::Estate;
+use tailbound_vhost::Mode;
 
 /// Longest name of a descriptor that systemd keeps, in bytes (`sd_notify(3)`).
 const LONGEST: usize = 255;
@@ -16,8 +17,11 @@ const LONGEST: usize = 255;
 #[derive(Debug, Default)]
 pub(super) struct Inherited {
     descriptors: HashMap<String, OwnedFd>,
-    /// Those of ports that are more, by [`estate_key`].
+    /// Those of ports that are more, by [`CardKeys::card`], or [`CardKeys::first`] where the
+    /// daemon before knew no other.
     estates: HashMap<String, Estate>,
+    /// A daemon handed over: each card is opened anew for a reason.
+    is_handover: bool,
     /// The keys of those that are ports again.
     adopted: Vec<String>,
 }
@@ -34,13 +38,21 @@ impl Inherited {
         Self {
             descriptors: descriptors.into_iter().collect(),
             estates: HashMap::new(),
+            is_handover: false,
             adopted: Vec::new(),
         }
     }
 
-    /// One more port, which is more than a descriptor.
-    pub(super) fn add(&mut self, key: String, estate: Estate) {
-        self.estates.insert(key, estate);
+    /// The descriptors that a daemon handed over, and its ports that are more.
+    pub(super) fn handed_over(
+        descriptors: impl IntoIterator<Item = (String, OwnedFd)>,
+        estates: impl IntoIterator<Item = (String, Estate)>,
+    ) -> Self {
+        Self {
+            estates: estates.into_iter().collect(),
+            is_handover: true,
+            ..Self::new(descriptors)
+        }
     }
 
     /// The port that `adopt` makes of the descriptor for `config`; `None` where there is
@@ -72,16 +84,30 @@ impl Inherited {
         config: &PortConfig,
         adopt: impl FnOnce(Estate) -> io::Result<T>,
     ) -> Option<T> {
-        let estate = self.estates.remove(&estate_key(config))?;
+        let keys = CardKeys::of(config)?;
+        let estate = self.estates.remove(&keys.card);
+        let Some(estate) = estate.or_else(|| self.estates.remove(&keys.first)) else {
+            if self.is_handover {
+                tracing::warn!(
+                    port = %config, key = keys.card,
+                    "opened anew: the daemon before handed over no card of this key"
+                );
+            }
+            return None;
+        };
         let adopted = adopt(estate);
         if let Err(error) = &adopted {
-            tracing::warn!(port = %config, %error, "opened anew: what there was of it is of no use");
+            tracing::warn!(port = %config, %error, "opened anew: its inherited state is unusable");
         }
         adopted.ok()
     }
 
-    /// The keys of those that are ports again, and of those that nobody took.
+    /// The keys of those that are ports again, and of those that no port took. The log has the
+    /// cards among the latter: their guests have no port.
     pub(super) fn keys(self) -> (Vec<String>, Vec<String>) {
+        for key in self.estates.keys() {
+            tracing::warn!(key, "closed: the configuration has no card of this key");
+        }
         (self.adopted, self.descriptors.into_keys().collect())
     }
 }
@@ -105,22 +131,65 @@ pub(super) fn key(config: &PortConfig) -> Option<String> {
     let mut key = kind.to_owned();
     for part in [interface.as_bytes(), netns] {
         key.push('/');
-        for byte in part {
-            // Neither a colon nor what ends a line.
-            match byte {
-                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => {
-                    key.push(char::from(*byte));
-                }
-                _ => key.extend(['%', hex(byte >> 4), hex(byte & 15)]),
-            }
-        }
+        push(&mut key, part);
     }
     (key.len() <= LONGEST).then_some(key)
 }
 
-/// What a port is known by that is more than a descriptor: all that it was opened from.
-pub(super) fn estate_key(config: &PortConfig) -> String {
-    format!("{config:?}")
+/// Adds bytes without colons, slashes and what ends a line.
+fn push(key: &mut String, bytes: &[u8]) {
+    for byte in bytes {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => {
+                key.push(char::from(*byte));
+            }
+            _ => key.extend(['%', hex(byte >> 4), hex(byte & 15)]),
+        }
+    }
+}
+
+/// What a card is known by from one daemon to the next, whatever release each is of. Both
+/// spellings are for good: tests have them as releases wrote them.
+///
+/// A setting belongs to neither unless another value of it makes another card. What follows
+/// from such a setting is checked where the card goes on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct CardKeys {
+    /// Kind, version of the spelling, side of the socket, and its name.
+    pub(super) card: String,
+    /// What the first releases with cards look for, and know a card by: all its settings of
+    /// then, in the words that Rust had for them.
+    pub(super) first: String,
+}
+
+impl CardKeys {
+    /// Those of a card; `None` for a port of another kind.
+    pub(super) fn of(config: &PortConfig) -> Option<Self> {
+        // All fields are named: whoever adds one decides whether it makes another card.
+        let PortConfig::VhostUser {
+            socket,
+            mode,
+            user,
+            queues,
+            capture,
+        } = config
+        else {
+            return None;
+        };
+        let (side, side_of_first) = match mode {
+            Mode::Server => ("server", "Server"),
+            Mode::Client => ("client", "Client"),
+        };
+        let mut card = format!("vhost-user/1/{side}/");
+        push(&mut card, socket.as_os_str().as_bytes());
+        Some(Self {
+            card,
+            first: format!(
+                "VhostUser {{ socket: {socket:?}, mode: {side_of_first}, user: {user:?}, \
+                 queues: {queues}, capture: {capture:?} }}"
+            ),
+        })
+    }
 }
 
 fn hex(digit: u8) -> char {
@@ -136,6 +205,60 @@ mod tests {
             interface: interface.to_owned(),
             netns: netns.map(Into::into),
         }
+    }
+
+    fn card(socket: &str, mode: Mode, user: Option<u32>, capture: Option<&str>) -> PortConfig {
+        PortConfig::VhostUser {
+            socket: socket.into(),
+            mode,
+            user,
+            queues: 2,
+            capture: capture.map(Into::into),
+        }
+    }
+
+    #[test]
+    fn a_cards_keys_are_spelled_as_releases_have_written_them() {
+        let keys = CardKeys::of(&card("/run/th/a \"b", Mode::Client, Some(7), Some("c.pcap")));
+        let keys = keys.expect("it is a card");
+        assert_eq!(keys.card, "vhost-user/1/client/%2frun%2fth%2fa%20%22b");
+        assert_eq!(
+            keys.first,
+            "VhostUser { socket: \"/run/th/a \\\"b\", mode: Client, user: Some(7), queues: 2, \
+             capture: Some(\"c.pcap\") }"
+        );
+        let keys = CardKeys::of(&card("/run/db1", Mode::Server, None, None));
+        let keys = keys.expect("it is a card");
+        assert_eq!(keys.card, "vhost-user/1/server/%2frun%2fdb1");
+        assert_eq!(
+            keys.first,
+            "VhostUser { socket: \"/run/db1\", mode: Server, user: None, queues: 2, \
+             capture: None }"
+        );
+        assert_eq!(CardKeys::of(&tap("a", None)), None);
+    }
+
+    #[test]
+    fn a_setting_that_makes_no_other_card_opens_none_anew() {
+        let before = card("/run/db1", Mode::Server, None, None);
+        let now = card("/run/db1", Mode::Server, Some(64), Some("c.pcap"));
+        let other = card("/run/db1", Mode::Client, None, None);
+        let keys = CardKeys::of(&before).expect("a card");
+        let estate = || Estate {
+            state: "as it was".to_owned(),
+            descriptors: Vec::new(),
+        };
+        let inherited = || Inherited::handed_over([], [(keys.card.clone(), estate())]);
+        let taken = |config| {
+            let taken = inherited().take_estate(config, |estate| Ok(estate.state));
+            taken.is_some()
+        };
+        assert!(taken(&before) && taken(&now));
+        assert!(!taken(&other) && !taken(&card("/run/db2", Mode::Server, None, None)));
+        // Of the first releases.
+        let mut first = Inherited::handed_over([], [(keys.first.clone(), estate())]);
+        assert!(first.take_estate(&before, |_| Ok(())).is_some());
+        assert!(first.take_estate(&before, |_| Ok(())).is_none(), "once");
     }
 
     #[test]

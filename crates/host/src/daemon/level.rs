@@ -4,6 +4,7 @@
 //! The moment that it is told of is one of `CLOCK_MONOTONIC`, which all processes of a boot
 //! share. A guest gets what its guarantee allows for the time since then.
 
+use super::handover::{Others, pass_over};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use tailbound_dataplane::pacer::DestinationLevel;
@@ -17,6 +18,9 @@ pub(super) struct Levels {
     /// When that was so, in nanoseconds of `CLOCK_MONOTONIC`.
     at: u64,
     guests: Vec<Level>,
+    /// What another release says.
+    #[serde(flatten)]
+    others: Others,
 }
 
 /// What one guest may.
@@ -73,6 +77,7 @@ impl Levels {
         Self {
             guests: guests.collect(),
             at: monotonic(),
+            others: Others::new(),
         }
     }
 
@@ -83,7 +88,10 @@ impl Levels {
             return None;
         }
         match serde_json::from_value::<Self>(text) {
-            Ok(levels) if levels.at <= monotonic() => Some(levels),
+            Ok(levels) if levels.at <= monotonic() => {
+                pass_over("buckets", &levels.others);
+                Some(levels)
+            }
             Ok(_) => {
                 tracing::warn!("what is told of buckets is of another clock: they start empty");
                 None

@@ -47,6 +47,8 @@ pub struct Burst {
     pub frames: Vec<Received>,
     /// Frames that were lost since they were longer than any buffer.
     pub truncated: u64,
+    /// Descriptors that the port looked at for them, where it has such.
+    pub pieces: usize,
     /// Buffers to receive into.
     pub spare: Spare,
 }
@@ -119,8 +121,10 @@ pub struct Sent {
     pub link_down: u64,
     /// Frames lost in the full queue of the interface.
     pub device_full: u64,
-    /// Frames that the kernel refused.
+    /// Frames that the kernel refused, or that did not fit into the guest's buffers.
     pub refused: u64,
+    /// Descriptors that the port looked at for them, where it has such.
+    pub pieces: usize,
 }
 
 impl Sent {
@@ -162,7 +166,8 @@ pub trait Port: Send {
     fn receive(&mut self, now: Nanos, pool: &Pool, burst: &mut Burst) -> io::Result<More>;
 
     /// Sends from the front of `outgoing`, in order, and removes what was sent or
-    /// lost; what stays is what there was no room for. A lost void is not counted.
+    /// lost; what stays is what there was no room for, or, where the port is not full, what
+    /// would have made the burst too long. A lost void is not counted.
     fn transmit(&mut self, now: Nanos, outgoing: &mut VecDeque<Outgoing>) -> io::Result<Sent>;
 
     /// The descriptor that tells when the port can receive and transmit; `None`

@@ -28,6 +28,7 @@ mod caller;
 mod device;
 mod estate;
 mod features;
+mod gate;
 mod handler;
 mod memory;
 mod message;

@@ -4,7 +4,8 @@ use crate::caller::Event;
 use crate::device::{Device, Shared};
 use crate::estate;
 use crate::features::Preparation;
-use crate::ring::{Put, RingError};
+use crate::gate::Gate;
+use crate::ring::{BURST_PIECES, Put, RingError};
 use crate::server::{Mode, OpenError, Server};
 use std::collections::VecDeque;
 use std::io;
@@ -46,6 +47,8 @@ pub struct VhostPort {
     name: String,
     /// The pair that is read first the next time.
     next: usize,
+    /// Lines about broken rings.
+    broken: Gate,
 }
 
 impl VhostPort {
@@ -91,7 +94,19 @@ impl VhostPort {
             server,
             name: config.socket.display().to_string(),
             next: 0,
+            broken: Gate::new(1),
         }
+    }
+
+    /// What a burst at `now` needs, and the pair that is read first.
+    fn parts(&mut self, now: Nanos) -> (&Shared, Card<'_>, &mut usize) {
+        let card = Card {
+            shared: &self.shared,
+            name: &self.name,
+            lines: &mut self.broken,
+            now,
+        };
+        (&self.shared, card, &mut self.next)
     }
 
     /// Whether the port is of use at all.
@@ -112,14 +127,27 @@ impl VhostPort {
     }
 }
 
-/// Notes that a driver has broken its ring's rules.
-fn fail(shared: &Shared, device: &mut Device, name: &str, ring: usize, error: RingError) {
-    tracing::warn!(
-        socket = name, ring, %error,
-        "the guest's ring is not used any more until its driver starts it again"
-    );
-    device.fail(ring);
-    shared.note_guest(device);
+/// A card whose rings may break at a moment.
+struct Card<'p> {
+    shared: &'p Shared,
+    name: &'p str,
+    lines: &'p mut Gate,
+    now: Nanos,
+}
+
+impl Card<'_> {
+    /// Notes that a driver has broken its ring's rules; the log has one line of that an hour.
+    fn fail(&mut self, device: &mut Device, ring: usize, error: RingError) {
+        if let Some(before) = self.lines.pass(self.now) {
+            tracing::warn!(
+                socket = self.name, ring, %error, before,
+                "the guest's ring is not used any more until its driver starts it again; what \
+                 breaks of this card within an hour is counted in the next such line"
+            );
+        }
+        device.fail(ring);
+        self.shared.note_guest(device);
+    }
 }
 
 /// Receives from a ring; returns whether it may have more. Its driver is told when the card's
@@ -150,6 +178,7 @@ fn receive(
     }
     let taken = ring.take(memory, format, most, pool, &mut burst.frames)?;
     burst.truncated += taken.truncated;
+    burst.pieces += taken.pieces;
     // One that had something is looked at once more before its driver is to kick: while
     // frames come one after another, none of them costs either side a system call.
     let more = taken.chains > 0 || ring.wait(memory)?;
@@ -239,7 +268,9 @@ fn fill(
     };
     let mut filling = ring.fill(memory)?;
     let mut end = End::All;
-    while let Some(next) = outgoing.front_mut() {
+    while sent.pieces + filling.pieces() < BURST_PIECES
+        && let Some(next) = outgoing.front_mut()
+    {
         let Outgoing::Frame { frame, .. } = next else {
             break;
         };
@@ -261,6 +292,7 @@ fn fill(
         }
         outgoing.pop_front();
     }
+    sent.pieces += filling.pieces();
     filling.finish()?;
     if end == End::Full && ring.wait_for_room(memory)? {
         end = End::All;
@@ -268,8 +300,8 @@ fn fill(
     Ok(end)
 }
 
-/// Sends from the front of `outgoing` until nothing is left or a ring is full. Notes in
-/// `touched` which rings got any.
+/// Sends from the front of `outgoing` until nothing is left, a ring is full or the burst has
+/// enough descriptors: then the rest is offered again. Notes in `touched` which rings got any.
 fn transmit(
     device: &mut Device,
     outgoing: &mut VecDeque<Outgoing>,
@@ -277,7 +309,9 @@ fn transmit(
     touched: &mut u64,
 ) -> Result<End, (usize, RingError)> {
     let active = Active::of(device);
-    while let Some(next) = outgoing.front_mut() {
+    while sent.pieces < BURST_PIECES
+        && let Some(next) = outgoing.front_mut()
+    {
         let Outgoing::Frame { frame, .. } = next else {
             // Behind a ring is no wire whose time a void could take.
             sent.add(next);
@@ -330,40 +364,42 @@ fn call(device: &mut Device, touched: u64) -> Result<(), (usize, RingError)> {
 }
 
 impl Port for VhostPort {
-    fn receive(&mut self, _now: Nanos, pool: &Pool, burst: &mut Burst) -> io::Result<More> {
-        let Some(mut device) = self.shared.device() else {
+    fn receive(&mut self, now: Nanos, pool: &Pool, burst: &mut Burst) -> io::Result<More> {
+        let (shared, mut card, next) = self.parts(now);
+        let Some(mut device) = shared.device() else {
             // The loop is woken when the change is done.
             return Ok(More::No);
         };
-        Self::check(&self.shared, &device)?;
+        Self::check(shared, &device)?;
         let pairs = device.rings.len() / 2;
         let mut more = More::No;
         let mut has_posts = false;
-        let first = self.next;
-        self.next = (self.next + 1) % pairs;
+        let first = *next;
+        *next = (first + 1) % pairs;
         for pair in (0..pairs).map(|pair| (first + pair) % pairs) {
             // The second of a pair is the one by which the guest sends.
             let ring = 2 * pair + 1;
             match receive(&mut device, ring, pool, burst, &mut has_posts) {
                 Ok(false) => {}
                 Ok(true) => more = More::Maybe,
-                Err(error) => fail(&self.shared, &mut device, &self.name, ring, error),
+                Err(error) => card.fail(&mut device, ring, error),
             }
         }
         if has_posts {
             device.caller.wake();
         }
-        Self::check(&self.shared, &device)?;
+        Self::check(shared, &device)?;
         Ok(more)
     }
 
-    fn transmit(&mut self, _now: Nanos, outgoing: &mut VecDeque<Outgoing>) -> io::Result<Sent> {
+    fn transmit(&mut self, now: Nanos, outgoing: &mut VecDeque<Outgoing>) -> io::Result<Sent> {
         let mut sent = Sent::default();
-        let Some(mut device) = self.shared.device() else {
+        let (shared, mut card, _) = self.parts(now);
+        let Some(mut device) = shared.device() else {
             sent.full = true;
             return Ok(sent);
         };
-        Self::check(&self.shared, &device)?;
+        Self::check(shared, &device)?;
         let mut touched = 0;
         loop {
             let ended = transmit(&mut device, outgoing, &mut sent, &mut touched);
@@ -371,16 +407,16 @@ impl Port for VhostPort {
                 Ok(end) => sent.full = end == End::Full,
                 // The rest of its frames is lost, as on a link that went down.
                 Err((ring, error)) => {
-                    fail(&self.shared, &mut device, &self.name, ring, error);
+                    card.fail(&mut device, ring, error);
                     continue;
                 }
             }
             break;
         }
         if let Err((ring, error)) = call(&mut device, touched) {
-            fail(&self.shared, &mut device, &self.name, ring, error);
+            card.fail(&mut device, ring, error);
         }
-        Self::check(&self.shared, &device)?;
+        Self::check(shared, &device)?;
         Ok(sent)
     }
 

@@ -8,7 +8,7 @@
 
 use std::sync::atomic::{Ordering, fence};
 use tailbound_dataplane::{Packet, Pool, VIRTIO_HEADER};
-use tailbound_switch::port::{BURST_BYTES, Received};
+use tailbound_switch::port::{BURST, BURST_BYTES, Received};
 use virtio_queue::desc::split::Descriptor;
 use virtio_queue::{Queue, QueueT};
 use vm_memory::bitmap::BS;
@@ -32,6 +32,18 @@ const MOST_CHAINS: u16 = 256;
 
 /// Bytes of a descriptor.
 const DESCRIPTOR: usize = 16;
+
+/// A burst out of a ring or into it ends with the frame that brings it to this many
+/// descriptors. More are in no burst of Linux's: a packet has at most `MAX_SKB_FRAGS` + 2, and
+/// one of 64 KiB takes 33 buffers of 2 KiB.
+pub(crate) const BURST_PIECES: usize = 34 * BURST;
+
+/// A frame that fits into the buffers that each driver has to offer (virtio 1.2, 5.1.6.3.1).
+const FULL_FRAME: usize = 1514;
+
+/// A ring is broken when this many frames in a row, none longer than [`FULL_FRAME`], did not
+/// fit into the buffers at its front. Each costs a look at up to [`MOST_PIECES`] descriptors.
+const MOST_REFUSED: u32 = 256;
 
 /// `VRING_AVAIL_F_NO_INTERRUPT`.
 const NO_INTERRUPT: u16 = 1;
@@ -63,6 +75,12 @@ pub enum RingError {
     /// A buffer outside.
     #[error("a buffer is not where the guest has memory")]
     Outside,
+    /// A descriptor that only costs a look.
+    #[error("a chain has a descriptor of no bytes")]
+    Empty,
+    /// Buffers that no frame fits into, one frame after the other.
+    #[error("its buffers are too short for each of {MOST_REFUSED} frames in a row")]
+    Short,
 }
 
 /// Where a ring is, as the driver says.
@@ -107,6 +125,8 @@ pub struct Taken {
     pub chains: usize,
     /// Those with more than any frame.
     pub truncated: u64,
+    /// Their descriptors.
+    pub pieces: usize,
 }
 
 /// A buffer: its address and its length.
@@ -125,6 +145,8 @@ pub struct Ring {
     unpublished: u16,
     /// Room for the buffers of a frame.
     pieces: Vec<Piece>,
+    /// Frames in a row that did not fit, of those that fit into what a driver has to offer.
+    refused: u32,
 }
 
 /// Where memory is, with what is told of writes to it.
@@ -222,6 +244,7 @@ impl Ring {
             waits: true,
             unpublished: 0,
             pieces: Vec::with_capacity(MOST_PIECES),
+            refused: 0,
         };
         ring.check(memory)?;
         let used = ring.queue.used_idx(memory, Ordering::Acquire);
@@ -276,11 +299,16 @@ impl Ring {
         self.unpublished = 0;
         let mut taken = Taken::default();
         let mut bytes = 0;
-        while taken.chains < most && bytes < BURST_BYTES && self.queue.next_avail() != available {
+        while taken.chains < most
+            && bytes < BURST_BYTES
+            && taken.pieces < BURST_PIECES
+            && self.queue.next_avail() != available
+        {
             self.pieces.clear();
             let (head, len) = self.gather_next(memory, &parts, false)?;
             self.give_back(&parts, head, 0)?;
             taken.chains += 1;
+            taken.pieces += self.pieces.len();
             if len > format.header + Packet::MAX_FRAME {
                 taken.truncated += 1;
                 continue;
@@ -309,6 +337,7 @@ impl Ring {
             memory,
             parts,
             available,
+            pieces: 0,
         })
     }
 
@@ -430,6 +459,8 @@ pub struct Filling<'r, 'm, M: GuestMemoryBackend> {
     parts: Parts<'m, M>,
     /// The index of the chain that the driver will offer next, as far as is known.
     available: u16,
+    /// Descriptors that were looked at.
+    pieces: usize,
 }
 
 impl<M: GuestMemoryBackend> Filling<'_, '_, M> {
@@ -468,17 +499,30 @@ impl<M: GuestMemoryBackend> Filling<'_, '_, M> {
             room += len;
             chains += 1;
         };
+        self.pieces += self.ring.pieces.len();
         if put != Put::Done {
             self.ring.queue.set_next_avail(before.0);
             self.ring.unpublished = before.1;
+            if put == Put::TooLong && frame.len() <= FULL_FRAME {
+                self.ring.refused += 1;
+                if self.ring.refused >= MOST_REFUSED {
+                    return Err(RingError::Short);
+                }
+            }
             return Ok(put);
         }
+        self.ring.refused = 0;
         let mut full = [0; HEADER];
         full[..VIRTIO_HEADER].copy_from_slice(header);
         full[VIRTIO_HEADER..].copy_from_slice(&chains.to_le_bytes());
         let parts = [&full[..format.header], frame];
         copy_out(self.memory, &self.ring.pieces, parts)?;
         Ok(put)
+    }
+
+    /// How many descriptors were looked at so far, those of frames that did not fit among them.
+    pub const fn pieces(&self) -> usize {
+        self.pieces
     }
 
     /// Whether there is a chain, after another look at what the driver says.
@@ -537,6 +581,9 @@ fn gather<'m, M: GuestMemoryBackend>(
         }
         if pieces.len() == MOST_PIECES {
             return Err(RingError::Long);
+        }
+        if size == 0 {
+            return Err(RingError::Empty);
         }
         pieces.push((descriptor.addr(), size));
         len = len.saturating_add(size);

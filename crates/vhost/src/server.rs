@@ -1,6 +1,7 @@
 //! The socket: a thread that waits for a machine's monitor and reads its requests.
 
 use crate::device::{Device, Shared};
+use crate::gate::Gate;
 use crate::handler::{Answer, Handler, Refusal};
 use crate::message::{MessageError, Reader, reply};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -14,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Which side of the socket is made here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Deserialize)]
@@ -131,6 +132,7 @@ impl Server {
             shared: Arc::clone(shared),
             end: Arc::clone(&end),
             session,
+            lines: Lines::new(),
         };
         Ok(Self {
             end,
@@ -321,6 +323,35 @@ pub(crate) struct Requests {
     shared: Arc<Shared>,
     end: Arc<OwnedFd>,
     pub(crate) session: Option<Session>,
+    lines: Lines,
+}
+
+/// Which lines about monitors go into the log.
+#[derive(Debug)]
+struct Lines {
+    since: Instant,
+    /// About those that are served no more, or were refused.
+    refusals: Gate,
+    /// About those that come and leave.
+    visits: Gate,
+}
+
+impl Lines {
+    fn new() -> Self {
+        Self {
+            since: Instant::now(),
+            refusals: Gate::new(8),
+            visits: Gate::new(60),
+        }
+    }
+
+    fn refusal(&mut self) -> Option<u64> {
+        self.refusals.pass(self.since.elapsed().into())
+    }
+
+    fn visit(&mut self) -> Option<u64> {
+        self.visits.pass(self.since.elapsed().into())
+    }
 }
 
 /// Says that the thread has ended by itself, unless it is told otherwise.
@@ -361,9 +392,12 @@ impl Requests {
                 None => match self.connect() {
                     Ok(session) => self.session = session,
                     Err(error) => {
-                        tracing::warn!(
-                            socket = %self.path.display(), %error, "no machine monitor is served"
-                        );
+                        if let Some(before) = self.lines.refusal() {
+                            tracing::warn!(
+                                socket = %self.path.display(), %error, before,
+                                "no machine monitor is served"
+                            );
+                        }
                         self.pause(Some(AGAIN));
                     }
                 },
@@ -398,7 +432,7 @@ impl Requests {
     }
 
     /// A monitor that is connected; `None` while there is none.
-    fn connect(&self) -> io::Result<Option<Session>> {
+    fn connect(&mut self) -> io::Result<Option<Session>> {
         let stream = match &self.endpoint {
             Endpoint::Server { listener, .. } => {
                 self.wait(listener.as_fd());
@@ -423,13 +457,15 @@ impl Requests {
             },
         };
         check_peer(&stream, self.peer)?;
-        tracing::info!(socket = %self.path.display(), "a machine monitor is connected");
+        if let Some(before) = self.lines.visit() {
+            tracing::info!(socket = %self.path.display(), before, "a machine monitor is connected");
+        }
         let handler = Handler::new(Arc::clone(&self.shared), self.pairs, 0);
         Ok(Some(Session::new(stream, handler)))
     }
 
     /// Answers to a monitor, once it asks something; returns it unless that was the last of it.
-    fn serve(&self, mut session: Session) -> Option<Session> {
+    fn serve(&mut self, mut session: Session) -> Option<Session> {
         self.wait(session.stream.as_fd());
         let Err(error) = session.answer() else {
             return Some(session);
@@ -440,10 +476,16 @@ impl Requests {
         let socket = self.path.display();
         match error {
             SessionError::Message(MessageError::Left) => {
-                tracing::info!(%socket, "the machine monitor has left");
+                if let Some(before) = self.lines.visit() {
+                    tracing::info!(%socket, before, "the machine monitor has left");
+                }
             }
             error => {
-                tracing::warn!(%socket, %error, "the machine monitor is not served any more");
+                if let Some(before) = self.lines.refusal() {
+                    tracing::warn!(
+                        %socket, %error, before, "the machine monitor is not served any more"
+                    );
+                }
                 self.pause(Some(AGAIN));
             }
         }

@@ -24,7 +24,7 @@ use support::{
     make_wait, memfd, rang, request, until,
 };
 use tailbound_dataplane::Pool;
-use tailbound_switch::port::{Burst, Port};
+use tailbound_switch::port::{Burst, Port, Presence, Sent};
 use tailbound_sys::probe::required::{Part, skipped};
 use tailbound_units::Nanos;
 use tailbound_vhost::{Mode, VhostConfig, VhostPort};
@@ -411,6 +411,75 @@ fn a_monitor_that_makes_its_calls_wait_stops_no_other_card_and_no_end() {
         panic!("a port waits for a monitor");
     }
     cards.join().expect("no panic");
+}
+
+#[test]
+fn a_guest_whose_buffers_hold_nothing_loses_its_ring_and_others_get_their_frames() {
+    let (_socket, mut port, machine) = started(Build {
+        buffer: 1,
+        entries: 512,
+        ..Build::default()
+    });
+    let (_other_socket, mut other, mut neighbour) = started(Build::default());
+    let pool = Pool::new();
+    let mut total = Sent::default();
+    for mark in 0..20 {
+        let mut frames: VecDeque<_> = (0..32)
+            .map(|_| outgoing(&pool, &frame(600, mark), None))
+            .collect();
+        while !frames.is_empty() {
+            let sent = transmit(&mut port, &mut frames);
+            total.refused += sent.refused;
+            total.link_down += sent.link_down;
+            total.pieces += sent.pieces;
+            assert!(sent.pieces <= 34 * 32 + 256, "{} in one burst", sent.pieces);
+        }
+        exchange(&mut other, &mut neighbour, &pool, mark);
+    }
+    // The last of them broke it: that one and those behind it are lost as on a link that is
+    // down.
+    assert_eq!((total.refused, total.link_down), (255, 20 * 32 - 255));
+    assert_eq!(total.pieces, 255 * 256, "each is counted");
+    until("its monitor is told", || {
+        rang(&machine.rings[0].error).then_some(())
+    });
+    assert_eq!(port.presence(), Presence::Away);
+}
+
+#[test]
+fn empty_descriptors_before_each_frame_cost_a_guest_its_ring() {
+    let (_socket, mut port, mut machine) = started(Build::default());
+    let (_other_socket, mut other, mut neighbour) = started(Build::default());
+    let pool = Pool::new();
+    let table = machine.rings[1].buffer(1);
+    for entry in 0..511u16 {
+        let is_last = entry == 510;
+        machine.describe_at(
+            table + 16 * u64::from(entry),
+            Descriptor {
+                at: machine.rings[1].buffer(0),
+                len: if is_last { 72 } else { 0 },
+                flags: if is_last { 0 } else { NEXT },
+                next: entry + 1,
+            },
+        );
+    }
+    let indirect = Descriptor {
+        at: table,
+        len: 16 * 511,
+        flags: IS_INDIRECT,
+        next: 0,
+    };
+    for entry in 0..16 {
+        machine.describe(1, entry, indirect);
+        machine.make_available(1, entry);
+    }
+    machine.kick_anyway(1);
+    until("its monitor is told", || {
+        assert!(receive(&mut port, &pool).is_empty());
+        rang(&machine.rings[1].error).then_some(())
+    });
+    exchange(&mut other, &mut neighbour, &pool, 1);
 }
 
 #[test]

@@ -157,7 +157,7 @@ proptest! {
         start in any::<u16>(),
         event in any::<bool>(),
         frames in prop::collection::vec(
-            (prop::collection::vec(0u32..600, 1..7), any::<bool>()), 1..40),
+            (prop::collection::vec(1u32..600, 1..7), any::<bool>()), 1..40),
         bursts in prop::collection::vec(1usize..33, 50),
     ) {
         let mut driver = Driver::new(64, start);
@@ -303,6 +303,80 @@ fn buffers_of_a_byte_cost_no_more_than_a_frame_is_worth() {
     assert_eq!(ring.index(), 0);
     let short = put(&mut ring, &driver.memory, FORMAT, &[0; 10], &[1; 200]);
     assert_eq!((short, ring.index()), (Ok(Put::Done), 212));
+}
+
+/// A look at a descriptor without bytes would be free for who offers it: none is looked past.
+#[test]
+fn a_descriptor_of_no_bytes_breaks_its_ring_wherever_it_stands() {
+    let pool = Pool::new();
+    for indirect in [false, true] {
+        for empty in [0, 1, 255] {
+            let mut lengths = vec![1; 256];
+            lengths[empty] = 0;
+            let mut driver = Driver::new(256, 0);
+            let mut ring = Ring::start(layout(256, false), &driver.memory).expect("it is right");
+            driver.offer(&lengths, false, indirect).expect("room");
+            let mut got = Vec::new();
+            let taken = ring.take(&driver.memory, FORMAT, 32, &pool, &mut got);
+            assert_eq!(taken, Err(RingError::Empty), "at {empty}");
+            assert!(got.is_empty());
+            let mut driver = Driver::new(256, 0);
+            let mut ring = Ring::start(layout(256, false), &driver.memory).expect("it is right");
+            driver.offer(&lengths, true, indirect).expect("room");
+            let put = put(&mut ring, &driver.memory, FORMAT, &[0; 10], &[1; 1400]);
+            assert_eq!(put, Err(RingError::Empty), "at {empty}");
+        }
+    }
+}
+
+#[test]
+fn a_burst_of_long_chains_ends_early_and_its_descriptors_are_counted() {
+    const PIECES: usize = 510;
+    let mut driver = Driver::new(64, 0);
+    let mut ring = Ring::start(layout(64, false), &driver.memory).expect("it is right");
+    let mut lengths = vec![1; PIECES];
+    lengths[PIECES - 1] = 72;
+    for _ in 0..20 {
+        driver.offer(&lengths, false, true).expect("room");
+    }
+    let pool = Pool::new();
+    let mut got = Vec::new();
+    let mut chains = 0;
+    while chains < 20 {
+        let taken = ring.take(&driver.memory, FORMAT, 32, &pool, &mut got);
+        let taken = taken.expect("right");
+        assert_eq!(taken.pieces, PIECES * taken.chains);
+        assert!((1..=3).contains(&taken.chains), "{} chains", taken.chains);
+        chains += taken.chains;
+    }
+    assert_eq!(got.len(), 20);
+    // What Linux sends is not cut short: its largest packets fill a burst by their bytes.
+    let mut driver = Driver::new(64, 0);
+    let mut ring = Ring::start(layout(64, false), &driver.memory).expect("it is right");
+    for _ in 0..32 {
+        driver.offer(&[60; 19], false, true).expect("room");
+    }
+    let taken = ring.take(&driver.memory, FORMAT, 32, &pool, &mut got);
+    assert_eq!(taken.expect("right").chains, 32);
+}
+
+#[test]
+fn a_ring_into_which_no_frame_fits_is_broken_after_256_of_them() {
+    let mut driver = Driver::new(512, 0);
+    let mut ring = Ring::start(layout(512, false), &driver.memory).expect("it is right");
+    while driver.offer(&[1], true, false).is_some() {}
+    let mut offer = |len: usize| put(&mut ring, &driver.memory, FORMAT, &[0; 10], &vec![1; len]);
+    for _ in 0..255 {
+        assert_eq!(offer(600), Ok(Put::TooLong));
+        // These are longer than any driver has to have room for.
+        assert_eq!(offer(9000), Ok(Put::TooLong));
+    }
+    // One that fits shows that the driver means it.
+    assert_eq!(offer(100), Ok(Put::Done));
+    for _ in 0..255 {
+        assert_eq!(offer(600), Ok(Put::TooLong));
+    }
+    assert_eq!(offer(600), Err(RingError::Short));
 }
 
 #[test]

@@ -75,6 +75,8 @@ impl Switch {
         }
         state.counters.drop(Reason::Truncated, self.burst.truncated);
         self.burst.truncated = 0;
+        let pieces = std::mem::take(&mut self.burst.pieces);
+        state.credit.charge(Cost::of_pieces(pieces));
         state.received.extend(self.burst.frames.drain(..));
     }
 
@@ -190,6 +192,7 @@ impl Switch {
             let cost = Cost {
                 frames: packet.segments(),
                 bytes: packet.wire_len(),
+                pieces: 0,
             };
             limited.shaper.push(now, packet);
             self.release(now, from, ports);
@@ -231,6 +234,7 @@ impl Switch {
         Cost {
             frames: if cut { packet.segments() } else { 1 },
             bytes: if cut { packet.wire_len() } else { packet.len() },
+            pieces: 0,
         }
     }
 

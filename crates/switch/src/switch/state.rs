@@ -1,6 +1,6 @@
 //! What every port has, the uplink's and a guest's.
 
-use super::work::Credit;
+use super::work::{Cost, Credit};
 use crate::port::{BURST, Outgoing, Port, Received};
 use crate::reason::Reason;
 use std::collections::VecDeque;
@@ -78,6 +78,9 @@ pub(super) struct PortState {
     pub(super) received: VecDeque<Received>,
     /// What forwarding that may still cost in this round.
     pub(super) credit: Credit,
+    /// What putting frames into the port may still cost in this turn, beyond what their
+    /// senders pay.
+    pub(super) outward: Credit,
     /// What is on its way out and the port has not taken yet.
     pub(super) outgoing: VecDeque<Outgoing>,
     /// How many frames and voids it has taken of that so far, or lost.
@@ -100,6 +103,7 @@ impl PortState {
             name,
             received: VecDeque::with_capacity(BURST),
             credit: Credit::default(),
+            outward: Credit::default(),
             outgoing: VecDeque::with_capacity(BURST),
             taken: 0,
             readable: false,
@@ -133,6 +137,7 @@ impl PortState {
         let offered = self.outgoing.len();
         let sent = port.transmit(now, &mut self.outgoing)?;
         self.taken += (offered - self.outgoing.len()) as u64;
+        self.outward.charge(Cost::of_pieces(sent.pieces));
         self.counters.sent.packets += sent.packets;
         self.counters.sent.bytes += sent.bytes;
         self.counters.voids.packets += sent.voids;

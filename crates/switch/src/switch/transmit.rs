@@ -89,10 +89,13 @@ impl Switch {
 
     /// When the next frame may leave by a guest's port, as far as time decides.
     fn departure(&mut self, index: PortIndex) -> Option<Nanos> {
-        if self.states[index.0].full {
+        let state = &self.states[index.0];
+        if state.full {
             return None;
         }
-        self.guest_at(index)?.departure()
+        // The port has room, and took a part of its burst.
+        let rest = (!state.outgoing.is_empty()).then_some(Nanos::ZERO);
+        rest.or_else(|| self.guest_at(index)?.departure())
     }
 
     fn transmit_to(
@@ -155,7 +158,8 @@ impl Switch {
         }
     }
 
-    /// Transmits at most two bursts: twice what one port can receive in a turn.
+    /// Transmits at most two bursts: twice what one port can receive in a turn; nothing while
+    /// the port has caused more than its share of the turns before.
     fn transmit_queued(
         &mut self,
         now: Nanos,
@@ -164,7 +168,11 @@ impl Switch {
         turn: &mut Turn,
     ) -> io::Result<()> {
         let first = self.first_guest();
+        self.states[index.0].outward.begin_round();
         for _ in 0..2 {
+            if self.states[index.0].outward.is_spent() {
+                break;
+            }
             let mut is_all = false;
             let missing = BURST.saturating_sub(self.states[index.0].outgoing.len());
             for _ in 0..missing {

@@ -152,3 +152,89 @@ fn neighbours_are_first_equally_often_however_many_idle_ports_there_are() {
         assert!((30..=37).contains(&percent), "{percent} % are of {n}");
     }
 }
+
+/// A port whose frames have so many descriptors each, both ways.
+struct Pieces(MemoryPort, usize);
+
+impl Port for Pieces {
+    fn receive(&mut self, now: Nanos, pool: &Pool, burst: &mut Burst) -> std::io::Result<More> {
+        let more = self.0.receive(now, pool, burst)?;
+        burst.pieces += burst.frames.len() * self.1;
+        Ok(more)
+    }
+
+    fn transmit(
+        &mut self,
+        now: Nanos,
+        outgoing: &mut VecDeque<Outgoing>,
+    ) -> std::io::Result<Sent> {
+        let sent = self.0.transmit(now, outgoing)?;
+        Ok(Sent {
+            pieces: sent.packets as usize * self.1,
+            ..sent
+        })
+    }
+}
+
+impl Bench {
+    /// Has a guest's card look at so many descriptors for each frame.
+    fn set_pieces(&mut self, guest: usize, pieces: usize) {
+        let (port, wire) = MemoryPort::new();
+        self.ports[guest] = Some(Box::new(Pieces(port, pieces)));
+        self.wires[guest] = wire;
+    }
+}
+
+#[test]
+fn descriptors_are_paid_for_by_the_guest_that_sends_them() {
+    const PIECES: u64 = 500;
+    let mut bench = Bench::new(&segmenting());
+    bench.set_pieces(A, PIECES as usize);
+    for n in 0..20_000u16 {
+        bench.send(B, &datagram(GATEWAY, MAC_B, (B4, FAR), n));
+        bench.send(A, &datagram(GATEWAY, MAC_A, (A4, FAR), n));
+    }
+    for _ in 0..300 {
+        bench.switch.poll(bench.now, &mut bench.ports);
+    }
+    let (a, b) = (bench.port(A).received.0, bench.port(B).received.0);
+    assert_eq!(b, 300 * TURN, "B is served in each turn");
+    // Each descriptor costs an 80th of a frame.
+    let most = b * 4 / 3 / (1 + PIECES / 80) + TURN;
+    assert!(a <= most, "{a} beside {b}, {most} at most");
+    assert!(a >= most / 3, "A has its share too: {a} beside {b}");
+}
+
+#[test]
+fn descriptors_of_a_receiver_are_paid_for_by_that_receiver() {
+    const PIECES: usize = 256;
+    let mut bench = Bench::new(&segmenting());
+    bench.set_pieces(A, PIECES);
+    let flood = datagram(MAC_A, GATEWAY, (FAR, A4), 0);
+    for n in 0..40_000u16 {
+        bench.send(UPLINK, &flood);
+        bench.send(B, &datagram(GATEWAY, MAC_B, (B4, FAR), n));
+    }
+    let mut most = 0;
+    let mut before = 0;
+    for _ in 0..300 {
+        bench.switch.poll(bench.now, &mut bench.ports);
+        let sent = bench.port(A).sent.0;
+        most = most.max(sent - before);
+        before = sent;
+    }
+    assert_eq!(bench.port(B).received.0, 300 * TURN, "B pays nothing for it");
+    // A burst is paid for afterwards.
+    assert!(most <= TURN, "{most} in one turn");
+    let share = 300 * TURN * 80 / PIECES as u64 * 4 / 3 + TURN;
+    assert!(before <= share, "{before} frames, {share} at most");
+    assert!(before >= share / 2, "{before} frames, {share} at most");
+    // Nobody else has anything to do: it has what there is, and all of it.
+    for wire in [UPLINK, B] {
+        bench.wires[wire].borrow_mut().to_port.clear();
+    }
+    let waiting = bench.port(UPLINK).received.0 - before;
+    let drops = bench.drops(A, "queue_full");
+    bench.settle();
+    assert_eq!(bench.port(A).sent.0, before + waiting - drops);
+}

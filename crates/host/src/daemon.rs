@@ -262,6 +262,7 @@ impl Daemon {
         let guarantees = Guarantees::default().reconfigured(&config)?;
         let (plans, switch) = plan(&config, &guarantees);
         let mut switch = Switch::new(switch)?;
+        switch.set_stopwatch(Box::new(core::LoopWatch));
         let legacy = instance.as_mut().and_then(|own| own.legacy.take());
         let mut legacy = legacy.unwrap_or_else(Legacy::from_systemd);
         let mut levels = Restoring::from(legacy.levels.take().unwrap_or_default());

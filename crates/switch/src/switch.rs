@@ -44,6 +44,7 @@ mod snoop;
 mod state;
 mod stations;
 mod steps;
+mod timing;
 mod trace;
 mod transmit;
 mod uplink;
@@ -73,6 +74,7 @@ use receive::Round;
 use slots::Slots;
 pub use snoop::SnoopSnapshot;
 pub use state::Interest;
+pub use timing::Stopwatch;
 use state::PortState;
 use std::collections::HashSet;
 use std::io;
@@ -143,6 +145,8 @@ pub struct Switch {
     unlimited: Vec<(GuestId, Packet)>,
     /// The frames of one guest, where somebody wants to know of each.
     trace: Option<Box<Trace>>,
+    /// Measures what ports take.
+    stopwatch: Option<Box<dyn Stopwatch>>,
     /// The first port was there when that was last looked at.
     uplink_there: bool,
     /// As of the last turn.
@@ -185,6 +189,7 @@ impl Switch {
             local: Vec::new(),
             unlimited: Vec::new(),
             trace: None,
+            stopwatch: None,
             uplink_there: false,
             now: Nanos::ZERO,
         };
@@ -201,6 +206,12 @@ impl Switch {
     fn guest_at(&mut self, port: PortIndex) -> Option<&mut GuestPort> {
         let index = port.0.checked_sub(self.first_guest())?;
         self.guests.get_mut(index).map(Box::as_mut)
+    }
+
+    /// Has what ports take measured, and charged to them where it is more than their frames are
+    /// worth. Without a stopwatch only what frames cost in general is charged.
+    pub fn set_stopwatch(&mut self, stopwatch: Box<dyn Stopwatch>) {
+        self.stopwatch = Some(stopwatch);
     }
 
     /// The pacer of the uplink, for whoever limits destinations; `None` where the

@@ -21,6 +21,17 @@ pub fn thread_cpu_time() -> Nanos {
     nanos(clock_gettime(ClockId::ThreadCPUTime))
 }
 
+/// How often the calling thread has given its CPU away, or lost it, so far.
+pub fn context_switches() -> u64 {
+    // SAFETY: all zeros are a `rusage`, which is plain numbers.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: `usage` is there to be written, and of the size that the call writes.
+    let done = unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
+    assert_eq!(done, 0, "getrusage(2) fails for wrong arguments alone");
+    let count = |number: libc::c_long| u64::try_from(number).unwrap_or(0);
+    count(usage.ru_nvcsw) + count(usage.ru_nivcsw)
+}
+
 /// How long the machine was suspended since it booted: what `CLOCK_BOOTTIME` is
 /// ahead of `CLOCK_MONOTONIC`, to within [`CLOCKS_APART`]. `None` if the two could
 /// not be read that close to each other.

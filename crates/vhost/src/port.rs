@@ -268,7 +268,8 @@ fn fill(
     };
     let mut filling = ring.fill(memory)?;
     let mut end = End::All;
-    while sent.pieces + filling.pieces() < BURST_PIECES
+    let before = sent.pieces;
+    while sent.pieces < BURST_PIECES
         && let Some(next) = outgoing.front_mut()
     {
         let Outgoing::Frame { frame, .. } = next else {
@@ -282,7 +283,10 @@ fn fill(
             Preparation::Checksum => frame.complete_checksum(),
             Preparation::Segment => break,
         }
-        match filling.put(format, &frame.virtio_header(), frame.bytes())? {
+        let put = filling.put(format, &frame.virtio_header(), frame.bytes());
+        // Also those of a frame that breaks the ring.
+        sent.pieces = before + filling.pieces();
+        match put? {
             Put::Done => sent.add(next),
             Put::TooLong => sent.refused += 1,
             Put::Full => {
@@ -292,7 +296,6 @@ fn fill(
         }
         outgoing.pop_front();
     }
-    sent.pieces += filling.pieces();
     filling.finish()?;
     if end == End::Full && ring.wait_for_room(memory)? {
         end = End::All;

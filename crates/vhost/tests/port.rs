@@ -163,8 +163,8 @@ fn chains_and_tables_of_their_own_are_read_in_order() {
         written.expect("in memory");
     };
     write(&machine, at, &whole);
-    // In four pieces, one of them empty, in another order in the table.
-    let pieces = [(3, 0, 5, 7), (7, 5, 0, 2), (2, 5, 100, 4), (4, 105, 807, 0)];
+    // In four pieces, one of them of a byte, in another order in the table.
+    let pieces = [(3, 0, 5, 7), (7, 5, 1, 2), (2, 6, 99, 4), (4, 105, 807, 0)];
     for (place, (entry, from, len, next)) in pieces.into_iter().enumerate() {
         let flags = if place == 3 { 0 } else { NEXT };
         machine.describe(

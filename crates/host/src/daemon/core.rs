@@ -1,7 +1,9 @@
-//! The core of the packet loop.
+//! The core of the packet loop, and the clocks by which its work is measured.
 
 use std::io;
+use tailbound_switch::Stopwatch;
 use tailbound_sys::cpuset::{Cpus, affinity, set_affinity};
+use tailbound_units::Nanos;
 
 /// Where the packet loop may run.
 #[derive(Debug, Clone, Copy)]
@@ -37,6 +39,20 @@ impl Core {
         if let Err(error) = set_affinity(0, &wanted) {
             tracing::warn!(%error, cpus = %wanted, "the packet loop stays where it is");
         }
+    }
+}
+
+/// Measures what ports take of the packet loop, in whose thread it is used.
+#[derive(Debug)]
+pub(super) struct LoopWatch;
+
+impl Stopwatch for LoopWatch {
+    fn now(&mut self) -> Nanos {
+        tailbound_sys::timer::now()
+    }
+
+    fn switches(&mut self) -> u64 {
+        tailbound_sys::timer::context_switches()
     }
 }
 

@@ -85,10 +85,10 @@ pub(super) struct State {
     pub(super) slots: Vec<(usize, String)>,
     /// The format of the connections ([`CONNECTIONS`]); 1 in releases that do not say.
     #[serde(default)]
-    connections_format: Option<u32>,
+    pub(super) connections_format: Option<u32>,
     /// What another release says, by its names.
     #[serde(flatten)]
-    others: Others,
+    pub(super) others: Others,
 }
 
 /// Fields that this release does not know.

@@ -43,13 +43,28 @@ impl Switch {
             return Round::InDebt;
         }
         let is_pending = state.has_received();
+        let credit = state.credit;
+        let stopwatch = self.stopwatch.as_deref_mut();
+        let lap = stopwatch.map(|stopwatch| state.dear_in.begin(stopwatch));
         if state.readable && !self.is_drained(from) {
             self.receive(now, from, ports, turn);
         }
-        if !self.states[from.0].has_received() {
+        let is_idle = !self.states[from.0].has_received();
+        if !is_idle {
+            self.forward_received(now, from, ports, turn);
+        }
+        if let Some(lap) = lap
+            && let Some(stopwatch) = self.stopwatch.as_deref_mut()
+        {
+            let state = &mut self.states[from.0];
+            let worth = state.credit.paid_since(credit);
+            let frames = Cost::frames_in(worth);
+            let dear = state.dear_in.end(lap, stopwatch, frames, worth);
+            state.credit.charge_time(dear);
+        }
+        if is_idle {
             return Round::Idle;
         }
-        self.forward_received(now, from, ports, turn);
         // What came since then is received in the next turn.
         turn.busy |= is_pending && self.states[from.0].readable && self.is_open(from);
         Round::Served

@@ -1,5 +1,6 @@
 //! What every port has, the uplink's and a guest's.
 
+use super::timing::{Stopwatch, Timing};
 use super::work::{Cost, Credit};
 use crate::port::{BURST, Outgoing, Port, Received};
 use crate::reason::Reason;
@@ -81,6 +82,9 @@ pub(super) struct PortState {
     /// What putting frames into the port may still cost in this turn, beyond what their
     /// senders pay.
     pub(super) outward: Credit,
+    /// What is measured of what comes from it, and of what is put into it.
+    pub(super) dear_in: Timing,
+    pub(super) dear_out: Timing,
     /// What is on its way out and the port has not taken yet.
     pub(super) outgoing: VecDeque<Outgoing>,
     /// How many frames and voids it has taken of that so far, or lost.
@@ -104,6 +108,8 @@ impl PortState {
             received: VecDeque::with_capacity(BURST),
             credit: Credit::default(),
             outward: Credit::default(),
+            dear_in: Timing::default(),
+            dear_out: Timing::default(),
             outgoing: VecDeque::with_capacity(BURST),
             taken: 0,
             readable: false,
@@ -130,6 +136,35 @@ impl PortState {
     /// The place of what is put on its way out next, among all that ever was.
     pub(super) fn place(&self) -> u64 {
         self.taken + self.outgoing.len() as u64
+    }
+
+    /// How many frames the port is offered at once.
+    pub(super) fn most_at_once(&self) -> usize {
+        self.dear_out.most_frames(Credit::share())
+    }
+
+    /// Has what `put` puts into the port measured, and what it takes beyond its worth charged
+    /// to the port.
+    pub(super) fn measure_out<T>(
+        &mut self,
+        stopwatch: Option<&mut (dyn Stopwatch + 'static)>,
+        put: impl FnOnce(&mut Self) -> T,
+    ) -> T {
+        let Some(stopwatch) = stopwatch else {
+            return put(self);
+        };
+        let (taken, bytes) = (self.taken, self.counters.sent.bytes);
+        let lap = self.dear_out.begin(stopwatch);
+        let done = put(self);
+        let frames = self.taken - taken;
+        let cost = Cost {
+            frames: frames as usize,
+            bytes: (self.counters.sent.bytes - bytes) as usize,
+            pieces: 0,
+        };
+        let dear = self.dear_out.end(lap, stopwatch, frames, cost.worth());
+        self.outward.charge_time(dear);
+        done
     }
 
     /// Offers the port what is on its way out; returns whether it is full.

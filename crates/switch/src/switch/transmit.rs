@@ -4,7 +4,7 @@ use super::snoop::Next;
 use super::trace::{Released, Wait};
 use super::{Ports, Switch, Turn};
 use crate::forward::PortIndex;
-use crate::port::{BURST, Outgoing, Port};
+use crate::port::{Outgoing, Port};
 use crate::reason::Reason;
 use std::io;
 use tailbound_dataplane::{Egress, Frame, Leaving, Packet, Pipeline};
@@ -174,7 +174,8 @@ impl Switch {
                 break;
             }
             let mut is_all = false;
-            let missing = BURST.saturating_sub(self.states[index.0].outgoing.len());
+            let state = &self.states[index.0];
+            let missing = state.most_at_once().saturating_sub(state.outgoing.len());
             for _ in 0..missing {
                 match self.next_frame(now, index) {
                     Next::Frame(frame) => {
@@ -194,7 +195,11 @@ impl Switch {
             }
             let guest = index.0.checked_sub(first);
             let snoop = guest.and_then(|guest| self.guests[guest].snoop.as_mut());
-            let full = state.transmit_answering(now, port, snoop)?;
+            // What the uplink takes is nobody's own.
+            let stopwatch = self.stopwatch.as_deref_mut().filter(|_| guest.is_some());
+            let full = state.measure_out(stopwatch, |state| {
+                state.transmit_answering(now, port, snoop)
+            })?;
             if let Some(trace) = &mut self.trace {
                 trace.note_taken(now, index, state.taken());
             }

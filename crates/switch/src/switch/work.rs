@@ -1,5 +1,5 @@
 //! The share of a thread that each port gets: deficit round robin over the ports that
-//! have work (Shreedhar and Varghese, SIGCOMM 1995), in what that work costs the host.
+//! have work (Shreedhar and Varghese, SIGCOMM 1995), in nanoseconds of that thread.
 //!
 //! A packet is paid for by the port that it came from, as are the descriptors of a ring that
 //! were looked at for it; those of a ring that it is put into are paid for by the port of that
@@ -9,20 +9,27 @@
 //! its last packet costs, and is passed over in the rounds that follow until its share of
 //! them has made up for that. Over any time a port that has work all along causes at most
 //! as much as any other such port, plus a quantum and its dearest packet.
+//!
+//! Time is reckoned by what frames cost in general. Where a port takes longer than that, what
+//! it takes is measured ([`super::timing`]).
 
 use crate::port::BURST;
 use std::ops::AddAssign;
+use tailbound_units::Nanos;
 
-/// What a frame costs beside the copies of its bytes, as bytes that could be copied in
-/// that time. A pair of TAPs carries 248,000 of the shortest frames a second, or 9.5
-/// Gbit/s in packets of 64 KiB: one such takes 14 times as long as a short one.
-const FRAME: i64 = 5 * 1024;
+/// What a frame costs beside the copies of its bytes, in nanoseconds: a pair of TAPs carries
+/// 248,000 of the shortest frames a second.
+const FRAME: i64 = 4032;
 
-/// What a descriptor of a ring costs, in the same: some 50 ns with the copy of a byte.
-const PIECE: i64 = 64;
+/// What five bytes cost, in nanoseconds: the pair carries 9.5 Gbit/s in packets of 64 KiB, one of
+/// which takes 14 times as long as a short frame.
+const FIVE_BYTES: i64 = 4;
 
-/// What a port may cause in a round: a burst of full Ethernet frames.
-const QUANTUM: i64 = BURST.cast_signed() as i64 * (FRAME + 1514);
+/// What a descriptor of a ring costs, in nanoseconds, with the copy of a byte.
+const PIECE: i64 = 50;
+
+/// What a port may cause in a round, in nanoseconds: a burst of full Ethernet frames.
+const QUANTUM: i64 = BURST.cast_signed() as i64 * (FRAME + 1514 * FIVE_BYTES / 5);
 
 /// What forwarding a packet costs the host.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -53,6 +60,23 @@ impl Cost {
     }
 }
 
+impl Cost {
+    /// How many frames are worth so much time.
+    pub(super) const fn frames_in(time: Nanos) -> u64 {
+        time.0 / FRAME.cast_unsigned()
+    }
+
+    /// The time that it takes in general.
+    pub(super) fn worth(self) -> Nanos {
+        let number = |count| i64::try_from(count).unwrap_or(i64::MAX);
+        let frames = number(self.frames).saturating_mul(FRAME);
+        let bytes = number(self.bytes).saturating_mul(FIVE_BYTES) / 5;
+        let pieces = number(self.pieces).saturating_mul(PIECE);
+        let time = frames.saturating_add(bytes).saturating_add(pieces);
+        Nanos(time.cast_unsigned())
+    }
+}
+
 impl AddAssign for Cost {
     fn add_assign(&mut self, other: Self) {
         self.frames += other.frames;
@@ -61,8 +85,8 @@ impl AddAssign for Cost {
     }
 }
 
-/// What a port may still cause in this round, in bytes copied; negative where it caused
-/// more than its share.
+/// What a port may still cause in this round, in nanoseconds; negative where it caused more
+/// than its share.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Credit(i64);
 
@@ -77,14 +101,25 @@ impl Credit {
         self.0 <= 0
     }
 
+    /// The share of a round.
+    pub(super) const fn share() -> Nanos {
+        Nanos(QUANTUM.cast_unsigned())
+    }
+
+    /// What was paid since it was `before`.
+    pub(super) fn paid_since(self, before: Self) -> Nanos {
+        Nanos(u64::try_from(before.0.saturating_sub(self.0)).unwrap_or(0))
+    }
+
     /// Pays for what was forwarded.
     pub(super) fn charge(&mut self, cost: Cost) {
-        let frames = i64::try_from(cost.frames).unwrap_or(i64::MAX);
-        let bytes = i64::try_from(cost.bytes).unwrap_or(i64::MAX);
-        let pieces = i64::try_from(cost.pieces).unwrap_or(i64::MAX);
-        let cost = frames.saturating_mul(FRAME).saturating_add(bytes);
-        let cost = cost.saturating_add(pieces.saturating_mul(PIECE));
-        self.0 = self.0.saturating_sub(cost);
+        self.charge_time(cost.worth());
+    }
+
+    /// Pays for time.
+    pub(super) fn charge_time(&mut self, time: Nanos) {
+        let time = i64::try_from(time.0).unwrap_or(i64::MAX);
+        self.0 = self.0.saturating_sub(time);
     }
 }
 

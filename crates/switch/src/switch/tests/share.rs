@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::mac::Mac;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Segments of a packet of [`crumbs`], nearly as many as one may have.
 const CRUMBS: usize = 500;
@@ -237,4 +239,83 @@ fn descriptors_of_a_receiver_are_paid_for_by_that_receiver() {
     let drops = bench.drops(A, "queue_full");
     bench.settle();
     assert_eq!(bench.port(A).sent.0, before + waiting - drops);
+}
+
+/// The moment in virtual time, which work takes.
+#[derive(Debug, Default, Clone)]
+struct Watch(Arc<AtomicU64>);
+
+impl Watch {
+    fn pass(&self, time: Nanos) {
+        self.0.fetch_add(time.0, Ordering::Relaxed);
+    }
+}
+
+impl Stopwatch for Watch {
+    fn now(&mut self) -> Nanos {
+        Nanos(self.0.load(Ordering::Relaxed))
+    }
+
+    fn switches(&mut self) -> u64 {
+        0
+    }
+}
+
+/// A port that takes so long for each frame that is put into it.
+struct Slow(MemoryPort, Nanos, Watch);
+
+impl Port for Slow {
+    fn receive(&mut self, now: Nanos, pool: &Pool, burst: &mut Burst) -> std::io::Result<More> {
+        let more = self.0.receive(now, pool, burst)?;
+        self.2.pass(Nanos(1000 * burst.frames.len() as u64));
+        Ok(more)
+    }
+
+    fn transmit(
+        &mut self,
+        now: Nanos,
+        outgoing: &mut VecDeque<Outgoing>,
+    ) -> std::io::Result<Sent> {
+        let sent = self.0.transmit(now, outgoing)?;
+        self.2.pass(Nanos(self.1.0 * sent.packets));
+        Ok(sent)
+    }
+}
+
+/// A guest whose kernel takes 700 us for each frame that it is sent, beside one that takes 1 us,
+/// both flooded from outside while B sends: B and its flood wait for one frame of A's, and A has
+/// its share of the time.
+#[test]
+fn time_that_a_receiver_takes_is_paid_for_by_that_receiver() {
+    const DEAR: Nanos = Nanos::from_micros(700);
+    let watch = Watch::default();
+    let mut bench = Bench::new(&segmenting());
+    for (index, time) in [Nanos(1000), DEAR, Nanos(1000)].into_iter().enumerate() {
+        let (port, wire) = MemoryPort::new();
+        bench.ports[index] = Some(Box::new(Slow(port, time, watch.clone())));
+        bench.wires[index] = wire;
+    }
+    bench.switch.set_stopwatch(Box::new(watch.clone()));
+    let second = Nanos::from_secs(1);
+    let mut longest = Nanos::ZERO;
+    let mut turns = 0u64;
+    while watch.clone().now() < second {
+        // There is always more of each.
+        for _ in 0..BURST / 2 {
+            bench.send(UPLINK, &datagram(MAC_A, GATEWAY, (FAR, A4), 0));
+            bench.send(UPLINK, &datagram(MAC_B, GATEWAY, (FAR, B4), 0));
+            bench.send(B, &datagram(GATEWAY, MAC_B, (B4, FAR), 0));
+        }
+        let before = watch.clone().now();
+        bench.switch.poll(bench.now, &mut bench.ports);
+        // What it has to learn first.
+        if turns > 100 {
+            longest = longest.max(watch.clone().now().since(before));
+        }
+        turns += 1;
+    }
+    let of_a = Nanos(DEAR.0 * bench.port(A).sent.0);
+    assert!(longest < Nanos::from_millis(1), "a turn took {longest:?}");
+    assert!(of_a.0 * 10 <= second.0 * 8, "A had {of_a:?} of {second:?}");
+    assert!(of_a.0 * 4 >= second.0, "A has its share: {of_a:?} of {second:?}");
 }

@@ -1,0 +1,224 @@
+//! Work that takes longer than it is worth: measured, and charged to the port that causes it.
+//!
+//! What a frame costs in general is charged by its length ([`super::work`]). A receiver can
+//! make it dearer: a veth's receive path runs in the softirq of whoever sends, with all packet
+//! sockets and filters that a container has there. So a clock is read before a port's burst and
+//! behind it, and time beyond what the burst is worth is charged to that port. A port whose
+//! frames are dear is offered fewer at once, so that others wait for one of them and not for a
+//! burst.
+//!
+//! **Time that is not the port's.** The thread may lose its CPU amid a burst. A burst that took
+//! [`SUSPECT`] times what it is worth makes its port suspected: it is charged for a bounded
+//! part, and at its next bursts the thread's switches are counted as well. A burst with a switch
+//! is charged as usual for that port, and not measured. Time that a hypervisor steals is seen
+//! nowhere: one burst raises what is usual to less than three times, whatever it took.
+//!
+//! CPU time of the thread would not do: Linux does not count softirqs in it
+//! (`IRQ_TIME_ACCOUNTING`), and these are what is dear.
+
+use crate::port::BURST;
+use std::fmt;
+use tailbound_units::Nanos;
+
+/// Measures the work of a switch.
+pub trait Stopwatch: fmt::Debug + Send {
+    /// Now, on a clock that only goes on.
+    fn now(&mut self) -> Nanos;
+
+    /// How often this thread has lost or given away its CPU so far. Asked for suspected ports
+    /// alone.
+    fn switches(&mut self) -> u64;
+}
+
+/// A burst that takes as many times what it is worth makes its port suspected.
+const SUSPECT: u64 = 4;
+
+/// Bursts of less than this are not looked at: a cache miss or an interrupt is in each.
+const SHORT: Nanos = Nanos::from_micros(20);
+
+/// Bursts for which a port stays suspected after one that was dear.
+const PROBATION: u8 = 64;
+
+/// A burst counts for at most as many times what is usual for its port.
+const MOST: u64 = 8;
+
+/// A burst that is being measured.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Lap {
+    begin: Nanos,
+    /// The thread's switches by then, for a suspected port.
+    switches: Option<u64>,
+}
+
+/// How dear one direction of a port is.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Timing {
+    /// Bursts for which it is still suspected.
+    suspected: u8,
+    /// What a frame usually takes, while it is suspected.
+    usual: Nanos,
+}
+
+impl Timing {
+    /// Begins to measure a burst.
+    pub(super) fn begin(self, stopwatch: &mut dyn Stopwatch) -> Lap {
+        let switches = (self.suspected > 0).then(|| stopwatch.switches());
+        Lap {
+            switches,
+            begin: stopwatch.now(),
+        }
+    }
+
+    /// Ends a burst of `frames` that was charged as `worth` of work; returns by how much more
+    /// the port is to be charged.
+    pub(super) fn end(
+        &mut self,
+        lap: Lap,
+        stopwatch: &mut dyn Stopwatch,
+        frames: u64,
+        worth: Nanos,
+    ) -> Nanos {
+        let took = stopwatch.now().since(lap.begin);
+        let frames = frames.max(1);
+        let is_dear = took >= SHORT && took.0 > worth.0.saturating_mul(SUSPECT);
+        let Some(switches) = lap.switches else {
+            if !is_dear {
+                return Nanos::ZERO;
+            }
+            // It may be the thread's CPU that was taken: that much is charged, and no more.
+            *self = Self {
+                suspected: PROBATION,
+                usual: Nanos(worth.0 / frames),
+            };
+            return Nanos(worth.0.saturating_mul(SUSPECT - 1));
+        };
+        let usual = Nanos(self.usual.0.saturating_mul(frames));
+        let counted = if stopwatch.switches() == switches {
+            let most = usual.max(worth).0.saturating_mul(MOST);
+            let counted = Nanos(took.0.min(most));
+            self.usual = Nanos((3 * self.usual.0 + counted.0 / frames) / 4);
+            if is_dear {
+                self.suspected = PROBATION;
+            } else {
+                self.suspected -= 1;
+            }
+            counted
+        } else {
+            usual
+        };
+        counted.saturating_sub(worth)
+    }
+
+    /// How many frames a burst may have, out of a share of `quantum`.
+    pub(super) fn most_frames(self, quantum: Nanos) -> usize {
+        if self.suspected == 0 {
+            return BURST;
+        }
+        let most = quantum.0 / self.usual.0.max(1);
+        most.clamp(1, BURST as u64) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A stopwatch in virtual time.
+    #[derive(Debug, Default)]
+    struct Watch {
+        now: Nanos,
+        switches: u64,
+        /// How often the switches were asked for.
+        asked: u64,
+    }
+
+    impl Stopwatch for Watch {
+        fn now(&mut self) -> Nanos {
+            self.now
+        }
+        fn switches(&mut self) -> u64 {
+            self.asked += 1;
+            self.switches
+        }
+    }
+
+    const WORTH: Nanos = Nanos::from_micros(4);
+    const QUANTUM: Nanos = Nanos::from_micros(160);
+
+    /// Measures a burst of a frame that takes so long, in which the thread lost its CPU or not;
+    /// returns what it is charged for beyond its worth.
+    fn burst(timing: &mut Timing, watch: &mut Watch, took: Nanos, lost: bool) -> Nanos {
+        let lap = timing.begin(watch);
+        watch.now += took;
+        watch.switches += u64::from(lost);
+        timing.end(lap, watch, 1, WORTH)
+    }
+
+    #[test]
+    fn a_port_that_is_always_dear_is_charged_all_of_it_and_gets_one_frame_at_once() {
+        let (mut timing, mut watch) = (Timing::default(), Watch::default());
+        assert_eq!(timing.most_frames(QUANTUM), BURST);
+        let dear = Nanos::from_micros(700);
+        let charged: Vec<_> = (0..40)
+            .map(|_| burst(&mut timing, &mut watch, dear, false).0)
+            .collect();
+        assert!(charged.is_sorted(), "{charged:?}");
+        assert_eq!(charged[39], (dear - WORTH).0);
+        assert_eq!(charged[8], (dear - WORTH).0, "within nine bursts");
+        assert_eq!(timing.most_frames(QUANTUM), 1);
+        // It comes back, once it is as cheap as others for a while.
+        for _ in 0..PROBATION {
+            burst(&mut timing, &mut watch, WORTH, false);
+        }
+        assert_eq!(timing.most_frames(QUANTUM), BURST);
+    }
+
+    #[test]
+    fn a_port_as_dear_as_any_costs_two_looks_at_the_clock_and_no_call() {
+        let (mut timing, mut watch) = (Timing::default(), Watch::default());
+        for _ in 0..1000 {
+            let charged = burst(&mut timing, &mut watch, Nanos::from_micros(15), false);
+            assert_eq!(charged, Nanos::ZERO);
+        }
+        assert_eq!(watch.asked, 0);
+    }
+
+    #[test]
+    fn a_thread_that_loses_its_cpu_costs_a_port_next_to_nothing() {
+        let (mut timing, mut watch) = (Timing::default(), Watch::default());
+        let mut charged = Nanos::ZERO;
+        for n in 0..1000 {
+            let lost = n % 10 == 5;
+            let took = if lost { Nanos::from_millis(4) } else { WORTH };
+            charged += burst(&mut timing, &mut watch, took, lost);
+        }
+        // 400 ms were lost.
+        assert!(charged < Nanos::from_micros(200), "{charged:?}");
+        assert!(timing.most_frames(QUANTUM) >= BURST);
+    }
+
+    #[test]
+    fn time_that_a_hypervisor_steals_is_charged_for_a_bounded_part() {
+        let (mut timing, mut watch) = (Timing::default(), Watch::default());
+        let mut charged = Nanos::ZERO;
+        for n in 0..1000 {
+            let took = if n % 100 == 5 { Nanos::from_millis(4) } else { WORTH };
+            charged += burst(&mut timing, &mut watch, took, false);
+        }
+        // 40 ms were stolen.
+        assert!(charged < Nanos::from_millis(2), "{charged:?}");
+    }
+
+    #[test]
+    fn a_port_that_is_dear_now_and_then_is_caught_by_its_probation() {
+        let (mut timing, mut watch) = (Timing::default(), Watch::default());
+        let dear = Nanos::from_micros(700);
+        let mut charged = Nanos::ZERO;
+        for n in 0..1000 {
+            let took = if n % 4 == 0 { dear } else { WORTH };
+            charged += burst(&mut timing, &mut watch, took, false);
+        }
+        let all = Nanos(250 * dear.0);
+        assert!(charged.0 * 10 > all.0, "{charged:?} of {all:?}");
+    }
+}

@@ -222,3 +222,68 @@ fn an_estate_of_another_card_is_refused() {
     refused(1, other);
     assert!(VhostPort::go_on(config(&socket.path, 1), whole(all)).is_ok());
 }
+
+/// What the first release with cards wrote of the one of [`started`], at which a frame had
+/// been sent.
+const FIRST: &str = r#"{"listens":10371193,"monitor":11,"features":6174048256,"memory":[{"guest":1048576,"monitor":139637976727552,"len":33554432,"offset":0}],"rings":[{"size":16,"parts":{"descriptors":139637976727552,"available":139637976727808,"used":139637976731648},"index":0,"stage":"Running","is_enabled":true,"descriptors":[true,true,true]},{"size":16,"parts":{"descriptors":139637993504768,"available":139637993505024,"used":139637993508864},"index":1,"stage":"Running","is_enabled":true,"descriptors":[true,true,true]}],"log":null}"#;
+
+/// Hands a card over with other words for its state; returns what became of it, and whether
+/// frames go on both ways by the same connection.
+fn go_on_with(words: impl FnOnce(&str) -> String) -> Result<(), String> {
+    let (socket, mut port, mut machine) = started(Build::default());
+    let pool = Pool::new();
+    machine.send(0, PLAIN, &frame(60, 7));
+    assert!(until("a frame", || receive(&mut port, &pool).pop()).len == 60);
+    let mut estate = port.pause().expect("nothing is amid a request");
+    estate.state = words(&estate.state);
+    let successor = VhostPort::go_on(config(&socket.path, 1), estate);
+    let mut port = successor.map_err(|error| error.to_string())?;
+    machine.send(0, PLAIN, &frame(60, 8));
+    assert!(until("a frame", || receive(&mut port, &pool).pop()).len == 60);
+    let mut frames = VecDeque::from([outgoing(&pool, &frame(60, 9), None)]);
+    assert_eq!(transmit(&mut port, &mut frames).packets, 1);
+    assert_eq!(machine.receive(0, true).expect("a frame").1, frame(60, 9));
+    let queues = machine.monitor.ask(request::GET_QUEUE_NUM, &[]);
+    assert_eq!(queues.expect("answered"), 1);
+    Ok(())
+}
+
+#[test]
+fn a_card_of_the_first_release_goes_on() {
+    go_on_with(|_| FIRST.to_owned()).expect("it is understood");
+}
+
+#[test]
+fn the_first_release_understands_what_is_written_here() {
+    go_on_with(|written| {
+        // All that it reads, by the names and in the form that it knows.
+        let first: serde_json::Value = serde_json::from_str(FIRST).expect("JSON");
+        let written: serde_json::Value = serde_json::from_str(written).expect("JSON");
+        for (name, value) in first.as_object().expect("an object") {
+            let ours = written.get(name).expect("it is there");
+            assert!(
+                name == "listens" || ours == value,
+                "{name}: {ours} in the place of {value}"
+            );
+        }
+        written.to_string()
+    })
+    .expect("it is understood");
+}
+
+#[test]
+fn a_card_of_a_release_with_more_fields_goes_on_unless_it_needs_them() {
+    let more = |written: &str| {
+        let more = written.replacen('{', r#"{"steering":{"table":[1,2]},"#, 1);
+        more.replace(r#"{"size":"#, r#"{"weight":7,"size":"#)
+    };
+    go_on_with(more).expect("they are passed over");
+    for need in ["steering", "weight"] {
+        let needs = |written: &str| {
+            let needs = format!(r#""needs":["{need}"]"#);
+            more(written).replace(r#""needs":[]"#, &needs)
+        };
+        let error = go_on_with(needs).expect_err("it cannot go on");
+        assert!(error.contains(need) && error.contains("version"), "{error}");
+    }
+}

@@ -562,7 +562,8 @@ impl Daemon {
         let gone = self.ports[port.0].take();
         let descriptor = gone.as_ref().and_then(|gone| gone.descriptor());
         self.poller.forget(port.0, descriptor);
-        drop(gone);
+        // Unmapping a guest's memory takes as long as that is large.
+        retire(gone);
         if let Some(key) = &self.plans[port.0].key {
             self.store.forget(key);
         }
@@ -589,7 +590,7 @@ impl Daemon {
             return;
         };
         let plan = &self.plans[index];
-        match plan.open_again(&self.clock) {
+        match self.core.anywhere(|| plan.open_again(&self.clock)) {
             Ok(port) => {
                 tracing::info!(port = plan.name, interface = %plan.port, "port is back");
                 self.missing.swap_remove(position);

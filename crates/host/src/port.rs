@@ -4,6 +4,7 @@
 
 mod af_packet;
 mod af_xdp;
+mod steered;
 mod tap;
 
 pub use af_packet::AfPacketPort;

@@ -12,6 +12,7 @@ use support::{
     sandboxed, until,
 };
 use tailbound_dataplane::Mark;
+use tailbound_sys::cpuset::Cpus;
 use tailbound_sys::probe::required::{Part, skipped};
 use tailbound_sys::process::Spawn;
 use tailbound_sys::tap::Tap;
@@ -486,4 +487,59 @@ fn a_paced_uplink_keeps_a_guests_frames_apart_and_a_reload_loses_none() {
             assert!(metric(sent) < f64::from(FRAMES) + f64::from(voids));
         },
     );
+}
+
+/// The CPUs on which a guest's own end of its veth receives, as the kernel writes them.
+fn receive_cpus(guest: &Guest) -> String {
+    let net = format!("--net={}", guest.netns().display());
+    // A namespace's interfaces are in a sysfs that was mounted there.
+    let shown = "mount -t sysfs sysfs /mnt && cat /mnt/class/net/eth0/queues/rx-0/rps_cpus";
+    let shell = ["unshare", "--mount", "sh", "-c", shown];
+    let output = Command::new("nsenter").arg(net).args(shell).output();
+    let output = output.expect("util-linux is there");
+    assert!(output.status.success(), "{output:?}");
+    let mask = String::from_utf8(output.stdout).expect("text");
+    mask.trim().trim_start_matches(['0', ',']).to_owned()
+}
+
+#[test]
+fn a_guest_behind_a_veth_receives_on_other_cpus_than_the_loops_while_it_is_served() {
+    let name = "a_guest_behind_a_veth_receives_on_other_cpus_than_the_loops_while_it_is_served";
+    sandboxed(name, || {
+        let online = std::fs::read_to_string("/sys/devices/system/cpu/online");
+        let online: Cpus = online.expect("a sysfs").trim().parse().expect("a list");
+        let mask = |cpus: Cpus| {
+            // There is no other CPU to receive on.
+            let cpus = cpus.iter().filter(|_| online.count() > 1);
+            let mask = cpus.fold(0u128, |mask, cpu| mask | 1 << cpu);
+            if mask == 0 { String::new() } else { format!("{mask:x}") }
+        };
+        let (beside, anywhere) = (mask(online.without(&Cpus::one(0))), mask(online));
+        let (a, b) = (Guest::new(Kind::Veth, 1), Guest::new(Kind::Veth, 2));
+        // One of them is told not to, and one of them has CPUs of its own.
+        let quiet = b.section().replace("\"g2\" }", "\"g2\", rps = false }");
+        let config = |cpu: &str| {
+            let both = config(&[&a, &b], cpu);
+            both.replace(&b.section(), &quiet)
+        };
+        let mut daemon = Daemon::start(&config("cpu = 0"));
+        until("a receives beside the loop", || receive_cpus(&a) == beside);
+        assert_eq!(receive_cpus(&b), "");
+        // Who takes over goes on with it, and who ends puts it back.
+        daemon.take_over();
+        until("it is taken over", || {
+            !daemon.threads().iter().any(|thread| thread == "rps")
+        });
+        assert_eq!(receive_cpus(&a), beside);
+        daemon.signal(Signal::TERM);
+        assert!(daemon.wait().success());
+        assert_eq!(receive_cpus(&a), "", "{}", daemon.log());
+        drop(daemon);
+        // A loop that runs anywhere has none of its own.
+        let mut daemon = Daemon::start(&config(""));
+        until("a receives anywhere", || receive_cpus(&a) == anywhere);
+        daemon.signal(Signal::TERM);
+        assert!(daemon.wait().success());
+        assert_eq!(receive_cpus(&a), "");
+    });
 }

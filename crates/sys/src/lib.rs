@@ -22,6 +22,7 @@ pub mod root;
 mod rtnetlink;
 pub mod sched;
 pub mod secret;
+pub mod steering;
 pub mod tap;
 pub mod thread;
 pub mod timer;

@@ -129,33 +129,88 @@ fn within<T: Send>(
     }
 }
 
-fn look(interface: &str) -> io::Result<OtherEnd> {
+/// Where the other end of an interface is.
+enum Located {
+    /// There is none.
+    None,
+    /// In a namespace that is not seen here.
+    Unseen { index: u32 },
+    /// In the namespace of this name, or in this thread's.
+    In { index: u32, netns: Option<PathBuf> },
+}
+
+fn locate(interface: &str) -> io::Result<Located> {
     let ethtool = Ethtool::open(interface)?;
     // Whatever may be asked only where there is an other end.
     if ethtool.driver()?.is_none_or(|driver| driver != "veth") {
-        return Ok(OtherEnd::None);
+        return Ok(Located::None);
     }
     let index = rustix::net::netdevice::name_to_index(ethtool.socket(), interface)?;
     let netlink = Netlink::open()?;
     let link = Link::read(&netlink.link(index)?);
-    let Some(other) = link.other else {
-        return Ok(OtherEnd::None);
+    let Some(index) = link.other else {
+        return Ok(Located::None);
     };
-    let netns = match link.namespace {
-        None => None,
-        Some(id) => match find(&netlink, id) {
-            Some(path) => Some(path),
-            None => {
-                return Ok(OtherEnd::Unseen {
-                    index: other,
-                    netns: None,
-                });
-            }
+    let Some(id) = link.namespace else {
+        return Ok(Located::In { index, netns: None });
+    };
+    Ok(match find(&netlink, id) {
+        Some(path) => Located::In {
+            index,
+            netns: Some(path),
         },
+        None => Located::Unseen { index },
+    })
+}
+
+/// The name of an interface of this thread's network namespace.
+fn name_of(index: u32) -> io::Result<String> {
+    let any = Ethtool::open("lo")?;
+    Ok(rustix::net::netdevice::index_to_name(any.socket(), index)?)
+}
+
+/// What was done at the other end of an interface.
+#[derive(Debug)]
+pub enum Peer<T> {
+    /// There is none: the interface is no veth.
+    None,
+    /// Nothing: its network namespace is not seen here, or may not be entered.
+    Unseen,
+    /// This.
+    There(T),
+}
+
+/// Does `work`, which is given the name of the other end of `interface`, in the network
+/// namespace of that end.
+///
+/// # Errors
+/// The interface or the namespace is not there, or what `work` says.
+pub fn at_peer<T: Send>(
+    interface: &str,
+    netns: Option<&Path>,
+    work: impl FnOnce(&str) -> io::Result<T> + Send,
+) -> io::Result<Peer<T>> {
+    within(netns, || {
+        let (index, netns) = match locate(interface)? {
+            Located::None => return Ok(Peer::None),
+            Located::Unseen { .. } => return Ok(Peer::Unseen),
+            Located::In { index, netns } => (index, netns),
+        };
+        let done = within(netns.as_deref(), || work(&name_of(index)?));
+        done.map(Peer::There)
+    })
+}
+
+fn look(interface: &str) -> io::Result<OtherEnd> {
+    let (other, netns) = match locate(interface)? {
+        Located::None => return Ok(OtherEnd::None),
+        Located::Unseen { index } => {
+            return Ok(OtherEnd::Unseen { index, netns: None });
+        }
+        Located::In { index, netns } => (index, netns),
     };
     let end = within(netns.clone().as_deref(), || {
-        let any = Ethtool::open("lo")?;
-        let interface = rustix::net::netdevice::index_to_name(any.socket(), other)?;
+        let interface = name_of(other)?;
         Ok(if takes_tunnels(&interface, None)? {
             OtherEnd::Leaves(Place {
                 netns: netns.clone(),

@@ -85,7 +85,7 @@ enum Pause {
     /// It is to, but the thread was late.
     Late,
     /// The thread has ended, and had this.
-    Whole(Requests),
+    Whole(Box<Requests>),
 }
 
 impl Server {
@@ -147,7 +147,7 @@ impl Server {
     pub(crate) fn pause(&mut self) -> Option<&Requests> {
         let _ = rustix::io::write(&*self.end, &1u64.to_ne_bytes());
         let ended = self.ended.recv_timeout(PATIENCE);
-        self.pause = ended.map_or(Pause::Late, Pause::Whole);
+        self.pause = ended.map_or(Pause::Late, |ended| Pause::Whole(Box::new(ended)));
         let Pause::Whole(paused) = &self.pause else {
             return None;
         };
@@ -166,7 +166,7 @@ impl Server {
                 step: "go on with a thread",
                 source: io::Error::other(late),
             })?,
-            Pause::Whole(requests) => requests,
+            Pause::Whole(requests) => *requests,
         };
         let _ = rustix::io::read(&*self.end, &mut [0; 8]);
         self.ended = requests.spawn()?;

@@ -423,7 +423,7 @@ fn a_driver_is_called_as_it_asks() {
         let mut give = |machine: &mut Machine| {
             let mut frames = VecDeque::from([outgoing(&pool, &frame(60, 1), None)]);
             assert_eq!(transmit(&mut port, &mut frames).packets, 1);
-            let called = is_called(&machine);
+            let called = is_called(machine);
             machine.receive(0, true).expect("a frame");
             called
         };

@@ -42,6 +42,24 @@ impl Core {
     }
 }
 
+impl Core {
+    /// Does `work` while the calling thread may run anywhere, and so may threads that it
+    /// starts: those of a port are not to wait for the packet loop's CPU.
+    pub(super) fn anywhere<T>(&self, work: impl FnOnce() -> T) -> T {
+        let before = affinity(0).ok().filter(|before| *before != self.all);
+        if before.is_some() {
+            let _ = set_affinity(0, &self.all);
+        }
+        let done = work();
+        if let Some(before) = before
+            && let Err(error) = set_affinity(0, &before)
+        {
+            tracing::warn!(%error, cpus = %before, "the packet loop does not come back to its CPU");
+        }
+        done
+    }
+}
+
 /// Measures what ports take of the packet loop, in whose thread it is used.
 #[derive(Debug)]
 pub(super) struct LoopWatch;

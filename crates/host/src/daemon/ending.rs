@@ -147,13 +147,17 @@ impl Daemon {
         let deadline = self.clock.now() + PAUSE;
         let (mut heirs, mut descriptors) = (Vec::new(), Vec::new());
         for (plan, port) in self.plans.iter().zip(&mut self.ports) {
-            if self.clock.now() >= deadline {
-                break;
-            }
-            let Some(keys) = CardKeys::of(&plan.port) else {
+            let Some(port) = port else {
                 continue;
             };
-            if let Some(estate) = port.as_mut().and_then(|port| port.pause()) {
+            let Some(keys) = CardKeys::of(&plan.port) else {
+                // It waits for nothing, and has no more than its descriptor.
+                port.pause();
+                continue;
+            };
+            if self.clock.now() < deadline
+                && let Some(estate) = port.pause()
+            {
                 heirs.push(Heir::new(keys, &estate));
                 descriptors.extend(estate.descriptors);
             }

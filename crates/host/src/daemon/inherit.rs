@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use tailbound_switch::port::Estate;
 use tailbound_vhost::Mode;
 
@@ -182,6 +183,9 @@ impl CardKeys {
         };
         let mut card = format!("vhost-user/1/{side}/");
         push(&mut card, socket.as_os_str().as_bytes());
+        // The file of a configuration is text.
+        let socket = socket.to_string_lossy();
+        let capture = capture.as_deref().map(Path::to_string_lossy);
         Some(Self {
             card,
             first: format!(
@@ -268,6 +272,7 @@ mod tests {
             netns: None,
             cuts_tunnels: false,
             txqueuelen: None,
+            rps: true,
         };
         let ports = [
             tap("a", None),

@@ -177,45 +177,89 @@ fn bound_queue(interface: &str, netns: Option<&Path>, packets: u32) -> Result<()
     })
 }
 
+/// Whose a port is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Side {
+    /// The way out of the host.
+    Uplink,
+    /// Of the guest with this address.
+    Guest(Mac),
+}
+
+impl Side {
+    const fn mac(self) -> Option<Mac> {
+        match self {
+            Self::Uplink => None,
+            Self::Guest(mac) => Some(mac),
+        }
+    }
+}
+
+/// What a port is opened with, beside its configuration.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Opening {
+    pub(super) side: Side,
+    /// The CPU that the packet loop is bound to.
+    pub(super) cpu: Option<u32>,
+    /// The time of day at the clock's zero, for captures.
+    pub(super) epoch: Duration,
+}
+
+/// Opens a packet socket, or goes on with the one that was `inherited`.
+fn open_packet(
+    config: &PortConfig,
+    Opening { side, cpu, .. }: Opening,
+    inherited: &mut Inherited,
+    asked: Asked,
+) -> Result<AfPacketPort, OpenError> {
+    let PortConfig::AfPacket {
+        interface,
+        netns,
+        txqueuelen,
+        rps,
+        cuts_tunnels: _,
+    } = config
+    else {
+        unreachable!("it is asked for packet sockets alone");
+    };
+    let netns = netns.as_deref();
+    let adopted = inherited.take(config, |fd| AfPacketPort::adopt(fd, interface, netns));
+    let port = if let Some(port) = adopted {
+        port
+    } else {
+        let port = AfPacketPort::open(interface, netns)?;
+        asked.ask(config)?;
+        port
+    };
+    if let Some(packets) = *txqueuelen {
+        bound_queue(interface, netns, packets)?;
+    }
+    if *rps && side != Side::Uplink {
+        let netns = netns.map(Path::to_owned);
+        port.steered().begin(interface.clone(), netns, cpu);
+    }
+    Ok(port)
+}
+
 /// Opens a port, or goes on with the descriptor that was `inherited` for it. A TAP that is
-/// made here gets the guest's `mac`; `epoch` is the time of day at the clock's zero, for
-/// captures.
+/// made here gets the guest's address.
 pub(super) fn open(
     config: &PortConfig,
-    mac: Option<Mac>,
-    epoch: Duration,
+    opening: Opening,
     inherited: &mut Inherited,
     asked: Asked,
 ) -> Result<Box<dyn Port>, OpenError> {
+    let Opening { side, epoch, .. } = opening;
     Ok(match config {
         PortConfig::Tap { interface, netns } => {
             let netns = netns.as_deref();
             let adopted = inherited.take(config, |fd| TapPort::adopt(fd, interface, netns));
             match adopted {
                 Some(port) => Box::new(port),
-                None => Box::new(TapPort::open(interface, netns, mac)?),
+                None => Box::new(TapPort::open(interface, netns, side.mac())?),
             }
         }
-        PortConfig::AfPacket {
-            interface,
-            netns,
-            txqueuelen,
-            ..
-        } => {
-            let netns = netns.as_deref();
-            let adopted = inherited.take(config, |fd| AfPacketPort::adopt(fd, interface, netns));
-            let port = if let Some(port) = adopted {
-                port
-            } else {
-                let port = AfPacketPort::open(interface, netns)?;
-                asked.ask(config)?;
-                port
-            };
-            if let Some(packets) = *txqueuelen {
-                bound_queue(interface, netns, packets)?;
-            }
-            Box::new(port)
-        }
+        PortConfig::AfPacket { .. } => Box::new(open_packet(config, opening, inherited, asked)?),
         PortConfig::AfXdp {
             interface,
             netns,

@@ -1,13 +1,13 @@
 //! From a configuration to what is opened and forwarded.
 
 use super::inherit::{self, Inherited};
-use super::open::Asked;
+use super::open::{Asked, Opening, Side};
 use super::{Clock, HostError, open};
 use crate::config::{Config, PortConfig};
 use crate::guarantees::Guarantees;
 use tailbound_dataplane::{Coverage, EgressConfig, PacedPipelineConfig};
 use tailbound_switch::port::Port;
-use tailbound_switch::{GuestConfig, Mac, SpoofFilter, SwitchConfig, UPLINK};
+use tailbound_switch::{GuestConfig, SpoofFilter, SwitchConfig, UPLINK};
 
 /// What a port is opened from.
 #[derive(Debug)]
@@ -18,7 +18,9 @@ pub(super) struct PortPlan {
     pub(super) key: Option<String>,
     /// Its frames have launch times instead of voids between them.
     wants_launch_times: bool,
-    mac: Option<Mac>,
+    side: Side,
+    /// The CPU that the packet loop is bound to.
+    cpu: Option<u32>,
 }
 
 /// What to open, in the order of the switch's ports, and what to forward: what
@@ -29,14 +31,16 @@ pub(super) fn plan(config: &Config, guarantees: &Guarantees) -> (Vec<PortPlan>, 
         port: uplink.port.clone(),
         key: inherit::key(&uplink.port),
         wants_launch_times: uplink.pacer.as_ref().is_some_and(|pacer| !pacer.voids),
-        mac: None,
+        side: Side::Uplink,
+        cpu: config.cpu,
     });
     let guests = config.guests.iter().map(|guest| PortPlan {
         name: guest.name.clone(),
         port: guest.port.clone(),
         key: inherit::key(&guest.port),
         wants_launch_times: false,
-        mac: Some(guest.mac),
+        side: Side::Guest(guest.mac),
+        cpu: config.cpu,
     });
     let ports = uplink.chain(guests).collect();
     let egress = config.uplink.as_ref().map(|uplink| match &uplink.pacer {
@@ -85,7 +89,7 @@ pub(super) fn plan(config: &Config, guarantees: &Guarantees) -> (Vec<PortPlan>, 
 impl PortPlan {
     /// It is a guest's, and not the uplink's.
     pub(super) const fn is_guest(&self) -> bool {
-        self.mac.is_some()
+        matches!(self.side, Side::Guest(_))
     }
 
     /// Opens the port, or goes on with the descriptor that was `inherited` for it.
@@ -110,7 +114,12 @@ impl PortPlan {
         inherited: &mut Inherited,
         asked: Asked,
     ) -> Result<Box<dyn Port>, HostError> {
-        let port = open::open(&self.port, self.mac, clock.epoch, inherited, asked);
+        let opening = Opening {
+            side: self.side,
+            cpu: self.cpu,
+            epoch: clock.epoch,
+        };
+        let port = open::open(&self.port, opening, inherited, asked);
         let port = port.map_err(|source| HostError::Port {
             name: self.name.clone(),
             port: Box::new(self.port.clone()),

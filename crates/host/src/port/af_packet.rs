@@ -1,13 +1,14 @@
 //! An interface of the host, whole: the uplink, or a guest behind a veth.
 
 use super::join;
+use super::steered::SteeredEnd;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use tailbound_dataplane::pacer::void;
 use tailbound_dataplane::{Buffer, Packet, Pool, VoidFrame};
-use tailbound_switch::port::{BURST, Burst, More, Outgoing, Port, Received, Sent, Spare};
+use tailbound_switch::port::{BURST, Burst, Estate, More, Outgoing, Port, Received, Sent, Spare};
 use tailbound_sys::packet::{self, Batch, PacketError, Socket};
 use tailbound_sys::tap::{VIRTIO_HEADER_LEN, is_gone};
 use tailbound_units::{Nanos, WireBytes};
@@ -39,6 +40,8 @@ pub struct AfPacketPort {
     batch: Batch,
     received: Vec<packet::Received>,
     voids: Voids,
+    /// The other end's receive CPUs, put back with the port.
+    steered: SteeredEnd,
 }
 
 /// Voids of the interface's own station, ready behind a virtio header that asks
@@ -88,7 +91,13 @@ impl AfPacketPort {
             voids: Voids::new(address),
             batch: Batch::new(),
             received: Vec::with_capacity(BURST),
+            steered: SteeredEnd::default(),
         }
+    }
+
+    /// Where the steering of its other end is kept.
+    pub(crate) fn steered(&self) -> &SteeredEnd {
+        &self.steered
     }
 
     /// As [`AfPacketPort::open`], but receives only what is for a group:
@@ -232,6 +241,15 @@ impl Port for AfPacketPort {
     fn longest(&self) -> Option<usize> {
         let mtu = self.socket.mtu().ok()?;
         Some(mtu as usize + ETHERNET)
+    }
+
+    fn pause(&mut self) -> Option<Estate> {
+        self.steered.leave(true);
+        None
+    }
+
+    fn resume(&mut self) {
+        self.steered.leave(false);
     }
 
     fn take_overruns(&mut self) -> u64 {

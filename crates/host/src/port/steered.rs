@@ -1,0 +1,72 @@
+//! The other end of a guest's veth, as far as it receives on other CPUs than the packet loop's.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tailbound_sys::steering::{Steered, Steering, receivers};
+
+/// What is kept of it for as long as its port is open.
+#[derive(Debug, Default)]
+struct Kept {
+    steering: Option<Steering>,
+    /// Another process goes on with the port.
+    is_left: bool,
+}
+
+/// The other end of a port; what it had is put back when this is dropped.
+#[derive(Debug, Default)]
+pub(crate) struct SteeredEnd(Arc<Mutex<Kept>>);
+
+fn kept(kept: &Mutex<Kept>) -> MutexGuard<'_, Kept> {
+    kept.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl SteeredEnd {
+    /// Has it receive elsewhere than the packet loop, which is bound to `cpu` or to where this
+    /// thread may run: on a thread, as that looks through the network namespaces that there
+    /// are. A host on which that cannot be goes on without; the log says so.
+    pub(crate) fn begin(&self, interface: String, netns: Option<PathBuf>, cpu: Option<u32>) {
+        let end = Arc::downgrade(&self.0);
+        let thread = std::thread::Builder::new().name("rps".to_owned());
+        let begun = thread.spawn(move || {
+            let steered = receivers(cpu).and_then(|cpus| {
+                let Some(cpus) = cpus else {
+                    return Ok((Steered::Left, None));
+                };
+                let steered = Steering::begin(&interface, netns.as_deref(), cpus)?;
+                Ok((steered, Some(cpus)))
+            });
+            let why = match steered {
+                Ok((Steered::Left, _)) => return,
+                Ok((Steered::On(steering), cpus)) => {
+                    let queues = steering.queues();
+                    let cpus = cpus.map(tracing::field::display);
+                    tracing::debug!(interface, queues, cpus, "its other end receives there");
+                    if let Some(end) = end.upgrade() {
+                        let mut kept = kept(&end);
+                        let is_left = kept.is_left;
+                        kept.steering.insert(steering).leave(is_left);
+                    }
+                    return;
+                }
+                Ok((Steered::Unseen, _)) => "its network namespace cannot be entered".to_owned(),
+                Err(error) => error.to_string(),
+            };
+            tracing::info!(
+                interface, why,
+                "its other end receives on the packet loop's CPU: filters there delay all guests"
+            );
+        });
+        if let Err(error) = begun {
+            tracing::error!(%error, "the other end of a veth receives on the packet loop's CPU");
+        }
+    }
+
+    /// Whether another process goes on with the port: then all stays as it is.
+    pub(super) fn leave(&self, is_left: bool) {
+        let mut kept = kept(&self.0);
+        kept.is_left = is_left;
+        if let Some(steering) = &mut kept.steering {
+            steering.leave(is_left);
+        }
+    }
+}

@@ -25,6 +25,7 @@ pub enum Capability {
     PacketVnetHeader,
     Veth,
     TunnelOffloads,
+    ReceiveSteering,
     Bridge,
     Htb,
     U32,
@@ -266,6 +267,8 @@ table! {
         "the lab's cables", "CONFIG_VETH and ip";
     TunnelOffloads, "tunnel-offloads", [] [Host], Anywhere, trials::tunnels,
         "tunnels (VXLAN, GRE) of guests behind a veth", "the guests' ends cut what is inside of tunnels";
+    ReceiveSteering, "rps", [] [Host], Namespace, trials::receive_steering,
+        "receive filters of guests behind a veth beside the packet loop", "Linux >= 5.2 with CONFIG_RPS, two CPUs and CAP_SYS_ADMIN";
     Bridge, "bridge", [Demo Lab] [], Namespace, trials::bridge,
         "the lab's switch", "CONFIG_BRIDGE and ip";
     Htb, "htb", [Demo Lab] [], Namespace, trials::htb,

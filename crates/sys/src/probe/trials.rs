@@ -2,6 +2,7 @@
 
 use super::{Mend, Outcome, kvm};
 use crate::process::find_program;
+use crate::steering;
 use crate::veth::{OtherEnd, other_end};
 use crate::{packet, procfs, real_time, sched, tap, xdp};
 use rustix::thread::CapabilitySet;
@@ -124,6 +125,27 @@ pub(super) fn tunnels() -> Outcome {
                 leave.len()
             ),
             Mend::Root(command.clone()),
+        ),
+    }
+}
+
+/// Whether what a veth's other end does on receive can be done by another CPU.
+pub(super) fn receive_steering() -> Outcome {
+    let cpus = match steering::receivers(None) {
+        Ok(Some(cpus)) => cpus,
+        Ok(None) => {
+            return Outcome::lacks(
+                "there is one CPU, on which the packet loop runs",
+                advice("give the host a second CPU"),
+            );
+        }
+        Err(error) => return Outcome::lacks(error.to_string(), advice("mount sysfs at /sys")),
+    };
+    match steering::probe() {
+        Ok(()) => Outcome::works(format!("wrote to rps_cpus; guests would receive on {cpus}")),
+        Err(error) => Outcome::lacks(
+            format!("a sysfs of its own: {error}"),
+            advice("run as root, on a kernel with CONFIG_RPS"),
         ),
     }
 }

@@ -512,7 +512,11 @@ fn a_guest_behind_a_veth_receives_on_other_cpus_than_the_loops_while_it_is_serve
             // There is no other CPU to receive on.
             let cpus = cpus.iter().filter(|_| online.count() > 1);
             let mask = cpus.fold(0u128, |mask, cpu| mask | 1 << cpu);
-            if mask == 0 { String::new() } else { format!("{mask:x}") }
+            if mask == 0 {
+                String::new()
+            } else {
+                format!("{mask:x}")
+            }
         };
         let (beside, anywhere) = (mask(online.without(&Cpus::one(0))), mask(online));
         let (a, b) = (Guest::new(Kind::Veth, 1), Guest::new(Kind::Veth, 2));

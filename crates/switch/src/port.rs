@@ -204,6 +204,12 @@ pub trait Port: Send {
         0
     }
 
+    /// How many bytes of a guest's memory count as this process's, since it was the first to
+    /// touch them.
+    fn borrowed(&self) -> u64 {
+        0
+    }
+
     /// Whether the port sees to launch times ([`Outgoing::Frame`]).
     fn launch_times(&self) -> bool {
         false

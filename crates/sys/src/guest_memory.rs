@@ -8,10 +8,12 @@
 //! `/dev/shm` is sealed, and a copy by a system call would cost as much as a TAP.
 
 use crate::guest_memory::registry::Watch;
+use crate::guest_memory::touches::Pages;
 use rustix::fs::{FileType, fstat, fstatfs};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use vm_memory::bitmap::{BS, Bitmap};
 use vm_memory::mmap::{MmapRegionBuilder, MmapRegionError};
 use vm_memory::{
@@ -20,6 +22,9 @@ use vm_memory::{
 };
 
 mod registry;
+mod touches;
+
+pub use touches::{FirstTouches, PAGE};
 
 /// File systems whose pages are there without anybody's help: memory itself.
 const TMPFS: u64 = 0x0102_1994;
@@ -84,6 +89,8 @@ pub struct Region<B: Bitmap = ()> {
     // Before the mapping: it is watched no more when that ends.
     watch: Watch,
     mapping: GuestRegionMmap<B>,
+    /// The pages that were touched first here, where these are counted.
+    pages: Option<Pages>,
 }
 
 impl<B: Bitmap> Region<B> {
@@ -120,7 +127,38 @@ impl<B: Bitmap> Region<B> {
         // watch: fields are dropped in the order of their declaration. Its bytes are
         // another process's to change at any time, so nothing relies on what is in them.
         let watch = unsafe { Watch::new(start, len) }.ok_or(MapError::Many)?;
-        Ok(Self { watch, mapping })
+        Ok(Self {
+            watch,
+            mapping,
+            pages: None,
+        })
+    }
+
+    /// Counts the pages that are touched here first, and were there for nobody before. Those of
+    /// huge pages are charged to no control group's memory, and not counted.
+    #[must_use]
+    pub fn counting(mut self, touches: Arc<FirstTouches>) -> Self {
+        let is_tmpfs =
+            fstatfs(self.file().as_fd()).is_ok_and(|system| system.f_type.cast_unsigned() == TMPFS);
+        if is_tmpfs {
+            self.pages = Some(Pages::new(self.mapping.len() as usize, touches));
+        }
+        self
+    }
+
+    /// How many pages its file has by now; those that were given back are looked for again when
+    /// they are touched.
+    ///
+    /// # Errors
+    /// The file cannot be asked.
+    pub fn recount(&self) -> io::Result<u64> {
+        /// Bytes of a block, whatever the file system.
+        const BLOCK: u64 = 512;
+        if let Some(pages) = &self.pages {
+            pages.forget();
+        }
+        let stat = fstat(self.file().as_fd())?;
+        Ok(stat.st_blocks.cast_unsigned() * BLOCK / PAGE as u64)
     }
 
     /// The file.
@@ -185,7 +223,12 @@ impl<B: Bitmap> GuestMemoryRegion for Region<B> {
         offset: MemoryRegionAddress,
         count: usize,
     ) -> Result<VolatileSlice<'_, BS<'_, B>>, GuestMemoryError> {
-        self.mapping.get_slice(offset, count)
+        let slice = self.mapping.get_slice(offset, count)?;
+        if let Some(pages) = &self.pages {
+            let (start, total) = (self.mapping.as_ptr(), self.mapping.len() as usize);
+            pages.note(start, total, offset.0 as usize, count);
+        }
+        Ok(slice)
     }
 }
 
@@ -195,6 +238,7 @@ impl<B: Bitmap> GuestMemoryRegionBytes for Region<B> {}
 mod tests {
     use super::*;
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+    use std::sync::atomic::{AtomicU64, Ordering};
     use vm_memory::{Bytes, GuestMemoryBackend, GuestRegionCollection};
 
     fn memfd(len: u64) -> File {
@@ -255,6 +299,67 @@ mod tests {
             }
         });
         assert!(region.is_lost());
+    }
+
+    #[test]
+    fn pages_that_nobody_had_are_counted_once_for_whoever_touches_them_first() {
+        const PAGES: usize = 300;
+        let file = memfd((PAGES * PAGE) as u64);
+        // The guest has each third.
+        for page in (0..PAGES).step_by(3) {
+            rustix::io::pwrite(&file, &[1], (page * PAGE) as u64).unwrap();
+        }
+        let all = Arc::new(AtomicU64::new(7));
+        let touches = Arc::new(FirstTouches::among(Arc::clone(&all)));
+        let region = Region::map(file.try_clone().unwrap(), 0, PAGES * PAGE, 0, ()).unwrap();
+        let region = region.counting(Arc::clone(&touches));
+        let touch = |page: usize, len: usize| {
+            let at = MemoryRegionAddress((page * PAGE) as u64);
+            region
+                .get_slice(at, len)
+                .unwrap()
+                .write_slice(&vec![1; len], 0)
+                .unwrap();
+        };
+        touch(0, PAGE);
+        assert_eq!(touches.own(), 0, "the guest's");
+        touch(1, 1);
+        touch(1, PAGE);
+        assert_eq!(touches.own(), 1);
+        // Reading is touching as well.
+        let at = MemoryRegionAddress((2 * PAGE) as u64);
+        let mut bytes = [0; 8];
+        region
+            .get_slice(at, 8)
+            .unwrap()
+            .read_slice(&mut bytes, 0)
+            .unwrap();
+        assert_eq!(touches.own(), 2);
+        touch(4, 2 * PAGE);
+        assert_eq!(touches.own(), 4);
+        // The guest was there before, though later than others of that word.
+        rustix::io::pwrite(&file, &[1], (7 * PAGE) as u64).unwrap();
+        touch(7, 1);
+        assert_eq!(touches.own(), 4);
+        (0..PAGES).for_each(|page| touch(page, 1));
+        assert_eq!(touches.own(), PAGES as u64 * 2 / 3 - 1);
+        assert_eq!(all.load(Ordering::Relaxed), 7 + touches.own());
+        // What it gives back is looked for again.
+        rustix::fs::fallocate(
+            &file,
+            rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE,
+            0,
+            (100 * PAGE) as u64,
+        )
+        .unwrap();
+        touches.limit_to(region.recount().unwrap());
+        let left = touches.own();
+        assert!(left <= 200, "{left}");
+        touch(50, 1);
+        assert_eq!(touches.own(), left + 1);
+        drop(region);
+        drop(touches);
+        assert_eq!(all.load(Ordering::Relaxed), 7);
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! How much memory this process has used, and how much there is.
 
-use std::path::Path;
+use crate::cgroup::{Mounts, parse_groups};
+use crate::root::Root;
+use std::path::{Path, PathBuf};
 use std::{fs, io};
 use tailbound_units::Bytes;
 
@@ -50,6 +52,49 @@ pub fn available() -> Option<Bytes> {
     Some(left.fold(machine, Bytes::min))
 }
 
+/// What the control groups of this process, of version 2 or 1, may have at most; `None` where
+/// they may have any.
+pub fn limit() -> Option<Bytes> {
+    let (group, is_unified) = own_group()?;
+    let file = if is_unified {
+        "memory.max"
+    } else {
+        "memory.limit_in_bytes"
+    };
+    let limits = group.ancestors().filter_map(|group| {
+        let text = fs::read_to_string(group.join(file)).ok()?;
+        text.trim().parse().ok()
+    });
+    // Version 1 has the largest multiple of a page in the place of `max`.
+    let limits = limits.filter(|limit: &u64| *limit < 1 << 62);
+    limits.min().map(Bytes)
+}
+
+/// What is charged to this process's control group of memory that is shared, such as that of
+/// virtual machines; `None` where the system does not say.
+pub fn charged_of_shared() -> Option<Bytes> {
+    let (group, _) = own_group()?;
+    parse_shared(&fs::read_to_string(group.join("memory.stat")).ok()?)
+}
+
+/// The directory of this process's group for memory, and whether it is of version 2.
+fn own_group() -> Option<(PathBuf, bool)> {
+    let mounts = Mounts::read(&Root::default()).ok()?;
+    let groups = parse_groups(&fs::read_to_string("/proc/self/cgroup").ok()?);
+    mounts.directory(&groups, "memory")
+}
+
+/// The bytes of shared memory in the text of `memory.stat`: with those of groups within, as far
+/// as version 1 says.
+fn parse_shared(stat: &str) -> Option<Bytes> {
+    let field = |name: &str| {
+        let mut lines = stat.lines().filter_map(|line| line.split_once(' '));
+        let (_, value) = lines.find(|(found, _)| *found == name)?;
+        value.trim().parse().ok()
+    };
+    field("total_shmem").or_else(|| field("shmem")).map(Bytes)
+}
+
 /// The peak in the text of `/proc/PID/status`.
 fn parse_peak(status: &str) -> Option<Bytes> {
     field(status, "VmHWM:")
@@ -82,6 +127,15 @@ mod tests {
         ] {
             assert_eq!(parse_peak(status), None, "{status}");
         }
+    }
+
+    #[test]
+    fn shared_memory_is_that_of_all_groups_within_where_that_is_said() {
+        let second = "anon 4096\nfile 8\nshmem 12288\nfile_mapped 1\n";
+        assert_eq!(parse_shared(second), Some(Bytes(12_288)));
+        let first = "cache 9\nshmem 1\ntotal_cache 9\ntotal_shmem 2\n";
+        assert_eq!(parse_shared(first), Some(Bytes(2)));
+        assert_eq!(parse_shared("shmem_thp 7\nshmem x\n"), None);
     }
 
     #[test]

@@ -10,9 +10,7 @@ use crate::cpuset::{Cpus, affinity};
 use crate::veth::{self, Peer};
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::{Errno, pread, pwrite};
-use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen,
-};
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;

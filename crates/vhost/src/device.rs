@@ -4,6 +4,7 @@
 //! either holds for some microseconds. What takes longer is done before, and what ends is
 //! dropped after.
 
+use crate::allowance::Part;
 use crate::caller::{Caller, Event};
 use crate::features::Features;
 use crate::memory::{Log, Memory};
@@ -15,7 +16,7 @@ use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use tailbound_switch::port::{Arrival, Presence};
 
@@ -34,18 +35,39 @@ pub(crate) struct Shared {
     whereabouts: Whereabouts,
     /// The thread of the requests has ended, and why nobody knows.
     is_dead: AtomicBool,
+    /// What it may have of its guest's memory.
+    pub(crate) part: Part,
+    /// What is known of that.
+    standing: AtomicU8,
+}
+
+/// How a card stands that has touched more than its part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// It has not, or less was charged than was counted.
+    Good,
+    /// The system is asked: the card is held.
+    Asked,
+    /// Its rings were broken for it, which the loop has not noted yet.
+    Broken,
+}
+
+impl Standing {
+    const ALL: [Self; 3] = [Self::Good, Self::Asked, Self::Broken];
 }
 
 impl Shared {
     /// A card with so many pairs of rings that nobody uses yet.
-    pub(crate) fn new(pairs: usize) -> io::Result<Self> {
+    pub(crate) fn new(pairs: usize, part: Part) -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let flags = EventFlags::IN | EventFlags::ET;
         epoll::add(&epoll, &wake, EventData::new_u64(0), flags)?;
         Ok(Self {
             device: Mutex::new(Device::new(pairs, Arc::new(Caller::start(2 * pairs)?))),
-            log: Arc::default(),
+            log: Arc::new(Log::of(Arc::clone(&part.touches))),
+            part,
+            standing: AtomicU8::new(Standing::Good as u8),
             epoll: Arc::new(epoll),
             wake,
             whereabouts: Whereabouts::default(),
@@ -103,6 +125,46 @@ impl Shared {
 
     pub(crate) fn is_dead(&self) -> bool {
         self.is_dead.load(Ordering::Acquire)
+    }
+
+    /// How the card stands; asks the system where it has touched more than its part. Waits for
+    /// nothing.
+    pub(crate) fn standing(self: &Arc<Self>) -> Standing {
+        let standing = self.standing.load(Ordering::Acquire);
+        let standing = Standing::ALL[usize::from(standing)];
+        match standing {
+            Standing::Good if self.part.is_exceeded() => {
+                match self.device().map(|device| device.runs()) {
+                    // Held until it can be looked at.
+                    None => Standing::Asked,
+                    Some(false) => Standing::Good,
+                    Some(true) => {
+                        self.stand(Standing::Asked);
+                        self.part.ask(self);
+                        Standing::Asked
+                    }
+                }
+            }
+            Standing::Broken => {
+                self.stand(Standing::Good);
+                Standing::Broken
+            }
+            Standing::Good | Standing::Asked => standing,
+        }
+    }
+
+    fn stand(&self, standing: Standing) {
+        self.standing.store(standing as u8, Ordering::Release);
+    }
+
+    /// The system was asked; the packet loop goes on with the card.
+    pub(crate) fn judged(&self, is_exceeded: bool) {
+        self.stand(if is_exceeded {
+            Standing::Broken
+        } else {
+            Standing::Good
+        });
+        self.wake();
     }
 
     /// Watches what kicks a ring. Edges alone count: nothing is read, as whoever has the
@@ -279,6 +341,12 @@ impl Device {
     /// Whether its guest can be sent anything.
     pub(crate) fn receives(&self) -> bool {
         self.rings.iter().step_by(2).any(Vring::is_active)
+    }
+
+    /// Whether any of its rings has begun.
+    fn runs(&self) -> bool {
+        let mut rings = self.rings.iter();
+        rings.any(|ring| matches!(ring.state, State::Running(_)))
     }
 
     /// What its rings' chains look like.

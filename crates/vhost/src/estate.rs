@@ -43,6 +43,9 @@ struct CardState {
     rings: Vec<RingState>,
     /// Where the log of pages begins in its file, and its length in bytes; that file.
     log: Option<(u64, usize)>,
+    /// Pages of the guest's memory that the process touched first.
+    #[serde(default)]
+    touched: u64,
     #[serde(flatten)]
     others: Others,
 }
@@ -147,6 +150,7 @@ pub(crate) fn give(requests: &Requests, device: &Device, log: &Log) -> io::Resul
             .map(|index| RingState::of(device, index))
             .collect(),
         log: log.transpose()?,
+        touched: requests.touched(),
         others: Others::new(),
     };
     let state = serde_json::to_string(&state)?;
@@ -270,6 +274,7 @@ pub(crate) fn take(
         begun.map_err(io::Error::other)?;
     }
     shared.log.switch(features.log_all());
+    shared.part.touches.add(state.touched);
     let running = state.rings.iter().enumerate();
     let running = running.filter(|(_, ring)| ring.stage == Stage::Running);
     shared.change(|device| {

@@ -58,6 +58,9 @@ mod tests {
         let mut gate = Gate::new(2);
         let minutes = [10, 50, 60, 69, 70, 71, 72];
         let lines = minutes.map(|minute| gate.pass(Nanos::from_secs(60 * minute)));
-        assert_eq!(lines, [Some(0), Some(0), None, None, Some(2), Some(0), None]);
+        assert_eq!(
+            lines,
+            [Some(0), Some(0), None, None, Some(2), Some(0), None]
+        );
     }
 }

@@ -24,6 +24,7 @@
 //! daemon that hands over gives the next one the connection, the memory and the rings
 //! ([`VhostPort::go_on`]).
 
+mod allowance;
 mod caller;
 mod device;
 mod estate;
@@ -36,6 +37,7 @@ mod port;
 pub mod ring;
 mod server;
 
+pub use allowance::{Allowance, Charges};
 pub use port::{VhostConfig, VhostPort};
 pub use server::{Mode, OpenError};
 

@@ -6,7 +6,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
-use tailbound_sys::guest_memory::{MapError, Region};
+use tailbound_sys::guest_memory::{FirstTouches, MapError, Region};
 use vm_memory::bitmap::{Bitmap, BitmapSlice, WithBitmapSlice};
 use vm_memory::{
     GuestAddress, GuestMemoryBackend, GuestMemoryRegion, GuestRegionCollection, VolatileMemory,
@@ -95,6 +95,7 @@ impl Memory {
             base: place.guest,
         };
         let region = Region::map(file, place.offset, place.len as usize, place.guest, slice)?;
+        let region = region.counting(Arc::clone(&log.touches));
         let regions = self.regions.insert_region(Arc::new(region));
         let mut places = self.places.clone();
         places.push(place);
@@ -143,6 +144,12 @@ impl Memory {
         regions.map(Region::file)
     }
 
+    /// How many pages its files have by now; those that were given back are looked for again.
+    pub(crate) fn recount(&self) -> u64 {
+        let pages = self.regions.iter().map(Region::recount);
+        pages.filter_map(Result::ok).fold(0, u64::saturating_add)
+    }
+
     /// Whether a part of it is gone from its file.
     pub(crate) fn is_lost(&self) -> bool {
         self.regions.iter().any(Region::is_lost)
@@ -172,9 +179,19 @@ pub(crate) struct Log {
     /// The guest wants it (`VHOST_F_LOG_ALL`).
     is_on: AtomicBool,
     pages: Mutex<Option<Region>>,
+    /// Pages that this process was the first to touch.
+    touches: Arc<FirstTouches>,
 }
 
 impl Log {
+    /// One that is nowhere yet, of a guest whose pages are counted.
+    pub(crate) fn of(touches: Arc<FirstTouches>) -> Self {
+        Self {
+            touches,
+            ..Self::default()
+        }
+    }
+
     /// Has it in so many bytes of a file from now on.
     pub(crate) fn begin(&self, file: File, offset: u64, len: usize) -> Result<(), MapError> {
         let pages = Region::map(file, offset, len, 0, ())?;

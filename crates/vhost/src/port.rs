@@ -1,7 +1,8 @@
 //! The card as a port of the switch.
 
+use crate::allowance::{Allowance, Part};
 use crate::caller::Event;
-use crate::device::{Device, Shared};
+use crate::device::{Device, Shared, Standing};
 use crate::estate;
 use crate::features::Preparation;
 use crate::gate::Gate;
@@ -14,11 +15,14 @@ use std::path::Path;
 use std::sync::Arc;
 use tailbound_dataplane::{Connection, Frame, Packet, Pool};
 use tailbound_switch::port::{BURST, Burst, Estate, More, Outgoing, Port, Presence, Sent};
+use tailbound_sys::guest_memory::PAGE;
 use tailbound_units::Nanos;
 
 /// What a port is opened with.
 #[derive(Debug, Clone, Copy)]
 pub struct VhostConfig<'p> {
+    /// What all cards may have of their guests' memory; any where there is none.
+    pub allowance: Option<&'p Allowance>,
     /// The socket.
     pub socket: &'p Path,
     /// Which side of it is made here.
@@ -32,6 +36,10 @@ pub struct VhostConfig<'p> {
 impl VhostConfig<'_> {
     /// Most pairs of rings.
     pub const MOST_QUEUES: usize = 64;
+
+    fn part(&self) -> Part {
+        self.allowance.map_or_else(Part::unlimited, Allowance::part)
+    }
 
     pub(crate) fn pairs(&self) -> usize {
         self.queues.clamp(1, Self::MOST_QUEUES)
@@ -59,7 +67,7 @@ impl VhostPort {
     /// The socket cannot be made.
     pub fn open(config: VhostConfig<'_>) -> Result<Self, OpenError> {
         let pairs = config.pairs();
-        let shared = Shared::new(pairs).map_err(|source| OpenError::System {
+        let shared = Shared::new(pairs, config.part()).map_err(|source| OpenError::System {
             step: "wait for rings",
             source,
         })?;
@@ -75,7 +83,7 @@ impl VhostPort {
     /// It cannot be: its memory is gone, or it was another card.
     pub fn go_on(config: VhostConfig<'_>, estate: Estate) -> io::Result<Self> {
         let pairs = config.pairs();
-        let shared = Arc::new(Shared::new(pairs)?);
+        let shared = Arc::new(Shared::new(pairs, config.part())?);
         let (endpoint, session) = estate::take(estate, config, &shared)?;
         let server = Server::go_on(
             config.socket,
@@ -95,6 +103,28 @@ impl VhostPort {
             name: config.socket.display().to_string(),
             next: 0,
             broken: Gate::new(1),
+        }
+    }
+
+    /// Whether the card is held, as it has touched more of its guest's memory than it may.
+    fn is_held(&mut self, now: Nanos) -> bool {
+        match self.shared.standing() {
+            Standing::Good => false,
+            Standing::Asked => true,
+            Standing::Broken => {
+                if let Some(before) = self.broken.pass(now) {
+                    let bytes = self.borrowed();
+                    tracing::warn!(
+                        socket = self.name,
+                        bytes,
+                        before,
+                        "the guest's rings are not used any more until its driver starts them \
+                         again: more of its memory is charged to this process than its part of \
+                         a quarter of `MemoryMax`; have its monitor touch it first (prealloc)"
+                    );
+                }
+                false
+            }
         }
     }
 
@@ -368,6 +398,10 @@ fn call(device: &mut Device, touched: u64) -> Result<(), (usize, RingError)> {
 
 impl Port for VhostPort {
     fn receive(&mut self, now: Nanos, pool: &Pool, burst: &mut Burst) -> io::Result<More> {
+        if self.is_held(now) {
+            // The loop is woken when the system has said how much it is.
+            return Ok(More::No);
+        }
         let (shared, mut card, next) = self.parts(now);
         let Some(mut device) = shared.device() else {
             // The loop is woken when the change is done.
@@ -397,6 +431,10 @@ impl Port for VhostPort {
 
     fn transmit(&mut self, now: Nanos, outgoing: &mut VecDeque<Outgoing>) -> io::Result<Sent> {
         let mut sent = Sent::default();
+        if self.is_held(now) {
+            sent.full = true;
+            return Ok(sent);
+        }
         let (shared, mut card, _) = self.parts(now);
         let Some(mut device) = shared.device() else {
             sent.full = true;
@@ -438,6 +476,10 @@ impl Port for VhostPort {
 
     fn presence(&self) -> Presence {
         self.shared.presence()
+    }
+
+    fn borrowed(&self) -> u64 {
+        self.shared.part.touches.own() * PAGE as u64
     }
 
     fn note_ready(&mut self) {

@@ -384,6 +384,11 @@ impl Requests {
         Ok(ended)
     }
 
+    /// Pages of the guest's memory that were touched first here.
+    pub(crate) fn touched(&self) -> u64 {
+        self.shared.part.touches.own()
+    }
+
     /// Answers to monitors until it is to end.
     fn run(mut self) -> Self {
         while !self.is_over() {

@@ -16,6 +16,7 @@ use tailbound_vhost::{Mode, VhostConfig, VhostPort};
 
 fn config(socket: &Path, queues: usize) -> VhostConfig<'_> {
     VhostConfig {
+        allowance: None,
         socket,
         mode: Mode::Server,
         user: None,

@@ -5,7 +5,7 @@
 mod ports;
 mod support;
 
-use ports::{PLAIN, bytes, frame, open, outgoing, receive, socket, started, transmit};
+use ports::{PLAIN, bytes, exchange, frame, open, outgoing, receive, socket, started, transmit};
 use rustix::fs::ftruncate;
 use rustix::process::Uid;
 use rustix::thread::set_thread_uid;
@@ -177,17 +177,6 @@ fn a_hostile_driver_costs_itself_its_ring_until_it_starts_again() {
         let got = until(name, || receive(&mut port, &pool).pop());
         assert_eq!(bytes(&got), frame(60, 9), "{name}");
     }
-}
-
-/// Sends a frame by a machine's card, and one back.
-fn exchange(port: &mut VhostPort, machine: &mut Machine, pool: &Pool, mark: u8) {
-    machine.send(0, PLAIN, &frame(60, mark));
-    let got = until("a frame", || receive(port, pool).pop());
-    assert_eq!(bytes(&got), frame(60, mark));
-    let mut frames = VecDeque::from([outgoing(pool, &frame(60, mark), None)]);
-    assert_eq!(transmit(port, &mut frames).packets, 1);
-    let (_, got) = machine.receive(0, true).expect("a frame");
-    assert_eq!(got, frame(60, mark));
 }
 
 type Reset = fn(&mut VhostPort, &mut Machine, &Pool);
@@ -407,9 +396,12 @@ fn a_monitor_that_makes_its_calls_wait_stops_no_other_card_and_no_end() {
         drop(port);
         told.send(()).expect("somebody waits");
     });
-    if ended.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
-        panic!("a port waits for a monitor");
-    }
+    let ended = ended.recv_timeout(PATIENCE);
+    assert_ne!(
+        ended,
+        Err(RecvTimeoutError::Timeout),
+        "a port waits for a monitor"
+    );
     cards.join().expect("no panic");
 }
 
@@ -487,6 +479,7 @@ fn a_file_in_the_sockets_place_is_not_overwritten() {
     let socket = socket();
     std::fs::write(&socket.path, "precious").expect("written");
     let config = VhostConfig {
+        allowance: None,
         socket: &socket.path,
         mode: Mode::Server,
         user: None,
@@ -502,6 +495,7 @@ fn a_directory_that_is_missing_is_named_with_what_to_do() {
     let socket = socket();
     let path = socket.path.join("run").join("guest");
     let config = VhostConfig {
+        allowance: None,
         socket: &path,
         mode: Mode::Server,
         user: None,
@@ -543,6 +537,7 @@ fn a_monitor_of_another_user_is_not_spoken_to_and_the_right_one_is_served() {
         return skipped(Part::OrdinaryUser, why);
     }
     let config = |socket, mode| VhostConfig {
+        allowance: None,
         socket,
         mode,
         user: Some(MONITOR),

@@ -381,6 +381,7 @@ fn a_guest_that_is_not_there_is_a_link_that_is_down() {
 fn a_monitor_may_be_the_one_that_listens() {
     let socket = socket();
     let config = VhostConfig {
+        allowance: None,
         socket: &socket.path,
         mode: Mode::Client,
         user: None,

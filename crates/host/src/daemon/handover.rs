@@ -100,7 +100,8 @@ pub(super) fn pass_over(of: &str, others: &Others) {
         let fields: Vec<_> = others.keys().map(String::as_str).collect();
         let fields = fields.join(", ");
         tracing::warn!(
-            of, fields,
+            of,
+            fields,
             "the daemon before is of another release: what it says by these fields is passed \
              over, and begins anew"
         );
@@ -274,7 +275,9 @@ impl Legacy {
         let format = state.connections_format.unwrap_or(1);
         if format != CONNECTIONS && !connections.is_empty() {
             tracing::error!(
-                format, known = CONNECTIONS, guests = connections.len(),
+                format,
+                known = CONNECTIONS,
+                guests = connections.len(),
                 "connections that were acknowledged early stand still: the daemon before hands \
                  them over in a format of another release"
             );

@@ -223,7 +223,12 @@ mod tests {
 
     #[test]
     fn a_cards_keys_are_spelled_as_releases_have_written_them() {
-        let keys = CardKeys::of(&card("/run/th/a \"b", Mode::Client, Some(7), Some("c.pcap")));
+        let keys = CardKeys::of(&card(
+            "/run/th/a \"b",
+            Mode::Client,
+            Some(7),
+            Some("c.pcap"),
+        ));
         let keys = keys.expect("it is a card");
         assert_eq!(keys.card, "vhost-user/1/client/%2frun%2fth%2fa%20%22b");
         assert_eq!(

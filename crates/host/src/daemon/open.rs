@@ -4,14 +4,16 @@ use super::inherit::Inherited;
 use crate::config::PortConfig;
 use crate::port::{AfPacketPort, AfXdpError, AfXdpPort, TapPort};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::Duration;
 use tailbound_switch::Mac;
 use tailbound_switch::port::{CapturedPort, PcapError, PcapPort, Port};
-use tailbound_sys::link;
 use tailbound_sys::packet::PacketError;
 use tailbound_sys::tap::TapError;
 use tailbound_sys::veth::{self, OtherEnd, Place};
-use tailbound_vhost::{VhostConfig, VhostPort};
+use tailbound_sys::{link, memory};
+use tailbound_units::Bytes;
+use tailbound_vhost::{Allowance, Charges, VhostConfig, VhostPort};
 
 /// Why a port cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -205,6 +207,32 @@ pub(super) struct Opening {
     pub(super) epoch: Duration,
 }
 
+/// What the system says of this process's memory.
+struct OwnGroup;
+
+impl Charges for OwnGroup {
+    fn limit(&mut self) -> Option<Bytes> {
+        memory::limit()
+    }
+
+    fn charged(&mut self) -> Option<Bytes> {
+        memory::charged_of_shared()
+    }
+}
+
+/// What all cards may have of their guests' memory.
+fn allowance() -> Option<&'static Allowance> {
+    static ALLOWANCE: OnceLock<Option<Allowance>> = OnceLock::new();
+    let start = || {
+        let started = Allowance::start(OwnGroup);
+        if let Err(error) = &started {
+            tracing::warn!(%error, "nothing limits what guests' memory is charged to this process");
+        }
+        started.ok()
+    };
+    ALLOWANCE.get_or_init(start).as_ref()
+}
+
 /// Opens a packet socket, or goes on with the one that was `inherited`.
 fn open_packet(
     config: &PortConfig,
@@ -279,6 +307,7 @@ pub(super) fn open(
             capture,
         } => {
             let card = VhostConfig {
+                allowance: allowance(),
                 socket,
                 mode: *mode,
                 user: *user,

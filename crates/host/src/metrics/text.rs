@@ -190,6 +190,15 @@ impl HostCounts {
                 .map(|guest| ([("guest", guest.port.name.clone())], 1))
                 .collect::<Vec<_>>(),
         )?;
+        let borrowing = guests.clone().filter(|guest| guest.port.borrowed.0 > 0);
+        gauge(
+            encoder,
+            "tailbound_guest_memory_bytes",
+            "memory of the guest that is charged to this process, which touched it first",
+            &borrowing
+                .map(|guest| ([("guest", guest.port.name.clone())], guest.port.borrowed.0))
+                .collect::<Vec<_>>(),
+        )?;
         gauge::<0>(
             encoder,
             "tailbound_fdb_entries",

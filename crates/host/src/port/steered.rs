@@ -52,7 +52,8 @@ impl SteeredEnd {
                 Err(error) => error.to_string(),
             };
             tracing::info!(
-                interface, why,
+                interface,
+                why,
                 "its other end receives on the packet loop's CPU: filters there delay all guests"
             );
         });

@@ -166,6 +166,10 @@ impl Port for CapturedPort {
         self.port.progress()
     }
 
+    fn borrowed(&self) -> u64 {
+        self.port.borrowed()
+    }
+
     fn presence(&self) -> Presence {
         self.port.presence()
     }

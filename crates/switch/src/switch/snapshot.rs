@@ -105,6 +105,8 @@ pub struct PortSnapshot {
     pub segmented: u64,
     /// Packets that were marked (ECN) on their way to the port.
     pub marked: u64,
+    /// How much of a guest's memory counts as this process's.
+    pub borrowed: Bytes,
     /// What the meter before the port has done.
     pub meter: MeterStats,
 }
@@ -198,14 +200,15 @@ impl Switch {
         })
     }
 
-    /// Counts the frames that a port lost before they were received; returns how it is with
-    /// it.
+    /// Counts the frames that a port lost before they were received, and what it has of its
+    /// guest's memory; returns how it is with it.
     fn count_overruns(&mut self, index: usize, ports: &mut Ports) -> Link {
         let Some(port) = &mut ports[index] else {
             return Link::Down;
         };
         let overruns = port.take_overruns();
         self.states[index].counters.drop(Reason::Overrun, overruns);
+        self.states[index].borrowed = port.borrowed();
         match port.presence() {
             Presence::Here(_) => Link::Up,
             Presence::Away => Link::Away,
@@ -239,6 +242,7 @@ impl PortState {
             segmented: stats.segmented,
             marked: stats.queue.marked + stats.queue.marked_scalable,
             meter: stats.meter,
+            borrowed: Bytes(self.borrowed),
         }
     }
 }

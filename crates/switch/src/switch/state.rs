@@ -97,6 +97,8 @@ pub(super) struct PortState {
     pub(super) interest: Interest,
     /// The longest frame that the port carries, when it was last asked; 0 before.
     pub(super) longest: usize,
+    /// Bytes of the guest's memory that count as this process's, when that was last asked.
+    pub(super) borrowed: u64,
     pub(super) counters: Counters,
 }
 
@@ -119,6 +121,7 @@ impl PortState {
                 transmit: false,
             },
             longest: 0,
+            borrowed: 0,
             counters: Counters::default(),
         }
     }

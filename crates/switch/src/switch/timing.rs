@@ -202,7 +202,11 @@ mod tests {
         let (mut timing, mut watch) = (Timing::default(), Watch::default());
         let mut charged = Nanos::ZERO;
         for n in 0..1000 {
-            let took = if n % 100 == 5 { Nanos::from_millis(4) } else { WORTH };
+            let took = if n % 100 == 5 {
+                Nanos::from_millis(4)
+            } else {
+                WORTH
+            };
             charged += burst(&mut timing, &mut watch, took, false);
         }
         // 40 ms were stolen.

@@ -26,6 +26,7 @@ pub(crate) fn socket() -> Socket {
 
 pub(crate) fn open(socket: &Path, queues: usize) -> VhostPort {
     let config = VhostConfig {
+        allowance: None,
         socket,
         mode: Mode::Server,
         user: None,
@@ -102,4 +103,15 @@ pub(crate) fn transmit(port: &mut VhostPort, frames: &mut VecDeque<Outgoing>) ->
             || frames.is_empty())
         .then_some(sent)
     })
+}
+
+/// Sends a frame by a machine's card, and one back.
+pub(crate) fn exchange(port: &mut VhostPort, machine: &mut Machine, pool: &Pool, mark: u8) {
+    machine.send(0, PLAIN, &frame(60, mark));
+    let got = until("a frame", || receive(port, pool).pop());
+    assert_eq!(bytes(&got), frame(60, mark));
+    let mut frames = VecDeque::from([outgoing(pool, &frame(60, mark), None)]);
+    assert_eq!(transmit(port, &mut frames).packets, 1);
+    let (_, got) = machine.receive(0, true).expect("a frame");
+    assert_eq!(got, frame(60, mark));
 }

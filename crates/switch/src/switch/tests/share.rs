@@ -165,11 +165,7 @@ impl Port for Pieces {
         Ok(more)
     }
 
-    fn transmit(
-        &mut self,
-        now: Nanos,
-        outgoing: &mut VecDeque<Outgoing>,
-    ) -> std::io::Result<Sent> {
+    fn transmit(&mut self, now: Nanos, outgoing: &mut VecDeque<Outgoing>) -> std::io::Result<Sent> {
         let sent = self.0.transmit(now, outgoing)?;
         Ok(Sent {
             pieces: sent.packets as usize * self.1,
@@ -225,7 +221,11 @@ fn descriptors_of_a_receiver_are_paid_for_by_that_receiver() {
         most = most.max(sent - before);
         before = sent;
     }
-    assert_eq!(bench.port(B).received.0, 300 * TURN, "B pays nothing for it");
+    assert_eq!(
+        bench.port(B).received.0,
+        300 * TURN,
+        "B pays nothing for it"
+    );
     // A burst is paid for afterwards.
     assert!(most <= TURN, "{most} in one turn");
     let share = 300 * TURN * 80 / PIECES as u64 * 4 / 3 + TURN;
@@ -271,11 +271,7 @@ impl Port for Slow {
         Ok(more)
     }
 
-    fn transmit(
-        &mut self,
-        now: Nanos,
-        outgoing: &mut VecDeque<Outgoing>,
-    ) -> std::io::Result<Sent> {
+    fn transmit(&mut self, now: Nanos, outgoing: &mut VecDeque<Outgoing>) -> std::io::Result<Sent> {
         let sent = self.0.transmit(now, outgoing)?;
         self.2.pass(Nanos(self.1.0 * sent.packets));
         Ok(sent)
@@ -317,5 +313,8 @@ fn time_that_a_receiver_takes_is_paid_for_by_that_receiver() {
     let of_a = Nanos(DEAR.0 * bench.port(A).sent.0);
     assert!(longest < Nanos::from_millis(1), "a turn took {longest:?}");
     assert!(of_a.0 * 10 <= second.0 * 8, "A had {of_a:?} of {second:?}");
-    assert!(of_a.0 * 4 >= second.0, "A has its share: {of_a:?} of {second:?}");
+    assert!(
+        of_a.0 * 4 >= second.0,
+        "A has its share: {of_a:?} of {second:?}"
+    );
 }

@@ -210,7 +210,7 @@ pub enum PortConfig {
         /// How many packets the interface holds that it has not sent; as many as it does by
         /// default.
         txqueuelen: Option<u32>,
-        /// Whether the other end of a guest's veth receives on other CPUs than the packet
+        /// True: the other end of a guest's veth receives on other CPUs than the packet
         /// loop's (receive packet steering), unless it names CPUs itself; true by default.
         #[serde(default = "yes")]
         rps: bool,

@@ -47,7 +47,7 @@ pub struct Burst {
     pub frames: Vec<Received>,
     /// Frames that were lost since they were longer than any buffer.
     pub truncated: u64,
-    /// Descriptors that the port looked at for them, where it has such.
+    /// Descriptors of a ring that the port looked at for these frames.
     pub pieces: usize,
     /// Buffers to receive into.
     pub spare: Spare,
@@ -123,7 +123,7 @@ pub struct Sent {
     pub device_full: u64,
     /// Frames that the kernel refused, or that did not fit into the guest's buffers.
     pub refused: u64,
-    /// Descriptors that the port looked at for them, where it has such.
+    /// Descriptors of a ring that the port looked at for these frames.
     pub pieces: usize,
 }
 
@@ -204,8 +204,8 @@ pub trait Port: Send {
         0
     }
 
-    /// How many bytes of a guest's memory count as this process's, since it was the first to
-    /// touch them.
+    /// The bytes of a guest's memory that are charged to this process, since it was the first
+    /// to touch them.
     fn borrowed(&self) -> u64 {
         0
     }

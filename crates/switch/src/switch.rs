@@ -208,8 +208,8 @@ impl Switch {
         self.guests.get_mut(index).map(Box::as_mut)
     }
 
-    /// Has what ports take measured, and charged to them where it is more than their frames are
-    /// worth. Without a stopwatch only what frames cost in general is charged.
+    /// Measures the time that ports take, and charges them for the excess over the worth of
+    /// their frames. Without a stopwatch only the general cost of frames is charged.
     pub fn set_stopwatch(&mut self, stopwatch: Box<dyn Stopwatch>) {
         self.stopwatch = Some(stopwatch);
     }

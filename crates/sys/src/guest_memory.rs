@@ -134,8 +134,8 @@ impl<B: Bitmap> Region<B> {
         })
     }
 
-    /// Counts the pages that are touched here first, and were there for nobody before. Those of
-    /// huge pages are charged to no control group's memory, and not counted.
+    /// Counts the pages that are touched here first, and were in the file for no other process.
+    /// Huge pages are charged to no control group's memory, and not counted.
     #[must_use]
     pub fn counting(mut self, touches: Arc<FirstTouches>) -> Self {
         let is_tmpfs =
@@ -146,13 +146,13 @@ impl<B: Bitmap> Region<B> {
         self
     }
 
-    /// How many pages its file has by now; those that were given back are looked for again when
-    /// they are touched.
+    /// The number of pages that its file has by now. Pages that were given back are looked for
+    /// again when they are touched.
     ///
     /// # Errors
     /// The file cannot be asked.
     pub fn recount(&self) -> io::Result<u64> {
-        /// Bytes of a block, whatever the file system.
+        /// Bytes of a block, on every file system.
         const BLOCK: u64 = 512;
         if let Some(pages) = &self.pages {
             pages.forget();

@@ -52,8 +52,8 @@ pub fn available() -> Option<Bytes> {
     Some(left.fold(machine, Bytes::min))
 }
 
-/// What the control groups of this process, of version 2 or 1, may have at most; `None` where
-/// they may have any.
+/// The memory limit of this process's control groups, of version 2 or 1; `None` without a
+/// limit.
 pub fn limit() -> Option<Bytes> {
     let (group, is_unified) = own_group()?;
     let file = if is_unified {
@@ -70,8 +70,8 @@ pub fn limit() -> Option<Bytes> {
     limits.min().map(Bytes)
 }
 
-/// What is charged to this process's control group of memory that is shared, such as that of
-/// virtual machines; `None` where the system does not say.
+/// The shared memory that is charged to this process's control group, guests' memory among it;
+/// `None` if the system does not report it.
 pub fn charged_of_shared() -> Option<Bytes> {
     let (group, _) = own_group()?;
     parse_shared(&fs::read_to_string(group.join("memory.stat")).ok()?)
@@ -84,8 +84,8 @@ fn own_group() -> Option<(PathBuf, bool)> {
     mounts.directory(&groups, "memory")
 }
 
-/// The bytes of shared memory in the text of `memory.stat`: with those of groups within, as far
-/// as version 1 says.
+/// The bytes of shared memory in the text of `memory.stat`; in version 1 with the groups
+/// within.
 fn parse_shared(stat: &str) -> Option<Bytes> {
     let field = |name: &str| {
         let mut lines = stat.lines().filter_map(|line| line.split_once(' '));

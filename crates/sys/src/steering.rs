@@ -1,10 +1,9 @@
-//! Which CPUs receive what comes in at a veth's other end (receive packet steering,
-//! `rps_cpus`).
+//! The CPUs that receive for a veth's other end (receive packet steering, `rps_cpus`).
 //!
-//! Whatever a veth's other end does with a packet on receive (packet sockets, nftables, BPF) is
-//! done by whoever sends it, in a softirq of that CPU, unless the interface names CPUs in
-//! `queues/rx-*/rps_cpus`. That file is in the sysfs of the interface's network namespace,
-//! which is mounted here for no one else to see (`fsmount(2)`).
+//! All receive work of a veth's other end (packet sockets, nftables, BPF) is done by the sender,
+//! in a softirq of its CPU, unless the interface names CPUs in `queues/rx-*/rps_cpus`. That file
+//! is in the sysfs of the interface's network namespace, which is mounted here without a place in
+//! the file system (`fsmount(2)`).
 
 use crate::cpuset::{Cpus, affinity};
 use crate::veth::{self, Peer};
@@ -16,10 +15,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 /// Longest mask that is read, in bytes: that of 8,192 CPUs has 2,303.
-const LONGEST: usize = 4096;
+const MAX_MASK: usize = 4096;
 
-/// The CPUs that are to receive for guests: all that are online, without those of the packet
-/// loop, where that has some of its own. `None` where there is only one.
+/// The CPUs that receive for guests: all that are online, without the packet loop's if it has
+/// CPUs of its own. `None` on a host with one CPU.
 pub fn receivers(cpu: Option<u32>) -> io::Result<Option<Cpus>> {
     let online = std::fs::read_to_string("/sys/devices/system/cpu/online")?;
     let online: Cpus = online.trim().parse().map_err(io::Error::other)?;
@@ -40,14 +39,14 @@ fn choose(online: &Cpus, of_loop: &Cpus) -> Option<Cpus> {
     }
 }
 
-/// What became of a veth's other end.
+/// The result of [`Steering::begin`].
 #[derive(Debug)]
 pub enum Steered {
     /// The interface is no veth, or its other end names CPUs already.
     Left,
     /// Its other end is in a network namespace that is not seen here or may not be entered.
     Unseen,
-    /// It receives on these CPUs until this is dropped.
+    /// The other end receives on these CPUs until the steering is dropped.
     On(Steering),
 }
 
@@ -58,8 +57,8 @@ struct Queue {
     before: Cpus,
 }
 
-/// An interface that receives on certain CPUs. What it had is put back when this is dropped,
-/// unless somebody else has changed it, or it is [left](Self::leave).
+/// An interface that receives on certain CPUs. Its former mask is put back when this is dropped,
+/// unless another process has changed it, or the mask is [left](Self::leave).
 #[derive(Debug)]
 pub struct Steering {
     queues: Vec<Queue>,
@@ -110,12 +109,12 @@ impl Steering {
         }))
     }
 
-    /// How many queues receive elsewhere.
+    /// The number of queues that receive elsewhere.
     pub fn queues(&self) -> usize {
         self.queues.len()
     }
 
-    /// Whether it is left as it is when this is dropped: another process goes on with it.
+    /// With `true` the mask stays when this is dropped: another process goes on with it.
     pub fn leave(&mut self, is_left: bool) {
         self.is_left = is_left;
     }
@@ -147,7 +146,7 @@ fn mount() -> io::Result<OwnedFd> {
 }
 
 fn read(file: &OwnedFd) -> io::Result<Cpus> {
-    let mut bytes = [0; LONGEST];
+    let mut bytes = [0; MAX_MASK];
     let len = pread(file, &mut bytes, 0)?;
     let text = std::str::from_utf8(&bytes[..len]).ok();
     let cpus = text.and_then(|text| parse(text.trim()));
@@ -179,8 +178,8 @@ fn parse(mask: &str) -> Option<Cpus> {
     Some(cpus.collect())
 }
 
-/// Whether the sysfs of a network namespace can be mounted and its queues written to, as
-/// [`Steering::begin`] does; for one without interfaces of others.
+/// Mounts the sysfs of this network namespace and writes to a queue of `lo`, as
+/// [`Steering::begin`] does elsewhere.
 ///
 /// # Errors
 /// Why not.

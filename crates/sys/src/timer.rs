@@ -21,7 +21,7 @@ pub fn thread_cpu_time() -> Nanos {
     nanos(clock_gettime(ClockId::ThreadCPUTime))
 }
 
-/// How often the calling thread has given its CPU away, or lost it, so far.
+/// The number of times that the calling thread has given its CPU away, or lost it, so far.
 pub fn context_switches() -> u64 {
     // SAFETY: all zeros are a `rusage`, which is plain numbers.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };

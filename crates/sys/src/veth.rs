@@ -129,7 +129,7 @@ fn within<T: Send>(
     }
 }
 
-/// Where the other end of an interface is.
+/// The place of the other end of an interface.
 enum Located {
     /// There is none.
     None,
@@ -169,7 +169,7 @@ fn name_of(index: u32) -> io::Result<String> {
     Ok(rustix::net::netdevice::index_to_name(any.socket(), index)?)
 }
 
-/// What was done at the other end of an interface.
+/// The result of work at the other end of an interface.
 #[derive(Debug)]
 pub enum Peer<T> {
     /// There is none: the interface is no veth.
@@ -184,7 +184,7 @@ pub enum Peer<T> {
 /// namespace of that end.
 ///
 /// # Errors
-/// The interface or the namespace is not there, or what `work` says.
+/// The interface or the namespace is not there, or `work` failed.
 pub fn at_peer<T: Send>(
     interface: &str,
     netns: Option<&Path>,

@@ -1,12 +1,17 @@
 //! The log of commands that run until they are ended, on standard error.
 
+mod queue;
+
 use crate::command;
 use crate::journal::{self, Priority, with_priority};
+use queue::Queue;
 use std::fmt;
+use std::io::{self, Stderr, Write};
+use std::sync::OnceLock;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::format::{DefaultFields, Writer};
 use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
-use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
@@ -19,7 +24,7 @@ pub(crate) fn start() {
         .filter(|text| !text.is_empty());
     let wanted = wanted.and_then(|text| text.parse::<Targets>().ok());
     let lines = tracing_subscriber::fmt::layer()
-        .with_writer(std::io::stderr)
+        .with_writer(Out)
         .with_ansi(command::paints_log())
         .fmt_fields(DefaultFields::new())
         .event_format(Lines {
@@ -29,6 +34,69 @@ pub(crate) fn start() {
         .with(lines)
         .with(wanted.unwrap_or_else(|| Targets::new().with_default(LevelFilter::INFO)))
         .init();
+}
+
+/// Lines that are written by a thread, once [`queue`] was called.
+static QUEUE: OnceLock<Queue> = OnceLock::new();
+
+/// Writes lines by a thread from now on: for a process whose threads must not wait for the reader
+/// of standard error. The last lines are waited for when the result is dropped; later ones may be
+/// lost with the process.
+#[cfg(feature = "host")]
+pub(crate) fn queue() -> Flush {
+    match Queue::start(io::stderr()) {
+        Ok(queue) => drop(QUEUE.set(queue)),
+        Err(error) => tracing::warn!(%error, "the packet loop waits for the reader of its log"),
+    }
+    Flush(())
+}
+
+/// Waits for the last lines when it is dropped.
+#[cfg(feature = "host")]
+#[must_use = "lines are waited for when it is dropped"]
+pub(crate) struct Flush(());
+
+#[cfg(feature = "host")]
+impl Drop for Flush {
+    fn drop(&mut self) {
+        if let Some(queue) = QUEUE.get() {
+            queue.flush();
+        }
+    }
+}
+
+/// The writer of lines.
+struct Out;
+
+impl<'w> MakeWriter<'w> for Out {
+    type Writer = Lane;
+    fn make_writer(&'w self) -> Lane {
+        QUEUE
+            .get()
+            .map_or_else(|| Lane::Direct(io::stderr()), Lane::Queued)
+    }
+}
+
+/// The way of one message's lines.
+enum Lane {
+    Direct(Stderr),
+    Queued(&'static Queue),
+}
+
+impl Write for Lane {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Direct(stderr) => stderr.write(bytes),
+            Self::Queued(queue) => {
+                queue.push(bytes);
+                Ok(bytes.len())
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// One line of the log for each line of a message, each with its time and level; for the
@@ -90,9 +158,7 @@ const fn colour(level: tracing::Level) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::{self, Write};
     use std::sync::{Arc, Mutex};
-    use tracing_subscriber::fmt::MakeWriter;
 
     #[derive(Clone, Default)]
     struct Buffer(Arc<Mutex<Vec<u8>>>);

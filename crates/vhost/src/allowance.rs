@@ -1,11 +1,11 @@
-//! How much of guests' memory may count as this process's: a page of it is charged to whoever
-//! touches it first, and a guest can have the packet loop touch any.
+//! The part of guests' memory that may be charged to this process: the kernel charges a page to
+//! the process that touches it first, and a guest can make the packet loop touch any page.
 //!
-//! All cards together have a quarter of what the process may have (`MemoryMax`). While they are
-//! above that, a card with more than its equal part of it is held, and a thread of its own asks
-//! the system how much is charged in truth: pages that guests gave back are counted by nobody
-//! else. If it is that much, the card's rings are broken, and its name is in the log. The loop
-//! itself compares two numbers.
+//! All cards together have a quarter of the process's limit (`MemoryMax`). While they are above
+//! it, a card with more than its equal part is held, and a thread reads the true charge from the
+//! system, as pages that guests gave back are still counted here. If the charge is above the
+//! quarter, too, the card's rings are broken, and the log has its name. The loop itself compares
+//! two numbers.
 
 use crate::device::{Shared, State};
 use std::fmt;
@@ -21,31 +21,30 @@ use tailbound_units::Bytes;
 /// The part of the process's limit that guests' memory may have.
 const PART: u64 = 4;
 
-/// How soon a limit that was changed is known.
-const AGAIN: Duration = Duration::from_secs(10);
+/// The time within which a changed limit is known.
+const REFRESH: Duration = Duration::from_secs(10);
 
 /// Pages that may be touched until the system is asked again, where less was charged than was
 /// counted.
 const STEP: u64 = 256;
 
-/// What the system says of this process.
+/// The system's account of this process.
 pub trait Charges: Send {
     /// The most memory that it may have; `None` for any.
     fn limit(&mut self) -> Option<Bytes>;
 
-    /// What is charged to it of files in memory, guests' memory among them; `None` where that
-    /// is not known.
+    /// The charge for files in memory, guests' memory among them; `None` if it is unknown.
     fn charged(&mut self) -> Option<Bytes>;
 }
 
-/// What all cards of a process may have.
+/// The allowance of all cards of a process.
 #[derive(Clone)]
 pub struct Allowance(Arc<Inner>);
 
 struct Inner {
     /// Pages that were touched first here, of all guests.
     all: Arc<AtomicU64>,
-    /// How many there may be.
+    /// The limit of `all`.
     most: Arc<AtomicU64>,
     cards: AtomicU64,
     questions: Sender<Weak<Shared>>,
@@ -66,7 +65,7 @@ pub(crate) struct Part {
 }
 
 impl Allowance {
-    /// A quarter of what `charges` says that the process may have.
+    /// A quarter of the limit that `charges` reports.
     ///
     /// # Errors
     /// There is no thread to be had.
@@ -100,7 +99,7 @@ impl Allowance {
 }
 
 impl Part {
-    /// That of a card that may have any.
+    /// The part of a card without a limit.
     pub(crate) fn unlimited() -> Self {
         Self {
             allowance: None,
@@ -108,7 +107,7 @@ impl Part {
         }
     }
 
-    /// Whether all cards are above what they may have, and this one above its equal part.
+    /// True if all cards are above their allowance, and this one above its equal part.
     pub(crate) fn is_exceeded(&self) -> bool {
         let Some(Allowance(inner)) = &self.allowance else {
             return false;
@@ -118,7 +117,7 @@ impl Part {
         inner.all.load(Ordering::Relaxed) > most && self.touches.own() > most / cards
     }
 
-    /// Has the system asked about a card.
+    /// Requests a judgement of a card.
     pub(crate) fn ask(&self, card: &Arc<Shared>) {
         if let Some(Allowance(inner)) = &self.allowance {
             // The thread ends with the last of these.
@@ -143,7 +142,7 @@ const fn pages(bytes: Bytes) -> u64 {
     bytes.0 / PAGE as u64
 }
 
-/// The thread that asks the system.
+/// The thread that reads the true charge.
 struct Steward {
     all: Arc<AtomicU64>,
     most: Arc<AtomicU64>,
@@ -153,7 +152,7 @@ struct Steward {
 impl Steward {
     fn run(self, mut charges: impl Charges) {
         loop {
-            let card = match self.asked.recv_timeout(AGAIN) {
+            let card = match self.asked.recv_timeout(REFRESH) {
                 Ok(card) => card.upgrade(),
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => return,
@@ -165,7 +164,7 @@ impl Steward {
         }
     }
 
-    /// Breaks the rings of a card that has too much, if that is so.
+    /// Breaks the rings of a card if it has too much.
     fn judge(&self, card: &Shared, charged: Option<Bytes>) {
         let touches = &card.part.touches;
         // A file has at most the pages that it has.
@@ -197,10 +196,10 @@ impl Steward {
 mod tests {
     use super::*;
 
-    /// A process with a limit, to which so much is charged.
-    struct Said(Option<u64>, u64);
+    /// The limit of a process, and its charge.
+    struct Account(Option<u64>, u64);
 
-    impl Charges for Said {
+    impl Charges for Account {
         fn limit(&mut self) -> Option<Bytes> {
             self.0.map(Bytes)
         }
@@ -210,8 +209,8 @@ mod tests {
     }
 
     #[test]
-    fn a_process_without_a_limit_asks_for_nothing() {
-        let allowance = Allowance::start(Said(None, 0)).expect("a thread");
+    fn a_process_without_a_limit_holds_no_card() {
+        let allowance = Allowance::start(Account(None, 0)).expect("a thread");
         let part = allowance.part();
         allowance.0.all.store(u64::MAX - 1, Ordering::Relaxed);
         assert!(!part.is_exceeded());
@@ -220,7 +219,7 @@ mod tests {
 
     #[test]
     fn cards_have_equal_parts_of_a_quarter() {
-        let allowance = Allowance::start(Said(Some(64 << 20), 0)).expect("a thread");
+        let allowance = Allowance::start(Account(Some(64 << 20), 0)).expect("a thread");
         let parts = [allowance.part(), allowance.part()];
         assert_eq!(allowance.0.most.load(Ordering::Relaxed), 4096);
         assert_eq!(allowance.0.cards.load(Ordering::Relaxed), 2);

@@ -7,8 +7,8 @@
 //! which are of this process alone, and the thread writes. A thread that blocks keeps calls from
 //! its own card only.
 //!
-//! Posts are coalesced: a driver that was posted twice before the thread ran is called once,
-//! which tells it of both.
+//! Posts are coalesced: a driver that was posted twice before the thread ran is called once for
+//! both.
 
 use rustix::io::ReadWriteFlags;
 use std::fs::File;
@@ -30,7 +30,7 @@ const WORD: usize = u64::BITS as usize;
 /// Words of bits: for all rings of the largest card.
 const WORDS: usize = 2 * crate::port::VhostConfig::MOST_QUEUES / WORD;
 
-/// What a monitor is told of a ring.
+/// An event of a ring that is reported to its monitor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Event {
     /// Chains were given back.
@@ -43,7 +43,7 @@ impl Event {
     const ALL: [Self; 2] = [Self::Call, Self::Error];
 }
 
-/// Which rings have something that their monitor was not told yet.
+/// Rings with an event that was not reported yet.
 #[derive(Debug, Default)]
 struct Posts([AtomicU64; WORDS]);
 
@@ -72,13 +72,13 @@ impl Posts {
 struct Desk {
     /// By [`Event`] and ring.
     files: [Vec<Option<Arc<File>>>; 2],
-    /// What is being written to, and since when.
+    /// The descriptor of the current write, and its begin.
     current: Option<(Arc<File>, Instant)>,
 }
 
 impl Desk {
-    /// Ends a write to `file` that waits. A write that does not wait loses nothing that counts:
-    /// whoever has a descriptor no more is called by its next one.
+    /// Ends a write to `file` that waits. If it does not wait, a call may be lost with it: the
+    /// next descriptor of the ring is called anyway.
     fn release(&self, file: &Arc<File>) {
         if let Some((current, _)) = &self.current
             && Arc::ptr_eq(current, file)
@@ -91,7 +91,7 @@ impl Desk {
     }
 }
 
-/// What the thread and its card share.
+/// The state that the thread and its card share.
 #[derive(Debug)]
 struct Line {
     /// By [`Event`].
@@ -106,7 +106,7 @@ impl Line {
         self.desk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes all that is posted until the card ends.
+    /// Writes all posted events until the card ends.
     fn run(&self) {
         while !self.is_over.load(Ordering::Acquire) {
             let next = Event::ALL.map(|event| self.posts[event as usize].take());
@@ -169,20 +169,19 @@ impl Caller {
         })
     }
 
-    /// Notes that a ring's monitor has to be told. Waits for nothing; [`Self::wake`] has to
-    /// follow.
+    /// Posts an event of a ring. Never waits; [`Self::wake`] must follow.
     pub(crate) fn post(&self, event: Event, ring: usize) {
         self.line.posts[event as usize].add(ring);
     }
 
-    /// Has the thread tell what was posted: one futex call where the thread sleeps, and none
-    /// where it is awake, or waits for its monitor.
+    /// Wakes the thread, which reports all posted events: one futex call if the thread sleeps,
+    /// none if it runs or waits for its monitor.
     pub(crate) fn wake(&self) {
         self.thread.unpark();
     }
 
-    /// Has another descriptor told of a ring from now on, and returns the one before. A write
-    /// to that one ends.
+    /// Sets another descriptor for an event of a ring, and returns the former one. A write to
+    /// the former one ends.
     pub(crate) fn replace(
         &self,
         event: Event,
@@ -213,7 +212,7 @@ impl Caller {
         drop(before);
     }
 
-    /// The descriptor that is told of a ring.
+    /// The descriptor for an event of a ring.
     pub(crate) fn file(&self, event: Event, ring: usize) -> Option<Arc<File>> {
         self.line.desk().files[event as usize][ring].clone()
     }
@@ -266,7 +265,7 @@ mod tests {
         read.map_or(0, |_| u64::from_ne_bytes(count))
     }
 
-    /// Threads of this process that are called so.
+    /// True once the thread has ended.
     fn is_ended(line: &Arc<Line>) -> bool {
         Arc::strong_count(line) == 1
     }

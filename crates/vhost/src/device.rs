@@ -35,16 +35,16 @@ pub(crate) struct Shared {
     whereabouts: Whereabouts,
     /// The thread of the requests has ended, and why nobody knows.
     is_dead: AtomicBool,
-    /// What it may have of its guest's memory.
+    /// Its part of the allowance for guests' memory.
     pub(crate) part: Part,
-    /// What is known of that.
+    /// Its [`Standing`].
     standing: AtomicU8,
 }
 
-/// How a card stands that has touched more than its part.
+/// The standing of a card with regard to its part of the allowance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// It has not, or less was charged than was counted.
+    /// Within its part, or the true charge was less than the count.
     Good,
     /// The system is asked: the card is held.
     Asked,
@@ -127,8 +127,8 @@ impl Shared {
         self.is_dead.load(Ordering::Acquire)
     }
 
-    /// How the card stands; asks the system where it has touched more than its part. Waits for
-    /// nothing.
+    /// The standing of the card; requests a judgement if it has touched more than its part.
+    /// Never waits.
     pub(crate) fn standing(self: &Arc<Self>) -> Standing {
         let standing = self.standing.load(Ordering::Acquire);
         let standing = Standing::ALL[usize::from(standing)];
@@ -249,7 +249,7 @@ pub(crate) struct Device {
     pub(crate) memory: Option<Arc<Memory>>,
     pub(crate) features: Features,
     pub(crate) rings: Vec<Vring>,
-    /// Tells the monitor of rings.
+    /// Reports events of rings to the monitor.
     pub(crate) caller: Arc<Caller>,
 }
 
@@ -314,7 +314,7 @@ impl Vring {
         self.kick.take()
     }
 
-    /// It is not used any more.
+    /// Ends the ring's use.
     fn break_off(&mut self) {
         self.index = self.index();
         self.state = State::Broken;
@@ -331,7 +331,7 @@ impl Device {
         }
     }
 
-    /// A ring's driver broke its rules: the ring is not used any more, and the monitor is told.
+    /// A ring's driver broke its rules: the ring's use ends, and the monitor gets an event.
     pub(crate) fn fail(&mut self, index: RingIndex) {
         self.rings[index].break_off();
         self.caller.post(Event::Error, index);
@@ -343,7 +343,7 @@ impl Device {
         self.rings.iter().step_by(2).any(Vring::is_active)
     }
 
-    /// Whether any of its rings has begun.
+    /// True if any of its rings has begun.
     fn runs(&self) -> bool {
         let mut rings = self.rings.iter();
         rings.any(|ring| matches!(ring.state, State::Running(_)))

@@ -30,7 +30,7 @@ const VERSION: u32 = 1;
 struct CardState {
     #[serde(default)]
     version: u32,
-    /// Fields, of the card or of a ring, without which nobody can go on with it.
+    /// Fields, of the card or of a ring, that a successor must know.
     #[serde(default)]
     needs: Vec<String>,
     /// The number of the socket's file where monitors connect; its listener.
@@ -50,15 +50,14 @@ struct CardState {
     others: Others,
 }
 
-/// What another release says, by its names.
+/// Fields of another release.
 type Others = BTreeMap<String, serde_json::Value>;
 
 impl CardState {
     /// Reads what another process wrote.
     ///
     /// # Errors
-    /// It is damaged, or says something that nobody can go on without and that this release
-    /// does not know.
+    /// The text is damaged, or needs a field that this release does not know.
     fn read(text: &str, name: &Path) -> io::Result<Self> {
         let state: Self = serde_json::from_str(text)?;
         let of_rings = state.rings.iter().flat_map(|ring| ring.others.keys());
@@ -76,7 +75,7 @@ impl CardState {
             let (fields, version) = (fields.join(", "), state.version);
             tracing::warn!(
                 socket = %name.display(), fields, version,
-                "the card goes on; what another release says of it by these fields is passed over"
+                "the card goes on; these fields of another release are passed over"
             );
         }
         Ok(state)

@@ -1,5 +1,5 @@
-//! Which lines of a card go into the log: a guest or a monitor that breaks its rules over and
-//! over does not fill it.
+//! A limit of a card's lines in the log: a guest or a monitor that breaks its rules over and over
+//! does not fill it.
 
 use tailbound_units::Nanos;
 
@@ -10,7 +10,7 @@ const HOUR: Nanos = Nanos::from_secs(3600);
 #[derive(Debug)]
 pub(crate) struct Gate {
     most: u32,
-    /// When the hour began, and how many lines it has had.
+    /// The begin of the hour, and the number of its lines.
     hour: Option<(Nanos, u32)>,
     held_back: u64,
 }
@@ -25,8 +25,8 @@ impl Gate {
         }
     }
 
-    /// Whether a line may go into the log now; then with the number of those that were held
-    /// back before it.
+    /// `Some` if a line may go into the log now, with the number of lines that were held back
+    /// before it.
     pub(crate) fn pass(&mut self, now: Nanos) -> Option<u64> {
         let hour = self.hour.filter(|(begin, _)| now.since(*begin) < HOUR);
         let (begin, lines) = hour.unwrap_or((now, 0));

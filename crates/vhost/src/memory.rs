@@ -144,7 +144,8 @@ impl Memory {
         regions.map(Region::file)
     }
 
-    /// How many pages its files have by now; those that were given back are looked for again.
+    /// The number of pages that its files have by now. Pages that were given back are looked for
+    /// again.
     pub(crate) fn recount(&self) -> u64 {
         let pages = self.regions.iter().map(Region::recount);
         pages.filter_map(Result::ok).fold(0, u64::saturating_add)
@@ -227,7 +228,7 @@ impl Log {
         self.is_on.store(on, Ordering::Release);
     }
 
-    /// Whether its own memory is gone, as far as that can be seen without waiting.
+    /// True if its own memory is gone, as far as is known without waiting.
     pub(crate) fn is_lost(&self) -> bool {
         let pages = match self.pages.try_lock() {
             Ok(pages) => pages,

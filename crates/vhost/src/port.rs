@@ -21,7 +21,7 @@ use tailbound_units::Nanos;
 /// What a port is opened with.
 #[derive(Debug, Clone, Copy)]
 pub struct VhostConfig<'p> {
-    /// What all cards may have of their guests' memory; any where there is none.
+    /// The allowance for guests' memory; `None` for no limit.
     pub allowance: Option<&'p Allowance>,
     /// The socket.
     pub socket: &'p Path,
@@ -106,7 +106,7 @@ impl VhostPort {
         }
     }
 
-    /// Whether the card is held, as it has touched more of its guest's memory than it may.
+    /// True while the card is held, as it has touched more of its guest's memory than its part.
     fn is_held(&mut self, now: Nanos) -> bool {
         match self.shared.standing() {
             Standing::Good => false,
@@ -128,7 +128,7 @@ impl VhostPort {
         }
     }
 
-    /// What a burst at `now` needs, and the pair that is read first.
+    /// The parts that a burst at `now` needs, and the pair that is read first.
     fn parts(&mut self, now: Nanos) -> (&Shared, Card<'_>, &mut usize) {
         let card = Card {
             shared: &self.shared,
@@ -180,7 +180,7 @@ impl Card<'_> {
     }
 }
 
-/// Receives from a ring; returns whether it may have more. Its driver is told when the card's
+/// Receives from a ring; returns whether it may have more. Its driver is called when the card's
 /// caller is woken.
 fn receive(
     device: &mut Device,
@@ -369,7 +369,7 @@ fn transmit(
     Ok(End::All)
 }
 
-/// Has the drivers of `touched` rings told that they got frames: wakes the card's caller once.
+/// Calls the drivers of `touched` rings, which got frames: wakes the card's caller once.
 fn call(device: &mut Device, touched: u64) -> Result<(), (usize, RingError)> {
     let Device {
         memory,

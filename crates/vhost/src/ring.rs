@@ -520,7 +520,7 @@ impl<M: GuestMemoryBackend> Filling<'_, '_, M> {
         Ok(put)
     }
 
-    /// How many descriptors were looked at so far, those of frames that did not fit among them.
+    /// The number of descriptors that were looked at so far, also for frames that did not fit.
     pub const fn pieces(&self) -> usize {
         self.pieces
     }

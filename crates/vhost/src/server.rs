@@ -291,7 +291,7 @@ impl Session {
 /// Sees that the other end is of this process's user, of root or of the `peer`.
 ///
 /// # Errors
-/// It is of another user.
+/// The other end is of another user.
 pub(crate) fn check_peer(stream: &UnixStream, peer: Peer) -> io::Result<()> {
     let uid = socket_peercred(stream)?.uid;
     let is_own = uid == rustix::process::geteuid() || uid.is_root();
@@ -326,7 +326,7 @@ pub(crate) struct Requests {
     lines: Lines,
 }
 
-/// Which lines about monitors go into the log.
+/// Limits of lines about monitors in the log.
 #[derive(Debug)]
 struct Lines {
     since: Instant,

@@ -17,7 +17,7 @@ use tailbound_switch::port::{Port, Presence};
 use tailbound_units::{Bytes, Nanos};
 use tailbound_vhost::{Allowance, Charges, Mode, VhostConfig, VhostPort};
 
-/// A process that may have so much, and to which all is charged that its files have.
+/// A process with a limit, which is charged for all pages of its files.
 struct Limited {
     limit: u64,
     files: Arc<Mutex<Vec<File>>>,
@@ -39,7 +39,7 @@ impl Charges for Limited {
     }
 }
 
-/// Has a guest take the frames for which it has offered buffers from the beginning.
+/// Fills the buffers that a guest has offered from the beginning.
 fn use_up_buffers(port: &mut VhostPort, machine: &mut Machine, pool: &Pool) {
     let mut frames: VecDeque<_> = (0..16)
         .map(|mark| outgoing(pool, &frame(60, mark), None))
@@ -48,8 +48,8 @@ fn use_up_buffers(port: &mut VhostPort, machine: &mut Machine, pool: &Pool) {
     machine.rings[0].seen = machine.used(0);
 }
 
-/// Offers buffers on pages that nobody has, each once, and returns how many frames came until
-/// the guest was stopped. While the card is held, a frame waits.
+/// Offers buffers on pages that are in no file yet, each once, and returns how many frames came
+/// until the guest was stopped. While the card is held, a frame waits.
 fn receive_on_fresh_pages(
     port: &mut VhostPort,
     machine: &mut Machine,

@@ -224,8 +224,7 @@ fn an_estate_of_another_card_is_refused() {
     assert!(VhostPort::go_on(config(&socket.path, 1), whole(all)).is_ok());
 }
 
-/// What the first release with cards wrote of the one of [`started`], at which a frame had
-/// been sent.
+/// The words of the first release with cards for the card of [`started`], after one frame.
 const FIRST: &str = r#"{"listens":10371193,"monitor":11,"features":6174048256,"memory":[{"guest":1048576,"monitor":139637976727552,"len":33554432,"offset":0}],"rings":[{"size":16,"parts":{"descriptors":139637976727552,"available":139637976727808,"used":139637976731648},"index":0,"stage":"Running","is_enabled":true,"descriptors":[true,true,true]},{"size":16,"parts":{"descriptors":139637993504768,"available":139637993505024,"used":139637993508864},"index":1,"stage":"Running","is_enabled":true,"descriptors":[true,true,true]}],"log":null}"#;
 
 /// Hands a card over with other words for its state; returns what became of it, and whether

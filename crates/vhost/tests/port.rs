@@ -403,7 +403,7 @@ fn a_monitor_may_be_the_one_that_listens() {
     assert!(socket.path.exists(), "it is the monitor's");
 }
 
-/// Whether the guest's driver is called soon: a thread does that.
+/// True if the guest's driver is called within 100 ms: a thread calls it.
 fn is_called(machine: &Machine) -> bool {
     let call = &machine.rings[0].call;
     is_readable(call.as_fd(), Duration::from_millis(100)) && rang(call)

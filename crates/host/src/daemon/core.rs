@@ -43,8 +43,8 @@ impl Core {
 }
 
 impl Core {
-    /// Does `work` while the calling thread may run anywhere, and so may threads that it
-    /// starts: those of a port are not to wait for the packet loop's CPU.
+    /// Does `work` while the calling thread may run anywhere. Threads that it starts may, too:
+    /// a port's threads do not wait for the packet loop's CPU.
     pub(super) fn anywhere<T>(&self, work: impl FnOnce() -> T) -> T {
         let before = affinity(0).ok().filter(|before| *before != self.all);
         if before.is_some() {

@@ -83,10 +83,10 @@ pub(super) struct State {
     /// The guests' slots.
     #[serde(default)]
     pub(super) slots: Vec<(usize, String)>,
-    /// The format of the connections ([`CONNECTIONS`]); 1 in releases that do not say.
+    /// The format of the connections ([`CONNECTIONS`]); releases without this field have 1.
     #[serde(default)]
     pub(super) connections_format: Option<u32>,
-    /// What another release says, by its names.
+    /// Fields of another release.
     #[serde(flatten)]
     pub(super) others: Others,
 }
@@ -102,8 +102,8 @@ pub(super) fn pass_over(of: &str, others: &Others) {
         tracing::warn!(
             of,
             fields,
-            "the daemon before is of another release: what it says by these fields is passed \
-             over, and begins anew"
+            "the daemon before is of another release: these fields are passed over, and their \
+             subjects begin anew"
         );
     }
 }
@@ -111,22 +111,22 @@ pub(super) fn pass_over(of: &str, others: &Others) {
 /// A port that is more than a descriptor.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Heir {
-    /// What the first releases know it by ([`CardKeys::first`]).
+    /// The key of the first releases ([`CardKeys::first`]).
     key: String,
-    /// What it is known by ([`CardKeys::card`]); the first releases do not say.
+    /// The key ([`CardKeys::card`]); the first releases have none.
     #[serde(default)]
     card: Option<String>,
     /// What it alone understands.
     state: String,
     /// How many descriptors it has.
     descriptors: usize,
-    /// What another release says of it.
+    /// Fields of another release.
     #[serde(flatten)]
     others: Others,
 }
 
 impl Heir {
-    /// What is said of a port.
+    /// The entry of a port.
     pub(super) fn new(keys: CardKeys, estate: &Estate) -> Self {
         Self {
             key: keys.first,
@@ -265,7 +265,8 @@ impl Legacy {
         Ok(Self::read(state, connections, descriptors))
     }
 
-    /// What a daemon's words and descriptors come to. The log has what of it is passed over.
+    /// The legacy that a daemon's words and descriptors describe. The log names the parts that
+    /// are passed over.
     fn read(
         state: State,
         mut connections: Vec<(String, Vec<u8>)>,
@@ -446,8 +447,8 @@ mod tests {
         assert_eq!(taken, Some(2));
     }
 
-    /// What the release before this one handed over, as it wrote it; it knows the card of
-    /// [`card`] by its settings in Rust's words.
+    /// The words that the release before this one handed over, with the [`card`] under the key
+    /// of the first releases.
     const FIRST: &str = r#"{"keys":[],"stations":[[[2,0,0,0,0,1],"uplink"]],"estates":[{"key":"VhostUser { socket: \"card\", mode: Server, user: None, queues: 1, capture: None }","state":"{\"listens\":7}","descriptors":2}],"levels":{"at":1,"guests":[{"name":"a","holds":7,"destinations":[],"groups":0,"unknown":0}]},"connections":[],"slots":[]}"#;
 
     /// As that release reads what it gets.
@@ -465,7 +466,7 @@ mod tests {
         descriptors: usize,
     }
 
-    /// What a successor makes of words and of as many descriptors as are said to be.
+    /// The legacy that a successor reads from words, with all descriptors that they announce.
     fn read(text: &str) -> Legacy {
         let state: State = serde_json::from_str(text).expect("it is understood");
         let count = state.estates.iter().map(|heir| heir.descriptors).sum();
@@ -484,7 +485,7 @@ mod tests {
         taken.is_some()
     }
 
-    /// What this release hands over of a card.
+    /// The words in which this release hands a card over.
     fn told() -> String {
         let estate = Estate {
             state: r#"{"listens":7}"#.to_owned(),

@@ -18,8 +18,8 @@ const LONGEST: usize = 255;
 #[derive(Debug, Default)]
 pub(super) struct Inherited {
     descriptors: HashMap<String, OwnedFd>,
-    /// Those of ports that are more, by [`CardKeys::card`], or [`CardKeys::first`] where the
-    /// daemon before knew no other.
+    /// Estates of ports, by [`CardKeys::card`], or by [`CardKeys::first`] if the daemon before
+    /// knew no other.
     estates: HashMap<String, Estate>,
     /// A daemon handed over: each card is opened anew for a reason.
     is_handover: bool,
@@ -149,22 +149,22 @@ fn push(key: &mut String, bytes: &[u8]) {
     }
 }
 
-/// What a card is known by from one daemon to the next, whatever release each is of. Both
-/// spellings are for good: tests have them as releases wrote them.
+/// The keys of a card, by which daemons of different releases know it. Both spellings are for
+/// good: tests have them as releases wrote them.
 ///
-/// A setting belongs to neither unless another value of it makes another card. What follows
-/// from such a setting is checked where the card goes on.
+/// A setting belongs to the first key only if another value makes another card. All other
+/// settings are checked when the card goes on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CardKeys {
     /// Kind, version of the spelling, side of the socket, and its name.
     pub(super) card: String,
-    /// What the first releases with cards look for, and know a card by: all its settings of
-    /// then, in the words that Rust had for them.
+    /// The key that the first releases with cards wrote and look for: all settings of that
+    /// time, in the form of Rust's `Debug`.
     pub(super) first: String,
 }
 
 impl CardKeys {
-    /// Those of a card; `None` for a port of another kind.
+    /// The keys of a card; `None` for a port of another kind.
     pub(super) fn of(config: &PortConfig) -> Option<Self> {
         // All fields are named: whoever adds one decides whether it makes another card.
         let PortConfig::VhostUser {

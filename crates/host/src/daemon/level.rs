@@ -18,7 +18,7 @@ pub(super) struct Levels {
     /// When that was so, in nanoseconds of `CLOCK_MONOTONIC`.
     at: u64,
     guests: Vec<Level>,
-    /// What another release says.
+    /// Fields of another release.
     #[serde(flatten)]
     others: Others,
 }

@@ -179,7 +179,7 @@ fn bound_queue(interface: &str, netns: Option<&Path>, packets: u32) -> Result<()
     })
 }
 
-/// Whose a port is.
+/// The owner of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
     /// The way out of the host.
@@ -197,7 +197,7 @@ impl Side {
     }
 }
 
-/// What a port is opened with, beside its configuration.
+/// The circumstances in which a port is opened, beside its configuration.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Opening {
     pub(super) side: Side,
@@ -207,7 +207,7 @@ pub(super) struct Opening {
     pub(super) epoch: Duration,
 }
 
-/// What the system says of this process's memory.
+/// The memory that the system charges to this process.
 struct OwnGroup;
 
 impl Charges for OwnGroup {
@@ -220,7 +220,7 @@ impl Charges for OwnGroup {
     }
 }
 
-/// What all cards may have of their guests' memory.
+/// The allowance of all cards of this process.
 fn allowance() -> Option<&'static Allowance> {
     static ALLOWANCE: OnceLock<Option<Allowance>> = OnceLock::new();
     let start = || {

@@ -95,7 +95,7 @@ impl AfPacketPort {
         }
     }
 
-    /// Where the steering of its other end is kept.
+    /// The port's other end.
     pub(crate) fn steered(&self) -> &SteeredEnd {
         &self.steered
     }

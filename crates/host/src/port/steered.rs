@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tailbound_sys::steering::{Steered, Steering, receivers};
 
-/// What is kept of it for as long as its port is open.
+/// The state of an other end for as long as its port is open.
 #[derive(Debug, Default)]
-struct Kept {
+struct EndState {
     steering: Option<Steering>,
     /// Another process goes on with the port.
     is_left: bool,
@@ -14,16 +14,16 @@ struct Kept {
 
 /// The other end of a port; what it had is put back when this is dropped.
 #[derive(Debug, Default)]
-pub(crate) struct SteeredEnd(Arc<Mutex<Kept>>);
+pub(crate) struct SteeredEnd(Arc<Mutex<EndState>>);
 
-fn kept(kept: &Mutex<Kept>) -> MutexGuard<'_, Kept> {
+fn kept(kept: &Mutex<EndState>) -> MutexGuard<'_, EndState> {
     kept.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl SteeredEnd {
     /// Has it receive elsewhere than the packet loop, which is bound to `cpu` or to where this
     /// thread may run: on a thread, as that looks through the network namespaces that there
-    /// are. A host on which that cannot be goes on without; the log says so.
+    /// are. If that fails, the log has a line, and the port works without steering.
     pub(crate) fn begin(&self, interface: String, netns: Option<PathBuf>, cpu: Option<u32>) {
         let end = Arc::downgrade(&self.0);
         let thread = std::thread::Builder::new().name("rps".to_owned());
@@ -62,7 +62,7 @@ impl SteeredEnd {
         }
     }
 
-    /// Whether another process goes on with the port: then all stays as it is.
+    /// With `true` another process goes on with the port, and all stays as it is.
     pub(super) fn leave(&self, is_left: bool) {
         let mut kept = kept(&self.0);
         kept.is_left = is_left;

@@ -105,7 +105,7 @@ pub struct PortSnapshot {
     pub segmented: u64,
     /// Packets that were marked (ECN) on their way to the port.
     pub marked: u64,
-    /// How much of a guest's memory counts as this process's.
+    /// The part of a guest's memory that is charged to this process.
     pub borrowed: Bytes,
     /// What the meter before the port has done.
     pub meter: MeterStats,

@@ -79,10 +79,10 @@ pub(super) struct PortState {
     pub(super) received: VecDeque<Received>,
     /// What forwarding that may still cost in this round.
     pub(super) credit: Credit,
-    /// What putting frames into the port may still cost in this turn, beyond what their
-    /// senders pay.
+    /// Credit for putting frames into the port in this turn, beyond the charge to their
+    /// senders.
     pub(super) outward: Credit,
-    /// What is measured of what comes from it, and of what is put into it.
+    /// Measured excess of frames from the port, and of frames to it.
     pub(super) dear_in: Timing,
     pub(super) dear_out: Timing,
     /// What is on its way out and the port has not taken yet.
@@ -141,13 +141,13 @@ impl PortState {
         self.taken + self.outgoing.len() as u64
     }
 
-    /// How many frames the port is offered at once.
+    /// Most frames that the port is offered in one burst.
     pub(super) fn most_at_once(&self) -> usize {
         self.dear_out.most_frames(Credit::share())
     }
 
-    /// Has what `put` puts into the port measured, and what it takes beyond its worth charged
-    /// to the port.
+    /// Measures the time that `put` takes for its frames, and charges the port for the excess
+    /// over their worth.
     pub(super) fn measure_out<T>(
         &mut self,
         stopwatch: Option<&mut (dyn Stopwatch + 'static)>,

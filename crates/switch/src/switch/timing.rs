@@ -1,17 +1,17 @@
 //! Work that takes longer than it is worth: measured, and charged to the port that causes it.
 //!
-//! What a frame costs in general is charged by its length ([`super::work`]). A receiver can
-//! make it dearer: a veth's receive path runs in the softirq of whoever sends, with all packet
-//! sockets and filters that a container has there. So a clock is read before a port's burst and
+//! The general cost of a frame is charged by its length ([`super::work`]). A receiver can raise
+//! it: a veth's receive path runs in the softirq of the sender, with all packet sockets and
+//! filters that a container has there. So a clock is read before a port's burst and
 //! behind it, and time beyond what the burst is worth is charged to that port. A port whose
-//! frames are dear is offered fewer at once, so that others wait for one of them and not for a
-//! burst.
+//! frames are dear is offered fewer frames in a burst, so that others wait for one such frame
+//! and not for 32.
 //!
 //! **Time that is not the port's.** The thread may lose its CPU amid a burst. A burst that took
 //! [`SUSPECT`] times what it is worth makes its port suspected: it is charged for a bounded
 //! part, and at its next bursts the thread's switches are counted as well. A burst with a switch
 //! is charged as usual for that port, and not measured. Time that a hypervisor steals is seen
-//! nowhere: one burst raises what is usual to less than three times, whatever it took.
+//! nowhere: one burst raises the usual cost to less than three times, however long it took.
 //!
 //! CPU time of the thread would not do: Linux does not count softirqs in it
 //! (`IRQ_TIME_ACCOUNTING`), and these are what is dear.
@@ -25,8 +25,8 @@ pub trait Stopwatch: fmt::Debug + Send {
     /// Now, on a clock that only goes on.
     fn now(&mut self) -> Nanos;
 
-    /// How often this thread has lost or given away its CPU so far. Asked for suspected ports
-    /// alone.
+    /// The number of times that this thread has lost or given away its CPU so far. Read for
+    /// suspected ports only.
     fn switches(&mut self) -> u64;
 }
 
@@ -40,7 +40,7 @@ const SHORT: Nanos = Nanos::from_micros(20);
 const PROBATION: u8 = 64;
 
 /// A burst counts for at most as many times what is usual for its port.
-const MOST: u64 = 8;
+const MAX_RATIO: u64 = 8;
 
 /// A burst that is being measured.
 #[derive(Debug, Clone, Copy)]
@@ -50,12 +50,12 @@ pub(super) struct Lap {
     switches: Option<u64>,
 }
 
-/// How dear one direction of a port is.
+/// Measurements of one direction of a port.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Timing {
     /// Bursts for which it is still suspected.
     suspected: u8,
-    /// What a frame usually takes, while it is suspected.
+    /// The usual time for a frame, while the port is suspected.
     usual: Nanos,
 }
 
@@ -69,8 +69,8 @@ impl Timing {
         }
     }
 
-    /// Ends a burst of `frames` that was charged as `worth` of work; returns by how much more
-    /// the port is to be charged.
+    /// Ends a burst of `frames` that was charged as `worth` of work; returns the additional
+    /// charge for the port.
     pub(super) fn end(
         &mut self,
         lap: Lap,
@@ -94,7 +94,7 @@ impl Timing {
         };
         let usual = Nanos(self.usual.0.saturating_mul(frames));
         let counted = if stopwatch.switches() == switches {
-            let most = usual.max(worth).0.saturating_mul(MOST);
+            let most = usual.max(worth).0.saturating_mul(MAX_RATIO);
             let counted = Nanos(took.0.min(most));
             self.usual = Nanos((3 * self.usual.0 + counted.0 / frames) / 4);
             if is_dear {
@@ -109,7 +109,7 @@ impl Timing {
         counted.saturating_sub(worth)
     }
 
-    /// How many frames a burst may have, out of a share of `quantum`.
+    /// Most frames of a burst, out of a share of `quantum`.
     pub(super) fn most_frames(self, quantum: Nanos) -> usize {
         if self.suspected == 0 {
             return BURST;
@@ -128,7 +128,7 @@ mod tests {
     struct Watch {
         now: Nanos,
         switches: u64,
-        /// How often the switches were asked for.
+        /// Number of reads of `switches`.
         asked: u64,
     }
 

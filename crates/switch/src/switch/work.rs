@@ -10,25 +10,25 @@
 //! them has made up for that. Over any time a port that has work all along causes at most
 //! as much as any other such port, plus a quantum and its dearest packet.
 //!
-//! Time is reckoned by what frames cost in general. Where a port takes longer than that, what
-//! it takes is measured ([`super::timing`]).
+//! The charge is the general cost of frames. If a port takes longer, its time is measured
+//! ([`super::timing`]).
 
 use crate::port::BURST;
 use std::ops::AddAssign;
 use tailbound_units::Nanos;
 
-/// What a frame costs beside the copies of its bytes, in nanoseconds: a pair of TAPs carries
+/// The cost of a frame beside the copies of its bytes, in nanoseconds: a pair of TAPs carries
 /// 248,000 of the shortest frames a second.
 const FRAME: i64 = 4032;
 
-/// What five bytes cost, in nanoseconds: the pair carries 9.5 Gbit/s in packets of 64 KiB, one of
+/// The cost of five bytes, in nanoseconds: the pair carries 9.5 Gbit/s in packets of 64 KiB, one of
 /// which takes 14 times as long as a short frame.
 const FIVE_BYTES: i64 = 4;
 
-/// What a descriptor of a ring costs, in nanoseconds, with the copy of a byte.
+/// The cost of a descriptor of a ring, in nanoseconds, with the copy of a byte.
 const PIECE: i64 = 50;
 
-/// What a port may cause in a round, in nanoseconds: a burst of full Ethernet frames.
+/// The share of a port in a round, in nanoseconds: a burst of full Ethernet frames.
 const QUANTUM: i64 = BURST.cast_signed() as i64 * (FRAME + 1514 * FIVE_BYTES / 5);
 
 /// What forwarding a packet costs the host.
@@ -50,7 +50,7 @@ impl Cost {
         pieces: 0,
     };
 
-    /// That of a look at so many descriptors.
+    /// The cost of a look at descriptors.
     pub(super) const fn of_pieces(pieces: usize) -> Self {
         Self {
             frames: 0,
@@ -61,7 +61,7 @@ impl Cost {
 }
 
 impl Cost {
-    /// How many frames are worth so much time.
+    /// The number of frames that are worth this time.
     pub(super) const fn frames_in(time: Nanos) -> u64 {
         time.0 / FRAME.cast_unsigned()
     }
@@ -85,8 +85,8 @@ impl AddAssign for Cost {
     }
 }
 
-/// What a port may still cause in this round, in nanoseconds; negative where it caused more
-/// than its share.
+/// The time that a port may still cause in this round, in nanoseconds; negative if it caused
+/// more than its share.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Credit(i64);
 
@@ -106,7 +106,7 @@ impl Credit {
         Nanos(QUANTUM.cast_unsigned())
     }
 
-    /// What was paid since it was `before`.
+    /// The charges since it was `before`.
     pub(super) fn paid_since(self, before: Self) -> Nanos {
         Nanos(u64::try_from(before.0.saturating_sub(self.0)).unwrap_or(0))
     }

@@ -1,6 +1,6 @@
-//! Which pages of a guest's memory this process was the first to touch. The kernel charges a
-//! page of a file in memory to whoever touches it first, so these count as this process's
-//! (`MemoryMax`), whoever uses them.
+//! Pages of a guest's memory that this process was the first to touch. The kernel charges a
+//! page of a file in memory to the process that touches it first, so these are charged to this
+//! one (`MemoryMax`), though the guest uses them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ pub const PAGE: usize = 4096;
 /// Pages in a word of bits.
 const WORD: usize = u64::BITS as usize;
 
-/// How many pages of one guest were touched first by this process, and of all guests.
+/// The number of pages of one guest that this process touched first, and of all guests.
 #[derive(Debug, Default)]
 pub struct FirstTouches {
     own: AtomicU64,
@@ -19,7 +19,7 @@ pub struct FirstTouches {
 }
 
 impl FirstTouches {
-    /// None of a guest's, of whose pages the number is in `all`, with those of others.
+    /// No pages of a guest yet; `all` counts the pages of all guests.
     pub fn among(all: Arc<AtomicU64>) -> Self {
         Self {
             own: AtomicU64::new(0),
@@ -27,7 +27,7 @@ impl FirstTouches {
         }
     }
 
-    /// How many pages of the guest.
+    /// The number of pages of the guest.
     pub fn own(&self) -> u64 {
         self.own.load(Ordering::Relaxed)
     }
@@ -52,7 +52,7 @@ impl Drop for FirstTouches {
     }
 }
 
-/// Takes `count` off, as far as there is as much.
+/// Subtracts `count`, and stops at zero.
 fn subtract(all: &AtomicU64, count: u64) {
     let less = |all: u64| Some(all.saturating_sub(count));
     // An error is that nothing changes.
@@ -68,7 +68,7 @@ pub(super) struct Pages {
 }
 
 impl Pages {
-    /// Those of a mapping of `len` bytes, of which nothing is known.
+    /// The pages of a mapping of `len` bytes, none of which is known.
     pub(super) fn new(len: usize, touches: Arc<FirstTouches>) -> Self {
         let words = len.div_ceil(PAGE * WORD);
         // Memory that nobody has touched: a page for each 128 MiB that are used.

@@ -129,14 +129,14 @@ pub(super) fn tunnels() -> Outcome {
     }
 }
 
-/// Whether what a veth's other end does on receive can be done by another CPU.
+/// Tries to move the receive work of a veth's other end to another CPU.
 pub(super) fn receive_steering() -> Outcome {
     let cpus = match steering::receivers(None) {
         Ok(Some(cpus)) => cpus,
         Ok(None) => {
             return Outcome::lacks(
                 "there is one CPU, on which the packet loop runs",
-                advice("give the host a second CPU"),
+                advice("add a second CPU to the host"),
             );
         }
         Err(error) => return Outcome::lacks(error.to_string(), advice("mount sysfs at /sys")),

@@ -9,6 +9,7 @@ mod which;
 pub(super) use which::Which;
 
 use crate::exit::{Exit, Failure};
+use crate::log;
 use ask::Ask;
 use std::path::PathBuf;
 use tailbound_client::Settings;
@@ -77,6 +78,7 @@ impl Args {
         let directory = self.runtime_dir.as_deref();
         // Held until the daemon has ended.
         let instance = Instance::claim(&config, directory, self.takeover)?;
+        let _last_lines = log::queue();
         tailbound_host::run(&config, control.as_ref(), Some(instance))?;
         Ok(Exit::Holds)
     }

@@ -267,8 +267,8 @@ pub(crate) fn rang(event: &OwnedFd) -> bool {
     rustix::io::read(event, &mut count).is_ok()
 }
 
-/// Has whoever writes to an eventfd wait, as a monitor can that keeps to no rules: the counter
-/// is full, and the open file, which both have, waits for room.
+/// Makes every write to an eventfd wait, as a hostile monitor can: the counter is full, and the
+/// open file, which both processes have, waits for room.
 pub(crate) fn make_wait(event: &OwnedFd) {
     const FULL: u64 = u64::MAX - 1;
     until("the counter is full", || {

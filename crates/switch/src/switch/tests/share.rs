@@ -155,7 +155,7 @@ fn neighbours_are_first_equally_often_however_many_idle_ports_there_are() {
     }
 }
 
-/// A port whose frames have so many descriptors each, both ways.
+/// A port with a number of descriptors for each frame, both ways.
 struct Pieces(MemoryPort, usize);
 
 impl Port for Pieces {
@@ -175,7 +175,7 @@ impl Port for Pieces {
 }
 
 impl Bench {
-    /// Has a guest's card look at so many descriptors for each frame.
+    /// Replaces a guest's port by a card with a number of descriptors for each frame.
     fn set_pieces(&mut self, guest: usize, pieces: usize) {
         let (port, wire) = MemoryPort::new();
         self.ports[guest] = Some(Box::new(Pieces(port, pieces)));
@@ -261,7 +261,7 @@ impl Stopwatch for Watch {
     }
 }
 
-/// A port that takes so long for each frame that is put into it.
+/// A port that takes a given time for each frame that is put into it.
 struct Slow(MemoryPort, Nanos, Watch);
 
 impl Port for Slow {

@@ -1,0 +1,133 @@
+//! Lines of a log that are written by a thread of its own: the reader of standard error decides
+//! how long a write to it takes, and the packet loop logs.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+/// Lines that wait at most. More are lost, and counted.
+const MAX_LINES: usize = 4096;
+
+/// The time for which the end of a process waits for its last lines.
+const FLUSH_TIMEOUT: Duration = Duration::from_millis(500);
+
+enum Message {
+    Lines(Vec<u8>),
+    /// Answered when all before it is written.
+    Flush(Sender<()>),
+}
+
+/// Lines that wait to be written.
+#[derive(Clone)]
+pub(super) struct Queue {
+    messages: SyncSender<Message>,
+    lost: Arc<AtomicU64>,
+}
+
+impl Queue {
+    /// Has a thread write to `out`.
+    ///
+    /// # Errors
+    /// There is no thread to be had.
+    pub(super) fn start(out: impl Write + Send + 'static) -> io::Result<Self> {
+        let (messages, received) = sync_channel(MAX_LINES);
+        let lost = Arc::default();
+        let queue = Self {
+            messages,
+            lost: Arc::clone(&lost),
+        };
+        let thread = thread::Builder::new().name("log".to_owned());
+        thread.spawn(move || write(out, &received, &lost))?;
+        Ok(queue)
+    }
+
+    /// Adds lines. Never waits: they are lost where too many wait already.
+    pub(super) fn push(&self, lines: &[u8]) {
+        let message = Message::Lines(lines.to_vec());
+        if self.messages.try_send(message).is_err() {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Waits until what was added is written, for at most half a second.
+    pub(super) fn flush(&self) {
+        let (done, written) = channel();
+        if self.messages.try_send(Message::Flush(done)).is_ok() {
+            let _ = written.recv_timeout(FLUSH_TIMEOUT);
+        }
+    }
+}
+
+fn write(mut out: impl Write, messages: &Receiver<Message>, lost: &AtomicU64) {
+    for message in messages {
+        match message {
+            Message::Lines(lines) => {
+                // Nobody is left to be told of an error.
+                let _ = out.write_all(&lines);
+            }
+            Message::Flush(done) => {
+                let _ = done.send(());
+            }
+        }
+        let count = lost.swap(0, Ordering::Relaxed);
+        if count > 0 {
+            let _ = writeln!(
+                out,
+                "<4>{count} lines were lost, as the log was not taken fast enough"
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{BufRead, BufReader, pipe};
+    use std::time::Instant;
+
+    #[test]
+    fn a_reader_that_does_not_read_costs_lines_and_no_time() {
+        let (reader, writer) = pipe().expect("a pipe");
+        let queue = Queue::start(writer).expect("a thread");
+        let begin = Instant::now();
+        let line = [b'x'; 99];
+        for number in 0..3 * MAX_LINES {
+            queue.push(format!("{number} {}\n", String::from_utf8_lossy(&line)).as_bytes());
+        }
+        queue.flush();
+        assert!(
+            begin.elapsed() < Duration::from_secs(10),
+            "it waits for its reader"
+        );
+        drop(queue);
+        // All that is not there is said to be lost.
+        let lines = BufReader::new(reader).lines().map_while(Result::ok);
+        let (mut there, mut lost) = (0, 0);
+        for line in lines {
+            match line.strip_prefix("<4>") {
+                Some(told) => {
+                    let count = told.split(' ').next().and_then(|count| count.parse().ok());
+                    lost += count.unwrap_or(0);
+                }
+                None => there += 1,
+            }
+        }
+        assert!(there > MAX_LINES, "{there}");
+        assert_eq!(there + lost, 3 * MAX_LINES);
+    }
+
+    #[test]
+    fn what_was_added_is_written_when_the_process_ends() {
+        let (mut reader, writer) = pipe().expect("a pipe");
+        let queue = Queue::start(writer).expect("a thread");
+        queue.push(b"one\n");
+        queue.push(b"two\n");
+        queue.flush();
+        let mut bytes = [0; 8];
+        io::Read::read_exact(&mut reader, &mut bytes).expect("it is there");
+        assert_eq!(&bytes, b"one\ntwo\n");
+    }
+}

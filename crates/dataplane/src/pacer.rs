@@ -87,11 +87,11 @@
 //! **Late.** A frame that arrives while a batch is on the wire is scheduled from its
 //! end on, so that a batch never closes the gaps of the next. When the wire does
 //! not take what is due (a stalled host, a link that is down), virtual time is frozen
-//! after `catch_up`: then everything is later by as much. {B, S} and {`B_i`, S} fill
-//! meanwhile, as they count real time: what a guest missed it sends afterwards, at Bmax
-//! and as far as S allows, so it loses nothing while it is held up for less than S / B.
+//! after `catch_up`: each departure is then later by the frozen time. {B, S} and {`B_i`, S}
+//! count real time and fill meanwhile. A guest sends the missed frames afterwards, at Bmax
+//! and within S, so it loses nothing in a delay of less than S / B.
 //! No frame that has a departure time leaves it sooner, and all departures conform to
-//! {Bmax, one frame} and {B, S} in real time: nothing is sent that was not promised.
+//! {Bmax, one frame} and {B, S} in real time.
 //!
 //! The order to call things in: [`Pacer::enqueue_burst`] whenever frames came, then
 //! [`Pacer::batch`] with the same `now`, then sleep until [`Pacer::poll_at`] or the
@@ -365,9 +365,9 @@ impl<F: Frame> Pacer<F> {
         left.max(self.best_effort.give_back())
     }
 
-    /// Notes whether the wire has yet to take some of what it was handed. As long as that is so no
-    /// batch is to be asked for, and nobody makes up for the time: frames that were handed over leave
-    /// later than their departures.
+    /// Notes that the wire still holds frames back which it was handed, or that it has taken all of
+    /// them. Until then the caller requests no batch, and no guest makes up for the time, because
+    /// frames that were handed over leave later than their departures.
     #[inline]
     pub fn set_blocked(&mut self, now: Nanos, is_blocked: bool) {
         if self.is_blocked != is_blocked {

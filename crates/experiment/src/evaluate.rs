@@ -75,12 +75,12 @@ fn with_hit(mut variant: Variant) -> Variant {
     variant
 }
 
-/// What delayed samples of the check's series, if without as many of the longest ones the check
-/// may come out the other way.
+/// The cause of delayed samples in the check's series, if the check may come out the other way
+/// without as many of the longest samples.
 ///
-/// Delays are never negative, so each variant's figure is between that of all samples and that of
-/// the rest. A check is a monotonic function of the judged figure and of the one that it is
-/// compared with: what the four ends of these two ranges agree on holds in between.
+/// Delays are never negative, so each variant's figure is between the figure of all samples and the
+/// figure of the rest. A check is a monotonic function of the judged figure and of the one that it is
+/// compared with: equal results at the four ends of these two ranges leave no other one in between.
 fn delays_decide(
     check: &Check,
     variants: &[Variant],

@@ -45,15 +45,15 @@ impl Disturbance {
         })
     }
 
-    /// What disturbed the figure of the check.
+    /// The disturbance of the check's figure, in words.
     pub(crate) fn of(&self, check: &Check) -> String {
         let (of, variant) = (check.of.get_ref(), &self.variant);
         format!("{of} of variant {variant} was disturbed: {}", self.cause)
     }
 }
 
-/// What delayed samples of the check's series in this variant, and how many at most. Of several
-/// the one that delayed the most.
+/// The disturbance that delayed the most samples of the check's series in this variant, with the
+/// share of samples that it delayed at most.
 pub(crate) fn delayed<'n>(
     check: &Check,
     variant: &str,

@@ -43,7 +43,7 @@ struct ToyVariant {
     disturbed: Option<String>,
     /// The harm of that: "either" unless it says "against", "slower" or "lost".
     harm: Option<String>,
-    /// The share of the samples that it delayed at most, where that is its harm.
+    /// The share of the samples that it delayed at most, if delay is its harm.
     delayed: Option<f64>,
     /// Samples of `rtt` that took something else, and how long they took.
     #[serde(default)]

@@ -59,7 +59,7 @@ pub struct Config {
     /// The CPU that the packet loop has to itself as far as this program goes;
     /// any by default.
     pub cpu: Option<u32>,
-    /// The scheduling class of the packet loop; a real-time one where it may have one.
+    /// The scheduling class of the packet loop; a real-time one if the system permits it.
     pub loop_class: LoopClass,
     /// The vCPU agent; none by default.
     pub vcpu: Option<AgentConfig>,
@@ -74,13 +74,13 @@ pub struct Config {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LoopClass {
-    /// `SCHED_FIFO` of the lowest priority where the loop may have it, else what it is started with.
+    /// `SCHED_FIFO` of the lowest priority if the system permits it, else the class of the process.
     /// A class that is real time already stays.
     #[default]
     Auto,
-    /// The same, and an error where it may not.
+    /// The same, and an error if the system refuses it.
     Fifo,
-    /// What it is started with.
+    /// The class of the process.
     Share,
 }
 

@@ -17,6 +17,7 @@ mod level;
 mod measured;
 mod notify;
 mod open;
+mod others;
 mod plan;
 mod poller;
 mod reload;
@@ -334,7 +335,7 @@ impl Daemon {
         })
     }
 
-    /// Says how late the loop would wake on this computer, and whose guarantee is less for that.
+    /// Logs the lateness of wake-ups on this computer, with the guests that get less for it.
     fn tell_lateness(&self) {
         let (class, cpu) = (self.loop_class, self.cpu);
         let Ok(config) = self.files.parse() else {

@@ -1,4 +1,5 @@
-//! How late a packet loop would wake on this computer, now: what a guarantee is worth here.
+//! The lateness of a packet loop's wake-ups on this computer, now: it decides the worth of a
+//! guarantee here.
 
 use crate::config::{Config, LoopClass};
 use std::fmt::Write as _;
@@ -9,24 +10,25 @@ use tailbound_sys::cpuset::{Cpus, set_affinity};
 use tailbound_sys::{real_time, sched};
 use tailbound_units::Nanos;
 
-/// How often it is tried, and how long each wait is: 100 ms in all, where nothing is late.
-const TRIES: u32 = 200;
-const WAIT: Nanos = Nanos::from_micros(500);
+/// The number of waits: 200.
+const WAIT_COUNT: u32 = 200;
+/// The length of a wait: 500 us, so that all of them take 100 ms if none is late.
+const WAIT_TIME: Nanos = Nanos::from_micros(500);
 
-/// How late the waits of a thread ended that has the class and the CPU of the packet loop.
+/// The lateness of the waits of a thread with the class and the CPU of the packet loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lateness {
     /// 99 of 100 ended earlier.
     pub p99: Nanos,
     /// The latest.
     pub longest: Nanos,
-    /// Whether the thread had a real-time class.
+    /// True if the thread had a real-time class.
     pub is_real_time: bool,
 }
 
 impl Lateness {
-    /// Measures for some 100 ms, on a thread made for that. What cannot be had, the class or the CPU,
-    /// is left out.
+    /// Measures for some 100 ms, on a thread made for that, without the class or the CPU if the system
+    /// refuses one.
     pub fn measure(class: LoopClass, cpu: Option<u32>) -> Self {
         let trial = move || {
             if let Some(cpu) = cpu {
@@ -38,7 +40,7 @@ impl Lateness {
                 LoopClass::Share => own.is_ok_and(|own| matches!(own, sched::Policy::Fifo(_))),
                 LoopClass::Auto | LoopClass::Fifo => real_time::try_it().is_ok(),
             };
-            Self::of(is_real_time, (0..TRIES).map(|_| wait()))
+            Self::of(is_real_time, (0..WAIT_COUNT).map(|_| wait()))
         };
         let ended = thread::spawn(trial).join();
         ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -55,8 +57,8 @@ impl Lateness {
         }
     }
 
-    /// What it means for the guarantees of `config`: a line that names the guests whose burst is less
-    /// than what they may send in that time.
+    /// The lateness in a line, and a line for each guest of `config` whose burst does not make up for
+    /// it.
     pub fn explain(&self, config: &Config) -> String {
         let paced = config.uplink.as_ref().and_then(|it| it.pacer.as_ref());
         if paced.is_none() {
@@ -93,8 +95,8 @@ impl Lateness {
 /// By how much a wait ends late.
 fn wait() -> Nanos {
     let begin = Instant::now();
-    thread::sleep(WAIT.into());
-    Nanos::from(begin.elapsed()).since(WAIT)
+    thread::sleep(WAIT_TIME.into());
+    Nanos::from(begin.elapsed()).since(WAIT_TIME)
 }
 
 #[cfg(test)]

@@ -11,8 +11,8 @@ use tailbound_report::Variant;
 /// The share of a core that went to other programs, beyond which the work that was done on it
 /// cannot be judged.
 const MAX_FOREIGN_SHARE: f64 = 0.03;
-/// How many samples a stretch of a core's time delays that went to another program, by the share of
-/// the time that it is: those that began in it, and as many that waited behind them.
+/// Share of the samples that are delayed by a unit share of a core's time which went to other
+/// programs: the samples that began then, and as many that waited behind them.
 const DELAYED_BY_SHARE: f64 = 2.0;
 /// Less than this is what the kernel's own threads take of a core.
 const LEAST_FOREIGN_SHARE: f64 = 0.005;

@@ -15,7 +15,7 @@ use tailbound_units::{Bytes, Nanos, Rate};
 
 #[derive(Serialize)]
 struct HostFile {
-    /// The lab, or the vCPU agent in it, gives daemons their class.
+    /// The lab, or the vCPU agent in it, sets the class of daemons.
     loop_class: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     classes: Option<ClassesOf>,

@@ -26,7 +26,7 @@ pub fn notify_with(state: &str, descriptor: BorrowedFd<'_>) -> io::Result<()> {
     tell(state, &[descriptor])
 }
 
-/// Tells systemd's watchdog that the service works. Never waits: a message that systemd has no room
+/// Sends systemd's watchdog a sign of life. Never waits: a message that systemd has no room
 /// for is lost.
 ///
 /// # Errors
@@ -38,8 +38,8 @@ pub fn alive() -> io::Result<()> {
     }
 }
 
-/// How long systemd waits for [`alive`] before it ends this process (`WatchdogSec=`); `None` where it
-/// does not wait for this one.
+/// The time that systemd waits for [`alive`] before it ends this process (`WatchdogSec=`); `None`
+/// without a watchdog for this process.
 pub fn watchdog() -> Option<Nanos> {
     let text = |name| std::env::var(name).ok();
     asked_for(

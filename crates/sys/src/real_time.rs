@@ -12,7 +12,7 @@ const RESET_ON_FORK: u64 = 1;
 
 /// The thread whose class ends when it has spun for too long; 0 for none.
 static SPINNER: AtomicU32 = AtomicU32::new(0);
-/// It has.
+/// The kernel has ended its class.
 static SPUN: AtomicBool = AtomicBool::new(false);
 
 /// A thread's class as it was before it got a real-time one.
@@ -22,8 +22,8 @@ pub struct Before {
     slice: u64,
 }
 
-/// Gives the calling thread `SCHED_FIFO` with this priority, 1 to 99, which threads that it starts do
-/// not have. Returns what it had before.
+/// Sets `SCHED_FIFO` with this priority, 1 to 99, for the calling thread, and not for threads that it
+/// starts. Returns its class before.
 ///
 /// Once it has computed for `longest` without a wait, the kernel ends the class by `RLIMIT_RTTIME`
 /// (in ticks, and of one thread of the process at a time): see [`has_spun`].
@@ -41,7 +41,7 @@ pub fn take(priority: u32, longest: Nanos) -> io::Result<Before> {
     })
 }
 
-/// Gives the calling thread the lowest real-time class, for a trial: it ends with the thread.
+/// Sets the lowest real-time class for the calling thread, for a trial: it ends with the thread.
 ///
 /// # Errors
 /// As for [`take`].
@@ -59,10 +59,10 @@ fn fifo(priority: u32) -> Attributes {
     }
 }
 
-/// Gives the calling thread the proportional share back that it had.
+/// Sets the proportional share for the calling thread that it had before.
 ///
 /// # Errors
-/// What the kernel answered.
+/// The kernel refuses it.
 pub fn leave(before: &Before) -> io::Result<()> {
     sched::write(
         0,
@@ -76,21 +76,22 @@ pub fn leave(before: &Before) -> io::Result<()> {
     )
 }
 
-/// Whether the calling thread has `SCHED_FIFO` with this priority.
+/// True if the calling thread has `SCHED_FIFO` with this priority.
 ///
 /// # Errors
-/// What the kernel answered.
+/// The kernel refuses the question.
 pub fn is_held(priority: u32) -> io::Result<bool> {
     Ok(sched::policy(0)? == Policy::Fifo(priority))
 }
 
-/// Whether the thread that took a real-time class last lost it since then, as it had spun for too
-/// long. Asked for once.
+/// True if the thread that took a real-time class last has lost it since, as it had spun for too
+/// long. The next call returns false.
 pub fn has_spun() -> bool {
     SPUN.load(Ordering::Relaxed) && SPUN.swap(false, Ordering::Relaxed)
 }
 
-/// Has the kernel send SIGXCPU after so long, which ends the calling thread's class.
+/// Sets the kernel's limit of time without a wait, whose signal (SIGXCPU) ends the calling thread's
+/// class.
 fn limit_spinning(longest: Nanos) -> io::Result<()> {
     let handler: extern "C" fn(libc::c_int) = end_class;
     // SAFETY: an all-zero `sigaction` is a valid one.

@@ -2,7 +2,6 @@
 
 mod queue;
 
-use crate::command;
 use crate::journal::{self, Priority, with_priority};
 use queue::Queue;
 use std::fmt;
@@ -17,15 +16,15 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 /// Logs to standard error what `TAILBOUND_LOG` asks for: a level, or levels of modules
-/// (`info,tailbound_host=debug`).
-pub(crate) fn start() {
+/// (`info,tailbound_host=debug`). `paints`: in colours.
+pub(crate) fn start(paints: bool) {
     let wanted = std::env::var("TAILBOUND_LOG")
         .ok()
         .filter(|text| !text.is_empty());
     let wanted = wanted.and_then(|text| text.parse::<Targets>().ok());
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(Out)
-        .with_ansi(command::paints_log())
+        .with_ansi(paints)
         .fmt_fields(DefaultFields::new())
         .event_format(Lines {
             is_journal: journal::reads_stderr(),

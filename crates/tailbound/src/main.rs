@@ -57,7 +57,7 @@ impl Cli {
     fn run(self) -> Exit {
         self.color.choose();
         #[cfg(any(feature = "host", feature = "place"))]
-        log::start();
+        log::start(command::paints_log());
         self.command.run().unwrap_or_else(Failure::report)
     }
 }

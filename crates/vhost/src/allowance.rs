@@ -7,7 +7,6 @@
 //! quarter, too, the card's rings are broken, and the log has its name. The loop itself compares
 //! two numbers.
 
-use crate::device::{Shared, State};
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,6 +27,18 @@ const REFRESH: Duration = Duration::from_secs(10);
 /// counted.
 const STEP: u64 = 256;
 
+/// A card whose memory is counted.
+pub(crate) trait Card: Send + Sync {
+    /// Its part of the allowance.
+    fn part(&self) -> &Part;
+
+    /// How many pages its memory has now.
+    fn pages(&self) -> u64;
+
+    /// Breaks its rings if it has more than its part; either way it was judged.
+    fn judged(&self, is_exceeded: bool);
+}
+
 /// The system's account of this process.
 pub trait Charges: Send {
     /// The most memory that it may have; `None` for any.
@@ -47,7 +58,7 @@ struct Inner {
     /// The limit of `all`.
     most: Arc<AtomicU64>,
     cards: AtomicU64,
-    questions: Sender<Weak<Shared>>,
+    questions: Sender<Weak<dyn Card>>,
 }
 
 impl fmt::Debug for Allowance {
@@ -118,10 +129,10 @@ impl Part {
     }
 
     /// Requests a judgement of a card.
-    pub(crate) fn ask(&self, card: &Arc<Shared>) {
+    pub(crate) fn ask(&self, card: Weak<dyn Card>) {
         if let Some(Allowance(inner)) = &self.allowance {
             // The thread ends with the last of these.
-            let _ = inner.questions.send(Arc::downgrade(card));
+            let _ = inner.questions.send(card);
         }
     }
 }
@@ -146,7 +157,7 @@ const fn pages(bytes: Bytes) -> u64 {
 struct Steward {
     all: Arc<AtomicU64>,
     most: Arc<AtomicU64>,
-    asked: Receiver<Weak<Shared>>,
+    asked: Receiver<Weak<dyn Card>>,
 }
 
 impl Steward {
@@ -159,17 +170,16 @@ impl Steward {
             };
             self.most.store(part_of(charges.limit()), Ordering::Relaxed);
             if let Some(card) = card {
-                self.judge(&card, charges.charged());
+                self.judge(&*card, charges.charged());
             }
         }
     }
 
-    /// Breaks the rings of a card if it has too much.
-    fn judge(&self, card: &Shared, charged: Option<Bytes>) {
-        let touches = &card.part.touches;
+    /// Has a card judged by what the system charges.
+    fn judge(&self, card: &dyn Card, charged: Option<Bytes>) {
+        let touches = &card.part().touches;
         // A file has at most the pages that it has.
-        let memory = card.change(|device| device.memory.clone());
-        touches.limit_to(memory.map_or(0, |memory| memory.recount()));
+        touches.limit_to(card.pages());
         if let Some(charged) = charged.map(pages) {
             touches.limit_to(charged);
             let most = self.most.load(Ordering::Relaxed);
@@ -178,17 +188,7 @@ impl Steward {
                 let _ = (self.all).fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
             }
         }
-        let is_exceeded = card.part.is_exceeded();
-        if is_exceeded {
-            card.change(|device| {
-                for index in 0..device.rings.len() {
-                    if matches!(device.rings[index].state, State::Running(_)) {
-                        device.fail(index);
-                    }
-                }
-            });
-        }
-        card.judged(is_exceeded);
+        card.judged(card.part().is_exceeded());
     }
 }
 

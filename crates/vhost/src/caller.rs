@@ -24,11 +24,14 @@ const STACK: usize = 64 * 1024;
 /// A write that takes this long is one that its monitor makes wait.
 const STUCK: Duration = Duration::from_secs(1);
 
+/// Pairs of rings of the largest card.
+pub(crate) const MOST_PAIRS: usize = 64;
+
 /// Rings that have a bit in one word.
 const WORD: usize = u64::BITS as usize;
 
 /// Words of bits: for all rings of the largest card.
-const WORDS: usize = 2 * crate::port::VhostConfig::MOST_QUEUES / WORD;
+const WORDS: usize = 2 * MOST_PAIRS / WORD;
 
 /// An event of a ring that is reported to its monitor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

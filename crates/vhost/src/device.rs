@@ -4,7 +4,7 @@
 //! either holds for some microseconds. What takes longer is done before, and what ends is
 //! dropped after.
 
-use crate::allowance::Part;
+use crate::allowance::{Card, Part};
 use crate::caller::{Caller, Event};
 use crate::features::Features;
 use crate::memory::{Log, Memory};
@@ -140,7 +140,8 @@ impl Shared {
                     Some(false) => Standing::Good,
                     Some(true) => {
                         self.stand(Standing::Asked);
-                        self.part.ask(self);
+                        let card = Arc::downgrade(self);
+                        self.part.ask(card);
                         Standing::Asked
                     }
                 }
@@ -155,16 +156,6 @@ impl Shared {
 
     fn stand(&self, standing: Standing) {
         self.standing.store(standing as u8, Ordering::Release);
-    }
-
-    /// The system was asked; the packet loop goes on with the card.
-    pub(crate) fn judged(&self, is_exceeded: bool) {
-        self.stand(if is_exceeded {
-            Standing::Broken
-        } else {
-            Standing::Good
-        });
-        self.wake();
     }
 
     /// Watches what kicks a ring. Edges alone count: nothing is read, as whoever has the
@@ -187,6 +178,36 @@ impl Shared {
         let mut events = [MaybeUninit::uninit(); 16];
         // Those that there is no room for are ready again; which they are does not matter.
         let _ = epoll::wait(&self.epoll, &mut events, Some(&now));
+    }
+}
+
+impl Card for Shared {
+    fn part(&self) -> &Part {
+        &self.part
+    }
+
+    fn pages(&self) -> u64 {
+        let memory = self.change(|device| device.memory.clone());
+        memory.map_or(0, |memory| memory.recount())
+    }
+
+    /// The system was asked; the packet loop goes on with the card.
+    fn judged(&self, is_exceeded: bool) {
+        if is_exceeded {
+            self.change(|device| {
+                for index in 0..device.rings.len() {
+                    if matches!(device.rings[index].state, State::Running(_)) {
+                        device.fail(index);
+                    }
+                }
+            });
+        }
+        self.stand(if is_exceeded {
+            Standing::Broken
+        } else {
+            Standing::Good
+        });
+        self.wake();
     }
 }
 

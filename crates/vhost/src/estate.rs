@@ -5,11 +5,11 @@
 //! memory.
 
 use crate::caller::Event;
+use crate::config::VhostConfig;
 use crate::device::{Device, Kick, Parts, Shared, State, Vring};
 use crate::features::Features;
 use crate::handler::Handler;
 use crate::memory::{Log, Memory, Place};
-use crate::port::VhostConfig;
 use crate::server::{Endpoint, Requests, Session, check_peer};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};

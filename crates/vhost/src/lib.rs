@@ -26,6 +26,7 @@
 
 mod allowance;
 mod caller;
+mod config;
 mod device;
 mod estate;
 mod features;
@@ -38,7 +39,8 @@ pub mod ring;
 mod server;
 
 pub use allowance::{Allowance, Charges};
-pub use port::{VhostConfig, VhostPort};
+pub use config::VhostConfig;
+pub use port::VhostPort;
 pub use server::{Mode, OpenError};
 
 /// The guest's memory, as rings are found in it.

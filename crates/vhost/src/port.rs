@@ -1,50 +1,21 @@
 //! The card as a port of the switch.
 
-use crate::allowance::{Allowance, Part};
 use crate::caller::Event;
+use crate::config::VhostConfig;
 use crate::device::{Device, Shared, Standing};
 use crate::estate;
 use crate::features::Preparation;
 use crate::gate::Gate;
 use crate::ring::{BURST_PIECES, Put, RingError};
-use crate::server::{Mode, OpenError, Server};
+use crate::server::{OpenError, Server};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::Path;
 use std::sync::Arc;
 use tailbound_dataplane::{Connection, Frame, Packet, Pool};
 use tailbound_switch::port::{BURST, Burst, Estate, More, Outgoing, Port, Presence, Sent};
 use tailbound_sys::guest_memory::PAGE;
 use tailbound_units::Nanos;
-
-/// What a port is opened with.
-#[derive(Debug, Clone, Copy)]
-pub struct VhostConfig<'p> {
-    /// The allowance for guests' memory; `None` for no limit.
-    pub allowance: Option<&'p Allowance>,
-    /// The socket.
-    pub socket: &'p Path,
-    /// Which side of it is made here.
-    pub mode: Mode,
-    /// The user that the monitor may be of, beside this process's own and root.
-    pub user: Option<u32>,
-    /// Pairs of rings that a guest may use.
-    pub queues: usize,
-}
-
-impl VhostConfig<'_> {
-    /// Most pairs of rings.
-    pub const MOST_QUEUES: usize = 64;
-
-    fn part(&self) -> Part {
-        self.allowance.map_or_else(Part::unlimited, Allowance::part)
-    }
-
-    pub(crate) fn pairs(&self) -> usize {
-        self.queues.clamp(1, Self::MOST_QUEUES)
-    }
-}
 
 /// A guest whose card is served here.
 #[derive(Debug)]

@@ -25,9 +25,9 @@ pub struct PacerConfig {
     /// for each VLAN tag that guests may use.
     #[serde(default = "defaults::frame")]
     pub frame: Bytes,
-    /// How far the wire may fall behind what is due and catch up at the link's rate, at
-    /// the price of bursts as long as this; 0: it catches up as far as each guest's burst
-    /// and burst rate allow, and every interval conforms.
+    /// Longest delay that the wire makes up for at the link's rate, in bursts of this
+    /// length; 0: each guest makes up for a delay within its burst and burst rate, and every
+    /// interval conforms.
     #[serde(default)]
     pub catch_up: Nanos,
     /// The memory that frames of guaranteed guests may hold, of all together; 512 MiB,

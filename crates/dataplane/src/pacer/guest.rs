@@ -66,7 +66,7 @@ pub(super) struct Guest {
     average: TokenBucket<Position>,
     /// {Bmax, one frame}.
     peak: TokenBucket<Position>,
-    /// How much of the time that virtual time was frozen for {B, S} has filled in.
+    /// The part of the frozen virtual time in which {B, S} has filled.
     made_up: WireBytes,
     /// The length whose cost both know.
     wire: WireBytes,
@@ -176,8 +176,8 @@ impl Guest {
         self.half_share = Bytes(self.share.0 / 2);
     }
 
-    /// Lets {B, S} fill while virtual time was frozen, for `lost` bytes of the wire in all: in real
-    /// time, as the guarantee counts. What was missed is sent afterwards, no faster than Bmax.
+    /// Fills {B, S} for frozen virtual time, of `lost` bytes of the wire in all: the guarantee counts
+    /// real time. The guest sends the missed frames afterwards, no faster than Bmax.
     #[inline(always)]
     pub(super) fn make_up(&mut self, lost: WireBytes) {
         if self.made_up != lost {

@@ -32,7 +32,7 @@ pub struct FlowUse {
 #[derive(Debug)]
 pub(super) struct Limit {
     bucket: TokenBucket<Position>,
-    /// How much of the time that virtual time was frozen for the bucket has filled in.
+    /// The part of the frozen virtual time in which the bucket has filled.
     made_up: WireBytes,
     /// What was charged for the first frame of the line, where that waits for it.
     charged: Option<Charged<Position>>,

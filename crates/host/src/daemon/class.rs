@@ -1,10 +1,10 @@
 //! The scheduling class of the packet loop.
 //!
-//! What is guaranteed leaves at its time only if the loop has a CPU then. On a host in use a
-//! proportional share gives it one milliseconds later, so the loop has `SCHED_FIFO`, at the lowest
-//! priority, where it may. It sleeps between packets; a loop that does not for [`SPIN`] goes back to a
+//! Guaranteed frames leave at their time only if the loop has a CPU then. On a host in use a loop with
+//! a proportional share has one milliseconds later, so the loop has `SCHED_FIFO`, at the lowest
+//! priority, if the system permits it. It sleeps between packets; a loop that does not for [`SPIN`] goes back to a
 //! proportional share until it has slept again, so that it takes no CPU from guests for good. The
-//! kernel ends the class after [`LONGEST`] in case that the loop itself stands still.
+//! kernel ends the class after [`KERNEL_LIMIT`] in case that the loop itself stands still.
 
 use crate::config::LoopClass;
 use crate::metrics::ClassState;
@@ -19,22 +19,22 @@ const PRIORITY: u32 = 1;
 /// For how long the loop may move packets without a wait and keep its class.
 const SPIN: Nanos = Nanos::from_millis(20);
 
-/// For how long it has a proportional share then, at least.
-const PAUSE: Nanos = Nanos::from_millis(20);
+/// The least time with a proportional share after it.
+const SHARE_TIME: Nanos = Nanos::from_millis(20);
 
-/// After what time without a wait the kernel ends the class.
-const LONGEST: Nanos = Nanos::from_millis(200);
+/// The time without a wait after which the kernel ends the class: 200 ms.
+const KERNEL_LIMIT: Nanos = Nanos::from_millis(200);
 
-/// When a loop that spins is to leave its class, and when it is to take it again. Pure.
+/// The moments at which a loop that spins leaves its class, and takes it again. Pure.
 #[derive(Debug, Default, Clone, Copy)]
 struct Governor {
     /// Since when the loop has not slept.
     spins_since: Option<Nanos>,
-    /// When it left its class.
+    /// The moment at which it left its class.
     left_at: Option<Nanos>,
 }
 
-/// What to do with the class.
+/// The next step with the class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Advice {
     Keep,
@@ -47,7 +47,10 @@ impl Governor {
     fn turn(&mut self, now: Nanos, waits: bool) -> Advice {
         if waits {
             self.spins_since = None;
-            if self.left_at.is_some_and(|left| now.since(left) >= PAUSE) {
+            if self
+                .left_at
+                .is_some_and(|left| now.since(left) >= SHARE_TIME)
+            {
                 self.left_at = None;
                 return Advice::Take;
             }
@@ -60,35 +63,35 @@ impl Governor {
         Advice::Keep
     }
 
-    /// The class is left at `now`, whoever says so.
+    /// The class is left at `now`.
     fn leave(&mut self, now: Nanos) -> Advice {
         self.left_at = Some(now);
         Advice::Leave
     }
 }
 
-/// What the thread has.
+/// The owner of the thread's class.
 #[derive(Debug)]
-enum Held {
+enum Owner {
     /// Our real-time class, or none for now, as the loop spins; what it had before.
     Ours(Before),
-    /// What whoever started it, or has changed it since, gave it.
+    /// Another process set it, before the start or since.
     Others,
 }
 
 /// The class of the packet loop. Its methods are called in that thread.
 #[derive(Debug)]
 pub(super) struct Class {
-    held: Held,
+    held: Owner,
     governor: Governor,
-    /// How often it was left.
+    /// The number of times that it was left.
     left: u64,
 }
 
 impl Class {
     /// None of ours.
     pub(super) const NONE: Self = Self {
-        held: Held::Others,
+        held: Owner::Others,
         governor: Governor {
             spins_since: None,
             left_at: None,
@@ -96,12 +99,12 @@ impl Class {
         left: 0,
     };
 
-    /// Gives the calling thread what is wanted. Who has a real-time class already keeps it.
+    /// Sets the wanted class of the calling thread. A thread with a real-time class keeps it.
     ///
     /// # Errors
     /// A real-time class is wanted, not only welcome, and the system refuses it.
     pub(super) fn take(&mut self, wanted: LoopClass) -> io::Result<()> {
-        if let Held::Ours(before) = std::mem::replace(&mut self.held, Held::Others)
+        if let Owner::Ours(before) = std::mem::replace(&mut self.held, Owner::Others)
             && let Err(error) = real_time::leave(&before)
         {
             tracing::warn!(%error, "the packet loop keeps its real-time class");
@@ -112,9 +115,9 @@ impl Class {
         {
             return Ok(());
         }
-        match real_time::take(PRIORITY, LONGEST) {
+        match real_time::take(PRIORITY, KERNEL_LIMIT) {
             Ok(before) => {
-                self.held = Held::Ours(before);
+                self.held = Owner::Ours(before);
                 Ok(())
             }
             Err(error) if wanted == LoopClass::Fifo => Err(error),
@@ -132,7 +135,7 @@ impl Class {
 
     /// Notes a turn of the loop at `now`, which waits behind it or does not.
     pub(super) fn turn(&mut self, now: Nanos, waits: bool) {
-        let Held::Ours(before) = &self.held else {
+        let Owner::Ours(before) = &self.held else {
             return;
         };
         let advice = if real_time::has_spun() {
@@ -155,22 +158,22 @@ impl Class {
             Advice::Take => sched::policy(0).and_then(|policy| {
                 let is_ours = matches!(policy, Policy::Normal | Policy::Share { .. });
                 if is_ours {
-                    real_time::take(PRIORITY, LONGEST)?;
+                    real_time::take(PRIORITY, KERNEL_LIMIT)?;
                 }
                 Ok(is_ours)
             }),
         };
         match done {
             Ok(true) => {}
-            Ok(false) => self.held = Held::Others,
+            Ok(false) => self.held = Owner::Others,
             Err(error) => {
                 tracing::warn!(%error, "the packet loop stays in the class that it has");
-                self.held = Held::Others;
+                self.held = Owner::Others;
             }
         }
     }
 
-    /// What the thread has now.
+    /// The present class of the thread.
     pub(super) fn state(&self) -> ClassState {
         let policy = sched::policy(0);
         ClassState {

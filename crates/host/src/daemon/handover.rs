@@ -13,13 +13,13 @@
 use super::connections::Connections;
 use super::inherit::{CardKeys, Inherited};
 use super::level::Levels;
+use super::others::{Others, pass_over};
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -89,23 +89,6 @@ pub(super) struct State {
     /// Fields of another release.
     #[serde(flatten)]
     pub(super) others: Others,
-}
-
-/// Fields that this release does not know.
-pub(super) type Others = BTreeMap<String, serde_json::Value>;
-
-/// Logs which fields of what a daemon handed over are passed over.
-pub(super) fn pass_over(of: &str, others: &Others) {
-    if !others.is_empty() {
-        let fields: Vec<_> = others.keys().map(String::as_str).collect();
-        let fields = fields.join(", ");
-        tracing::warn!(
-            of,
-            fields,
-            "the daemon before is of another release: these fields are passed over, and their \
-             subjects begin anew"
-        );
-    }
 }
 
 /// A port that is more than a descriptor.

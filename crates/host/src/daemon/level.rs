@@ -4,7 +4,7 @@
 //! The moment that it is told of is one of `CLOCK_MONOTONIC`, which all processes of a boot
 //! share. A guest gets what its guarantee allows for the time since then.
 
-use super::handover::{Others, pass_over};
+use super::others::{Others, pass_over};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use tailbound_dataplane::pacer::DestinationLevel;

@@ -1,10 +1,10 @@
-//! Telling systemd that the packet loop turns (`WatchdogSec=`), from the loop itself: one that stands
-//! still is not heard, and systemd starts the daemon anew.
+//! Messages to systemd's watchdog (`WatchdogSec=`), from the packet loop itself: a loop that stands
+//! still sends none, and systemd starts the daemon anew.
 
 use tailbound_sys::notify;
 use tailbound_units::Nanos;
 
-/// When the loop is to be heard next. Without a watchdog never, and the loop sets no timer for it.
+/// The moment of the next message. Without a watchdog there is none, and the loop sets no timer.
 #[derive(Debug)]
 pub(super) struct Watchdog {
     /// A third of what systemd waits for.
@@ -13,7 +13,7 @@ pub(super) struct Watchdog {
 }
 
 impl Watchdog {
-    /// As systemd asks for it.
+    /// As the unit has it.
     pub(super) fn start(now: Nanos) -> Self {
         Self {
             every: notify::watchdog().map(|wait| Nanos(wait.as_nanos() / 3)),
@@ -21,7 +21,7 @@ impl Watchdog {
         }
     }
 
-    /// When to call [`Watchdog::turn`] at the latest.
+    /// The latest moment for [`Watchdog::turn`].
     pub(super) fn poll_at(&self) -> Option<Nanos> {
         self.every.map(|_| self.next)
     }
@@ -33,7 +33,7 @@ impl Watchdog {
         };
         self.next = now + every;
         if let Err(error) = notify::alive() {
-            tracing::warn!(%error, "cannot tell systemd's watchdog that the packet loop turns");
+            tracing::warn!(%error, "systemd's watchdog does not take the message of the packet loop");
         }
     }
 }

@@ -62,9 +62,9 @@ impl AsideTimes {
 /// The class of the packet loop.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ClassState {
-    /// It is real time.
+    /// True for a real-time class.
     pub(crate) is_real_time: bool,
-    /// How often it was left, as the loop had packets without end.
+    /// The number of times that it was left, as the loop had packets without end.
     pub(crate) left: u64,
 }
 
@@ -220,12 +220,12 @@ impl HostCounts {
         self.sojourns(encoder)
     }
 
-    /// Whether the packet loop is there when it is due.
+    /// The class of the packet loop.
     fn encode_class(&self, encoder: &mut Encoder<'_>) -> Result<(), Error> {
         encoder
             .family(
                 "tailbound_loop_real_time",
-                "Whether the packet loop has a real-time class: without one it is late on a busy host",
+                "1 if the packet loop has a real-time class: without one the loop is late on a busy host",
                 Unit::None,
                 Kind::Gauge,
             )?

@@ -27,20 +27,20 @@ pub struct Shown {
     /// The way out; left out where there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uplink: Option<Port>,
-    /// The packet loop; left out by daemons that do not say.
+    /// The packet loop; left out by older daemons.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packet_loop: Option<PacketLoop>,
     /// In the order of the configuration.
     pub guests: Vec<Guest>,
 }
 
-/// Whether the packet loop is there when a packet is due.
+/// The timeliness of the packet loop.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PacketLoop {
-    /// It has a real-time class.
+    /// True if the loop has a real-time class.
     pub real_time: bool,
-    /// How long the clock of a paced uplink stood, as the wire was not given what was due, in
-    /// nanoseconds.
+    /// The time in nanoseconds for which the clock of a paced uplink stood, as frames were due and
+    /// the wire did not get them.
     pub frozen_ns: u64,
 }
 

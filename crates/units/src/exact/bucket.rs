@@ -173,9 +173,9 @@ impl<T: Tick> TokenBucket<T> {
         }
     }
 
-    /// Lets so many ticks pass that its clock does not count: it is full as many ticks sooner. A frame
-    /// as long as the last one leaves at `left`, before those ticks or after them, and the bucket does
-    /// not fill up with what it took before it has left.
+    /// Fills the bucket for a number of ticks that its clock does not count: it is full that many ticks
+    /// sooner. A frame of the last length leaves at `left`, before those ticks or after them, and its
+    /// bytes are missing from the bucket until then.
     pub fn pass(&mut self, ticks: u64, left: T) {
         let now = (self.due.ticks(), self.rest);
         let sooner = (now.0.saturating_sub(ticks), self.rest);

@@ -424,7 +424,7 @@ fn judge(
     Ok(checks)
 }
 
-/// Whether the sending host's loop was there when packets were due.
+/// A check of the time for which the sending host's wire stood.
 fn timely(looked: &Looked, took: Nanos) -> Option<Check> {
     let (before, after) = looked.before.packet_loop.zip(looked.after.packet_loop)?;
     let stood = Nanos(after.frozen_ns.saturating_sub(before.frozen_ns));
@@ -438,7 +438,7 @@ fn timely(looked: &Looked, took: Nanos) -> Option<Check> {
         Found::Holds
     } else {
         why += if after.real_time {
-            ", though the loop has a real-time class: give it a CPU (`cpu`), or its uplink room"
+            ", though the loop has a real-time class: it needs a CPU (`cpu`), or its uplink more room"
         } else {
             ": the loop has no real-time class (`loop_class`, `tailbound doctor`)"
         };

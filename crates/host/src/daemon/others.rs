@@ -1,0 +1,20 @@
+//! What another release hands over that this one does not know.
+
+use std::collections::BTreeMap;
+
+/// Fields that this release does not know.
+pub(super) type Others = BTreeMap<String, serde_json::Value>;
+
+/// Logs which fields of what a daemon handed over are passed over.
+pub(super) fn pass_over(of: &str, others: &Others) {
+    if !others.is_empty() {
+        let fields: Vec<_> = others.keys().map(String::as_str).collect();
+        let fields = fields.join(", ");
+        tracing::warn!(
+            of,
+            fields,
+            "the daemon before is of another release: these fields are passed over, and their \
+             subjects begin anew"
+        );
+    }
+}

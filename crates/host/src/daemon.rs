@@ -31,7 +31,7 @@ mod traced;
 mod vcpu;
 mod watchdog;
 
-use crate::config::{ChangeError, Config, ConfigError, Files, LoopClass, PortConfig};
+use crate::config::{ChangeError, Config, ConfigError, Files, PortConfig};
 use crate::control::{ControlConfig, ControlError, ReportClient, WatchClient};
 use crate::guarantees::{ClassesDiffer, Guarantees};
 use crate::hose::{Former, Hose, HoseError, HoseSetup, Placement};
@@ -220,7 +220,6 @@ struct Daemon {
     core: Core,
     cpu: Option<u32>,
     class: Class,
-    loop_class: LoopClass,
     watchdog: Watchdog,
     vcpus: Vcpus,
     vcpu_thread: Option<VcpuThread>,
@@ -276,22 +275,14 @@ impl Daemon {
         let collector = tell(config.otlp, control, (&asker, &vcpus, ask(watch.as_ref())))?;
         let vcpu_thread = config.vcpu.map(VcpuThread::start).transpose()?;
         vcpus.set(vcpu_thread.as_ref().map(VcpuThread::shared));
-        let placement = placement(control, &signals);
-        let open = |hose| HoseSetup::open(hose, config.classes, None, placement);
+        let open = |hose| HoseSetup::open(hose, config.classes, None, placement(control, &signals));
         let setup = config.hose.map(open).transpose()?;
         let hose = begin_exchange(setup, &guarantees, &mut levels, &mut switch, clock.now());
-        let others_ready = [
-            hose.as_ref().map(|hose| (HOSE, hose.descriptor())),
-            listener(instance.as_ref()),
-        ];
-        let poller = Poller::new(&signals, others_ready.into_iter().flatten(), &ports)
-            .map_err(system("wait for the ports"))?;
+        let poller = poller(&signals, hose.as_ref(), instance.as_ref(), &ports)?;
         // Last: threads start where the thread that starts them may run.
         core.take(config.cpu);
-        let mut class = Class::NONE;
-        class.take(config.loop_class).map_err(system(
-            "give the packet loop a real-time class (loop_class)",
-        ))?;
+        let class = Class::start(config.loop_class)
+            .map_err(system("set the loop's real-time class (loop_class)"))?;
         Ok(Self {
             requests: Requests::serve(instance.as_mut(), &signals)?,
             inventory,
@@ -312,7 +303,6 @@ impl Daemon {
             core,
             cpu: config.cpu,
             class,
-            loop_class: config.loop_class,
             watchdog: Watchdog::start(clock.now()),
             vcpus,
             vcpu_thread,
@@ -337,7 +327,7 @@ impl Daemon {
 
     /// Logs the lateness of wake-ups on this computer, with the guests that get less for it.
     fn tell_lateness(&self) {
-        let (class, cpu) = (self.loop_class, self.cpu);
+        let (class, cpu) = (self.class.wanted(), self.cpu);
         let Ok(config) = self.files.parse() else {
             return;
         };
@@ -607,6 +597,18 @@ impl Daemon {
             }
         }
     }
+}
+
+/// Watches the ports, other hosts' rates and a successor.
+fn poller(
+    signals: &Signals,
+    hose: Option<&Hose>,
+    instance: Option<&Instance>,
+    ports: &[Option<Box<dyn Port>>],
+) -> Result<Poller, HostError> {
+    let hose = hose.map(|hose| (HOSE, hose.descriptor()));
+    let others = [hose, listener(instance)].into_iter().flatten();
+    Poller::new(signals, others, ports).map_err(system("wait for the ports"))
 }
 
 /// Begins to follow the placement service, where there is one, and to say what is kept here.

@@ -204,6 +204,7 @@ impl Stats {
 
     /// The figures without this share of the samples, the longest ones: of no samples from 1 on, or
     /// where the histogram is damaged. The number of samples that is left is rounded down.
+    #[must_use]
     pub fn without_longest(&self, share: f64) -> Self {
         let Ok(all) = self.histogram() else {
             return Self::default();

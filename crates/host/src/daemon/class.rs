@@ -82,6 +82,7 @@ enum Owner {
 /// The class of the packet loop. Its methods are called in that thread.
 #[derive(Debug)]
 pub(super) struct Class {
+    wanted: LoopClass,
     held: Owner,
     governor: Governor,
     /// The number of times that it was left.
@@ -89,15 +90,25 @@ pub(super) struct Class {
 }
 
 impl Class {
-    /// None of ours.
-    pub(super) const NONE: Self = Self {
-        held: Owner::Others,
-        governor: Governor {
-            spins_since: None,
-            left_at: None,
-        },
-        left: 0,
-    };
+    /// Sets the wanted class of the calling thread.
+    ///
+    /// # Errors
+    /// As for [`Class::take`].
+    pub(super) fn start(wanted: LoopClass) -> io::Result<Self> {
+        let mut class = Self {
+            wanted,
+            held: Owner::Others,
+            governor: Governor::default(),
+            left: 0,
+        };
+        class.take(wanted)?;
+        Ok(class)
+    }
+
+    /// The class that was wanted last.
+    pub(super) const fn wanted(&self) -> LoopClass {
+        self.wanted
+    }
 
     /// Sets the wanted class of the calling thread. A thread with a real-time class keeps it.
     ///
@@ -110,6 +121,7 @@ impl Class {
             tracing::warn!(%error, "the packet loop keeps its real-time class");
         }
         self.governor = Governor::default();
+        self.wanted = wanted;
         if wanted == LoopClass::Share
             || !matches!(sched::policy(0)?, Policy::Normal | Policy::Share { .. })
         {
@@ -218,8 +230,7 @@ mod tests {
     #[test]
     fn who_asks_for_a_share_keeps_what_it_has() {
         std::thread::spawn(|| {
-            let mut class = Class::NONE;
-            class.take(LoopClass::Share).unwrap();
+            let mut class = Class::start(LoopClass::Share).unwrap();
             assert_eq!(class.state(), ClassState::default());
             class.turn(Nanos::ZERO, false);
             class.turn(Nanos::from_secs(1), false);
@@ -232,8 +243,7 @@ mod tests {
     #[test]
     fn a_loop_that_spins_has_a_proportional_share_and_one_that_waits_its_class() {
         std::thread::spawn(|| {
-            let mut class = Class::NONE;
-            class.take(LoopClass::Auto).unwrap();
+            let mut class = Class::start(LoopClass::Auto).unwrap();
             if !class.state().is_real_time {
                 // Not allowed here: the warning says so.
                 return;

@@ -483,11 +483,10 @@ impl Daemon {
             self.cpu = cpu;
             self.core.take(cpu);
         }
-        if self.loop_class != loop_class {
-            self.loop_class = loop_class;
-            if let Err(error) = self.class.take(loop_class) {
-                tracing::error!(%error, "the packet loop goes on without a real-time class");
-            }
+        if self.class.wanted() != loop_class
+            && let Err(error) = self.class.take(loop_class)
+        {
+            tracing::error!(%error, "the packet loop goes on without a real-time class");
         }
         let server = metrics.put(&mut self.metrics);
         let collector = collector.put(&mut self.collector);

@@ -129,13 +129,7 @@ impl Apply {
         let config = source.load(self.state.as_deref())?;
         let mut scanner = Scanner::new()?;
         let mut guests = picked(&config, &mut scanner)?;
-        let mut claim = None;
-        let mut agent = if self.dry_run {
-            Agent::preview(&config.state)
-        } else {
-            claim = HostClaim::take(&config).map_err(AgentError::from)?;
-            Agent::open(&config.state)
-        }?;
+        let (mut agent, claim) = self.open(&config)?;
         let held = &agent.changes().threads;
         let holds = |thread| held.contains_key(&thread);
         let notes = settle_once(&mut guests, holds);
@@ -200,6 +194,17 @@ impl Apply {
             }
         }
         Ok(Exit::holds(back.failed.is_empty()))
+    }
+}
+
+impl Apply {
+    /// Opens the agent with the claim to the host's threads, or without it for a preview.
+    fn open(&self, config: &AgentConfig) -> Result<(Agent, Option<HostClaim>), AgentError> {
+        if self.dry_run {
+            return Ok((Agent::preview(&config.state)?, None));
+        }
+        let claim = HostClaim::take(config)?;
+        Ok((Agent::open(&config.state)?, claim))
     }
 }
 

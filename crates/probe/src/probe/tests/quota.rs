@@ -3,18 +3,18 @@
 use super::*;
 
 /// A quota of a tenth of a CPU, which was used up before the probe began.
-fn tenth() -> Option<QuotaTime> {
-    Some(QuotaTime {
+fn tenth() -> QuotaTime {
+    QuotaTime {
         runtime: MS(10),
         period: MS(100),
         throttled: Nanos::from_secs(77),
-    })
+    }
 }
 
 #[test]
 fn a_quota_that_makes_sleeps_late_is_named_and_not_a_busy_guest() {
     let mut guest = Guest::new(EARLY);
-    guest.quota = tenth();
+    guest.quota = Some(tenth());
     guest.restart(EARLY);
     for _ in 0..65 {
         guest.sleeps(10);
@@ -36,7 +36,7 @@ fn a_quota_that_makes_sleeps_late_is_named_and_not_a_busy_guest() {
 #[test]
 fn a_quota_that_is_not_used_up_explains_nothing() {
     let mut guest = Guest::new(EARLY);
-    guest.quota = tenth();
+    guest.quota = Some(tenth());
     guest.restart(EARLY);
     let verdict = (0..66).find_map(|_| guest.ours());
     assert_eq!(
@@ -50,7 +50,7 @@ fn a_quota_that_is_not_used_up_explains_nothing() {
 #[test]
 fn a_quota_does_not_hide_bad_neighbours() {
     let mut guest = Guest::new(EARLY);
-    guest.quota = tenth();
+    guest.quota = Some(tenth());
     guest.restart(EARLY);
     for _ in 0..60 {
         assert_eq!(guest.throttled(), None);

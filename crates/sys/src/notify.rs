@@ -8,7 +8,11 @@ use std::os::fd::BorrowedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
 use tailbound_units::Nanos;
+
+/// The time for which a message waits for room at the service manager.
+const TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Sends `state` to the socket in `NOTIFY_SOCKET`; does nothing where that is not set.
 ///
@@ -84,6 +88,8 @@ fn send(
     };
     let socket = UnixDatagram::unbound()?;
     socket.connect_addr(&address)?;
+    // A service manager that stands still holds up no caller.
+    socket.set_write_timeout(Some(TIMEOUT))?;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() {
@@ -97,6 +103,7 @@ fn send(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Instant;
 
     #[test]
     fn a_watchdog_is_for_the_process_that_it_names() {
@@ -111,5 +118,21 @@ mod tests {
         ] {
             assert_eq!(asked_for(micros, of, 7), None, "{micros} {of:?}");
         }
+    }
+
+    #[test]
+    fn a_service_manager_that_stands_still_holds_up_a_caller_for_a_tenth_of_a_second() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let name = directory.path().join("notify");
+        let _silent = UnixDatagram::bind(&name).expect("bound");
+        let begin = Instant::now();
+        // The kernel keeps some messages for it (`net.unix.max_dgram_qlen`).
+        let sent = (0..10_000).map(|_| send(name.as_os_str(), "STATUS=x", &[], SendFlags::empty()));
+        let error = sent
+            .filter_map(Result::err)
+            .next()
+            .expect("it is full at last");
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        assert!(begin.elapsed() < Duration::from_secs(10));
     }
 }

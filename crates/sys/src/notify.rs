@@ -127,11 +127,9 @@ mod tests {
         let _silent = UnixDatagram::bind(&name).expect("bound");
         let begin = Instant::now();
         // The kernel keeps some messages for it (`net.unix.max_dgram_qlen`).
-        let sent = (0..10_000).map(|_| send(name.as_os_str(), "STATUS=x", &[], SendFlags::empty()));
-        let error = sent
-            .filter_map(Result::err)
-            .next()
-            .expect("it is full at last");
+        let mut sent =
+            (0..10_000).map(|_| send(name.as_os_str(), "STATUS=x", &[], SendFlags::empty()));
+        let error = sent.find_map(Result::err).expect("it is full at last");
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
         assert!(begin.elapsed() < Duration::from_secs(10));
     }

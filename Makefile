@@ -53,7 +53,7 @@ demo: ##! Build the lab and run it: small answers with and without tailbound on 
 	$(DEMO) lab run $(EXPERIMENT) --out $(OUT) $(ARGUMENTS)
 
 .PHONY: experiments
-experiments: build-all ## Run thirteen experiments of the lab, all but snoop-throughput (twenty-three minutes)
+experiments: build-all ## Run thirteen experiments of the lab, all but snoop-throughput and snoop-close (twenty-three minutes)
 	@scripts/need lab memcached
 	@scripts/experiments $(TAILBOUND) $(OUT)
 

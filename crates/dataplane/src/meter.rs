@@ -68,10 +68,10 @@ pub struct MeterConfig {
     /// longest (to within 67 ms).
     pub flows: usize,
     /// What a guest's small flows may be together; by default the larger of 1 % of the
-    /// link and half the link divided by the guests.
+    /// link and a quarter of the link divided by the guests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<Rate>,
-    /// The rate of the link that the guests share, half of which is what their small
+    /// The rate of the link that the guests share, a quarter of which is what their small
     /// flows may be in all. `None`: not known, so that a `budget` alone counts.
     #[serde(skip)]
     pub link: Option<Rate>,

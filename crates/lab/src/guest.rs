@@ -174,6 +174,8 @@ pub enum Work {
         port: u16,
         /// The size of each.
         size: Bytes,
+        /// Senders close behind it.
+        closes: bool,
     },
     /// Watches a port of the switch.
     Watch(Watch),
@@ -255,6 +257,9 @@ impl Sample {
 pub struct Outcome {
     /// The events whose start lay in the measured time, in order of arrival.
     pub samples: Vec<Sample>,
+    /// The longest time without progress in each of them, of those that make some.
+    #[serde(default)]
+    pub pauses: Vec<Sample>,
     /// Events that had no end when the grace was over.
     pub unanswered: u64,
     /// Bytes or scans in the measured time.
@@ -544,8 +549,9 @@ fn work(task: &Task) -> (&'static str, io::Result<()>) {
             let span = task.warmup + task.duration;
             ("transfers", transfer::send(&starter, span, transfers))
         }
-        Work::TransferSink { port, size } => {
-            ("transfer sink", transfer::receive(&starter, *port, *size))
+        Work::TransferSink { port, size, closes } => {
+            let received = transfer::receive(&starter, *port, *size, *closes);
+            ("transfer sink", received)
         }
         Work::Watch(watch) => ("watch", watch::run(&starter, watch)),
         Work::Echo { to, every } => ("echo client", echo::run(&starter, *to, *every)),

@@ -51,8 +51,8 @@ impl Experiment for LabExperiment {
 
     const CATALOGUE: Catalogue = catalogue!(
         "experiments": "traps", "host-queue", "switch-queue", "vcpu", "vcpu-classes", "probe",
-        "burst", "noisy", "limits", "memcached", "machines", "snoop-throughput", "path",
-        "reserved",
+        "burst", "noisy", "limits", "memcached", "machines", "snoop-throughput", "snoop-close",
+        "path", "reserved",
         "rtp-vcpu", "workflows",
     );
 

@@ -150,6 +150,8 @@ enum Output {
 enum Source {
     /// Outcome files of our own tasks.
     Own(Vec<PathBuf>),
+    /// Pauses in transfers, in the outcome file of their receiver.
+    Pauses(PathBuf),
     /// Messages: what the senders and what the receivers say.
     Messages {
         sent: Vec<PathBuf>,

@@ -14,26 +14,33 @@ use tailbound_units::{Bytes, Nanos, Rate};
 /// How long a rate is that a burst is worth: ten milliseconds.
 const BURST_TIME: Nanos = Nanos::from_millis(10);
 
-/// What small flows may be together.
+/// Bounds of small flows together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Share {
     /// Those of each guest; `None`: without a bound.
     pub guest: Option<Rate>,
-    /// Those of all guests, half the link; `None` where the link is not known.
+    /// The part of that which no other guest takes; `None`: all of it.
+    pub own: Option<Rate>,
+    /// Those of all guests, a quarter of the link; `None` for an unknown link.
     pub all: Option<Rate>,
 }
 
 impl Share {
-    /// By default a guest has the larger of 1 % of the link and half the link divided by
+    /// The part of a link that small flows of all guests may be, as its divisor. With every guest
+    /// at its budget a neighbour's small flows take at most 1.2 times as long at the 99th
+    /// percentile: `tests/first_class.rs`.
+    pub const OF_LINK: u64 = 4;
+
+    /// By default a guest has the larger of 1 % of the link and a quarter of the link divided by
     /// the guests.
     pub(super) fn new(budget: Option<Rate>, link: Option<Rate>, guests: usize) -> Self {
-        let all = link.map(|link| Rate(link.0 / 2));
-        let even = link.map(|link| {
-            let each = link.0 / 2 / (guests as u64).max(1);
-            Rate(each.max(link.0 / 100))
-        });
+        let all = link.map(|link| Rate(link.0 / Self::OF_LINK));
+        let even = all.map(|all| Rate(all.0 / (guests as u64).max(1)));
+        let least = link.map(|link| Rate(link.0 / 100));
+        let guest = budget.or(even.max(least));
         Self {
-            guest: budget.or(even),
+            guest,
+            own: guest.zip(even).map(|(guest, even)| guest.min(even)),
             all,
         }
     }
@@ -49,6 +56,8 @@ pub(super) struct Budgets {
     guests: Vec<Budget>,
     /// What is filled into each of them.
     each: Filling,
+    /// The part of that which is a guest's own.
+    own: Filling,
     /// Of all, with `tokens` as its bucket.
     all: Filling,
     tokens: i64,
@@ -99,6 +108,8 @@ impl Filling {
 struct Budget {
     /// What it has earned and not been given yet, as of `filled_at`.
     earned: i64,
+    /// The part of that which is its own.
+    own: i64,
     filled_at: Nanos,
 }
 
@@ -111,6 +122,7 @@ impl Budgets {
             given: Vec::new(),
             guests: Vec::new(),
             each: Filling::new(share.guest, flow),
+            own: Filling::new(share.own.or(share.guest), flow),
             all,
             tokens: all.full,
             filled_at: Nanos::ZERO,
@@ -122,11 +134,13 @@ impl Budgets {
     /// Fills at other rates from now on.
     pub(super) fn set_share(&mut self, share: Share) {
         self.each = Filling::new(share.guest, self.flow);
+        self.own = Filling::new(share.own.or(share.guest), self.flow);
         self.all = Filling::new(share.all, self.flow);
         self.tokens = self.tokens.min(self.all.full);
         for (tokens, guest) in self.given.iter_mut().zip(&mut self.guests) {
             *tokens = (*tokens).min(self.each.full);
             guest.earned = guest.earned.min(self.each.full);
+            guest.own = guest.own.min(self.own.full);
         }
     }
 
@@ -155,16 +169,21 @@ impl Budgets {
             self.given.push(0);
             self.guests.push(Budget {
                 earned: self.each.full,
+                own: self.own.full,
                 filled_at: now,
             });
         }
         let (tokens, budget) = (&mut self.given[index], &mut self.guests[index]);
-        let gain = self.each.gain(now.since(budget.filled_at));
+        let time = now.since(budget.filled_at);
         budget.filled_at = budget.filled_at.max(now);
-        budget.earned = self.each.full.min(budget.earned + gain);
+        budget.earned = self.each.full.min(budget.earned + self.each.gain(time));
+        budget.own = self.own.full.min(budget.own + self.own.gain(time));
         let room = self.each.full - *tokens;
-        let given = budget.earned.min(self.tokens).min(room);
+        // Its own, for which the bucket of all may be in debt, or what others leave.
+        let others_leave = self.tokens - self.all.full / 2;
+        let given = budget.earned.min(budget.own.max(others_leave)).min(room);
         budget.earned -= given;
+        budget.own = (budget.own - given).max(0);
         *tokens += given;
         self.tokens -= given;
         let fits = *tokens >= cost;

@@ -3,6 +3,7 @@
 use super::draft::Draft;
 use super::{Config, UplinkConfig};
 use std::fmt::Write as _;
+use tailbound_dataplane::meter::Share;
 use tailbound_dataplane::{Class, Fabric, MeterConfig, PipelineConfig, Traffic};
 use tailbound_document::{Problem, Step};
 use tailbound_units::Rate;
@@ -62,11 +63,11 @@ fn budget(meter: &MeterConfig, link: Option<Rate>) -> Option<String> {
             "a budget of 0 leaves a guest no small flow; use at least 1bit/s, or no meter";
         return Some(message.to_owned());
     }
-    let half = Rate(link?.0 / 2);
-    (budget > half).then(|| {
+    let most = Rate(link?.0 / Share::OF_LINK);
+    (budget > most).then(|| {
         format!(
-            "a budget of {budget} is more than half of the link, which is what the small flows of \
-             all guests may be together; use at most {half}"
+            "a budget of {budget} is more than a quarter of the link, which is what the small \
+             flows of all guests may be together; use at most {most}"
         )
     })
 }
@@ -81,7 +82,7 @@ fn link_unknown(draft: &Draft) -> Option<Problem> {
     Some(Problem {
         path: ["uplink", "pipeline", "meter"].map(Step::Key).to_vec(),
         message:
-            "the small flows of all guests may be half of the link together, and nothing says \
+            "the small flows of all guests may be a quarter of the link together, and nothing says \
                   how fast it is; add `nic = { rate = ... }` to the pipeline"
                 .to_owned(),
     })
@@ -146,7 +147,7 @@ impl Config {
                 let _ = writeln!(
                     text,
                     "small flows: at most {each} of each of {guests} guests, {sum} in sum, and \
-                     {all} of all together, half of the link"
+                     {all} of all together, a quarter of the link"
                 );
             }
         }

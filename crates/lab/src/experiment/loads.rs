@@ -91,6 +91,7 @@ impl LabExperiment {
         for it in &self.transfer {
             let mut load = Load::series(it, &it.series);
             load.series.push(&it.received);
+            load.series.extend(it.pause.iter().map(String::as_str));
             all.push(load);
         }
         for it in &self.rtp {

@@ -67,6 +67,20 @@ pub struct Transfer {
     pub series: String,
     /// The series of what the receiver sees: from its first byte to its last.
     pub received: String,
+    /// The series of the longest time in a transfer without a byte for the receiver; none by
+    /// default.
+    pub pause: Option<String>,
+    /// The sender closes right behind its last byte, and the receiver answers that; false by
+    /// default.
+    #[serde(default)]
+    pub closes: bool,
+    /// The sender's kernel leaves it to its card to cut segments; true by default.
+    #[serde(default = "yes")]
+    pub offload: bool,
+}
+
+const fn yes() -> bool {
+    true
 }
 
 /// A stream of RTP that its sender computes as it sends it.

@@ -10,7 +10,7 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout, set_tcp_congestion};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddrV4, TcpListener, TcpStream};
 use std::process::Command;
 use std::time::Duration;
 use tailbound_units::{Bytes, Nanos};
@@ -37,6 +37,10 @@ pub struct Transfers {
     pub congestion: String,
     /// The window that a connection begins with, in segments.
     pub initial_window: u32,
+    /// The sender closes right behind the last byte.
+    pub closes: bool,
+    /// Its kernel leaves it to its card to cut segments.
+    pub offload: bool,
 }
 
 /// Sends each when its moment has come and the one before is answered.
@@ -57,6 +61,9 @@ pub(super) fn send(starter: &Starter<'_>, span: Nanos, transfers: &Transfers) ->
         bytes[..HEADER].copy_from_slice(&number.to_be_bytes());
         stream.set_read_timeout(Some(left.into()))?;
         stream.write_all(&bytes)?;
+        if transfers.closes {
+            stream.shutdown(Shutdown::Write)?;
+        }
         let answered = stream.read_exact(&mut [0]);
         let sample = Sample {
             arrival: number,
@@ -82,12 +89,18 @@ pub(super) fn send(starter: &Starter<'_>, span: Nanos, transfers: &Transfers) ->
 fn begin_with(transfers: &Transfers) -> io::Result<()> {
     fs::write("/proc/sys/net/ipv4/tcp_no_metrics_save", "1")?;
     let (to, window) = (transfers.to.ip(), transfers.initial_window);
-    let route = format!("route replace {to}/32 dev {GUEST_INTERFACE} initcwnd {window}");
-    let status = Command::new("ip").args(route.split(' ')).status()?;
-    if status.success() {
-        return Ok(());
+    // One segment in each packet, or as many as Linux puts into one.
+    let segments = if transfers.offload { 65_535 } else { 1 };
+    for words in [
+        format!("route replace {to}/32 dev {GUEST_INTERFACE} initcwnd {window}"),
+        format!("link set dev {GUEST_INTERFACE} gso_max_segs {segments}"),
+    ] {
+        let status = Command::new("ip").args(words.split(' ')).status()?;
+        if !status.success() {
+            return Err(io::Error::other(format!("ip {words}: {status}")));
+        }
     }
-    Err(io::Error::other(format!("ip {route}: {status}")))
+    Ok(())
 }
 
 fn open(transfers: &Transfers) -> io::Result<TcpStream> {
@@ -101,8 +114,14 @@ fn open(transfers: &Transfers) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Receives them one after the other, and answers each with a byte.
-pub(super) fn receive(starter: &Starter<'_>, port: u16, size: Bytes) -> io::Result<()> {
+/// Receives them one after the other, and answers each with a byte; where senders close, once
+/// that is known.
+pub(super) fn receive(
+    starter: &Starter<'_>,
+    port: u16,
+    size: Bytes,
+    closes: bool,
+) -> io::Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port))?;
     set_socket_timeout(&listener, Timeout::Recv, Some(LOOK))?;
     let schedule = starter.ready()?;
@@ -115,39 +134,57 @@ pub(super) fn receive(starter: &Starter<'_>, port: u16, size: Bytes) -> io::Resu
         };
         stream.set_read_timeout(Some(LOOK))?;
         stream.set_nodelay(true)?;
-        if let Some(sample) = take(&mut stream, size, schedule.give_up)?
+        if let Some([sample, pause]) = take(&mut stream, size, closes, schedule.give_up)?
             && schedule.counts(sample.start)
         {
             outcome.samples.push(sample);
+            outcome.pauses.push(pause);
         }
     }
     starter.finish(&outcome)
 }
 
-/// Reads one transfer; `None` where it does not come, or not in time.
-fn take(stream: &mut TcpStream, size: Bytes, give_up: Nanos) -> io::Result<Option<Sample>> {
-    let mut bytes = vec![0; size.as_u64() as usize];
-    let (mut there, mut start) = (0, Nanos::ZERO);
-    while there < bytes.len() {
+/// Reads one transfer: that, and the longest time in it without a byte, the end of the stream
+/// included; `None` where it does not come, or not in time.
+fn take(
+    stream: &mut TcpStream,
+    size: Bytes,
+    closes: bool,
+    give_up: Nanos,
+) -> io::Result<Option<[Sample; 2]>> {
+    let mut bytes = vec![0; size.as_u64() as usize + usize::from(closes)];
+    let wanted = size.as_u64() as usize;
+    let (mut there, mut span, mut last) = (0, [Nanos::ZERO; 2], Nanos::ZERO);
+    let mut pause = [Nanos::ZERO; 2];
+    let mut is_over = !closes;
+    while there < wanted || !is_over {
         match stream.read(&mut bytes[there..]) {
+            Ok(0) if there == wanted => is_over = true,
             Ok(0) => return Ok(None),
             Ok(length) => {
                 if there == 0 {
-                    start = now();
+                    span[0] = now();
+                    last = span[0];
                 }
                 there += length;
+                span[1] = now();
             }
-            Err(error) if super::events::is_retry(&error) && now() < give_up => {}
+            Err(error) if super::events::is_retry(&error) && now() < give_up => continue,
             Err(error) if super::events::is_retry(&error) => return Ok(None),
             Err(error) => return Err(error),
         }
+        let at = now();
+        if at.since(last) > pause[1].since(pause[0]) {
+            pause = [last, at];
+        }
+        last = at;
     }
-    let end = now();
     stream.write_all(&[1])?;
     let number = bytes.first_chunk().copied().map(u32::from_be_bytes);
-    Ok(number.map(|arrival| Sample {
+    let sample = |arrival, [start, end]: [Nanos; 2]| Sample {
         arrival,
         start,
         end,
-    }))
+    };
+    Ok(number.map(|arrival| [sample(arrival, span), sample(arrival, pause)]))
 }

@@ -20,6 +20,7 @@ impl Run<'_> {
             Source::Metered(path, _)
             | Source::Rtp(path, _)
             | Source::Watched(path)
+            | Source::Pauses(path)
             | Source::Probed(path) => vec![path],
             Source::Daemon(_) | Source::Iperf3(_) | Source::Ping(..) => Vec::new(),
         });
@@ -118,6 +119,7 @@ impl Run<'_> {
                 series.samples = outcome.samples;
                 series.unanswered = outcome.unanswered;
             }
+            Source::Pauses(path) => series.samples = Outcome::read(path)?.pauses,
             Source::Watched(path) => return traffic::take_watched(path, measured),
             Source::Probed(path) => return probe::take(path, measured),
             Source::Ping(place, counted) => {

@@ -150,6 +150,7 @@ impl<'a> Run<'a> {
         let sink = Work::TransferSink {
             port,
             size: transfer.size,
+            closes: transfer.closes,
         };
         let first = self.supervisor.len();
         let (place, received) = self.start_task(to, "transfer sink", sink, Role::Measures)?;
@@ -164,9 +165,15 @@ impl<'a> Run<'a> {
             seed: seed_for(self.context.seed, transfer.name.get_ref()),
             congestion: transfer.congestion.clone(),
             initial_window: transfer.initial_window,
+            closes: transfer.closes,
+            offload: transfer.offload,
         });
         let (place, sent) = self.start_task(from, "transfers", work, Role::Measures)?;
         on_path.extend(self.unless_tested(from, place));
+        if let Some(series) = &transfer.pause {
+            let source = Source::Pauses(received.clone());
+            self.load(Output::Series(series.clone()), source, on_path.clone());
+        }
         for (series, outcome) in [(&transfer.series, sent), (&transfer.received, received)] {
             let source = Source::Own(vec![outcome]);
             self.load(Output::Series(series.clone()), source, on_path.clone());

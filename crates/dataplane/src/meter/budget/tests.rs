@@ -27,19 +27,24 @@ fn key(guest: u32, destination: u32) -> FlowKey {
 }
 
 #[test]
-fn a_budget_is_a_hundredth_of_the_link_or_an_even_part_of_half_of_it() {
+fn a_budget_is_a_hundredth_of_the_link_or_an_even_part_of_a_quarter_of_it() {
     let of = |guests| on_link().share(guests).guest;
-    assert_eq!(of(0), Some(Rate::from_mbit(500)));
-    assert_eq!(of(1), Some(Rate::from_mbit(500)));
-    assert_eq!(of(8), Some(Rate(62_500_000)));
-    assert_eq!(of(50), Some(Rate::from_mbit(10)));
+    assert_eq!(of(0), Some(Rate::from_mbit(250)));
+    assert_eq!(of(1), Some(Rate::from_mbit(250)));
+    assert_eq!(of(8), Some(Rate(31_250_000)));
+    assert_eq!(of(25), Some(Rate::from_mbit(10)));
     assert_eq!(of(500), Some(Rate::from_mbit(10)));
+    let own = |guests| on_link().share(guests).own;
+    assert_eq!(own(8), Some(Rate(31_250_000)));
+    assert_eq!(own(500), Some(Rate(500_000)));
     let given = MeterConfig {
         budget: Some(Rate::from_mbit(3)),
         ..on_link()
     };
     assert_eq!(given.share(8).guest, Some(Rate::from_mbit(3)));
-    assert_eq!(given.share(8).all, Some(Rate::from_mbit(500)));
+    assert_eq!(given.share(8).own, Some(Rate::from_mbit(3)));
+    assert_eq!(given.share(100).own, Some(Rate(2_500_000)));
+    assert_eq!(given.share(8).all, Some(Rate::from_mbit(250)));
     let unknown = MeterConfig::default().share(8);
     assert_eq!((unknown.guest, unknown.all), (None, None));
 }
@@ -66,8 +71,8 @@ fn spread_over(addresses: u32) -> (f64, bool) {
 /// budget all of it was of small flows from a hundred addresses on.
 #[test]
 fn whoever_sends_to_many_addresses_has_its_budget_of_small_flows_and_no_more() {
-    // 62.5 of 192 Mbit/s, and a burst of 10 ms once.
-    let most = 62.5 / 192.0 + 0.01;
+    // 31.25 of 192 Mbit/s, and a burst once.
+    let most = 31.25 / 192.0 + 0.01;
     for addresses in [1, 10, 100, 1000, 40_000] {
         let (small, other) = spread_over(addresses);
         assert!(small <= most, "{small} with {addresses} addresses");
@@ -100,7 +105,7 @@ fn a_flow_without_a_budget_does_not_flap() {
 
 /// A hundred guests may have ten megabits each, which is all of the link.
 #[test]
-fn all_guests_together_have_half_of_the_link() {
+fn all_guests_together_have_a_quarter_of_the_link() {
     let mut meter = meter(on_link(), 100);
     let mut small = 0_u64;
     // 100 times 12 Mbit/s, each in flows of its own: ten times as many as it takes.
@@ -110,9 +115,28 @@ fn all_guests_together_have_half_of_the_link() {
         small += u64::from(is_small) * 1200;
     }
     let time = Nanos(200_000 * 8_000);
-    let most = Rate(LINK.0 / 2).bytes_in(time).0 + 100 * 60_000 + 2_500_000;
+    let of_link = Rate(LINK.0 / 4).bytes_in(time).0;
+    let most = of_link + 100 * 60_000 + 1_250_000;
     assert!(small <= most, "{small} of {most}");
-    assert!(small * 10 > most * 7, "{small} of {most}");
+    assert!(small * 10 > of_link * 9, "{small} of {of_link}");
+}
+
+/// Whatever others have of the first class, each guest has its even part: 1.25 Mbit/s here.
+#[test]
+fn no_number_of_guests_takes_the_own_part_of_another() {
+    let mut meter = meter(on_link(), 200);
+    let (mut small, mut all) = (0, 0);
+    for n in 0..400_000_u32 {
+        let now = START + Nanos(u64::from(n) * 5_000);
+        let other = 1 + n % 199;
+        meter.is_of_small_flow(now, key(other, n / 199 % 40), 1200);
+        // 1 Mbit/s.
+        if n.is_multiple_of(1600) {
+            all += 1;
+            small += u32::from(meter.is_of_small_flow(now, key(0, n / 1600 % 4), 1000));
+        }
+    }
+    assert_eq!(small, all, "of the quiet one");
 }
 
 #[test]
@@ -125,9 +149,9 @@ fn what_was_earned_at_another_rate_counts_up_to_a_bucket() {
         }
         small * 1200
     };
-    // Half of what 500 Mbit/s are in 10 ms, less what does not fill a frame.
+    // Half of what 250 Mbit/s are in 10 ms, less what does not fill a frame.
     let first = drain(&mut meter, START);
-    assert!((311_000..=312_500).contains(&first), "{first}");
+    assert!((155_000..=156_250).contains(&first), "{first}");
     meter.set_guests(50);
     let later = START + Nanos::from_secs(1);
     let second = drain(&mut meter, later);
@@ -137,7 +161,7 @@ fn what_was_earned_at_another_rate_counts_up_to_a_bucket() {
 
 proptest! {
     /// Over every interval, with running minima: a guest's small flows are at most its
-    /// rate and burst, and those of all at most half the link, a burst of that, and what
+    /// rate and burst, and those of all at most a quarter of the link, a burst of that, and what
     /// guests hold.
     #[test]
     fn no_interval_has_more_than_the_budget(
@@ -148,7 +172,7 @@ proptest! {
         let share = on_link().share(guests as usize);
         let (each, all) = (share.guest.expect("known"), share.all.expect("known"));
         let burst = |rate: Rate| i128::from(rate.bytes_in(BURST_TIME).0.max(60_000)) * 8_000_000_000;
-        let held = i128::from(guests) * burst(each) / 2;
+        let held = i128::from(guests) * burst(each);
         let mut curves: Vec<_> = (0..guests).map(|_| (0_i128, 0_i128, each, burst(each))).collect();
         curves.push((0, 0, all, burst(all) + held));
         let mut now = START;

@@ -40,7 +40,7 @@ impl Frame for Record {
     fn len(&self) -> usize {
         FULL
     }
-    /// The victim is within its budget: it keeps the first class, as if somebody else had metered
+    /// The victim is within its budget: it keeps the first class, as if another host had metered
     /// it.
     fn source(&self) -> Option<GuestId> {
         match self.sender {
@@ -93,7 +93,7 @@ impl Random {
     }
 }
 
-/// Which addresses the others send their bulk to.
+/// The addresses to which the others send their bulk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Bulk {
     /// One each: none of it is of the first class.
@@ -108,15 +108,15 @@ struct Scene {
     guests: u32,
     /// A part of the link that the budgets are together; `None`: the default.
     budgets: Option<f64>,
-    /// What the NIC's queue holds; `None`: the default, 300 us.
+    /// The limit of the NIC's queue; `None`: the default, 300 us.
     nic: Option<Bytes>,
-    /// Small flows that are seen.
+    /// The number of the victim's small flows.
     flows: usize,
 }
 
-/// What was seen: the 99th percentile of the victim's small flows, and what part of the wire the
-/// others' first class had.
-struct Seen {
+/// The 99th percentile of the victim's small flows, and the part of the wire that the others' first
+/// class had.
+struct Measurement {
     p99: f64,
     first: f64,
 }
@@ -143,7 +143,7 @@ fn pipeline(scene: Scene) -> Pipeline<Record> {
     pipeline
 }
 
-/// The guests that send bulk, one and a half times as much as the link carries: full frames at a
+/// The guests that send bulk, with one and a half times the link's rate: full frames at a
 /// constant rate, each guest from a moment of its own on.
 struct Others {
     next: Vec<f64>,
@@ -194,8 +194,8 @@ impl Others {
     }
 }
 
-/// Runs a scene until so many small flows were seen.
-fn watch(scene: Scene, bulk: Bulk) -> Seen {
+/// Runs a scene until the victim has ended its number of small flows.
+fn watch(scene: Scene, bulk: Bulk) -> Measurement {
     let mut random = Random(1);
     let mut pipeline = pipeline(scene);
     let frame_time = (FULL + OVERHEAD) as f64 * 8e9 / scene.link.0 as f64;
@@ -246,7 +246,7 @@ fn watch(scene: Scene, bulk: Bulk) -> Seen {
     }
     took.sort_by(f64::total_cmp);
     let rank = (took.len() * 99).div_ceil(100);
-    Seen {
+    Measurement {
         p99: took[rank - 1] / 1e3,
         first: first as f64 * frame_time / now.since(counted).0 as f64,
     }

@@ -11,9 +11,10 @@ use tailbound_agent::plan::Plan;
 use tailbound_agent::rule::thread_name;
 use tailbound_agent::scan::Scanner;
 use tailbound_agent::{Agent, AgentError, Aperiodic, Class, Desired, Periodic};
+use tailbound_sys::probe::Capability;
 use tailbound_sys::process::set_policies;
 use tailbound_sys::procfs;
-use tailbound_sys::sched::{Policy, probe};
+use tailbound_sys::sched::{Policy, probe, probe_slice};
 use tailbound_units::Nanos;
 
 /// The least share there is: 15 to the default's 1024. Anybody may be nicer, so
@@ -59,13 +60,17 @@ pub(crate) fn refusal(
     let mut agent = Agent::open(state)?;
     // A plan for this very process changes nothing.
     match plan(&mut agent, &[std::process::id()], class) {
-        Ok(plan) => Ok(match class {
+        Ok(_) => Ok(match class {
             // What a plan cannot see: a kernel that has lost count of bandwidth.
             Class::Periodic(periodic) => probe(Policy::Deadline(periodic.into()))
                 .err()
                 .map(|error| format!("the kernel refuses SCHED_DEADLINE: {error}")),
-            // There is nothing but a slice to give, and the note says it will not be.
-            _ if mode == VcpuMode::Slice => plan.notes.first().cloned(),
+            // There is nothing but a slice to give, of which older kernels read back none.
+            _ if mode == VcpuMode::Slice => match probe_slice(Nanos::from_micros(300)) {
+                Ok(Nanos::ZERO) => Some(Capability::CustomSlice.unsupported()),
+                Ok(_) => None,
+                Err(error) => Some(error.to_string()),
+            },
             _ => None,
         }),
         Err(AgentError::Plan(errors)) => Ok(errors.first().map(ToString::to_string)),

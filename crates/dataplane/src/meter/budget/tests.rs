@@ -121,7 +121,7 @@ fn all_guests_together_have_a_quarter_of_the_link() {
     assert!(small * 10 > of_link * 9, "{small} of {of_link}");
 }
 
-/// Each guest has its even part of the first class beside any others: 1.25 Mbit/s here.
+/// Each guest has its even part, 1.25 Mbit/s here, beside 199 others that send all they can.
 #[test]
 fn no_number_of_guests_takes_the_own_part_of_another() {
     let mut meter = meter(on_link(), 200);

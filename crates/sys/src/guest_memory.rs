@@ -223,12 +223,13 @@ impl<B: Bitmap> GuestMemoryRegion for Region<B> {
         offset: MemoryRegionAddress,
         count: usize,
     ) -> Result<VolatileSlice<'_, BS<'_, B>>, GuestMemoryError> {
-        let slice = self.mapping.get_slice(offset, count)?;
-        if let Some(pages) = &self.pages {
+        if let Some(pages) = &self.pages
+            && pages.is_news(offset.0 as usize, count)
+        {
             let (start, total) = (self.mapping.as_ptr(), self.mapping.len() as usize);
             pages.note(start, total, offset.0 as usize, count);
         }
-        Ok(slice)
+        self.mapping.get_slice(offset, count)
     }
 }
 

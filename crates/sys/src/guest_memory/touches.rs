@@ -80,11 +80,22 @@ impl Pages {
         Self { known, touches }
     }
 
-    /// Notes that `len` bytes at `offset` of the mapping at `start`, which has them, are about
-    /// to be touched.
+    /// True unless all of `len` bytes at `offset` are on one page that is known to be there.
     #[inline]
+    pub(super) fn is_news(&self, offset: usize, len: usize) -> bool {
+        let page = offset / PAGE;
+        let is_one = offset % PAGE + len <= PAGE;
+        let word = self.known.get(page / WORD);
+        let is_known =
+            word.is_some_and(|word| word.load(Ordering::Relaxed) >> (page % WORD) & 1 == 1);
+        !(is_one && is_known)
+    }
+
+    /// Notes that `len` bytes at `offset` of the mapping at `start`, which has `total` bytes, are
+    /// about to be touched, if the mapping has them.
+    #[cold]
     pub(super) fn note(&self, start: *const u8, total: usize, offset: usize, len: usize) {
-        if len == 0 {
+        if len == 0 || offset.checked_add(len).is_none_or(|end| end > total) {
             return;
         }
         for page in offset / PAGE..=(offset + len - 1) / PAGE {
@@ -96,7 +107,6 @@ impl Pages {
     }
 
     /// Sees which pages beside one are there, and counts it if it is not.
-    #[cold]
     fn look(&self, start: *const u8, total: usize, page: usize, word: u64) {
         // All of the word's pages when the first of them is touched, one by one later.
         let (first, count) = if word == 0 {

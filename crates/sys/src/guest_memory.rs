@@ -176,6 +176,26 @@ impl<B: Bitmap> Region<B> {
         place.unwrap_or_else(|| unreachable!("it was mapped from a file"))
     }
 
+    /// `count` bytes at `offset`, which the mapping has. By hand: as `vm_memory` does it, which
+    /// costs twice the instructions from here.
+    #[inline]
+    fn slice(&self, offset: usize, count: usize) -> VolatileSlice<'_, BS<'_, B>> {
+        debug_assert!(offset + count <= self.mapping.size());
+        let bitmap = GuestMemoryRegion::bitmap(&self.mapping).slice_at(offset);
+        let start = self.mapping.as_ptr().wrapping_add(offset);
+        // SAFETY: the bytes are of the mapping, which both callers have checked; it lives as long
+        // as the slice, and is accessed by such slices alone.
+        unsafe { VolatileSlice::with_bitmap(start, count, bitmap, None) }
+    }
+
+    /// The same where a page may be touched for the first time.
+    #[cold]
+    #[inline(never)]
+    fn noted(&self, pages: &Pages, offset: usize, count: usize) -> VolatileSlice<'_, BS<'_, B>> {
+        pages.note(self.mapping.as_ptr(), self.mapping.size(), offset, count);
+        self.slice(offset, count)
+    }
+
     /// Whether the file no longer has all of it: what is read is of no use from then on.
     pub fn is_lost(&self) -> bool {
         self.watch.is_lost()
@@ -223,13 +243,15 @@ impl<B: Bitmap> GuestMemoryRegion for Region<B> {
         offset: MemoryRegionAddress,
         count: usize,
     ) -> Result<VolatileSlice<'_, BS<'_, B>>, GuestMemoryError> {
-        if let Some(pages) = &self.pages
-            && pages.is_news(offset.0 as usize, count)
-        {
-            let (start, total) = (self.mapping.as_ptr(), self.mapping.len() as usize);
-            pages.note(start, total, offset.0 as usize, count);
+        let offset = offset.0 as usize;
+        let total = self.mapping.size();
+        if offset > total || count > total - offset {
+            return Err(GuestMemoryError::InvalidBackendAddress);
         }
-        self.mapping.get_slice(offset, count)
+        match &self.pages {
+            Some(pages) if pages.is_news(offset, count) => Ok(self.noted(pages, offset, count)),
+            Some(_) | None => Ok(self.slice(offset, count)),
+        }
     }
 }
 

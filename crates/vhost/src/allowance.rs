@@ -118,6 +118,12 @@ impl Part {
         }
     }
 
+    /// The counter of pages that are touched first; `None` if nothing limits them.
+    pub(crate) fn counted(&self) -> Option<Arc<FirstTouches>> {
+        self.allowance.as_ref()?;
+        Some(Arc::clone(&self.touches))
+    }
+
     /// True if all cards are above their allowance, and this one above its equal part.
     pub(crate) fn is_exceeded(&self) -> bool {
         let Some(Allowance(inner)) = &self.allowance else {

@@ -220,10 +220,11 @@ impl Charges for OwnGroup {
     }
 }
 
-/// The allowance of all cards of this process.
+/// The allowance of all cards of this process; `None` if it had no limit when it began.
 fn allowance() -> Option<&'static Allowance> {
     static ALLOWANCE: OnceLock<Option<Allowance>> = OnceLock::new();
     let start = || {
+        memory::limit()?;
         let started = Allowance::start(OwnGroup);
         if let Err(error) = &started {
             tracing::warn!(%error, "nothing limits what guests' memory is charged to this process");

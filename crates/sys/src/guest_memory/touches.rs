@@ -92,10 +92,10 @@ impl Pages {
     }
 
     /// Notes that `len` bytes at `offset` of the mapping at `start`, which has `total` bytes, are
-    /// about to be touched, if the mapping has them.
+    /// about to be touched.
     #[cold]
     pub(super) fn note(&self, start: *const u8, total: usize, offset: usize, len: usize) {
-        if len == 0 || offset.checked_add(len).is_none_or(|end| end > total) {
+        if len == 0 {
             return;
         }
         for page in offset / PAGE..=(offset + len - 1) / PAGE {

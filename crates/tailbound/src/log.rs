@@ -35,7 +35,7 @@ pub(crate) fn start(paints: bool) {
         .init();
 }
 
-/// Lines that are written by a thread, once [`queue`] was called.
+/// Lines that are written by a thread, once [`queue()`] was called.
 static QUEUE: OnceLock<Queue> = OnceLock::new();
 
 /// Writes lines by a thread from now on: for a process whose threads must not wait for the reader

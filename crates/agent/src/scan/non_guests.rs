@@ -13,8 +13,8 @@ use tailbound_units::Nanos;
 const MIN_INTERVAL: Nanos = Nanos::from_millis(200);
 /// The interval of a process that does not change.
 const MAX_INTERVAL: Nanos = Nanos::from_secs(60);
-/// The number of files that are read for one scan of known processes, at most by one process more:
-/// some 15 ms of CPU time. The scans after that continue with the next process.
+/// The number of files that one scan reads of known processes, at most by one process more. The
+/// scan after that continues with the next process.
 const FILES_PER_SCAN: u32 = 2_000;
 /// The files of a process besides those of its threads.
 const FILES_PER_PROCESS: u32 = 4;

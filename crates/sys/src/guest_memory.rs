@@ -188,7 +188,7 @@ impl<B: Bitmap> Region<B> {
         unsafe { VolatileSlice::with_bitmap(start, count, bitmap, None) }
     }
 
-    /// The same if a page may be touched for the first time.
+    /// The same for bytes of a page that may be touched for the first time.
     #[cold]
     #[inline(never)]
     fn noted(&self, pages: &Pages, offset: usize, count: usize) -> VolatileSlice<'_, BS<'_, B>> {

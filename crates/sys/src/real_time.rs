@@ -12,6 +12,8 @@ const RESET_ON_FORK: u64 = 1;
 
 /// The thread whose class ends when it has spun for too long; 0 for none.
 static SPINNER: AtomicU32 = AtomicU32::new(0);
+/// Its priority: another one was set by another process, which decides about it.
+static PRIORITY: AtomicU32 = AtomicU32::new(0);
 /// The kernel has ended its class.
 static SPUN: AtomicBool = AtomicBool::new(false);
 
@@ -25,7 +27,7 @@ pub struct Before {
 /// Sets `SCHED_FIFO` with this priority, 1 to 99, for the calling thread, and not for threads that it
 /// starts. Returns its class before.
 ///
-/// Once it has computed for `longest` without a wait, the kernel ends the class by `RLIMIT_RTTIME`
+/// Once it has computed for `longest` without a wait, this class ends by `RLIMIT_RTTIME`
 /// (in ticks, and of one thread of the process at a time): see [`has_spun`].
 ///
 /// # Errors
@@ -33,6 +35,7 @@ pub struct Before {
 /// group has no real-time budget.
 pub fn take(priority: u32, longest: Nanos) -> io::Result<Before> {
     let before = sched::read(0)?;
+    PRIORITY.store(priority, Ordering::Relaxed);
     limit_spinning(longest)?;
     sched::write(0, &fifo(priority))?;
     Ok(Before {
@@ -125,12 +128,19 @@ extern "C" fn end_class(_: libc::c_int) {
         flags: RESET_ON_FORK,
         ..Attributes::default()
     };
-    // SAFETY: `errno` is this thread's, which the call may change under whoever reads it next.
+    // SAFETY: `errno` is this thread's, and the calls may change it before the interrupted code
+    // reads it.
     let errno = unsafe { *libc::__errno_location() };
-    let _ = sched::write(thread, &share);
+    let is_own = |class: Attributes| {
+        class.policy == libc::SCHED_FIFO.cast_unsigned()
+            && class.priority == PRIORITY.load(Ordering::Relaxed)
+    };
+    if sched::read(thread).is_ok_and(is_own) {
+        let _ = sched::write(thread, &share);
+        SPUN.store(true, Ordering::Relaxed);
+    }
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
-    SPUN.store(true, Ordering::Relaxed);
 }
 
 #[cfg(test)]
@@ -163,6 +173,15 @@ mod tests {
                 );
             }
             assert!(has_spun() && !has_spun());
+            // The class of another process stays, whatever the kernel's signals.
+            take(1, Nanos::from_millis(50)).unwrap();
+            sched::set_policy(0, Policy::Fifo(2)).unwrap();
+            let begin = Instant::now();
+            while begin.elapsed() < Duration::from_millis(150) {
+                assert!(is_held(2).unwrap());
+            }
+            assert!(!has_spun());
+            sched::set_policy(0, Policy::Normal).unwrap();
             // It may have it again, with the same limit.
             take(1, Nanos::from_millis(50)).unwrap();
             assert!(is_held(1).unwrap());

@@ -553,8 +553,7 @@ impl Daemon {
         let gone = self.ports[port.0].take();
         let descriptor = gone.as_ref().and_then(|gone| gone.descriptor());
         self.poller.forget(port.0, descriptor);
-        // Unmapping a guest's memory takes as long as that is large.
-        retire(gone);
+        drop(gone);
         if let Some(key) = &self.plans[port.0].key {
             self.store.forget(key);
         }

@@ -128,6 +128,23 @@ impl VhostPort {
     }
 }
 
+impl Drop for VhostPort {
+    fn drop(&mut self) {
+        let memory = self
+            .shared
+            .device()
+            .and_then(|mut device| device.memory.take());
+        let Some(memory) = memory else {
+            return;
+        };
+        // Unmapping takes as long as the memory is large, and this may be the packet loop.
+        let thread = std::thread::Builder::new().name("retire".to_owned());
+        if let Err(error) = thread.spawn(move || drop(memory)) {
+            tracing::error!(%error, "a guest's memory was unmapped within the packet loop");
+        }
+    }
+}
+
 /// A card whose rings may break at a moment.
 struct Card<'p> {
     shared: &'p Shared,

@@ -7,12 +7,14 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use tailbound_dataplane::{Buffer, Packet, Pool};
 use tailbound_host::Instance;
 use tailbound_host::control::ControlConfig;
+use tailbound_host::socket::{Client, ClientError};
 use tailbound_sys::packet::{Batch, Socket};
 use tailbound_sys::probe::required::{Part, skipped};
 
@@ -333,6 +335,11 @@ impl Nic {
         packets
     }
 
+    /// Readable when something has come.
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
     /// Waits for `frame`, whatever else comes.
     pub(crate) fn expect(&mut self, frame: &[u8]) {
         until("a frame", || {
@@ -489,6 +496,18 @@ impl Daemon {
         kib.and_then(|kib| kib.parse().ok()).expect("it has memory")
     }
 
+    /// How many descriptors it has.
+    pub(crate) fn descriptors(&self) -> usize {
+        let open = std::fs::read_dir(format!("/proc/{}/fd", self.child.id()));
+        open.expect("it runs").count()
+    }
+
+    /// A client of its control socket.
+    pub(crate) fn client(&self) -> Result<Client, ClientError> {
+        let directory = self.directory.path();
+        Client::connect(&directory.join("host.toml"), Some(&directory.join("run")))
+    }
+
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
     }
@@ -502,6 +521,7 @@ impl Daemon {
 
     pub(crate) fn metrics(&self) -> Option<String> {
         let mut stream = TcpStream::connect(self.address).ok()?;
+        stream.set_read_timeout(Some(PATIENCE)).ok()?;
         stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").ok()?;
         let mut text = String::new();
         stream.read_to_string(&mut text).ok()?;

@@ -105,7 +105,7 @@ impl Monitor {
         }
     }
 
-    fn send(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    pub(crate) fn send(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !descriptors.is_empty() {
@@ -163,7 +163,8 @@ impl Monitor {
     pub(crate) fn ask(&mut self, code: u32, words: &[u64]) -> io::Result<u64> {
         self.send(&Self::message(code, words), &[])?;
         let reply = self.reply()?;
-        Ok(u64::from_le_bytes(*reply.first_chunk().expect("8 bytes")))
+        let word = reply.first_chunk().ok_or(io::ErrorKind::InvalidData)?;
+        Ok(u64::from_le_bytes(*word))
     }
 
     /// Two halves of a word.
@@ -293,6 +294,22 @@ impl Machine {
     }
 
     pub(crate) fn start_at(monitor: Monitor, build: Build) -> Self {
+        let mut machine = Self::build(monitor, build);
+        machine.negotiate().expect("agreed");
+        machine.start_rings().expect("started");
+        machine
+    }
+
+    /// The same for a monitor that the port may refuse.
+    pub(crate) fn try_start_at(monitor: Monitor, build: Build) -> io::Result<Self> {
+        let mut machine = Self::build(monitor, build);
+        machine.negotiate()?;
+        machine.start_rings()?;
+        Ok(machine)
+    }
+
+    /// A machine whose buffers to receive are offered, before its monitor has said anything.
+    fn build(monitor: Monitor, build: Build) -> Self {
         let file = memfd(LEN);
         let offset = FileOffset::new(file.try_clone().expect("cloned"), 0);
         let ranges = [(GuestAddress(BASE), LEN as usize, Some(offset))];
@@ -319,8 +336,6 @@ impl Machine {
             build,
         };
         machine.offer_all();
-        machine.negotiate().expect("agreed");
-        machine.start_rings().expect("started");
         machine
     }
 

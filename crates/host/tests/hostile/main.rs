@@ -118,13 +118,14 @@ fn probe_beside_moves(
     let begin = Instant::now();
     let (delays, (moves, starts)) = thread::scope(|scope| {
         let hostile = scope.spawn(|| be_hostile(socket, others, seed, watch));
-        let prober = scope.spawn(|| victims.probe(daemon, watch, || !watch.is_over()));
-        while !watch.is_over() && begin.elapsed() < duration() {
-            watch.ask(daemon);
-            thread::sleep(Duration::from_millis(500).min(duration()));
-        }
-        watch.end();
-        let delays = prober.join().expect("no panic");
+        scope.spawn(|| {
+            while !watch.is_over() && begin.elapsed() < duration() {
+                watch.ask(daemon);
+                thread::sleep(Duration::from_millis(500).min(duration()));
+            }
+            watch.end();
+        });
+        let delays = victims.probe(daemon, watch, || !watch.is_over());
         (delays, hostile.join().expect("no panic"))
     });
     let received = "tailbound_packets_total{port=\"hostile\",direction=\"received\"}";
@@ -152,7 +153,9 @@ fn judge_usage(daemon: &Daemon, before: (u64, usize), watch: &Watch) {
     let after = now();
     eprintln!("{MEASURED}KiB of memory and descriptors: {before:?} before, {after:?} after");
     if !is_back(after) {
-        watch.violated(format!("{after:?} KiB and descriptors are kept, of {before:?}"));
+        watch.violated(format!(
+            "{after:?} KiB and descriptors are kept, of {before:?}"
+        ));
     }
 }
 
@@ -161,7 +164,10 @@ fn judge_delays(idle: &Delays, beside: &Delays, watch: &Watch) {
     eprintln!("{MEASURED}beside a hostile monitor: {}", beside.text());
     let bound = idle.p99() * 12 / 10 + MARGIN;
     if beside.p99() > bound {
-        watch.violated(format!("99 % of probes took {:?}, not {bound:?}", beside.p99()));
+        watch.violated(format!(
+            "99 % of probes took {:?}, not {bound:?}",
+            beside.p99()
+        ));
     }
 }
 

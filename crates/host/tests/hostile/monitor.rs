@@ -17,7 +17,7 @@ use std::time::Duration;
 const ANSWER: Duration = Duration::from_millis(100);
 
 /// The same while it sets up its card.
-const START: Duration = Duration::from_secs(2);
+const START: Duration = Duration::from_millis(500);
 
 /// The longest hole that is punched into memory: the packet loop waits for a hole.
 const LONGEST_HOLE: u64 = 256 << 10;
@@ -25,7 +25,7 @@ const LONGEST_HOLE: u64 = 256 << 10;
 /// Connections that are kept open beside the monitor's own.
 const MAX_STRANGERS: usize = 8;
 
-/// Frames of one flood.
+/// Frames that a flood sends at once.
 const FLOOD: u16 = 512;
 
 /// Features that a guest may choose alone, beside those of a network card.
@@ -109,6 +109,9 @@ impl Hostile {
     pub(crate) fn make_move(&mut self, seed: u64, number: u64) {
         let mut random = Random::of_move(seed, number);
         let (_, act) = random.pick(&MOVES);
+        if self.has_broken_ring() && !random.once_in(3) {
+            self.machine = None;
+        }
         if self.machine.is_none() && !random.once_in(4) {
             // Refusals are expected here.
             let _ = self.start(&mut random);
@@ -118,8 +121,23 @@ impl Hostile {
         }
     }
 
+    /// Whether the device has given up a ring: most moves have no effect on it then.
+    fn has_broken_ring(&self) -> bool {
+        let rings = self.machine.iter().flat_map(|machine| &machine.rings);
+        let mut errors = rings.map(|ring| &ring.error);
+        // Reading one that was made to wait could wait.
+        errors.any(|error| {
+            fcntl_getfl(error).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK))
+                && machine::rang(error)
+        })
+    }
+
     fn start(&mut self, random: &mut Random) -> io::Result<()> {
         self.machine = None;
+        // A card serves one connection at a time, so strangers keep its monitor waiting.
+        if !random.once_in(16) {
+            self.strangers.clear();
+        }
         let mut features = feature::VERSION_1 | feature::PROTOCOL;
         for one in FEATURES {
             if random.once_in(2) {
@@ -226,12 +244,7 @@ impl Hostile {
         Ok(())
     }
 
-    fn tell(
-        &mut self,
-        code: u32,
-        words: &[u64],
-        descriptors: &[BorrowedFd<'_>],
-    ) -> io::Result<()> {
+    fn tell(&mut self, code: u32, words: &[u64], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         self.machine()?.monitor.tell(code, words, descriptors)
     }
 
@@ -321,7 +334,11 @@ impl Hostile {
         let len = random.pick(&[60, 60, 1514]);
         let frame = self.frame(random, len);
         let frames = vec![frame; usize::from(FLOOD)];
-        self.send(random, &frames)
+        for _ in 0..=random.below(4) {
+            self.send(random, &frames)?;
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
     }
 
     /// A descriptor whose every part may be wrong.
@@ -419,7 +436,13 @@ impl Hostile {
     fn jump(&mut self, random: &mut Random) -> io::Result<()> {
         let index = self.any_ring(random)?;
         let ring = &mut self.machine()?.rings[index];
-        let by = random.pick(&[1, ring.entries, ring.entries + 1, 0x8000, random.clone().next() as u16]);
+        let by = random.pick(&[
+            1,
+            ring.entries,
+            ring.entries + 1,
+            0x8000,
+            random.clone().next() as u16,
+        ]);
         ring.next = ring.next.wrapping_add(by);
         self.offer(index, [])
     }
@@ -477,7 +500,9 @@ impl Hostile {
 
     fn shrink(&mut self, random: &mut Random) -> io::Result<()> {
         let len = self.len;
-        let to = random.pick(&[0, 4096, len / 2, len.saturating_sub(4096)]).min(len);
+        let to = random
+            .pick(&[0, 4096, len / 2, len.saturating_sub(4096)])
+            .min(len);
         ftruncate(&self.machine()?.file, to)?;
         self.len = to;
         if random.once_in(2) {
@@ -580,7 +605,9 @@ impl Hostile {
         let code = random.below(48) as u32;
         let flags = random.pick(&[1, 1, 1, 9, 5, 0, random.clone().word() as u32]);
         let words = random.below(6) as usize;
-        let body: Vec<_> = (0..words).flat_map(|_| random.word().to_le_bytes()).collect();
+        let body: Vec<_> = (0..words)
+            .flat_map(|_| random.word().to_le_bytes())
+            .collect();
         let wild = random.word() as u32;
         let len = random.pick(&[body.len() as u32, body.len() as u32, 8, 4096, wild]);
         let header = [code, flags, len].map(u32::to_le_bytes).concat();

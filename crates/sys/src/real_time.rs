@@ -17,6 +17,56 @@ static PRIORITY: AtomicU32 = AtomicU32::new(0);
 /// The kernel has ended its class.
 static SPUN: AtomicBool = AtomicBool::new(false);
 
+/// The priority of threads that the loop waits for; 0 for their own proportional share.
+static HELPERS: AtomicU32 = AtomicU32::new(0);
+
+/// Sets the priority in `SCHED_FIFO` of all threads with a [`Helper`], from their next
+/// [`Helper::follow`] on; 0 for the share that they started with.
+pub fn set_helpers(priority: u32) {
+    HELPERS.store(priority, Ordering::Relaxed);
+}
+
+/// The class of a thread that the loop waits for, such as one that calls a driver in its place.
+#[derive(Debug, Default)]
+pub struct Helper {
+    priority: u32,
+    /// The thread has its own share for good.
+    is_plain: bool,
+}
+
+impl Helper {
+    /// Ends the class for good, for a thread whose work turned out to be long.
+    #[cold]
+    pub fn give_up(&mut self) {
+        self.is_plain = true;
+        self.set(0);
+    }
+
+    /// Sets the class of the calling thread that [`set_helpers`] wants. A thread stays in its class
+    /// if the system refuses the other one.
+    #[inline]
+    pub fn follow(&mut self) {
+        let wanted = HELPERS.load(Ordering::Relaxed);
+        if wanted != self.priority && !self.is_plain {
+            self.set(wanted);
+        }
+    }
+
+    fn set(&mut self, priority: u32) {
+        if priority == self.priority {
+            return;
+        }
+        self.priority = priority;
+        let share = Attributes {
+            size: sched::SIZE,
+            flags: RESET_ON_FORK,
+            ..Attributes::default()
+        };
+        let class = if priority == 0 { share } else { fifo(priority) };
+        let _ = sched::write(0, &class);
+    }
+}
+
 /// A thread's class as it was before it got a real-time one.
 #[derive(Debug)]
 pub struct Before {
@@ -146,6 +196,30 @@ extern "C" fn end_class(_: libc::c_int) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn helpers_have_the_class_of_the_loop_as_long_as_it_is_wanted() {
+        let thread = std::thread::spawn(|| {
+            if let Err(error) = sched::probe(Policy::Fifo(1)) {
+                return skipped(Part::SchedFifo, error);
+            }
+            let mut helper = Helper::default();
+            helper.follow();
+            assert_eq!(sched::policy(0).unwrap(), Policy::Normal);
+            for (priority, policy) in [(1, Policy::Fifo(1)), (0, Policy::Normal)] {
+                set_helpers(priority);
+                helper.follow();
+                assert_eq!(sched::policy(0).unwrap(), policy);
+            }
+            set_helpers(1);
+            helper.follow();
+            helper.give_up();
+            helper.follow();
+            assert_eq!(sched::policy(0).unwrap(), Policy::Normal);
+            set_helpers(0);
+        });
+        thread.join().unwrap();
+    }
     use crate::probe::required::{Part, skipped};
     use std::time::{Duration, Instant};
 

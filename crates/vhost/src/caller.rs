@@ -17,12 +17,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
+use tailbound_sys::real_time::Helper;
 
 /// Stack of the thread, in bytes: it calls write(2) and nothing else.
 const STACK: usize = 64 * 1024;
 
 /// A write that takes this long is one that its monitor makes wait.
 const STUCK: Duration = Duration::from_secs(1);
+
+/// A thread whose write took this long has a proportional share from then on: its monitor makes
+/// the write wait, or has the kernel work for it.
+const LONG_WRITE: Duration = Duration::from_millis(5);
 
 /// Pairs of rings of the largest card.
 pub(crate) const MOST_PAIRS: usize = 64;
@@ -111,7 +116,10 @@ impl Line {
 
     /// Writes all posted events until the card ends.
     fn run(&self) {
+        // A driver whose call is late is as late as its frames.
+        let mut class = Helper::default();
         while !self.is_over.load(Ordering::Acquire) {
+            class.follow();
             let next = Event::ALL.map(|event| self.posts[event as usize].take());
             if next == [None; 2] {
                 thread::park();
@@ -119,7 +127,11 @@ impl Line {
             }
             for (event, ring) in Event::ALL.into_iter().zip(next) {
                 if let Some(ring) = ring {
+                    let begin = Instant::now();
                     self.tell(event, ring);
+                    if begin.elapsed() > LONG_WRITE {
+                        class.give_up();
+                    }
                 }
             }
         }

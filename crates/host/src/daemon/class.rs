@@ -120,6 +120,7 @@ impl Class {
         {
             tracing::warn!(%error, "the packet loop keeps its real-time class");
         }
+        real_time::set_helpers(0);
         self.governor = Governor::default();
         self.wanted = wanted;
         if wanted == LoopClass::Share
@@ -130,6 +131,7 @@ impl Class {
         match real_time::take(PRIORITY, KERNEL_LIMIT) {
             Ok(before) => {
                 self.held = Owner::Ours(before);
+                real_time::set_helpers(PRIORITY);
                 Ok(())
             }
             Err(error) if wanted == LoopClass::Fifo => Err(error),

@@ -27,8 +27,8 @@ use support::{
 use victim::{Delays, Victims};
 use watch::Watch;
 
-/// The pause after a move, at most.
-const PAUSE: Duration = Duration::from_millis(5);
+/// The pause after a move, at most 5 ms.
+const MOST_PAUSE: Duration = Duration::from_millis(5);
 
 /// Added to 1.2 times the idle 99th percentile. A build with debug assertions, on two CPUs that
 /// other programs use as well, forwards one burst of a flood in this time.
@@ -47,7 +47,7 @@ fn daemon_process() {
     support::daemon_process();
 }
 
-/// How long the moves go on.
+/// The duration of the moves.
 fn duration() -> Duration {
     let seconds = std::env::var("TAILBOUND_HOSTILE_SECONDS");
     let seconds = seconds.map_or(4, |text| text.parse().expect("whole seconds"));
@@ -100,7 +100,7 @@ fn be_hostile(socket: &Path, others: [[u8; 6]; 2], seed: u64, watch: &Watch) -> 
         watch.moved(number, monitor::name(seed, number));
         hostile.make_move(seed, number);
         number += 1;
-        let pause = Random::of_move(!seed, number).below(PAUSE.as_micros() as u64);
+        let pause = Random::of_move(!seed, number).below(MOST_PAUSE.as_micros() as u64);
         thread::sleep(Duration::from_micros(pause));
     }
     (number, hostile.starts)

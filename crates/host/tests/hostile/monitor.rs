@@ -13,7 +13,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How long a monitor waits for an answer before its next move.
+/// The time that a monitor waits for an answer before its next move.
 const ANSWER: Duration = Duration::from_millis(100);
 
 /// The same while it sets up its card.
@@ -25,7 +25,7 @@ const LONGEST_HOLE: u64 = 256 << 10;
 /// Connections that are kept open beside the monitor's own.
 const MAX_STRANGERS: usize = 8;
 
-/// Frames that a flood sends at once.
+/// Frames of a flood.
 const FLOOD: u16 = 512;
 
 /// Features that a guest may choose alone, beside those of a network card.
@@ -84,7 +84,7 @@ pub(crate) struct Hostile {
     mac: [u8; 6],
     others: Others,
     machine: Option<Machine>,
-    /// How long its memory is now. Nothing is written behind that, since it would grow.
+    /// The present length of its memory. Nothing is written behind that, since it would grow.
     len: u64,
     strangers: Vec<UnixStream>,
     /// Machines that were started.
@@ -121,7 +121,7 @@ impl Hostile {
         }
     }
 
-    /// Whether the device has given up a ring: most moves have no effect on it then.
+    /// True if the device has given up a ring: most moves have no effect on it then.
     fn has_broken_ring(&self) -> bool {
         let rings = self.machine.iter().flat_map(|machine| &machine.rings);
         let mut errors = rings.map(|ring| &ring.error);
@@ -216,7 +216,7 @@ impl Hostile {
         self.describe_at(at, descriptor)
     }
 
-    /// Makes these heads available, whatever the device has given back, and kicks.
+    /// Makes these heads available, given back by the device or not, and kicks.
     fn offer(&mut self, index: usize, heads: impl IntoIterator<Item = u16>) -> io::Result<()> {
         for head in heads {
             let ring = &mut self.machine()?.rings[index];
@@ -248,7 +248,7 @@ impl Hostile {
         self.machine()?.monitor.tell(code, words, descriptors)
     }
 
-    /// Sends frames behind random virtio headers, as many as the ring has room for.
+    /// Sends frames behind random virtio headers, until the ring is full.
     fn send(&mut self, random: &mut Random, frames: &[Vec<u8>]) -> io::Result<()> {
         let index = self.ring(random, 1)?;
         let ring = &self.machine()?.rings[index];

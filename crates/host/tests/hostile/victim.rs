@@ -17,13 +17,13 @@ const LOST: Duration = Duration::from_secs(5);
 const STALL: Duration = Duration::from_millis(250);
 
 /// Time that was lost for other reasons than the daemon's work.
-struct Lost {
+struct LostTime {
     /// The packet loop's wait for a CPU, and that of this thread.
     threads: [Reread; 2],
     system: Reread,
 }
 
-impl Lost {
+impl LostTime {
     fn of(daemon: &Daemon) -> Self {
         let tasks = [daemon.packet_loop(), "/proc/thread-self".into()];
         let open = |task: PathBuf| Reread::open(task.join("schedstat")).expect("it runs");
@@ -50,13 +50,13 @@ impl Lost {
 }
 
 /// A probe on its way.
-struct Sent {
+struct Probe {
     at: Instant,
     waits: Duration,
     stolen: Duration,
 }
 
-/// How long probes took, in the order in which they came.
+/// The times of probes, in the order in which they came.
 #[derive(Default)]
 pub(crate) struct Delays {
     whole: Vec<Duration>,
@@ -132,7 +132,7 @@ impl<'g> Victims<'g> {
         self.nics.iter_mut().for_each(|nic| drop(nic.receive()));
     }
 
-    /// Sends probes for as long as `running` says so, and until the last has come or is lost.
+    /// Sends probes while `running` is true, and until the last has come or is lost.
     /// A probe that is lost, stalled, doubled or forged is a violation.
     pub(crate) fn probe(
         &mut self,
@@ -140,7 +140,7 @@ impl<'g> Victims<'g> {
         watch: &Watch,
         running: impl Fn() -> bool,
     ) -> Delays {
-        let mut lost = Lost::of(daemon);
+        let mut lost = LostTime::of(daemon);
         let mut delays = Delays::default();
         let mut sent = BTreeMap::new();
         let mut due = Instant::now();
@@ -159,7 +159,7 @@ impl<'g> Victims<'g> {
                 self.receive(to, &mut lost, &mut sent, &mut delays, watch);
             }
             let before = sent.len();
-            sent.retain(|_, probe: &mut Sent| probe.at.elapsed() < LOST);
+            sent.retain(|_, probe: &mut Probe| probe.at.elapsed() < LOST);
             if sent.len() < before {
                 watch.violated(format!("{} probes are lost", before - sent.len()));
             }
@@ -167,10 +167,10 @@ impl<'g> Victims<'g> {
     }
 
     /// Sends the next probe, to one and the other in turn.
-    fn send(&mut self, lost: &mut Lost, sent: &mut BTreeMap<u16, Sent>) {
+    fn send(&mut self, lost: &mut LostTime, sent: &mut BTreeMap<u16, Probe>) {
         let to = usize::from(self.next % 2);
         let frame = datagram(self.guests[to], self.guests[1 - to], self.next);
-        let probe = Sent {
+        let probe = Probe {
             waits: lost.waits(),
             stolen: lost.stolen(),
             at: Instant::now(),
@@ -198,8 +198,8 @@ impl<'g> Victims<'g> {
     fn receive(
         &mut self,
         to: usize,
-        lost: &mut Lost,
-        sent: &mut BTreeMap<u16, Sent>,
+        lost: &mut LostTime,
+        sent: &mut BTreeMap<u16, Probe>,
         delays: &mut Delays,
         watch: &Watch,
     ) {

@@ -17,7 +17,7 @@ const MAX_VIOLATIONS: usize = 5;
 /// Within this a daemon answers.
 const ANSWER: Duration = Duration::from_secs(2);
 
-/// What all threads of a run share.
+/// The shared state of a run's threads.
 #[derive(Default)]
 pub(crate) struct Watch {
     moves: Mutex<VecDeque<String>>,
@@ -64,7 +64,7 @@ impl Watch {
         (!text.is_empty()).then_some(text)
     }
 
-    /// Asks the daemon for its metrics and by its control socket.
+    /// Queries the daemon's metrics and its control socket.
     pub(crate) fn ask(&self, daemon: &Daemon) {
         let begin = Instant::now();
         if daemon.metrics().is_none() || begin.elapsed() > ANSWER {

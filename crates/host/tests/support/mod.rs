@@ -465,7 +465,7 @@ impl Daemon {
         stopped.expect("it is our child");
     }
 
-    /// Where the system tells of the packet loop's thread.
+    /// The directory of the packet loop's thread below `/proc`.
     pub(crate) fn packet_loop(&self) -> PathBuf {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id()));
         let tasks = tasks

@@ -20,7 +20,7 @@ use vm_memory::{Bytes, FileOffset, GuestAddress, GuestMemoryMmap};
 /// How long anything may take on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Asks `done` until it is there.
+/// Repeats `done` until it is there.
 pub(crate) fn until<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {

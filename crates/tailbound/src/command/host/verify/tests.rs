@@ -187,6 +187,6 @@ fn a_loop_that_was_late_for_more_than_a_hundredth_of_the_time_is_broken() {
         after(Some(1 << 40), true)
             .unwrap()
             .why
-            .contains("give it a CPU")
+            .contains("it needs a CPU")
     );
 }

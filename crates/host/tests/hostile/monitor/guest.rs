@@ -6,11 +6,11 @@ use crate::random::Random;
 use std::io;
 use std::time::Duration;
 
-/// Frames that a flood sends at once.
+/// Frames of a flood.
 const FLOOD: u16 = 512;
 
 impl Hostile {
-    /// Sends frames behind random virtio headers, as many as the ring has room for.
+    /// Sends frames behind random virtio headers, until the ring is full.
     fn send(&mut self, random: &mut Random, frames: &[Vec<u8>]) -> io::Result<()> {
         let index = self.ring(random, 1)?;
         let ring = &self.machine()?.rings[index];

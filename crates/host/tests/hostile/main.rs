@@ -55,13 +55,11 @@ fn duration() -> Duration {
 }
 
 fn seed() -> u64 {
-    match std::env::var("PROPTEST_RNG_SEED") {
-        Ok(text) => text.parse().expect("a number"),
-        Err(_) => {
-            let now = std::time::UNIX_EPOCH.elapsed().expect("it is after 1970");
-            Random::of_move(now.as_nanos() as u64, std::process::id().into()).next()
-        }
+    if let Ok(text) = std::env::var("PROPTEST_RNG_SEED") {
+        return text.parse().expect("a number");
     }
+    let now = std::time::UNIX_EPOCH.elapsed().expect("it is after 1970");
+    Random::of_move(now.as_nanos() as u64, std::process::id().into()).next()
 }
 
 /// Two guests with a guarantee, and a card whose guest has none.
@@ -153,7 +151,7 @@ fn judge_usage(daemon: &Daemon, before: (u64, usize), watch: &Watch) {
     let after = now();
     eprintln!("{MEASURED}KiB of memory and descriptors: {before:?} before, {after:?} after");
     if !is_back(after) {
-        watch.violated(format!(
+        watch.violated(&format!(
             "{after:?} KiB and descriptors are kept, of {before:?}"
         ));
     }
@@ -164,7 +162,7 @@ fn judge_delays(idle: &Delays, beside: &Delays, watch: &Watch) {
     eprintln!("{MEASURED}beside a hostile monitor: {}", beside.text());
     let bound = idle.p99() * 12 / 10 + MARGIN;
     if beside.p99() > bound {
-        watch.violated(format!(
+        watch.violated(&format!(
             "99 % of probes took {:?}, not {bound:?}",
             beside.p99()
         ));

@@ -1,6 +1,6 @@
 //! Numbers that follow from a seed.
 
-/// A generator of the kind SplitMix64.
+/// A generator of the kind `SplitMix64`.
 #[derive(Debug, Clone)]
 pub(crate) struct Random(u64);
 

@@ -161,7 +161,7 @@ impl<'g> Victims<'g> {
             let before = sent.len();
             sent.retain(|_, probe: &mut Probe| probe.at.elapsed() < LOST);
             if sent.len() < before {
-                watch.violated(format!("{} probes are lost", before - sent.len()));
+                watch.violated(&format!("{} probes are lost", before - sent.len()));
             }
         }
     }
@@ -215,7 +215,7 @@ impl<'g> Victims<'g> {
             let number = number.map_or(0, |two| u16::from_be_bytes([two[0], two[1]]));
             let is_probe = bytes == datagram(guest, peer, number);
             let Some(probe) = sent.remove(&number).filter(|_| is_probe) else {
-                watch.violated(format!("a frame that was not sent has come: {bytes:02x?}"));
+                watch.violated(&format!("a frame that was not sent has come: {bytes:02x?}"));
                 continue;
             };
             let whole = probe.at.elapsed();
@@ -225,7 +225,7 @@ impl<'g> Victims<'g> {
             if without_waits > STALL {
                 let stolen = lost.stolen().saturating_sub(probe.stolen);
                 if without_waits.saturating_sub(stolen) > STALL {
-                    watch.violated(format!(
+                    watch.violated(&format!(
                         "a probe took {whole:?}, without waits for a CPU {without_waits:?}, while \
                          {stolen:?} were stolen"
                     ));

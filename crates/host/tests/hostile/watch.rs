@@ -36,7 +36,7 @@ impl Watch {
     }
 
     /// Notes a violation with the moves before it, and ends the run.
-    pub(crate) fn violated(&self, how: String) {
+    pub(crate) fn violated(&self, how: &str) {
         let mut violations = self.violations.lock().expect("no panic");
         if violations.len() < MAX_VIOLATIONS {
             let moves = self.moves.lock().expect("no panic");
@@ -68,12 +68,12 @@ impl Watch {
     pub(crate) fn ask(&self, daemon: &Daemon) {
         let begin = Instant::now();
         if daemon.metrics().is_none() || begin.elapsed() > ANSWER {
-            self.violated(format!("no metrics within {ANSWER:?}"));
+            self.violated(&format!("no metrics within {ANSWER:?}"));
         }
         let begin = Instant::now();
         let answer = daemon.client().and_then(|mut it| it.ask(&Request::Show {}));
         if answer.is_err() || begin.elapsed() > ANSWER {
-            self.violated(format!("no answer to `show` within {ANSWER:?}"));
+            self.violated(&format!("no answer to `show` within {ANSWER:?}"));
         }
     }
 }

@@ -27,8 +27,8 @@ pub struct Share {
 
 impl Share {
     /// The part of a link that small flows of all guests may be, as its divisor. With every guest
-    /// at its budget a neighbour's small flows take at most 1.2 times as long at the 99th
-    /// percentile: `tests/first_class.rs`.
+    /// at its budget a neighbour's small flows take 1.21 times as long at the 99th percentile in
+    /// the hardest case of `tests/first_class.rs`, which wants 1.2 at most.
     pub const OF_LINK: u64 = 4;
 
     /// By default a guest has the larger of 1 % of the link and a quarter of the link divided by

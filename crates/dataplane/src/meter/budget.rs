@@ -27,17 +27,16 @@ pub struct Share {
 
 impl Share {
     /// The part of a link that small flows of all guests may be, as its divisor. With every guest
-    /// at its budget a neighbour's small flows take 1.21 times as long at the 99th percentile in
-    /// the hardest case of `tests/first_class.rs`, which wants 1.2 at most.
+    /// at its budget a neighbour's small flows take at most 1.2 times as long at the 99th
+    /// percentile: `tests/first_class.rs`.
     pub const OF_LINK: u64 = 4;
 
-    /// By default a guest has the larger of 1 % of the link and a quarter of the link divided by
-    /// the guests.
+    /// By default each guest has an even part of what all have: more would leave in longer bursts,
+    /// for which neighbours' small flows wait.
     pub(super) fn new(budget: Option<Rate>, link: Option<Rate>, guests: usize) -> Self {
         let all = link.map(|link| Rate(link.0 / Self::OF_LINK));
         let even = all.map(|all| Rate(all.0 / (guests as u64).max(1)));
-        let least = link.map(|link| Rate(link.0 / 100));
-        let guest = budget.or(even.max(least));
+        let guest = budget.or(even);
         Self {
             guest,
             own: guest.zip(even).map(|(guest, even)| guest.min(even)),

@@ -125,7 +125,7 @@ fn has_source_route(mut options: &[u8]) -> bool {
             [NOTHING, rest @ ..] => rest,
             [] | [END, ..] => return false,
             [LOOSE | STRICT, ..] => return true,
-            // Whoever sees an option that is cut off drops the packet.
+            // A receiver drops a packet with an option that is cut off.
             [_, len, ..] => match options.get(usize::from(*len)..) {
                 Some(rest) if *len >= 2 => rest,
                 _ => return false,

@@ -214,7 +214,7 @@ impl<F: TcpFrame> Snoop<F> {
         if segment.payload == 0 {
             return self.fin(now, place, segment, frame);
         }
-        // What another mode kept is brought to its end first.
+        // Segments that another mode kept reach the guest first.
         let draining = draining || (!is_retaining && !flow.chain.is_empty());
         let pause = if segment.seq != expected {
             Some(Pause::UnexpectedSequence)

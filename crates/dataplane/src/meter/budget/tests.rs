@@ -27,13 +27,13 @@ fn key(guest: u32, destination: u32) -> FlowKey {
 }
 
 #[test]
-fn a_budget_is_a_hundredth_of_the_link_or_an_even_part_of_a_quarter_of_it() {
+fn a_budget_is_an_even_part_of_a_quarter_of_the_link() {
     let of = |guests| on_link().share(guests).guest;
     assert_eq!(of(0), Some(Rate::from_mbit(250)));
     assert_eq!(of(1), Some(Rate::from_mbit(250)));
     assert_eq!(of(8), Some(Rate(31_250_000)));
     assert_eq!(of(25), Some(Rate::from_mbit(10)));
-    assert_eq!(of(500), Some(Rate::from_mbit(10)));
+    assert_eq!(of(500), Some(Rate(500_000)));
     let own = |guests| on_link().share(guests).own;
     assert_eq!(own(8), Some(Rate(31_250_000)));
     assert_eq!(own(500), Some(Rate(500_000)));
@@ -103,7 +103,7 @@ fn a_flow_without_a_budget_does_not_flap() {
     assert!(changes <= 2 * 20 * 100, "{changes}");
 }
 
-/// A hundred guests may have ten megabits each, which is all of the link.
+/// A hundred guests have 2.5 Mbit/s each, and send far more.
 #[test]
 fn all_guests_together_have_a_quarter_of_the_link() {
     let mut meter = meter(on_link(), 100);
@@ -155,7 +155,7 @@ fn what_was_earned_at_another_rate_counts_up_to_a_bucket() {
     meter.set_guests(50);
     let later = START + Nanos::from_secs(1);
     let second = drain(&mut meter, later);
-    // The burst of a flow, more than half of what 10 Mbit/s are in 10 ms.
+    // The burst of a flow, more than half of what 5 Mbit/s are in 10 ms.
     assert!((28_800..=30_000).contains(&second), "{second}");
 }
 

@@ -163,11 +163,11 @@ impl GuestRule {
         }
     }
 
-    /// Whether a name, UUID or VMID of `guest` counts for it, by who started the guest.
+    /// True if a name, UUID or VMID of `guest` counts for the rule, by the user that started the guest.
     fn accepts_claim_of(&self, guest: &Guest) -> bool {
         let origin = &guest.origin;
         match (&origin.place, self.target()) {
-            // What runs in a container says nothing of who started it.
+            // A user ID inside a container does not identify its starter.
             (None, _) => !origin.nested && (self.uid.is_some() || origin.own),
             (Some(_), Some(Target::Name(_)))
             | (Some((Manager::Libvirt(_), _)), Some(Target::Uuid(_))) => true,
@@ -176,7 +176,7 @@ impl GuestRule {
         }
     }
 
-    /// Whether it means one guest alone: by a UUID, a VMID, or a name without `*`.
+    /// True if the rule picks one guest alone: by a UUID, a VMID, or a name without `*`.
     fn means_one(&self) -> bool {
         match self.target() {
             Some(Target::Name(name)) => !name.contains('*'),
@@ -305,7 +305,7 @@ pub fn assign(rules: &[GuestRule], guests: &mut [Guest]) -> Vec<String> {
     wrong
 }
 
-/// What a rule picks by, in words.
+/// The keys by which a rule picks guests, in words.
 struct Pick<'r>(&'r GuestRule);
 
 impl fmt::Display for Pick<'_> {

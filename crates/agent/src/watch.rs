@@ -38,7 +38,7 @@ pub struct Watcher {
     scanner: Scanner,
     guests: Vec<Guest>,
     drift: Drift,
-    /// What the kernel refused of the host's own path.
+    /// Steps of the host's own path that the kernel refused.
     path_refused: Vec<PathStep>,
     /// The errors of the last round, by guest, so that each is logged once.
     last_errors: BTreeSet<(String, String)>,

@@ -382,7 +382,7 @@ mod unified {
             [&self.daemon, &self.other].map(|process| affinity(process.pid()).unwrap())
         }
 
-        /// Whether the path has its CPU, its class and its partition.
+        /// True if the path has its CPU, its class and its partition.
         fn has_place(&self) -> bool {
             self.partition().as_deref() == Some("root")
                 && self.masks() == [list("1"), list("0")]
@@ -439,7 +439,7 @@ mod unified {
                 rounds.next();
                 assert!(host.has_place(), "{what}: {}", rounds.errors());
                 let restored = if killed {
-                    // What a killed agent leaves is its state.
+                    // A killed agent leaves its state alone.
                     drop(rounds);
                     Agent::open(&host.state()).unwrap().restore()
                 } else {

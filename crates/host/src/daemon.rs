@@ -327,12 +327,11 @@ impl Daemon {
 
     /// Logs the lateness of wake-ups on this computer, with the guests that get less for it.
     fn tell_lateness(&self) {
-        let (class, cpu) = (self.class.wanted(), self.cpu);
         let Ok(config) = self.files.parse() else {
             return;
         };
         std::thread::spawn(move || {
-            for line in Lateness::measure(class, cpu).explain(&config).lines() {
+            for line in Lateness::told(&config).lines() {
                 tracing::info!("{line}");
             }
         });

@@ -5,7 +5,7 @@ use crate::config::{Config, LoopClass};
 use std::fmt::Write as _;
 use std::num::NonZeroU64;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tailbound_sys::cpuset::{Cpus, set_affinity};
 use tailbound_sys::{real_time, sched};
 use tailbound_units::Nanos;
@@ -14,6 +14,8 @@ use tailbound_units::Nanos;
 const WAIT_COUNT: u32 = 200;
 /// The length of a wait: 500 us, so that all of them take 100 ms if none is late.
 const WAIT_TIME: Nanos = Nanos::from_micros(500);
+/// No wait begins after this time: a computer that is late by 10 ms each time has 100 of them.
+const MOST_TIME: Duration = Duration::from_secs(1);
 
 /// The lateness of the waits of a thread with the class and the CPU of the packet loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,9 +29,18 @@ pub struct Lateness {
 }
 
 impl Lateness {
-    /// Measures for some 100 ms, on a thread made for that, without the class or the CPU if the system
-    /// refuses one.
-    pub fn measure(class: LoopClass, cpu: Option<u32>) -> Self {
+    /// The lateness here in lines, if `config` paces anything, for which it is measured.
+    pub fn told(config: &Config) -> String {
+        if is_paced(config) {
+            Self::measure(config.loop_class, config.cpu).explain(config)
+        } else {
+            String::new()
+        }
+    }
+
+    /// Measures for 100 ms, or longer on a late computer, on a thread made for that, without the
+    /// class or the CPU if the system refuses one.
+    fn measure(class: LoopClass, cpu: Option<u32>) -> Self {
         let trial = move || {
             if let Some(cpu) = cpu {
                 let _ = set_affinity(0, &Cpus::one(cpu));
@@ -40,7 +51,9 @@ impl Lateness {
                 LoopClass::Share => own.is_ok_and(|own| matches!(own, sched::Policy::Fifo(_))),
                 LoopClass::Auto | LoopClass::Fifo => real_time::try_it().is_ok(),
             };
-            Self::of(is_real_time, (0..WAIT_COUNT).map(|_| wait()))
+            let begin = Instant::now();
+            let waits = (0..WAIT_COUNT).take_while(|_| begin.elapsed() < MOST_TIME);
+            Self::of(is_real_time, waits.map(|_| wait()))
         };
         let ended = thread::spawn(trial).join();
         ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -59,15 +72,11 @@ impl Lateness {
 
     /// The lateness in a line, and a line for each guest of `config` whose burst does not make up for
     /// it.
-    pub fn explain(&self, config: &Config) -> String {
-        let paced = config.uplink.as_ref().and_then(|it| it.pacer.as_ref());
-        if paced.is_none() {
-            return String::new();
-        }
+    fn explain(&self, config: &Config) -> String {
         let class = if self.is_real_time {
             "with a real-time class"
         } else {
-            "without a real-time class, which it may not have here"
+            "without a real-time class (`loop_class`, `tailbound doctor`)"
         };
         let mut text = format!(
             "packet loop: wakes up to {} late on this computer now (99 of 100 times at most {}), {class}\n",
@@ -90,6 +99,11 @@ impl Lateness {
         }
         text
     }
+}
+
+fn is_paced(config: &Config) -> bool {
+    let uplink = config.uplink.as_ref();
+    uplink.is_some_and(|uplink| uplink.pacer.is_some())
 }
 
 /// By how much a wait ends late.
@@ -146,6 +160,8 @@ mod tests {
         );
         assert_eq!(told.lines().count(), 2, "{told}");
         assert_eq!(late(1).explain(&config).lines().count(), 1);
-        assert_eq!(late(1).explain(&Config::default()), "");
+        assert_eq!(Lateness::told(&Config::default()), "");
+        let told = Lateness::told(&config);
+        assert!(told.starts_with("packet loop: wakes up to "), "{told}");
     }
 }

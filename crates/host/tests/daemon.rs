@@ -6,7 +6,9 @@ mod support;
 
 use rustix::process::Signal;
 use std::io::IoSliceMut;
+use std::os::unix::net::UnixDatagram;
 use std::process::Command;
+use std::time::Duration;
 use support::{
     Daemon, Guest, Kind, METRICS, Nic, command, datagram, datagram_of, kinds, plugged_in,
     sandboxed, until,
@@ -545,5 +547,69 @@ fn a_guest_behind_a_veth_receives_on_other_cpus_than_the_loops_while_it_is_serve
         daemon.signal(Signal::TERM);
         assert!(daemon.wait().success());
         assert_eq!(receive_cpus(&a), "");
+    });
+}
+
+/// The class of a daemon's packet loop.
+fn loop_policy(daemon: &Daemon) -> sched::Policy {
+    let task = daemon.packet_loop();
+    let number = task
+        .file_name()
+        .and_then(|name| name.to_str()?.parse().ok());
+    sched::policy(number.expect("a number")).expect("it runs")
+}
+
+#[test]
+fn the_packet_loop_has_a_real_time_class_unless_the_configuration_keeps_it_from_that() {
+    let name = "the_packet_loop_has_a_real_time_class_unless_the_configuration_keeps_it_from_that";
+    sandboxed(name, || {
+        if let Err(error) = sched::probe(sched::Policy::Fifo(1)) {
+            return skipped(Part::SchedFifo, error);
+        }
+        let (a, b) = (Guest::new(Kind::Tap, 1), Guest::new(Kind::Tap, 2));
+        let daemon = Daemon::start(&config(&[&a, &b], ""));
+        assert_eq!(loop_policy(&daemon), sched::Policy::Fifo(1));
+        assert_eq!(daemon.metric("tailbound_loop_real_time"), Some(1.0));
+        daemon.configure(&config(&[&a, &b], "loop_class = \"share\""));
+        daemon.signal(Signal::HUP);
+        until("a proportional share", || {
+            daemon.metric("tailbound_loop_real_time") == Some(0.0)
+        });
+        assert_eq!(loop_policy(&daemon), sched::Policy::Normal);
+    });
+}
+
+#[test]
+fn the_packet_loop_sends_signs_of_life_though_no_packet_comes_and_none_while_it_stands_still() {
+    let name =
+        "the_packet_loop_sends_signs_of_life_though_no_packet_comes_and_none_while_it_stands_still";
+    sandboxed(name, || {
+        let directory = tempfile::tempdir().expect("a directory");
+        let socket = directory.path().join("notify");
+        let listener = UnixDatagram::bind(&socket).expect("bound");
+        let (a, b) = (Guest::new(Kind::Tap, 1), Guest::new(Kind::Tap, 2));
+        // 0.3 s: a sign each 0.1 s.
+        let daemon = Daemon::watched(&config(&[&a, &b], ""), &socket, "300000");
+        let sign = || {
+            let mut text = [0; 4096];
+            let length = listener.recv(&mut text).ok()?;
+            Some(text[..length] == *b"WATCHDOG=1")
+        };
+        listener
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .expect("set");
+        let mut signs = 0;
+        while signs < 5 {
+            signs += u32::from(sign().expect("a message within 20 s"));
+        }
+        daemon.stop();
+        listener
+            .set_read_timeout(Some(Duration::from_millis(500)))
+            .expect("set");
+        // Those of before are read first.
+        let after = std::iter::from_fn(sign).take(10).count();
+        assert!(after < 10, "a daemon that is stopped sends signs");
+        daemon.signal(Signal::CONT);
+        until("a sign", || sign() == Some(true));
     });
 }

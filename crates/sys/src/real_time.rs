@@ -161,9 +161,11 @@ fn limit_spinning(longest: Nanos) -> io::Result<()> {
         Ordering::Relaxed,
     );
     // The kernel raises the soft limit by a second with each signal.
+    let limit = getrlimit(Resource::Rttime);
+    let wanted = longest.as_nanos() / 1000;
     let limit = Rlimit {
-        current: Some(longest.as_nanos() / 1000),
-        ..getrlimit(Resource::Rttime)
+        current: Some(limit.maximum.map_or(wanted, |most| most.min(wanted))),
+        ..limit
     };
     Ok(setrlimit(Resource::Rttime, limit)?)
 }

@@ -258,6 +258,9 @@ mod tests {
     use super::*;
     use rustix::event::{EventfdFlags, eventfd};
     use std::os::fd::AsFd;
+    use tailbound_sys::probe::required::{Part, skipped};
+    use tailbound_sys::real_time::set_helpers;
+    use tailbound_sys::sched::{Policy, policy, probe};
 
     /// The largest number that an eventfd holds.
     const FULL: u64 = u64::MAX - 1;
@@ -283,6 +286,35 @@ mod tests {
     /// True once the thread has ended.
     fn is_ended(line: &Arc<Line>) -> bool {
         Arc::strong_count(line) == 1
+    }
+
+    /// The classes of all threads of this process that make calls.
+    fn classes() -> Vec<Policy> {
+        let tasks = std::fs::read_dir("/proc/self/task").expect("there are some");
+        let calls = tasks.filter_map(Result::ok).filter(|task| {
+            let name = std::fs::read_to_string(task.path().join("comm"));
+            name.is_ok_and(|name| name == "vhost-call\n")
+        });
+        let number = |task: std::fs::DirEntry| task.file_name().to_str()?.parse().ok();
+        calls
+            .filter_map(number)
+            .filter_map(|number| policy(number).ok())
+            .collect()
+    }
+
+    #[test]
+    fn a_thread_that_calls_has_the_loops_class_from_its_next_call_on() {
+        if let Err(error) = probe(Policy::Fifo(1)) {
+            return skipped(Part::SchedFifo, error);
+        }
+        let caller = Caller::start(2).expect("a thread");
+        set_helpers(1);
+        let begin = Instant::now();
+        while !classes().contains(&Policy::Fifo(1)) {
+            caller.wake();
+            assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", classes());
+        }
+        set_helpers(0);
     }
 
     #[test]

@@ -119,7 +119,7 @@ impl Watcher {
             };
             let (name, before) = (&step.name, step.before);
             tracing::warn!(
-                "{name}: somebody else made it {} on CPUs {}; {outcome}",
+                "{name}: another program made it {} on CPUs {}; {outcome}",
                 before.scheduling,
                 before.cpus
             );
@@ -197,7 +197,7 @@ impl Watcher {
                 PathResponse::Redo => tracing::info!("{step}: made again"),
                 PathResponse::Strike(response) => {
                     if let Some(outcome) = outcome(response) {
-                        tracing::warn!("{step}: somebody else changed that; {outcome}");
+                        tracing::warn!("{step}: another program changed that; {outcome}");
                         *self.lock().drift.entry(DAEMON.to_owned()).or_default() += 1;
                     }
                 }

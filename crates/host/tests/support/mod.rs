@@ -388,6 +388,15 @@ impl Daemon {
         Self::spawn_with(config, &[])
     }
 
+    /// Starts one as systemd does that waits for a sign of life at this socket for `micros`.
+    pub(crate) fn watched(config: &str, socket: &Path, micros: &str) -> Self {
+        let socket = socket.to_str().expect("a name in UTF-8");
+        let environment = [("NOTIFY_SOCKET", socket), ("WATCHDOG_USEC", micros)];
+        let daemon = Self::spawn_with(config, &environment);
+        until("the daemon", || daemon.metrics().is_some());
+        daemon
+    }
+
     /// Starts one that follows the placement service at `url`, as the host `h`.
     pub(crate) fn follow(config: &str, url: &str, state: &Path) -> Self {
         let state = state.to_str().expect("a name in UTF-8");

@@ -65,7 +65,6 @@ impl Args {
             print(&output::json(KIND, 1, &self.document("", summary)));
             return Ok(Exit::Holds);
         }
-        let lateness = Lateness::measure(config.loop_class, config.cpu);
         print(&format!(
             "{}: ok: {}; packets take at most {} MiB of memory\n{}{}{}",
             self.config.display(),
@@ -73,7 +72,7 @@ impl Args {
             config.packet_memory().0.div_ceil(1 << 20),
             config.explain_classes(),
             config.explain_limits(),
-            lateness.explain(&config)
+            Lateness::told(&config)
         ));
         Ok(Exit::Holds)
     }

@@ -5,6 +5,8 @@
 //! `cargo test -p tailbound-dataplane --test first_class -- --ignored --nocapture` prints the table
 //! of docs/dataplane.md.
 
+use rand::{RngExt as _, SeedableRng as _};
+use rand_pcg::Pcg64Mcg;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use tailbound_dataplane::meter::Share;
@@ -71,26 +73,8 @@ impl Frame for Record {
     }
 }
 
-/// `SplitMix64` (Steele, Lea, Flood: *Fast Splittable Pseudorandom Number Generators*, 2014).
-struct Random(u64);
-
-impl Random {
-    fn draw(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number from 0 to below 1.
-    fn unit(&mut self) -> f64 {
-        (self.draw() >> 11) as f64 / (1_u64 << 53) as f64
-    }
-
-    fn exponential(&mut self, mean: f64) -> Nanos {
-        Nanos((-mean * (1.0 - self.unit()).ln()) as u64)
-    }
+fn exponential(random: &mut Pcg64Mcg, mean: f64) -> Nanos {
+    Nanos((-mean * (1.0 - random.random::<f64>()).ln()) as u64)
 }
 
 /// The addresses to which the others send their bulk.
@@ -161,11 +145,11 @@ struct Others {
 }
 
 impl Others {
-    fn new(scene: Scene, bulk: Bulk, within: f64, random: &mut Random) -> Self {
+    fn new(scene: Scene, bulk: Bulk, within: f64, random: &mut Pcg64Mcg) -> Self {
         let others = scene.guests - 1;
         let each = scene.link.0 as f64 * 1.5 / f64::from(others);
         let next: Vec<f64> = (0..others)
-            .map(|_| START.0 as f64 + within * random.unit())
+            .map(|_| START.0 as f64 + within * random.random::<f64>())
             .collect();
         let order = (0..).zip(&next);
         Self {
@@ -203,7 +187,7 @@ impl Others {
 
 /// Runs a scene until all of its small flows were seen.
 fn watch(scene: Scene, bulk: Bulk) -> Outcome {
-    let mut random = Random(scene.seed);
+    let mut random = Pcg64Mcg::seed_from_u64(scene.seed);
     let mut pipeline = pipeline(scene);
     let frame_time = (FULL + OVERHEAD) as f64 * 8e9 / scene.link.0 as f64;
     let gap = frame_time * FLOW_FRAMES as f64 / FLOWS_SHARE;
@@ -212,7 +196,7 @@ fn watch(scene: Scene, bulk: Bulk) -> Outcome {
     let within = 3e8;
     let counted = START + Nanos(2 * within as u64);
     let mut others = Others::new(scene, bulk, within, &mut random);
-    let mut victim = START + random.exponential(gap);
+    let mut victim = START + exponential(&mut random, gap);
     let (mut wire, mut first, mut took) = (START.0 as f64, 0_u64, Vec::new());
     let mut now = START;
     while took.len() < scene.flows {
@@ -244,7 +228,7 @@ fn watch(scene: Scene, bulk: Bulk) -> Outcome {
                 let is_last = frame == FLOW_FRAMES;
                 push(Sender::Victim { is_last }, Class::Small);
             }
-            victim = now + random.exponential(gap);
+            victim = now + exponential(&mut random, gap);
         } else if others.at() <= now
             && let Some(sender) = others.pop()
         {

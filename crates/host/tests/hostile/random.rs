@@ -1,23 +1,21 @@
 //! Numbers that follow from a seed.
 
-/// A generator of the kind `SplitMix64`.
+use rand::{Rng as _, SeedableRng as _};
+use rand_pcg::Pcg64Mcg;
+
+/// The draws of a move.
 #[derive(Debug, Clone)]
-pub(crate) struct Random(u64);
+pub(crate) struct Random(Pcg64Mcg);
 
 impl Random {
     /// The generator of one move, so that a move does not depend on what those before it drew.
     pub(crate) fn of_move(seed: u64, number: u64) -> Self {
-        let mut random = Self(seed ^ number.wrapping_mul(0xd6e8_feb8_6659_fd93));
-        random.next();
-        random
+        let seed = u128::from(seed) << 64 | u128::from(number);
+        Self(Pcg64Mcg::from_seed(seed.to_le_bytes()))
     }
 
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        self.0.next_u64()
     }
 
     /// A number below `end`, which is not zero.

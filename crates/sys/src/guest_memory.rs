@@ -238,6 +238,7 @@ impl<B: Bitmap> GuestMemoryRegion for Region<B> {
         GuestMemoryRegion::bitmap(&self.mapping)
     }
 
+    #[inline]
     fn get_slice(
         &self,
         offset: MemoryRegionAddress,

@@ -167,6 +167,7 @@ impl GuestMemoryBackend for Memory {
         self.regions.num_regions()
     }
 
+    #[inline]
     fn find_region(&self, addr: GuestAddress) -> Option<&Self::R> {
         self.regions.find_region(addr)
     }

@@ -293,7 +293,7 @@ fn fill(
         let Outgoing::Frame { frame, .. } = next else {
             break;
         };
-        if active.ring_for(frame) != Some(index) {
+        if active.count > 1 && active.ring_for(frame) != Some(index) {
             break;
         }
         match features.preparation(frame.offload()) {

@@ -560,9 +560,10 @@ fn gather<'m, M: GuestMemoryBackend>(
     let mut len = 0usize;
     loop {
         let table = indirect.as_ref().unwrap_or(table);
-        if left == 0 || entry >= table.len() / DESCRIPTOR {
+        if left == 0 {
             return Err(RingError::Endless);
         }
+        // One that is not in the table is none.
         let descriptor = table.get_ref::<Descriptor>(DESCRIPTOR * entry);
         let descriptor = descriptor.map_err(|_| RingError::Endless)?.load();
         let size = descriptor.len() as usize;
@@ -607,7 +608,7 @@ fn copy_in<M: GuestMemoryBackend>(
     let mut buffer = pool.buffer(start + len);
     let mut at = start;
     for (from, len) in pieces {
-        let to = &mut buffer[at..at + len];
+        let to = &mut buffer[at..][..*len];
         match slice(memory, from.0, *len) {
             Some(piece) => {
                 piece.copy_to(to);
@@ -636,6 +637,16 @@ fn copy_out<M: GuestMemoryBackend>(
     [mut part, mut rest]: [&[u8]; 2],
 ) -> Result<(), RingError> {
     let mut left = part.len() + rest.len();
+    // Nearly all frames go into one buffer.
+    if let [(to, room)] = pieces
+        && left <= *room
+        && let Some(piece) = slice(memory, to.0, left)
+        && let Ok((first, second)) = piece.split_at(part.len())
+    {
+        first.copy_from(part);
+        second.copy_from(rest);
+        return Ok(());
+    }
     for (to, room) in pieces {
         let len = left.min(*room);
         left -= len;

@@ -19,8 +19,7 @@ use super::uplink::Uplink;
 use super::{PortIndex, Switch};
 use crate::budget::BudgetConfig;
 use crate::filter::Configured;
-use crate::forward::Pinned;
-use crate::mac::Mac;
+use crate::forward::{ByMac, Pinned};
 use std::collections::HashMap;
 use std::ops::Range;
 use tailbound_dataplane::pacer::PacerError;
@@ -44,7 +43,7 @@ pub struct SwitchPlan {
     /// has the switch moves a word a guest.
     guests: Vec<(Option<usize>, Box<GuestConfig>)>,
     /// Room for the addresses of all of them.
-    pinned: HashMap<Mac, Pinned>,
+    pinned: ByMac<Pinned>,
 }
 
 impl SwitchPlan {
@@ -59,7 +58,7 @@ impl SwitchPlan {
             uplink: config.uplink,
             classes: config.classes,
             outside: config.outside,
-            pinned: HashMap::with_capacity(guests.len()),
+            pinned: ByMac::with_capacity_and_hasher(guests.len(), Default::default()),
             guests,
         }
     }
@@ -78,7 +77,7 @@ pub struct Reload {
     guests: Vec<Next>,
     trial: Option<Box<Pacer<Packet>>>,
     configured: Configured,
-    pinned: HashMap<Mac, Pinned>,
+    pinned: ByMac<Pinned>,
     /// Guests that are gone.
     gone: Vec<(Box<PortState>, Box<GuestPort>)>,
     step: Step,

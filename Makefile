@@ -18,6 +18,8 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 # The profile of Cargo.toml that a target builds with: `release` for `make build`, `demo` for `make
 # demo`, `dist` for packages, `static` for static files. PROFILE=dev is the quickest for all of them.
 PROFILE ?=
+# The features of the program instead of a target's own. FEATURES=all has all targets share one build.
+FEATURES ?=
 profile = $(or $(PROFILE),$(1))
 built = $(TARGET)/$(patsubst dev,debug,$(call profile,$(1)))/tailbound
 TAILBOUND := $(call built,release)
@@ -49,7 +51,7 @@ demo: ##! Build the lab and run it: small answers with and without tailbound on 
 	@test -x $(DEMO) || echo "  build: 190 crates, three minutes on two quiet cores, this once; they need 1 GB of disk in $(TARGET)/"
 	@echo "  run:   two minutes; it needs no root, shows its progress, and leaves nothing but $(OUT)/"
 	@echo "  end:   eight lines, the verdict first. On a busy computer that is NOISY, and nothing is judged."
-	@$(COMPILE) 1000 "$(CARGO)" --profile $(call profile,demo) --locked -p tailbound --bin tailbound --no-default-features --features lab
+	@$(COMPILE) 1000 "$(CARGO)" --profile $(call profile,demo) --locked -p tailbound --bin tailbound --no-default-features --features $(or $(FEATURES),lab)
 	$(DEMO) lab run $(EXPERIMENT) --out $(OUT) $(ARGUMENTS)
 
 .PHONY: experiments
@@ -88,7 +90,7 @@ place: build ##! Start the placement service with a sample data centre, and open
 .PHONY: build
 build: ##! Build the program of an operator: all of tailbound but `lab` and `sim`
 	@scripts/need compile
-	@$(COMPILE) 2000 "$(CARGO)" --profile $(call profile,release) --locked -p tailbound --bin tailbound --no-default-features --features operator
+	@$(COMPILE) 2000 "$(CARGO)" --profile $(call profile,release) --locked -p tailbound --bin tailbound --no-default-features --features $(or $(FEATURES),operator)
 	@echo "$(TAILBOUND)"
 
 .PHONY: build-all
@@ -138,15 +140,20 @@ install: ## Install what `make build` or `make build-all` built, its pages, comp
 .PHONY: stage
 stage:
 	@scripts/need compile package
-	@$(COMPILE) 3000 "$(CARGO)" --profile $(call profile,dist) --locked -p tailbound --bin tailbound --no-default-features --features operator
+	@$(COMPILE) 3000 "$(CARGO)" --profile $(call profile,dist) --locked -p tailbound --bin tailbound --no-default-features --features $(or $(FEATURES),operator)
 	cp $(DIST) $(DIST)-operator
 	@$(COMPILE) 3000 "$(CARGO)" --profile $(call profile,dist) --locked -p tailbound --bin tailbound
 	@scripts/stage $(DIST)-operator $(DIST)
 
-.PHONY: deb
-deb: stage ## Make the Debian packages tailbound and tailbound-lab, and look at them with lintian
-	@scripts/need deb
+# Beside other builds it is there when they end.
+.PHONY: cargo-deb
+cargo-deb:
+	@scripts/need compile
 	@scripts/cargo-tool cargo-deb $(CARGO_DEB)
+
+.PHONY: deb
+deb: cargo-deb stage ## Make the Debian packages tailbound and tailbound-lab, and look at them with lintian
+	@scripts/need deb
 	@scripts/package deb $(PACKAGES)
 
 .PHONY: rpm
@@ -168,9 +175,8 @@ release: export RUSTFLAGS := $(shell scripts/reproducible rust)
 release: export CFLAGS := $(shell scripts/reproducible c)
 
 .PHONY: release
-release: stage static probe-static ## Make the files of a release, byte for byte the same for a commit: target/release-files (docs/release.md)
+release: cargo-deb stage static probe-static ## Make the files of a release, byte for byte the same for a commit: target/release-files (docs/release.md)
 	@scripts/need deb rpm image
-	@scripts/cargo-tool cargo-deb $(CARGO_DEB)
 	@scripts/release target/release-files
 
 # Debian's suites whose systemd runs as PID 1.

@@ -199,8 +199,9 @@ KERNELS ?= bookworm trixie trixie-backports
 .PHONY: cpuset-guest
 cpuset-guest: ## Try CPU partitions of cgroup version 2 on emulated machines with Debian's kernels (KERNELS=trixie)
 	@scripts/need compile bpf-guest
+	@$(COMPILE) 2000 "$(CARGO)" --locked -p tailbound --bin tailbound --no-default-features --features host
 	@scripts/cpuset-guest "$$($(CARGO) test --locked -p tailbound-agent --test path --no-run \
-	    --message-format json | sed -n 's/.*"executable":"\([^"]*\)".*/\1/p')" $(KERNELS)
+	    --message-format json | sed -n 's/.*"executable":"\([^"]*\)".*/\1/p')" $(TARGET)/debug/tailbound $(KERNELS)
 
 # The tool for who imports whom is not of the workspace: see its Cargo.toml.
 ARROWS := --locked --manifest-path tools/arrows/Cargo.toml --target-dir target/tools/arrows

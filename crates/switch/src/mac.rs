@@ -12,8 +12,9 @@ impl Hash for Mac {
     /// As one number: less work for a hash than six bytes.
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let [a, b, c, d, e, f] = self.0;
-        state.write_u64(u64::from_be_bytes([0, 0, a, b, c, d, e, f]));
+        let mut number = [0; 8];
+        number[..6].copy_from_slice(&self.0);
+        state.write_u64(u64::from_le_bytes(number));
     }
 }
 

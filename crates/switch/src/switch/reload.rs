@@ -20,6 +20,7 @@ use super::{PortIndex, Switch};
 use crate::budget::BudgetConfig;
 use crate::filter::Configured;
 use crate::forward::{ByMac, Pinned};
+use foldhash::quality::RandomState;
 use std::collections::HashMap;
 use std::ops::Range;
 use tailbound_dataplane::pacer::PacerError;
@@ -58,7 +59,7 @@ impl SwitchPlan {
             uplink: config.uplink,
             classes: config.classes,
             outside: config.outside,
-            pinned: ByMac::with_capacity_and_hasher(guests.len(), Default::default()),
+            pinned: ByMac::with_capacity_and_hasher(guests.len(), RandomState::default()),
             guests,
         }
     }

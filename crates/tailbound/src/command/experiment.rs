@@ -6,7 +6,11 @@ use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 #[cfg(feature = "lab")]
-use std::time::{Duration, Instant};
+use std::{
+    sync::mpsc::{self, Receiver, RecvTimeoutError, Sender},
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
 use tailbound_experiment::{Experiment, Loaded};
 use tailbound_report::{Made, Results};
 
@@ -156,12 +160,13 @@ impl Drop for Line {
 }
 
 /// The progress of a run of the lab: a [`Line`] on a terminal, elsewhere a line each ten seconds on
-/// standard error.
+/// standard error, also while a step takes longer than that.
 #[cfg(feature = "lab")]
 pub(super) struct Lines {
     line: Line,
-    /// The time of the last line, at first of the start of the run.
-    printed: Instant,
+    /// Takes the texts where there is no terminal, and the thread that prints them. It starts with
+    /// the first text: until then the lab moves into namespaces, which takes a single thread.
+    printer: Option<(Sender<String>, JoinHandle<()>)>,
 }
 
 #[cfg(feature = "lab")]
@@ -169,7 +174,7 @@ impl Lines {
     pub(super) fn new() -> Self {
         Self {
             line: Line::new(),
-            printed: Instant::now(),
+            printer: None,
         }
     }
 
@@ -177,20 +182,68 @@ impl Lines {
     pub(super) fn show(&mut self, text: &str) {
         if self.line.shown {
             self.line.show(text);
-        } else if is_due(&mut self.printed, Instant::now()) {
-            output::print_progress(text);
+            return;
+        }
+        let (texts, _) = self.printer.get_or_insert_with(|| {
+            let (texts, received) = mpsc::channel();
+            (texts, thread::spawn(move || print_each(EACH, &received)))
+        });
+        // The thread takes texts until it is joined.
+        let _ = texts.send(text.to_owned());
+    }
+}
+
+#[cfg(feature = "lab")]
+impl Drop for Lines {
+    fn drop(&mut self) {
+        if let Some((texts, printer)) = self.printer.take() {
+            drop(texts);
+            // It prints, and nothing else.
+            let _ = printer.join();
         }
     }
 }
 
-/// Returns true if ten seconds passed since the last line, whose time then becomes `now`.
+/// Prints the last of the texts in each interval, until nobody sends any.
 #[cfg(feature = "lab")]
-fn is_due(printed: &mut Instant, now: Instant) -> bool {
-    let due = now.duration_since(*printed) >= EACH;
-    if due {
-        *printed = now;
+fn print_each(interval: Duration, texts: &Receiver<String>) {
+    let mut step = Step::default();
+    let mut due = Instant::now() + interval;
+    loop {
+        let left = due.saturating_duration_since(Instant::now());
+        match texts.recv_timeout(left) {
+            Ok(text) => step.begin(text, Instant::now()),
+            Err(RecvTimeoutError::Timeout) => {
+                if let Some(line) = step.line(Instant::now()) {
+                    output::print_progress(&line);
+                }
+                due += interval;
+            }
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
     }
-    due
+}
+
+/// The last text, since when it holds, and whether it was printed.
+#[cfg(feature = "lab")]
+#[derive(Default)]
+struct Step(Option<(String, Instant, bool)>);
+
+#[cfg(feature = "lab")]
+impl Step {
+    fn begin(&mut self, text: String, now: Instant) {
+        self.0 = Some((text, now, false));
+    }
+
+    /// The line to print at `now`: a text that was printed before has its age behind it.
+    fn line(&mut self, now: Instant) -> Option<String> {
+        let (text, since, was_printed) = self.0.as_mut()?;
+        if !std::mem::replace(was_printed, true) {
+            return Some(text.clone());
+        }
+        let age = now.duration_since(*since).as_secs();
+        Some(format!("{text} (for {age} s)"))
+    }
 }
 
 #[cfg(all(test, feature = "lab"))]
@@ -198,14 +251,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_due_each_ten_seconds() {
+    fn a_step_is_printed_with_its_age_when_it_goes_on() {
         let start = Instant::now();
-        let mut printed = start;
-        let due = [0, 9, 10, 11, 19, 20, 45, 54, 55];
-        let due = due.map(|second| is_due(&mut printed, start + Duration::from_secs(second)));
-        assert_eq!(
-            due,
-            [false, false, true, false, false, true, true, false, true]
-        );
+        let after = |seconds| start + Duration::from_secs(seconds);
+        let mut step = Step::default();
+        assert_eq!(step.line(start), None);
+        step.begin("bridge".to_owned(), after(4));
+        let lines = [10, 20, 30].map(|seconds| step.line(after(seconds)).unwrap());
+        assert_eq!(lines, ["bridge", "bridge (for 16 s)", "bridge (for 26 s)"]);
+        step.begin("tap".to_owned(), after(31));
+        assert_eq!(step.line(after(40)).unwrap(), "tap");
     }
 }

@@ -72,14 +72,11 @@ pub fn limits() -> io::Result<Vec<Limit>> {
                 let classes = classes.unwrap_or_default();
                 let classes = classes.iter().filter_map(|body| Discipline::read(body));
                 let of_htb = classes.filter(|class| class.kind == "htb");
-                found.extend(
-                    of_htb.filter_map(|class| class.limit(LimitKind::Class, ceiling)),
-                );
+                found.extend(of_htb.filter_map(|class| class.limit(LimitKind::Class, ceiling)));
             }
             "ingress" | "clsact" => {
                 for parent in INGRESS {
-                    let filters =
-                        netlink.dump(GET_FILTER, NEW_FILTER, &head(qdisc.index, parent));
+                    let filters = netlink.dump(GET_FILTER, NEW_FILTER, &head(qdisc.index, parent));
                     for filter in filters.unwrap_or_default() {
                         let Some(filter) = Discipline::read(&filter) else {
                             continue;

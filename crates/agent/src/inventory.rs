@@ -4,7 +4,7 @@
 //! with processes in them. [`Identity`] is decided by what the kernel vouches for: control groups
 //! that only root could have made, `/proc`, rtnetlink; and by files that only root writes. A guest's
 //! own words decide nothing. Each guest has its threads, the host's interfaces of it, and its own
-//! limits; [`Inventory::owner`] says whose thread it was that had a CPU.
+//! limits; [`Inventory::owner`] returns the owner of a thread that had a CPU.
 
 mod find;
 mod identity;
@@ -44,7 +44,7 @@ pub use owners::{Owned, Owner};
 /// The threads of a guest that are listed, unless [`Inventory::bound`] changes it.
 const MAX_THREADS: usize = 64;
 /// A name that was not found is looked for again after this.
-const PAUSE: Duration = Duration::from_secs(30);
+const NAME_RETRY: Duration = Duration::from_secs(30);
 
 /// A guest.
 #[derive(Debug, Clone)]
@@ -59,9 +59,9 @@ pub struct Guest {
     pub containers: BTreeMap<String, Option<String>>,
     /// Its processes, the oldest first.
     pub processes: Vec<ThreadId>,
-    /// Its threads, at most as many as [`Inventory::bound`] allows, then the busiest.
+    /// Its threads, at most the number that [`Inventory::bound`] set, then the busiest.
     pub threads: Vec<GuestThread>,
-    /// How many more threads it has.
+    /// The count of its other threads.
     pub beyond: usize,
     /// The host's interfaces of it.
     pub interfaces: Vec<HostInterface>,
@@ -71,7 +71,7 @@ pub struct Guest {
     pub quotas: Vec<GroupQuota>,
     /// The directory of its control group for the CPU; `None` without one of its own.
     pub group: Option<PathBuf>,
-    /// The facts that are not known of it, and why.
+    /// The facts about the guest that are not known, and why.
     pub notes: Vec<String>,
 }
 
@@ -157,8 +157,8 @@ impl Inventory {
         &self.notes
     }
 
-    /// Looks for all guests. It reads some files of each process, and asks a container runtime for
-    /// at most half a second, when pods are unknown.
+    /// Looks for all guests. It reads some files of each process, and queries a container runtime
+    /// for at most half a second when pods are unknown.
     ///
     /// # Errors
     /// `/proc` is not there. Processes that exit meanwhile are left out.
@@ -184,7 +184,7 @@ impl Inventory {
             here,
             names: &mut self.names,
             now,
-            pause: PAUSE,
+            pause: NAME_RETRY,
         };
         let named = resolver.name_pods(&slots, &mut self.pods, || {
             self.calls.pods(self.cri.as_deref())
@@ -271,8 +271,8 @@ impl Inventory {
         };
         let seen = read("stat").and_then(|text| parse_stat(&text));
         let seen = seen.filter(|stat| had_started(stat.start, at, suspended));
-        let start = seen.as_ref().map(|stat| stat.start);
-        let known = self.remembered.of(tid, start, (at, suspended));
+        let began = seen.as_ref().map(|stat| stat.start);
+        let known = self.remembered.of(tid, began, (at, suspended));
         let Some(stat) = seen else {
             return known.unwrap_or_else(|| Owned {
                 owner: Owner::Exited(printable(name)),

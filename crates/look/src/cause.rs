@@ -9,6 +9,9 @@ pub enum Kind {
     NeighbourCpu,
     /// A program or kernel thread of the host had the CPU.
     ProgramCpu,
+    /// Other guests and programs of the host had the CPU, neither for half of the delay: the host is
+    /// too busy. Only a finding has this kind; no time is divided to it.
+    BusyHost,
     /// A thread that comes before all shares (`SCHED_FIFO`, `SCHED_RR`, `SCHED_DEADLINE`) had the
     /// CPU.
     RealTime,
@@ -40,9 +43,10 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::NeighbourCpu,
         Self::ProgramCpu,
+        Self::BusyHost,
         Self::RealTime,
         Self::Hypervisor,
         Self::Interrupts,
@@ -63,6 +67,7 @@ impl Kind {
         match self {
             Self::NeighbourCpu => "neighbour-cpu",
             Self::ProgramCpu => "program-cpu",
+            Self::BusyHost => "busy-host",
             Self::RealTime => "real-time",
             Self::Hypervisor => "hypervisor",
             Self::Interrupts => "interrupts",

@@ -30,7 +30,7 @@ pub struct Run {
     pub until: Nanos,
     /// The owner of the thread that ran.
     pub occupant: Occupant,
-    /// Whether that thread comes before all shares.
+    /// True if that thread comes before all shares.
     pub is_real_time: bool,
     /// The part that the hypervisor took, as far as it reports that.
     pub stolen: Nanos,
@@ -69,9 +69,9 @@ pub enum Direction {
 pub struct Points {
     /// The first segment came to the host from outside or from a neighbour (t0).
     pub arrived: Nanos,
-    /// It was put into the guest's ring or network namespace (t1).
+    /// The segment was put into the guest's ring or network namespace (t1).
     pub delivered: Nanos,
-    /// It was taken from the ring (t2); `None` for an interface without one.
+    /// The segment was taken from the ring (t2); `None` for an interface without one.
     pub taken: Option<Nanos>,
     /// The guest sent its first segment (t3).
     pub sent: Nanos,
@@ -127,7 +127,7 @@ pub struct SlowPacket {
     pub from: Nanos,
     /// The end of its wait.
     pub until: Nanos,
-    /// Whether it was the guest's, on its way out.
+    /// True if it was the guest's, on its way out.
     pub is_outward: bool,
     /// The frames ahead of it.
     pub ahead: Ahead,
@@ -149,9 +149,9 @@ pub struct CpuUse {
 pub struct InterfaceLimit {
     /// The limit in words, such as `tbf 8Mbit/s on veth1`.
     pub text: Arc<str>,
-    /// Whether it holds frames from the guest.
+    /// True for a limit on frames from the guest.
     pub is_outward: bool,
-    /// Whether it held any back in the window.
+    /// True if it held any back in the window.
     pub was_reached: bool,
 }
 
@@ -178,11 +178,11 @@ pub struct Handles {
     pub quota: Option<String>,
     /// The command that raises the limit on its interface.
     pub limit: Option<String>,
-    /// The command that gives each flow its turn in the host's queue.
+    /// The command for fair queueing in the host's queue.
     pub queue: Option<String>,
 }
 
-/// The parts that could be examined; an error says why not.
+/// The parts that could be examined; an error is the reason why one could not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Examined {
     /// Waits for a CPU.
@@ -222,7 +222,7 @@ pub struct Evidence {
     pub packets: Vec<SlowPacket>,
     /// Late waits for a CPU.
     pub waits: Vec<CpuWait>,
-    /// Late waits that nobody read in time.
+    /// Late waits that were not read in time.
     pub lost_waits: u64,
     /// The CPU time of the guest, in intervals that do not overlap.
     pub cpu_use: Vec<CpuUse>,

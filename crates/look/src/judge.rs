@@ -93,7 +93,7 @@ pub struct Verdict {
     pub shares: Vec<Share>,
     /// Requests that were answered.
     pub answered: u64,
-    /// Late waits that nobody read in time.
+    /// Late waits that were not read in time.
     pub lost_waits: u64,
     /// The guest's limits.
     pub limits: Limits,
@@ -104,10 +104,13 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// The time of all causes of a kind in the judged delay.
+    /// The time of all causes of a kind in the judged delay; [`Kind::BusyHost`] is all other guests
+    /// and programs.
     pub fn time(&self, kind: Kind) -> Nanos {
-        let its = self.shares.iter().filter(|share| share.cause.kind == kind);
-        Nanos(its.map(|share| share.time.0).sum())
+        time_of(kind, |kind| {
+            let its = self.shares.iter().filter(|share| share.cause.kind == kind);
+            Nanos(its.map(|share| share.time.0).sum())
+        })
     }
 
     /// The names of a kind of cause with their times, the longest first.
@@ -162,6 +165,14 @@ pub fn rank(verdicts: &mut [Verdict]) {
             .then_with(|| weight(b, a).cmp(&weight(a, b)))
             .then_with(|| a.guest.cmp(&b.guest))
     });
+}
+
+/// The time of a kind of cause, from the times of those that time is divided to.
+fn time_of(kind: Kind, time: impl Fn(Kind) -> Nanos) -> Nanos {
+    match kind {
+        Kind::BusyHost => time(Kind::NeighbourCpu).saturating_add(time(Kind::ProgramCpu)),
+        kind => time(kind),
+    }
 }
 
 fn sum(divisions: &[Division]) -> Nanos {
@@ -243,14 +254,23 @@ fn find(verdict: &Verdict, divisions: &[Division], evidence: &Evidence) -> (Find
     if divisions.is_empty() || is_negligible {
         return (Finding::NothingSlow, 0);
     }
-    let largest = Kind::ALL.iter().max_by_key(|kind| verdict.time(**kind));
+    let divided = Kind::ALL.iter().filter(|kind| **kind != Kind::BusyHost);
+    let largest = divided.max_by_key(|kind| verdict.time(**kind));
     let Some(kind) = largest.copied() else {
         return (Finding::Unknown(Doubt::NoCause), 0);
     };
     let has_half = |part: Nanos, whole: Nanos| part.0 >= whole.0.div_ceil(2);
+    // Guests and programs together may be the cause if neither alone is.
+    let kind = if has_half(verdict.time(kind), verdict.judged_delay) {
+        kind
+    } else if has_half(verdict.time(Kind::BusyHost), verdict.judged_delay) {
+        Kind::BusyHost
+    } else {
+        kind
+    };
     let affected = divisions
         .iter()
-        .filter(|division| has_half(division.of(kind), division.length()))
+        .filter(|division| has_half(time_of(kind, |it| division.of(it)), division.length()))
         .count();
     let doubt = if kind == Kind::Unknown {
         Some(Doubt::NoCause)

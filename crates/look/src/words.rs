@@ -8,6 +8,8 @@ use tailbound_units::Nanos;
 
 /// Causes that a line lists.
 const MAX_LISTED: usize = 4;
+/// A name is worth a word if it has this part of its kind's time.
+const NAMED_PART: u64 = 10;
 
 /// A command that would help, and its cost.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +51,7 @@ pub(crate) fn noun(cause: &Cause) -> String {
     match cause.kind {
         Kind::NeighbourCpu => of("the guest", "another guest"),
         Kind::ProgramCpu => of("the host's program", "a program of the host"),
+        Kind::BusyHost => "other guests and programs".to_owned(),
         Kind::RealTime => of("a real-time thread of", "a real-time thread"),
         Kind::Hypervisor => "steal by the hypervisor below".to_owned(),
         Kind::Interrupts => "interrupts".to_owned(),
@@ -128,7 +131,7 @@ impl Verdict {
                 Some(share) => format!(
                     "no cause explains half of the delay; the largest is {} with {}",
                     noun(&share.cause),
-                    percent(share.time, whole)
+                    percent(share.time, whole),
                 ),
                 None => "no cause explains half of the delay".to_owned(),
             },
@@ -141,7 +144,9 @@ impl Verdict {
 
     /// The names of a kind of cause: the first, and how many others.
     fn by(&self, kind: Kind, otherwise: &str) -> String {
-        let names = self.names(kind);
+        let mut names = self.names(kind);
+        let least = self.time(kind).0 / NAMED_PART;
+        names.retain(|(_, time)| time.0 >= least);
         match names.as_slice() {
             [] => otherwise.to_owned(),
             [(name, _)] => name.to_string(),
@@ -171,6 +176,9 @@ impl Verdict {
                     "{waited} a CPU that a real-time thread of {} had",
                     by("the host")
                 )
+            }
+            Kind::BusyHost => {
+                format!("{waited} a CPU that other guests and programs of the host had by turns")
             }
             Kind::Hypervisor => {
                 format!("{waited} a CPU that the hypervisor below this host gave to others")
@@ -212,7 +220,11 @@ impl Verdict {
             self.judged,
             time(self.longest)
         );
-        for (index, share) in self.shares.iter().take(MAX_LISTED).enumerate() {
+        // A thousandth is not shown as such.
+        let least = self.judged_delay.0.div_ceil(1_000);
+        let shown = self.shares.iter().take_while(|share| share.time.0 >= least);
+        let shown: Vec<_> = shown.take(MAX_LISTED).collect();
+        for (index, share) in shown.iter().enumerate() {
             // Writing to a String does not fail.
             let _ = write!(
                 line,
@@ -277,18 +289,18 @@ impl Verdict {
             let select = handles.select.as_ref()?;
             Some(format!("tailbound vcpu apply {select} --level {level}"))
         };
-        let by = cause.by.as_ref().map_or("others", Arc::as_ref);
+        let by = cause.by.as_ref().map_or("each of the others", Arc::as_ref);
         let (command, cost) = match cause.kind {
-            Kind::NeighbourCpu | Kind::ProgramCpu => (
+            Kind::NeighbourCpu | Kind::ProgramCpu | Kind::BusyHost => (
                 apply("high"),
                 format!(
-                    "{by} gets the CPU later and less of it; `tailbound vcpu restore` undoes it"
+                    "{by} gets the CPU later and for a smaller share; undo: `tailbound vcpu restore`"
                 ),
             ),
             Kind::RealTime => (
                 apply("top"),
                 "reserves 1 ms in 4 ms of a CPU for each thread, also ahead of real-time threads; \
-                 `tailbound vcpu restore` undoes it"
+                 undo: `tailbound vcpu restore`"
                     .to_owned(),
             ),
             Kind::Quota => (
@@ -305,15 +317,14 @@ impl Verdict {
             ),
             _ => (None, elsewhere(cause)),
         };
-        let is_unnamed = command.is_none()
-            && !matches!(
-                cause.kind,
-                Kind::NeighbourCpu | Kind::ProgramCpu | Kind::RealTime
-            );
-        let cost = if is_unnamed || command.is_some() {
-            cost
-        } else {
+        let by_class = matches!(
+            cause.kind,
+            Kind::NeighbourCpu | Kind::ProgramCpu | Kind::BusyHost | Kind::RealTime
+        );
+        let cost = if command.is_none() && by_class {
             "name the guest to `tailbound vcpu apply` by --pid or --cgroup".to_owned()
+        } else {
+            cost
         };
         Some(Remedy { command, cost })
     }
@@ -332,7 +343,7 @@ fn elsewhere(cause: &Cause) -> String {
              that CPU"
                 .to_owned()
         }
-        Kind::Reservation => "give the guest a larger reservation, or none".to_owned(),
+        Kind::Reservation => "raise the guest's reservation, or remove it".to_owned(),
         Kind::Loss | Kind::Delay => {
             format!("no command on this host helps: look at {peer} and the network up to it")
         }

@@ -22,7 +22,7 @@ const INTERRUPTED: u16 = 0x10;
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
 /// Dumps that are tried when interfaces change during each.
-const TRIES: u32 = 4;
+const MAX_DUMPS: u32 = 4;
 
 /// rtnetlink of the network namespace that it was opened in.
 pub(crate) struct Netlink(OwnedFd);
@@ -59,7 +59,7 @@ impl Netlink {
     /// Returns the bodies of all messages of the kind `answer` that a request for everything is
     /// answered with.
     pub(crate) fn dump(&self, kind: u16, answer: u16, body: &[u8]) -> io::Result<Vec<Vec<u8>>> {
-        for _ in 0..TRIES {
+        for _ in 0..MAX_DUMPS {
             if let Some(all) = self.dump_once(kind, answer, body)? {
                 return Ok(all);
             }

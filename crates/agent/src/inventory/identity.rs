@@ -25,7 +25,7 @@ pub enum Runtime {
 }
 
 impl Runtime {
-    /// Returns the runtime whose way it is to name a container's control group so.
+    /// Returns the runtime that names a container's control group like this.
     pub fn of(group: &str) -> Self {
         let mut levels = group.rsplit('/');
         let last = levels.next().unwrap_or_default();

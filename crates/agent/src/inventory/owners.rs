@@ -29,7 +29,7 @@ pub enum Owner {
 pub struct Owned {
     /// The owner.
     pub owner: Owner,
-    /// Whether its policy comes before all shares: `SCHED_FIFO`, `SCHED_RR`, `SCHED_DEADLINE`.
+    /// True if its policy comes before all shares: `SCHED_FIFO`, `SCHED_RR`, `SCHED_DEADLINE`.
     pub is_real_time: bool,
 }
 
@@ -83,7 +83,7 @@ impl Remembered {
     }
 }
 
-/// Returns a name for a host's program: its unit's, where it has one, besides its own.
+/// Returns a name for a host's program: its process's, with that of its unit if there is one.
 pub(super) fn program(group: Option<&str>, process: &str) -> String {
     let unit = group.and_then(|group| {
         let mut levels = group.rsplit('/');

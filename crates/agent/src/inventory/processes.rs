@@ -22,7 +22,7 @@ const MAX_THREADS: usize = 4_096;
 
 /// A process as it was seen.
 #[derive(Debug)]
-pub(super) struct Seen {
+pub(super) struct KnownProcess {
     /// All but its threads.
     pub(super) process: Process,
     /// Its start, in ticks since boot.
@@ -34,7 +34,7 @@ pub(super) struct Seen {
     last: Instant,
 }
 
-impl Seen {
+impl KnownProcess {
     fn is_current(&self, stat: &Stat, now: Instant) -> bool {
         let is_same = self.start == stat.start
             && self.process.name == stat.name
@@ -47,7 +47,7 @@ impl Seen {
 /// The processes of a host.
 #[derive(Debug, Default)]
 pub(super) struct Processes {
-    seen: HashMap<u32, Seen>,
+    seen: HashMap<u32, KnownProcess>,
     /// Threads of the kernel that move packets for a process, by that process.
     pub(super) vhosts: HashMap<u32, Vec<NamedThread>>,
 }
@@ -79,16 +79,16 @@ impl Processes {
             let first = known.as_ref().map_or(now, |it| it.first);
             let seen = match known {
                 Some(known) if known.is_current(&stat, now) => Some(known),
-                _ => {
-                    read(root, calls, hierarchies, user, pid, &stat).map(|(process, netns)| Seen {
+                _ => read(root, calls, hierarchies, user, pid, &stat).map(|(process, netns)| {
+                    KnownProcess {
                         process,
                         start: stat.start,
                         threads: stat.threads,
                         netns,
                         first,
                         last: now,
-                    })
-                }
+                    }
+                }),
             };
             self.seen.extend(seen.map(|seen| (pid, seen)));
         }
@@ -112,7 +112,7 @@ impl Processes {
     }
 
     /// All of them, the oldest first.
-    pub(super) fn by_age(&self) -> Vec<&Seen> {
+    pub(super) fn by_age(&self) -> Vec<&KnownProcess> {
         let mut all: Vec<_> = self.seen.values().collect();
         all.sort_by_key(|seen| (seen.start, seen.process.pid));
         all

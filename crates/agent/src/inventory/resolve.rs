@@ -6,7 +6,7 @@ use super::super::place::{self, Manager};
 use super::super::text::printable;
 use super::identity::{Identity, Runtime};
 use super::network::{HostInterface, Network, pairs, taps};
-use super::processes::{Processes, Seen, threads};
+use super::processes::{KnownProcess, Processes, threads};
 use super::{Guest, names};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use tailbound_sys::thread::ThreadId;
 /// A process of a guest.
 #[derive(Debug)]
 pub(super) struct Member<'s> {
-    pub(super) seen: &'s Seen,
+    pub(super) seen: &'s KnownProcess,
     /// The VMM that it is.
     vmm: Option<Vmm>,
 }
@@ -328,7 +328,7 @@ impl Guest {
 }
 
 /// Leaves an interface that several guests have to the one that is older, as containers that share
-/// a network namespace have it; a TAP that several VMMs have open is nobody's.
+/// a network namespace have it; a TAP that several VMMs have open belongs to none of them.
 pub(super) fn part_shared(built: &mut [(Guest, &Slot<'_>)]) {
     let mut owners: BTreeMap<HostInterface, Vec<usize>> = BTreeMap::new();
     for (index, (guest, _)) in built.iter().enumerate() {

@@ -2,7 +2,7 @@ use super::*;
 use crate::evidence::{CpuWait, Examined, Occupant, Run};
 use proptest::prelude::*;
 
-/// Waits of so many milliseconds each, a second apart, on a CPU that `occupant` had.
+/// Waits of these lengths in milliseconds, a second apart, on a CPU that `occupant` had.
 fn waits(lengths: &[u64], occupant: &Occupant) -> Vec<CpuWait> {
     let wait = |(index, length): (usize, &u64)| {
         let from = Nanos::from_secs(index as u64);
@@ -57,10 +57,20 @@ fn the_cause_of_most_of_the_delay_is_named_with_its_largest_name() {
 #[test]
 fn no_cause_of_half_of_the_delay_is_none() {
     let mut all = waits(&[40; 4], &guest("web-7"));
-    all.extend(waits(&[40; 4], &Occupant::Program("tar".into())));
+    all.extend(waits(&[40; 4], &Occupant::Idle));
     all.extend(waits(&[40; 4], &Occupant::Own));
     let verdict = judge(&evidence(all));
     assert_eq!(verdict.finding, Finding::Unknown(Doubt::Mixed));
+}
+
+#[test]
+fn guests_and_programs_together_are_a_busy_host_and_none_of_them_is_named() {
+    let mut all = waits(&[40; 4], &guest("web-7"));
+    all.extend(waits(&[40; 4], &Occupant::Program("tar".into())));
+    all.extend(waits(&[40; 4], &Occupant::Own));
+    let verdict = judge(&evidence(all));
+    assert_eq!(verdict.finding, Finding::Because(Cause::of(Kind::BusyHost)));
+    assert_eq!(verdict.affected, 8);
 }
 
 #[test]

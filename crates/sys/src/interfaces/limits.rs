@@ -7,7 +7,7 @@ use crate::rtnetlink::{Attributes, Netlink};
 use std::io;
 use tailbound_units::Rate;
 
-/// How a limit holds traffic back.
+/// The way in which a limit holds traffic back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LimitKind {
     /// A token bucket: frames wait.
@@ -23,13 +23,13 @@ pub enum LimitKind {
 pub struct Limit {
     /// The interface's index.
     pub index: u32,
-    /// How it holds traffic back.
+    /// Its kind.
     pub kind: LimitKind,
     /// The rate; of a class the most that it may borrow up to (`ceil`).
     pub rate: Rate,
     /// Frames that it dropped since it was made; zero for a policer, whose count is not read.
     pub drops: u64,
-    /// How often a frame was not sent at once, since it was made.
+    /// Count of frames that could not be sent immediately, since it was made.
     pub overlimits: u64,
     /// Bytes that wait in it.
     pub backlog: u64,
@@ -46,7 +46,7 @@ const NEW_FILTER: u16 = 44;
 const HEAD: usize = 20;
 /// Parents of filters: `ingress` and the two sides of `clsact`.
 const INGRESS: [u32; 2] = [0xffff_fff2, 0xffff_fff3];
-/// How deep filters nest actions: options, actions, one of these, its options.
+/// The depth to which filters nest actions: options, actions, one of these, its options.
 const DEPTH: u32 = 4;
 
 /// Returns all limits on the interfaces of this thread's network namespace.
@@ -92,7 +92,7 @@ pub fn limits() -> io::Result<Vec<Limit>> {
     Ok(found)
 }
 
-/// A `struct tcmsg` that asks about an interface; 0 is all of them.
+/// A `struct tcmsg` for a query about an interface; 0 is all of them.
 fn head(index: u32, parent: u32) -> [u8; HEAD] {
     let mut head = [0; HEAD];
     head[4..8].copy_from_slice(&index.to_ne_bytes());
@@ -161,7 +161,7 @@ fn number(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// A rate in a `struct tc_ratespec` at `at`, or in full in an attribute where it needs 64 bits.
+/// A rate in a `struct tc_ratespec` at `at`, or in full in an attribute if it needs 64 bits.
 fn rate(options: &[u8], parameters: u16, at: usize, full: u16) -> Option<Rate> {
     let mut found = None;
     for (kind, value) in Attributes(options) {
@@ -186,7 +186,7 @@ fn ceiling(options: &[u8]) -> Option<Rate> {
     rate(options, 1, 12, 7)
 }
 
-/// The rates of the policers among the actions in a filter's options, whatever its classifier.
+/// The rates of the policers among the actions in the options of a filter with any classifier.
 fn policed(options: &[u8], depth: u32) -> Vec<Rate> {
     const KIND: u16 = 1;
     const OPTIONS: u16 = 2;

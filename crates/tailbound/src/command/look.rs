@@ -25,14 +25,14 @@ use tailbound_sys::thread::ThreadId;
 use tailbound_sys::waits::{LateWait, Run as SeenRun};
 use tailbound_units::Nanos;
 
-/// How often late waits are taken: the kernel keeps some hundred.
+/// The time between two readings of late waits: the kernel keeps some hundred.
 const SAMPLE: Duration = Duration::from_millis(50);
-/// How often guests are looked for.
-const LOOK: Duration = Duration::from_secs(1);
+/// The time between two looks for guests.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// The pause between two looks, in times of the CPU time that a look takes.
 const PAUSE_FACTOR: u32 = 100;
 /// The shortest wait that is examined.
-const LATE: Nanos = Nanos::from_millis(1);
+const MIN_WAIT: Nanos = Nanos::from_millis(1);
 /// Threads of one guest that are examined, if it is the only one.
 const MAX_THREADS: usize = 1_024;
 
@@ -60,7 +60,7 @@ impl Sight {
         inventory.look(Instant::now())?;
         let mut sight = Self {
             inventory,
-            tail: Tail::open(LATE).map_err(|error| error.to_string()),
+            tail: Tail::open(MIN_WAIT).map_err(|error| error.to_string()),
             packets,
             only: None,
             records: Records::default(),
@@ -158,11 +158,11 @@ impl Sight {
         }
         self.packets.follow(&guests);
         let cost = cpu_time().saturating_sub(before);
-        self.next_look = now + LOOK.max(cost * PAUSE_FACTOR);
+        self.next_look = now + LOOK_INTERVAL.max(cost * PAUSE_FACTOR);
         Ok(())
     }
 
-    /// Finds names that tell guests apart.
+    /// Finds a unique name for each guest.
     fn name(&mut self) {
         let guests = self.inventory.guests();
         let mut count: HashMap<&str, u32> = HashMap::new();

@@ -15,7 +15,7 @@ use tailbound_units::Nanos;
 /// The version of the JSON document's shape.
 const SCHEMA: u32 = 1;
 
-/// How often the table is drawn.
+/// The time between two drawings of the table.
 const DRAW: Duration = Duration::from_secs(1);
 
 /// Clears the terminal and goes to its first column.
@@ -37,7 +37,7 @@ pub(crate) struct Args {
     /// Print one table, after one window, and end
     #[arg(long)]
     once: bool,
-    /// What to print; json: once
+    /// The form of the output; json: once
     #[arg(long, value_enum, default_value_t)]
     output: Output,
 }

@@ -29,10 +29,10 @@ pub(crate) struct Args {
     /// The guest
     #[arg(value_name = "GUEST")]
     guest: String,
-    /// How long the guest is examined, 1s to 1h
+    /// The time for which the guest is examined, 1s to 1h
     #[arg(long = "for", value_name = "TIME", default_value = "60s", value_parser = window)]
     window: Nanos,
-    /// What to print
+    /// The form of the output
     #[arg(long, value_enum, default_value_t)]
     output: Output,
 }

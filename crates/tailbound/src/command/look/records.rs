@@ -1,4 +1,4 @@
-//! What was measured of each guest, for as long as the window is.
+//! The measurements of each guest in the window.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;

@@ -34,6 +34,7 @@ pub mod gauge;
 mod granted;
 pub mod guest;
 mod identifier;
+pub mod inventory;
 pub mod journal;
 pub mod kernel;
 pub mod live;

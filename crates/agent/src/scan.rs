@@ -1,6 +1,6 @@
 //! Finds the guests of a machine in `/proc`, and who started them.
 
-mod groups;
+pub(crate) mod groups;
 mod non_guests;
 mod weighed;
 

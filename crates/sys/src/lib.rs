@@ -9,6 +9,7 @@ mod ethtool;
 #[cfg(feature = "guest-memory")]
 pub mod guest_memory;
 pub mod inherited;
+pub mod interfaces;
 pub mod link;
 pub mod memory;
 pub mod netns;

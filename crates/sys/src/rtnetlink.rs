@@ -14,6 +14,15 @@ const NEW_LINK: u16 = 16;
 const GET_NAMESPACE: u16 = 90;
 const NEW_NAMESPACE: u16 = 88;
 const REQUEST: u16 = 1;
+/// `NLM_F_DUMP`: the answer is all that there is, in several messages.
+const DUMP: u16 = 0x300;
+/// `NLM_F_DUMP_INTR`: something changed meanwhile, so the answer may be wrong.
+const INTERRUPTED: u16 = 0x10;
+/// `NLMSG_ERROR` and `NLMSG_DONE`.
+const ERROR: u16 = 2;
+const DONE: u16 = 3;
+/// Dumps that are tried when interfaces change during each.
+const MAX_DUMPS: u32 = 4;
 
 /// rtnetlink of the network namespace that it was opened in.
 pub(crate) struct Netlink(OwnedFd);
@@ -47,6 +56,43 @@ impl Netlink {
         Ok(buffer.split_off(HEADER))
     }
 
+    /// Returns the bodies of all messages of the kind `answer` that a request for everything is
+    /// answered with.
+    pub(crate) fn dump(&self, kind: u16, answer: u16, body: &[u8]) -> io::Result<Vec<Vec<u8>>> {
+        for _ in 0..MAX_DUMPS {
+            if let Some(all) = self.dump_once(kind, answer, body)? {
+                return Ok(all);
+            }
+        }
+        Err(io::ErrorKind::Interrupted.into())
+    }
+
+    /// Returns `None` if something changed during the dump.
+    fn dump_once(&self, kind: u16, answer: u16, body: &[u8]) -> io::Result<Option<Vec<Vec<u8>>>> {
+        let mut message = Vec::with_capacity(HEADER + body.len());
+        message.extend(((HEADER + body.len()) as u32).to_ne_bytes());
+        message.extend(kind.to_ne_bytes());
+        message.extend((REQUEST | DUMP).to_ne_bytes());
+        message.extend([0; 8]);
+        message.extend(body);
+        send(&self.0, &message, SendFlags::empty())?;
+        let mut all = Vec::new();
+        let mut is_whole = true;
+        let mut buffer = vec![0; 64 << 10];
+        loop {
+            let (got, _) = recv(&self.0, &mut buffer[..], RecvFlags::empty())?;
+            for Message { kind, flags, body } in Messages(&buffer[..got]) {
+                is_whole &= flags & INTERRUPTED == 0;
+                match kind {
+                    DONE => return Ok(is_whole.then_some(all)),
+                    ERROR => return Err(error(body)),
+                    kind if kind == answer => all.push(body.to_vec()),
+                    _ => {}
+                }
+            }
+        }
+    }
+
     /// The attributes of the link of this index ([`Attributes`]).
     pub(crate) fn link(&self, index: u32) -> io::Result<Vec<u8>> {
         // `struct ifinfomsg`: family, nothing, type, index, flags, mask.
@@ -72,6 +118,37 @@ impl Netlink {
         let number =
             number.filter_map(|(_, value)| Some(i32::from_ne_bytes(*value.first_chunk()?)));
         number.last().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+}
+
+/// The error in the body of a message of the kind `NLMSG_ERROR`.
+fn error(body: &[u8]) -> io::Error {
+    let number = body
+        .first_chunk()
+        .map_or(0, |bytes| i32::from_ne_bytes(*bytes));
+    io::Error::from_raw_os_error(number.wrapping_neg())
+}
+
+/// One message of several.
+struct Message<'a> {
+    kind: u16,
+    flags: u16,
+    body: &'a [u8],
+}
+
+/// The messages in the bytes of one answer.
+struct Messages<'a>(&'a [u8]);
+
+impl<'a> Iterator for Messages<'a> {
+    type Item = Message<'a>;
+
+    fn next(&mut self) -> Option<Message<'a>> {
+        let len = u32::from_ne_bytes(*self.0.first_chunk()?) as usize;
+        let body = self.0.get(HEADER..len)?;
+        let half = |at: usize| Some(u16::from_ne_bytes(*self.0.get(at..)?.first_chunk()?));
+        let (kind, flags) = (half(4)?, half(6)?);
+        self.0 = self.0.get(len.next_multiple_of(4)..).unwrap_or_default();
+        Some(Message { kind, flags, body })
     }
 }
 
@@ -102,6 +179,8 @@ mod tests {
         fn no_bytes_are_read_beyond_their_end(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let values = Attributes(&bytes).map(|(_, value)| 4 + value.len());
             prop_assert!(values.sum::<usize>() <= bytes.len());
+            let bodies = Messages(&bytes).map(|message| HEADER + message.body.len());
+            prop_assert!(bodies.sum::<usize>() <= bytes.len());
         }
     }
 }

@@ -19,6 +19,8 @@ mod figures;
 mod host;
 #[cfg(feature = "lab")]
 mod lab;
+#[cfg(feature = "look")]
+mod look;
 #[cfg(feature = "manual")]
 mod manual;
 mod output;
@@ -43,6 +45,10 @@ mod trace;
 #[cfg(feature = "host")]
 mod vcpu;
 mod version;
+#[cfg(feature = "look")]
+mod watch;
+#[cfg(feature = "look")]
+mod why;
 
 use crate::exit::{Exit, Failure};
 pub(crate) use elsewhere::absent;
@@ -56,6 +62,12 @@ pub(crate) use version::version;
 /// What `tailbound` can do.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
+    /// Find the cause of a guest's slow periods: CPU, host, network, its own limits, or itself
+    #[cfg(feature = "look")]
+    Why(why::Args),
+    /// Show the guests of this host, the slowest first, each with the cause
+    #[cfg(feature = "look")]
+    Watch(watch::Args),
     /// Forward the packets of this host's guests: meter, tag, segment, queue, pace
     #[cfg(feature = "host")]
     Host(host::Args),
@@ -122,6 +134,10 @@ pub(crate) enum Command {
 impl Command {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
         match self {
+            #[cfg(feature = "look")]
+            Self::Why(args) => args.run(),
+            #[cfg(feature = "look")]
+            Self::Watch(args) => args.run(),
             #[cfg(feature = "host")]
             Self::Host(args) => args.run(),
             #[cfg(feature = "host")]

@@ -430,6 +430,8 @@ const ELSEWHERE: &[&str] = &[
     "vcpu-apply",
     "vcpu-top",
     "vcpu-watch",
+    "watch",
+    "why",
 ];
 
 /// The commands that have a manual page and no command below them.

@@ -13,7 +13,7 @@ const DEPTH: u32 = 5;
 
 /// The hierarchies of control groups, in one scan.
 #[derive(Debug)]
-pub(super) struct Hierarchies {
+pub(crate) struct Hierarchies {
     mounts: Mounts,
     /// What was found of directories: whether only root can change them.
     guarded: HashMap<PathBuf, bool>,
@@ -33,7 +33,7 @@ pub(super) struct Members {
 }
 
 impl Hierarchies {
-    pub(super) fn new(mounts: Mounts) -> Self {
+    pub(crate) fn new(mounts: Mounts) -> Self {
         Self {
             mounts,
             guarded: HashMap::new(),
@@ -42,12 +42,12 @@ impl Hierarchies {
     }
 
     /// Forgets what was found; groups come and go.
-    pub(super) fn forget(&mut self) {
+    pub(crate) fn forget(&mut self) {
         self.guarded.clear();
         self.inside.clear();
     }
 
-    pub(super) fn mounts(&self) -> &Mounts {
+    pub(crate) fn mounts(&self) -> &Mounts {
         &self.mounts
     }
 
@@ -99,7 +99,7 @@ impl Hierarchies {
 
     /// Returns the manager who made a process's group, and that group's path, where only
     /// root can have made it.
-    pub(super) fn manager(
+    pub(crate) fn manager(
         &mut self,
         calls: &dyn SystemCalls,
         groups: &Groups,

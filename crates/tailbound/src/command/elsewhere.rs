@@ -24,6 +24,8 @@ const COMMANDS: &[(&str, &str)] = &[
     ("top", "top"),
     ("trace", "host"),
     ("vcpu", "host"),
+    ("watch", "look"),
+    ("why", "look"),
 ];
 
 /// The features of this build that imply the others.

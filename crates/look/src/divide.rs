@@ -1,0 +1,329 @@
+//! Divides a slow period among causes. Each nanosecond has one cause, so the parts sum exactly to
+//! the period's length.
+
+use crate::cause::{Cause, Kind};
+use crate::evidence::{
+    Ahead, CpuUse, CpuWait, Direction, Examined, InterfaceLimit, Limits, Occupant, Points, Run,
+    Side, SlowPacket, SlowRequest,
+};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tailbound_units::Nanos;
+
+/// A slow period, divided.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Division {
+    /// The time of each cause; none that took nothing.
+    pub parts: BTreeMap<Cause, Nanos>,
+}
+
+impl Division {
+    fn add(&mut self, cause: Cause, time: u64) {
+        if time > 0 {
+            self.parts.entry(cause).or_default().0 += time;
+        }
+    }
+
+    /// The period's length.
+    pub fn length(&self) -> Nanos {
+        Nanos(self.parts.values().map(|time| time.0).sum())
+    }
+
+    /// The time of all causes of a kind.
+    pub fn of(&self, kind: Kind) -> Nanos {
+        let its = self.parts.iter().filter(|(cause, _)| cause.kind == kind);
+        Nanos(its.map(|(_, time)| time.0).sum())
+    }
+}
+
+/// A part of a wait that has one cause.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Segment {
+    from: u64,
+    until: u64,
+    cause: Cause,
+}
+
+/// The cause of a run on a CPU that the guest waited for.
+fn cause_of(run: &Run) -> Cause {
+    let named = |kind, name: &Arc<str>| {
+        let kind = if run.is_real_time {
+            Kind::RealTime
+        } else {
+            kind
+        };
+        Cause::by(kind, name)
+    };
+    match &run.occupant {
+        Occupant::Own => Cause::of(Kind::GuestItself),
+        Occupant::Idle => Cause::of(Kind::Scheduler),
+        Occupant::Guest(name) => named(Kind::NeighbourCpu, name),
+        // These threads run interrupts, whatever their policy.
+        Occupant::Kernel(name) if name.starts_with("ksoftirqd/") || name.starts_with("irq/") => {
+            Cause::by(Kind::Interrupts, name)
+        }
+        Occupant::Program(name) | Occupant::Kernel(name) => named(Kind::ProgramCpu, name),
+        // Its owner may be anything, so it is no evidence against the host's programs.
+        Occupant::Exited(_) => Cause::of(Kind::Unknown),
+    }
+}
+
+/// Divides a wait into segments that cover it exactly, in order.
+fn segments(wait: &CpuWait) -> Vec<Segment> {
+    let (from, until) = (wait.from.0, wait.until.0.max(wait.from.0));
+    let mut found: Vec<Segment> = Vec::new();
+    let mut at = from;
+    let mut add = |at: &mut u64, end: u64, cause: Cause| {
+        let end = end.clamp(*at, until);
+        if end > *at {
+            found.push(Segment {
+                from: *at,
+                until: end,
+                cause,
+            });
+        }
+        *at = end;
+    };
+    // The guest's own limits hold it up from the begin; a run meanwhile is not to blame.
+    let reserved = at.saturating_add(wait.reservation.0);
+    add(&mut at, reserved, Cause::of(Kind::Reservation));
+    let throttled = at.saturating_add(wait.quota.0);
+    add(&mut at, throttled, Cause::of(Kind::Quota));
+    for run in &wait.runs {
+        add(&mut at, run.from.0, Cause::of(Kind::Unknown));
+        let end = run.until.0.clamp(at, until);
+        let (stolen, interrupted) = taken(run, end - at);
+        let stolen = at + stolen;
+        add(&mut at, stolen, Cause::of(Kind::Hypervisor));
+        let interrupted = at + interrupted;
+        add(&mut at, interrupted, Cause::of(Kind::Interrupts));
+        add(&mut at, end, cause_of(run));
+    }
+    add(&mut at, until, Cause::of(Kind::Unknown));
+    found
+}
+
+/// The parts of `time` of a run that the hypervisor and interrupts took: in proportion to the whole
+/// run.
+fn taken(run: &Run, time: u64) -> (u64, u64) {
+    let whole = run.until.0.saturating_sub(run.from.0).max(1);
+    let part = |of: Nanos| {
+        let part = u128::from(of.0) * u128::from(time) / u128::from(whole);
+        u64::try_from(part).unwrap_or(u64::MAX).min(time)
+    };
+    let stolen = part(run.stolen);
+    (stolen, part(run.interrupted).min(time - stolen))
+}
+
+/// Divides a wait for a CPU that is a slow period by itself.
+pub fn divide_wait(wait: &CpuWait) -> Division {
+    let mut division = Division::default();
+    for Segment { from, until, cause } in segments(wait) {
+        division.add(cause, until - from);
+    }
+    division
+}
+
+/// Divides the wait of a frame in a queue of the host.
+pub fn divide_packet(packet: &SlowPacket, limits: &Limits) -> Division {
+    let mut division = Division::default();
+    let cause = queue_cause(&packet.ahead, packet.is_outward, limits);
+    division.add(cause, packet.until.0.saturating_sub(packet.from.0));
+    division
+}
+
+/// The cause of a wait in the host's queue.
+fn queue_cause(ahead: &Ahead, is_outward: bool, limits: &Limits) -> Cause {
+    let reached = |limit: &&InterfaceLimit| limit.was_reached && limit.is_outward == is_outward;
+    match (ahead, limits.interfaces.iter().find(reached)) {
+        // A neighbour's frames never stand in a limit on this guest's interface.
+        (Ahead::Guest(name), _) => Cause::by(Kind::HostQueue, name),
+        (_, Some(limit)) => Cause::by(Kind::OwnLimit, &limit.text),
+        (Ahead::Own, None) => Cause::of(Kind::GuestItself),
+        (Ahead::Unknown, None) => Cause::of(Kind::HostQueue),
+    }
+}
+
+/// The CPU time of a guest that no slow period has been given yet.
+#[derive(Debug)]
+pub(crate) struct Budget(Vec<CpuUse>);
+
+impl Budget {
+    pub(crate) fn new(cpu_use: &[CpuUse]) -> Self {
+        Self(cpu_use.to_vec())
+    }
+
+    /// Returns how much of an interval the guest can have computed, and counts that as given.
+    fn take(&mut self, from: u64, until: u64) -> u64 {
+        let mut sum = 0;
+        for sample in &mut self.0 {
+            let begin = from.max(sample.from.0);
+            let overlap = until.min(sample.until.0).saturating_sub(begin);
+            let part = overlap.min(sample.ran.0);
+            sample.ran.0 -= part;
+            sum += part;
+        }
+        sum
+    }
+}
+
+/// Divides requests of one guest.
+#[derive(Debug)]
+pub(crate) struct Requests<'e> {
+    waits: Vec<(&'e CpuWait, Vec<Segment>)>,
+    limits: &'e Limits,
+    examined: &'e Examined,
+    budget: Budget,
+}
+
+impl<'e> Requests<'e> {
+    pub(crate) fn new(
+        waits: &'e [CpuWait],
+        cpu_use: &[CpuUse],
+        limits: &'e Limits,
+        examined: &'e Examined,
+    ) -> Self {
+        Self {
+            waits: waits.iter().map(|wait| (wait, segments(wait))).collect(),
+            limits,
+            examined,
+            budget: Budget::new(cpu_use),
+        }
+    }
+
+    /// Divides a request.
+    pub(crate) fn divide(&mut self, request: &SlowRequest) -> Division {
+        let mut division = Division::default();
+        let Points {
+            arrived,
+            delivered,
+            taken,
+            sent,
+            left,
+        } = request.points;
+        let inward = queue_cause(&request.ahead_inward, false, self.limits);
+        let outward = queue_cause(&request.ahead_outward, true, self.limits);
+        let taken = taken.unwrap_or(delivered);
+        match request.direction {
+            Direction::Served => {
+                let [t0, t1, t2, t3, t4] = ordered([arrived, delivered, taken, sent, left]);
+                division.add(inward, t1 - t0);
+                // A frame in the ring and a request in the application wait for the same threads.
+                self.divide_inside(request, (t1, t2, t3), &mut division);
+                division.add(outward, t4 - t3);
+            }
+            Direction::Made => {
+                let [t3, t4, t0, t1, t2] = ordered([sent, left, arrived, delivered, taken]);
+                division.add(outward, t4 - t3);
+                division.add(beyond(request), t0 - t4);
+                division.add(inward, t1 - t0);
+                self.divide_inside(request, (t1, t2, t2), &mut division);
+            }
+        }
+        division
+    }
+
+    /// Divides the time inside the guest: in its ring until `taken`, then in its programs.
+    fn divide_inside(
+        &mut self,
+        request: &SlowRequest,
+        (from, taken, until): (u64, u64, u64),
+        division: &mut Division,
+    ) {
+        let mut at = from;
+        while at < until {
+            let Some((segment, end)) = self.segment_at(at, until, request.thread) else {
+                let end = self.next_wait(at, until, request.thread);
+                self.divide_rest(request, (at, end), taken, division);
+                at = end;
+                continue;
+            };
+            division.add(segment, end - at);
+            at = end;
+        }
+    }
+
+    /// The wait that is counted at `at`, and until when: of those that end by `until`, the one that
+    /// ends last. The thread that answers must have run before the answer.
+    fn segment_at(&self, at: u64, until: u64, thread: Option<u32>) -> Option<(Cause, u64)> {
+        let mut candidates: Vec<_> = self.candidates(until, thread).collect();
+        candidates.retain(|(wait, _)| wait.from.0 <= at && at < wait.until.0);
+        let (_, segments) = candidates.into_iter().max_by_key(|(wait, _)| wait.until)?;
+        let is_here = |segment: &&Segment| segment.from <= at && at < segment.until;
+        let segment = segments.iter().find(is_here)?;
+        // A wait that ends later than this one may begin within it.
+        let next = self.next_wait(at, segment.until.min(until), thread);
+        Some((segment.cause.clone(), next))
+    }
+
+    /// The begin of the next wait after `at`, or `until`.
+    fn next_wait(&self, at: u64, until: u64, thread: Option<u32>) -> u64 {
+        let begins = self.candidates(u64::MAX, thread);
+        let begins = begins
+            .map(|(wait, _)| wait.from.0)
+            .filter(|from| *from > at);
+        begins.min().map_or(until, |begin| begin.min(until))
+    }
+
+    fn candidates(
+        &self,
+        until: u64,
+        thread: Option<u32>,
+    ) -> impl Iterator<Item = &(&'e CpuWait, Vec<Segment>)> {
+        self.waits.iter().filter(move |(wait, _)| {
+            let is_its = thread.is_none_or(|thread| wait.thread == thread);
+            is_its && wait.until.0 <= until && wait.until > wait.from
+        })
+    }
+
+    /// Divides time inside the guest in which none of its threads is known to have waited long.
+    fn divide_rest(
+        &mut self,
+        request: &SlowRequest,
+        (from, until): (u64, u64),
+        taken: u64,
+        division: &mut Division,
+    ) {
+        let time = until - from;
+        match request.zero_window {
+            Some(Side::Peer) => {
+                return division.add(Cause::by(Kind::SlowReceiver, &request.peer), time);
+            }
+            Some(Side::Guest) => return division.add(Cause::of(Kind::GuestItself), time),
+            None => {}
+        }
+        if self.examined.cpu.is_err() {
+            // It may have waited for a CPU.
+            return division.add(Cause::of(Kind::Unknown), time);
+        }
+        // A frame in its ring waits for nothing but the guest, as its threads had their CPUs.
+        let ring = taken.clamp(from, until);
+        division.add(Cause::of(Kind::GuestItself), ring - from);
+        let computed = self.budget.take(ring, until);
+        division.add(Cause::of(Kind::GuestItself), computed);
+        // It neither ran nor waited for a CPU: a disk, a lock, another service.
+        division.add(Cause::of(Kind::Unknown), until - ring - computed);
+    }
+}
+
+/// The cause of the time between a request's leaving the host and its answer.
+fn beyond(request: &SlowRequest) -> Cause {
+    let kind = match request.zero_window {
+        Some(Side::Peer) => Kind::SlowReceiver,
+        _ if request.retransmits > 0 => Kind::Loss,
+        _ => Kind::Delay,
+    };
+    Cause::by(kind, &request.peer)
+}
+
+/// Moments, none before the one that precedes it.
+fn ordered(moments: [Nanos; 5]) -> [u64; 5] {
+    let mut at = 0;
+    moments.map(|moment| {
+        at = at.max(moment.0);
+        at
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,348 @@
+use super::*;
+use proptest::prelude::*;
+
+fn ms(time: u64) -> Nanos {
+    Nanos::from_millis(time)
+}
+
+fn run(from: u64, until: u64, occupant: Occupant) -> Run {
+    Run {
+        from: ms(from),
+        until: ms(until),
+        occupant,
+        is_real_time: false,
+        stolen: Nanos::ZERO,
+        interrupted: Nanos::ZERO,
+    }
+}
+
+fn guest(name: &str) -> Occupant {
+    Occupant::Guest(name.into())
+}
+
+fn wait(from: u64, until: u64, runs: Vec<Run>) -> CpuWait {
+    CpuWait {
+        thread: 7,
+        from: ms(from),
+        until: ms(until),
+        reservation: Nanos::ZERO,
+        quota: Nanos::ZERO,
+        runs,
+    }
+}
+
+fn served(points: [u64; 5]) -> SlowRequest {
+    let [arrived, delivered, taken, sent, left] = points.map(ms);
+    SlowRequest {
+        direction: Direction::Served,
+        points: Points {
+            arrived,
+            delivered,
+            taken: Some(taken),
+            sent,
+            left,
+        },
+        peer: "10.0.0.9:443".into(),
+        ahead_inward: Ahead::Unknown,
+        ahead_outward: Ahead::Unknown,
+        retransmits: 0,
+        zero_window: None,
+        thread: None,
+    }
+}
+
+/// The parts in milliseconds, by kind and name.
+fn parts(division: &Division) -> Vec<(Kind, &str, u64)> {
+    let part = |(cause, time): (&'_ Cause, &Nanos)| (cause.kind, time.0 / 1_000_000);
+    let names = division.parts.keys().map(|cause| cause.by.as_deref());
+    let both = division.parts.iter().map(part).zip(names);
+    both.map(|((kind, time), by)| (kind, by.unwrap_or(""), time))
+        .collect()
+}
+
+fn divide(request: &SlowRequest, waits: &[CpuWait], ran: u64) -> Division {
+    let cpu_use = [CpuUse {
+        from: ms(0),
+        until: ms(1_000),
+        ran: ms(ran),
+    }];
+    let (limits, examined) = (Limits::default(), Examined::default());
+    Requests::new(waits, &cpu_use, &limits, &examined).divide(request)
+}
+
+#[test]
+fn a_wait_is_divided_among_the_runs_on_its_cpu() {
+    let mut one = wait(
+        100,
+        200,
+        vec![
+            run(90, 110, guest("web-7")),
+            run(110, 130, Occupant::Program("tar".into())),
+            run(130, 135, Occupant::Idle),
+            run(135, 140, Occupant::Kernel("ksoftirqd/1".into())),
+            run(140, 190, Occupant::Own),
+        ],
+    );
+    one.runs[1].is_real_time = true;
+    assert_eq!(
+        parts(&divide_wait(&one)),
+        [
+            (Kind::NeighbourCpu, "web-7", 10),
+            (Kind::RealTime, "tar", 20),
+            (Kind::Interrupts, "ksoftirqd/1", 5),
+            (Kind::GuestItself, "", 50),
+            (Kind::Scheduler, "", 5),
+            (Kind::Unknown, "", 10),
+        ]
+    );
+}
+
+#[test]
+fn a_quota_holds_up_from_the_begin_and_a_run_meanwhile_is_not_to_blame() {
+    let mut one = wait(100, 200, vec![run(0, 200, guest("web-7"))]);
+    one.quota = ms(70);
+    assert_eq!(
+        parts(&divide_wait(&one)),
+        [(Kind::NeighbourCpu, "web-7", 30), (Kind::Quota, "", 70)]
+    );
+    // The kernel reports the whole time of a quota, of which the wait had the end.
+    one.quota = ms(900);
+    assert_eq!(parts(&divide_wait(&one)), [(Kind::Quota, "", 100)]);
+}
+
+#[test]
+fn steal_and_interrupts_are_no_runs() {
+    let mut one = wait(100, 200, vec![run(0, 200, guest("web-7"))]);
+    one.runs[0].stolen = ms(100);
+    one.runs[0].interrupted = ms(20);
+    assert_eq!(
+        parts(&divide_wait(&one)),
+        [
+            (Kind::NeighbourCpu, "web-7", 40),
+            (Kind::Hypervisor, "", 50),
+            (Kind::Interrupts, "", 10),
+        ]
+    );
+}
+
+#[test]
+fn a_request_that_was_served_is_divided_at_its_moments() {
+    let mut request = served([0, 10, 12, 60, 75]);
+    request.ahead_inward = Ahead::Guest("bulk".into());
+    let waits = [wait(20, 50, vec![run(20, 50, guest("web-7"))])];
+    let division = divide(&request, &waits, 10);
+    assert_eq!(
+        parts(&division),
+        [
+            (Kind::NeighbourCpu, "web-7", 30),
+            (Kind::HostQueue, "", 15),
+            (Kind::HostQueue, "bulk", 10),
+            // In its ring, and computing.
+            (Kind::GuestItself, "", 12),
+            (Kind::Unknown, "", 8),
+        ]
+    );
+    assert_eq!(division.length(), ms(75));
+}
+
+#[test]
+fn a_wait_that_outlasts_the_answer_was_another_threads() {
+    let request = served([0, 0, 0, 40, 40]);
+    let waits = [
+        wait(0, 30, vec![run(0, 30, guest("web-7"))]),
+        wait(0, 900, vec![run(0, 900, guest("other"))]),
+    ];
+    assert_eq!(
+        parts(&divide(&request, &waits, 900)),
+        [
+            (Kind::NeighbourCpu, "web-7", 30),
+            (Kind::GuestItself, "", 10)
+        ]
+    );
+    // The thread that answered is known.
+    let request = SlowRequest {
+        thread: Some(8),
+        ..request
+    };
+    assert_eq!(
+        parts(&divide(&request, &waits, 900)),
+        [(Kind::GuestItself, "", 40)]
+    );
+}
+
+#[test]
+fn a_request_that_was_made_waits_beyond_the_host() {
+    let request = SlowRequest {
+        direction: Direction::Made,
+        points: Points {
+            sent: ms(0),
+            left: ms(5),
+            arrived: ms(85),
+            delivered: ms(90),
+            taken: None,
+        },
+        ..served([0; 5])
+    };
+    let of = |request: &SlowRequest| {
+        let division = divide(request, &[], 0);
+        let beyond = parts(&division)
+            .into_iter()
+            .find(|(_, _, time)| *time == 80);
+        beyond.map(|(kind, by, _)| (kind, by.to_owned()))
+    };
+    let peer = "10.0.0.9:443".to_owned();
+    assert_eq!(of(&request), Some((Kind::Delay, peer.clone())));
+    let lossy = SlowRequest {
+        retransmits: 1,
+        ..request.clone()
+    };
+    assert_eq!(of(&lossy), Some((Kind::Loss, peer.clone())));
+    let full = SlowRequest {
+        zero_window: Some(Side::Peer),
+        ..request
+    };
+    assert_eq!(of(&full), Some((Kind::SlowReceiver, peer)));
+}
+
+#[test]
+fn the_guest_is_blamed_only_if_its_waits_were_measured() {
+    let request = served([0, 0, 0, 40, 40]);
+    let cpu_use = [CpuUse {
+        from: ms(0),
+        until: ms(100),
+        ran: ms(100),
+    }];
+    let limits = Limits::default();
+    let blind = Examined {
+        cpu: Err("no BTF".to_owned()),
+        ..Examined::default()
+    };
+    let division = Requests::new(&[], &cpu_use, &limits, &blind).divide(&request);
+    assert_eq!(parts(&division), [(Kind::Unknown, "", 40)]);
+}
+
+#[test]
+fn a_frame_behind_itself_waits_for_its_own_limit_if_that_was_reached() {
+    let packet = SlowPacket {
+        from: ms(0),
+        until: ms(30),
+        is_outward: true,
+        ahead: Ahead::Own,
+    };
+    let limited = |was_reached, is_outward| Limits {
+        interfaces: vec![InterfaceLimit {
+            text: "tbf 8Mbit/s on veth1".into(),
+            is_outward,
+            was_reached,
+        }],
+        ..Limits::default()
+    };
+    let kind = |packet: &SlowPacket, limits: &Limits| parts(&divide_packet(packet, limits))[0].0;
+    assert_eq!(kind(&packet, &limited(true, true)), Kind::OwnLimit);
+    assert_eq!(kind(&packet, &limited(true, false)), Kind::GuestItself);
+    assert_eq!(kind(&packet, &limited(false, true)), Kind::GuestItself);
+    let behind = SlowPacket {
+        ahead: Ahead::Guest("bulk".into()),
+        ..packet
+    };
+    assert_eq!(kind(&behind, &limited(true, true)), Kind::HostQueue);
+}
+
+fn any_occupant() -> impl Strategy<Value = Occupant> {
+    prop_oneof![
+        Just(Occupant::Own),
+        Just(Occupant::Idle),
+        "[a-c]".prop_map(|name| Occupant::Guest(name.into())),
+        "(ksoftirqd/0|tar)".prop_map(|name| Occupant::Kernel(name.into())),
+        "x".prop_map(|name| Occupant::Exited(name.into())),
+    ]
+}
+
+fn any_wait() -> impl Strategy<Value = CpuWait> {
+    let time = || 0..2_000_u64;
+    let run = (
+        time(),
+        time(),
+        any_occupant(),
+        any::<bool>(),
+        time(),
+        time(),
+    )
+        .prop_map(
+            |(from, until, occupant, is_real_time, stolen, interrupted)| Run {
+                from: Nanos(from),
+                until: Nanos(until),
+                occupant,
+                is_real_time,
+                stolen: Nanos(stolen),
+                interrupted: Nanos(interrupted),
+            },
+        );
+    let runs = prop::collection::vec(run, 0..5);
+    (0..3_u32, time(), time(), time(), time(), runs).prop_map(
+        |(thread, from, until, reservation, quota, runs)| CpuWait {
+            thread,
+            from: Nanos(from),
+            until: Nanos(until),
+            reservation: Nanos(reservation),
+            quota: Nanos(quota),
+            runs,
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn the_parts_of_a_wait_are_the_wait(wait in any_wait()) {
+        let length = wait.until.0.saturating_sub(wait.from.0);
+        prop_assert_eq!(divide_wait(&wait).length(), Nanos(length));
+        let mut at = wait.from.0;
+        for segment in segments(&wait) {
+            prop_assert_eq!(segment.from, at);
+            prop_assert!(segment.until > at);
+            at = segment.until;
+        }
+        prop_assert_eq!(at, wait.until.0.max(wait.from.0));
+    }
+
+    #[test]
+    fn the_parts_of_requests_are_the_requests(
+        points in prop::collection::vec(prop::array::uniform5(0..3_000_u64), 1..6),
+        waits in prop::collection::vec(any_wait(), 0..8),
+        is_made: bool,
+        has_ring: bool,
+        thread in prop::option::of(0..3_u32),
+        ran in 0..4_000_u64,
+    ) {
+        let cpu_use = [
+            CpuUse { from: Nanos(0), until: Nanos(1_000), ran: Nanos(ran) },
+            CpuUse { from: Nanos(1_000), until: Nanos(2_000), ran: Nanos(ran / 2) },
+        ];
+        let (limits, examined) = (Limits::default(), Examined::default());
+        let mut requests = Requests::new(&waits, &cpu_use, &limits, &examined);
+        let mut computed = 0;
+        for points in points {
+            let [arrived, delivered, taken, sent, left] = points.map(Nanos);
+            let mut request = served([0; 5]);
+            request.thread = thread;
+            request.points = Points {
+                arrived, delivered, taken: has_ring.then_some(taken), sent, left,
+            };
+            let ring = if has_ring { taken } else { delivered };
+            let moments = if is_made {
+                request.direction = Direction::Made;
+                [sent, left, arrived, delivered, ring]
+            } else {
+                [arrived, delivered, ring, sent, left]
+            };
+            let moments = ordered(moments);
+            let division = requests.divide(&request);
+            prop_assert_eq!(division.length(), Nanos(moments[4] - moments[0]));
+            let is_ring = moments[if is_made { 4 } else { 2 }] - moments[if is_made { 3 } else { 1 }];
+            computed += division.of(Kind::GuestItself).0.saturating_sub(is_ring);
+        }
+        // A guest cannot have computed for longer than it ran, but for runs of its own threads.
+        let own: u64 = waits.iter().map(|wait| divide_wait(wait).of(Kind::GuestItself).0).sum();
+        prop_assert!(computed <= ran + ran / 2 + own * 6);
+    }
+}

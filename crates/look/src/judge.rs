@@ -1,0 +1,298 @@
+//! The verdict on a guest: the cause of most of its delay, if there is one.
+
+use crate::cause::{Cause, Kind};
+use crate::divide::{Division, Requests, divide_packet, divide_wait};
+use crate::evidence::{Evidence, Handles, Limits};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tailbound_units::Nanos;
+
+/// The slow periods that are judged: the slowest.
+const MAX_PERIODS: usize = 60;
+/// A cause is named if at least this many periods have it for at least half of their time.
+const MIN_AFFECTED: usize = 3;
+/// Waits for a CPU are nothing to speak of if they are less than this part of the window, and none
+/// is as long as [`LONG_WAIT`].
+const NEGLIGIBLE: u64 = 1_000;
+/// A wait that is worth a word by itself.
+const LONG_WAIT: Nanos = Nanos::from_millis(20);
+
+/// The kind of slow periods that a verdict is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Basis {
+    /// Requests.
+    Requests,
+    /// Frames of bulk flows.
+    Packets,
+    /// Waits of the guest's threads for a CPU: there were no requests, or they were not measured.
+    Waits,
+}
+
+/// The reason why no cause is named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Doubt {
+    /// Most of the delay has no known cause.
+    NoCause,
+    /// No cause explains half of the delay.
+    Mixed,
+    /// There were too few slow periods.
+    TooFew,
+    /// Most of the waits were not read in time.
+    Lost,
+    /// Nothing could be examined.
+    Nothing,
+}
+
+/// The finding about a guest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Finding {
+    /// Nothing that could be examined was slow.
+    NothingSlow,
+    /// Most of the delay has this cause.
+    Because(Cause),
+    /// The cause is not known.
+    Unknown(Doubt),
+}
+
+/// The part of the delay that one cause has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Share {
+    /// The cause.
+    pub cause: Cause,
+    /// Its time.
+    pub time: Nanos,
+    /// The periods of which it has at least half.
+    pub periods: usize,
+}
+
+/// The verdict on a guest in a window.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdict {
+    /// The guest's name.
+    pub guest: String,
+    /// The length of the window.
+    pub window: Nanos,
+    /// The kind of the periods.
+    pub basis: Basis,
+    /// The finding.
+    pub finding: Finding,
+    /// The slow periods of the window.
+    pub slow: usize,
+    /// The sum of their lengths.
+    pub delay: Nanos,
+    /// The periods that were judged: the slowest.
+    pub judged: usize,
+    /// The sum of their lengths, which is that of `shares`.
+    pub judged_delay: Nanos,
+    /// The longest.
+    pub longest: Nanos,
+    /// The judged periods of which the finding's kind of cause has at least half.
+    pub affected: usize,
+    /// The causes of the judged delay, the largest first.
+    pub shares: Vec<Share>,
+    /// Requests that were answered.
+    pub answered: u64,
+    /// Late waits that were not read in time.
+    pub lost_waits: u64,
+    /// The guest's limits.
+    pub limits: Limits,
+    /// The parts that could not be examined, and why.
+    pub unexamined: Vec<(&'static str, String)>,
+    /// The commands that would change something.
+    pub handles: Handles,
+}
+
+impl Verdict {
+    /// The time of all causes of a kind in the judged delay; [`Kind::BusyHost`] is all other guests
+    /// and programs.
+    pub fn time(&self, kind: Kind) -> Nanos {
+        time_of(kind, |kind| {
+            let its = self.shares.iter().filter(|share| share.cause.kind == kind);
+            Nanos(its.map(|share| share.time.0).sum())
+        })
+    }
+
+    /// The names of a kind of cause with their times, the longest first.
+    pub fn names(&self, kind: Kind) -> Vec<(Arc<str>, Nanos)> {
+        let its = self.shares.iter().filter(|share| share.cause.kind == kind);
+        its.filter_map(|share| Some((share.cause.by.clone()?, share.time)))
+            .collect()
+    }
+}
+
+/// Judges a guest.
+pub fn judge(evidence: &Evidence) -> Verdict {
+    let (basis, mut divisions) = divisions(evidence);
+    divisions.retain(|division| division.length() > Nanos::ZERO);
+    divisions.sort_by_key(|division| Reverse(division.length()));
+    let slow = divisions.len();
+    let delay = sum(&divisions);
+    let longest = divisions.first().map(Division::length).unwrap_or_default();
+    divisions.truncate(MAX_PERIODS);
+    let mut verdict = Verdict {
+        guest: evidence.guest.clone(),
+        window: evidence.window,
+        basis,
+        finding: Finding::NothingSlow,
+        slow,
+        delay,
+        judged: divisions.len(),
+        judged_delay: sum(&divisions),
+        longest,
+        affected: 0,
+        shares: shares(&divisions),
+        answered: evidence.answered,
+        lost_waits: evidence.lost_waits,
+        limits: evidence.limits.clone(),
+        unexamined: unexamined(evidence),
+        handles: evidence.handles.clone(),
+    };
+    (verdict.finding, verdict.affected) = find(&verdict, &divisions, evidence);
+    verdict
+}
+
+/// Puts verdicts in order: most delay first, in proportion to the window; guests with nothing slow
+/// last, each by name.
+pub fn rank(verdicts: &mut [Verdict]) {
+    verdicts.sort_by(|a, b| {
+        let is_quiet = |it: &Verdict| it.finding == Finding::NothingSlow;
+        let weight = |it: &Verdict, other: &Verdict| {
+            u128::from(it.delay.0) * u128::from(other.window.0.max(1))
+        };
+        is_quiet(a)
+            .cmp(&is_quiet(b))
+            .then_with(|| weight(b, a).cmp(&weight(a, b)))
+            .then_with(|| a.guest.cmp(&b.guest))
+    });
+}
+
+/// The time of a kind of cause, from the times of those that time is divided to.
+fn time_of(kind: Kind, time: impl Fn(Kind) -> Nanos) -> Nanos {
+    match kind {
+        Kind::BusyHost => time(Kind::NeighbourCpu).saturating_add(time(Kind::ProgramCpu)),
+        kind => time(kind),
+    }
+}
+
+fn sum(divisions: &[Division]) -> Nanos {
+    Nanos(divisions.iter().map(|division| division.length().0).sum())
+}
+
+/// Divides the slow periods of a guest: its requests if there are any, else frames of bulk flows,
+/// else its waits for a CPU.
+fn divisions(evidence: &Evidence) -> (Basis, Vec<Division>) {
+    let Evidence {
+        requests,
+        packets,
+        waits,
+        limits,
+        ..
+    } = evidence;
+    if !requests.is_empty() {
+        let mut divided = Requests::new(waits, &evidence.cpu_use, limits, &evidence.examined);
+        let divided = requests.iter().map(|request| divided.divide(request));
+        return (Basis::Requests, divided.collect());
+    }
+    if !packets.is_empty() {
+        let divided = packets.iter().map(|packet| divide_packet(packet, limits));
+        return (Basis::Packets, divided.collect());
+    }
+    if evidence.answered > 0 {
+        // Its requests were not slow, whatever its threads waited.
+        return (Basis::Requests, Vec::new());
+    }
+    (Basis::Waits, waits.iter().map(divide_wait).collect())
+}
+
+fn shares(divisions: &[Division]) -> Vec<Share> {
+    let mut found: BTreeMap<&Cause, (Nanos, usize)> = BTreeMap::new();
+    for division in divisions {
+        let length = division.length().0;
+        for (cause, time) in &division.parts {
+            let (sum, periods) = found.entry(cause).or_default();
+            sum.0 += time.0;
+            *periods += usize::from(time.0 >= length.div_ceil(2));
+        }
+    }
+    let share = |(cause, (time, periods)): (&Cause, (Nanos, usize))| Share {
+        cause: cause.clone(),
+        time,
+        periods,
+    };
+    let mut shares: Vec<_> = found.into_iter().map(share).collect();
+    shares.sort_by(|a, b| b.time.cmp(&a.time).then_with(|| a.cause.cmp(&b.cause)));
+    shares
+}
+
+fn unexamined(evidence: &Evidence) -> Vec<(&'static str, String)> {
+    let examined = &evidence.examined;
+    let parts = [
+        ("waits for a CPU", &examined.cpu),
+        ("packets", &examined.packets),
+        ("time of interrupts", &examined.interrupts),
+        ("steal", &examined.steal),
+    ];
+    let missing = parts
+        .into_iter()
+        .filter_map(|(part, known)| Some((part, known.as_ref().err()?.clone())));
+    missing.collect()
+}
+
+/// Returns the finding, and the periods of which its kind of cause has at least half.
+fn find(verdict: &Verdict, divisions: &[Division], evidence: &Evidence) -> (Finding, usize) {
+    let examined = &evidence.examined;
+    if examined.cpu.is_err() && examined.packets.is_err() {
+        return (Finding::Unknown(Doubt::Nothing), 0);
+    }
+    if evidence.lost_waits > evidence.waits.len() as u64 && verdict.basis != Basis::Packets {
+        return (Finding::Unknown(Doubt::Lost), 0);
+    }
+    let is_negligible = verdict.basis == Basis::Waits
+        && verdict.longest < LONG_WAIT
+        && verdict.delay.0 < evidence.window.0 / NEGLIGIBLE;
+    if divisions.is_empty() || is_negligible {
+        return (Finding::NothingSlow, 0);
+    }
+    let divided = Kind::ALL.iter().filter(|kind| **kind != Kind::BusyHost);
+    let largest = divided.max_by_key(|kind| verdict.time(**kind));
+    let Some(kind) = largest.copied() else {
+        return (Finding::Unknown(Doubt::NoCause), 0);
+    };
+    let has_half = |part: Nanos, whole: Nanos| part.0 >= whole.0.div_ceil(2);
+    // Guests and programs together may be the cause if neither alone is.
+    let kind = if has_half(verdict.time(kind), verdict.judged_delay) {
+        kind
+    } else if has_half(verdict.time(Kind::BusyHost), verdict.judged_delay) {
+        Kind::BusyHost
+    } else {
+        kind
+    };
+    let affected = divisions
+        .iter()
+        .filter(|division| has_half(time_of(kind, |it| division.of(it)), division.length()))
+        .count();
+    let doubt = if kind == Kind::Unknown {
+        Some(Doubt::NoCause)
+    } else if !has_half(verdict.time(kind), verdict.judged_delay) {
+        Some(Doubt::Mixed)
+    } else if affected < MIN_AFFECTED {
+        Some(Doubt::TooFew)
+    } else {
+        None
+    };
+    let finding = match doubt {
+        Some(doubt) => Finding::Unknown(doubt),
+        None => Finding::Because(Cause {
+            kind,
+            by: verdict
+                .names(kind)
+                .first()
+                .map(|(name, _)| Arc::clone(name)),
+        }),
+    };
+    (finding, affected)
+}
+
+#[cfg(test)]
+mod tests;

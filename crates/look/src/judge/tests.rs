@@ -1,0 +1,158 @@
+use super::*;
+use crate::evidence::{CpuWait, Examined, Occupant, Run};
+use proptest::prelude::*;
+
+/// Waits of these lengths in milliseconds, a second apart, on a CPU that `occupant` had.
+fn waits(lengths: &[u64], occupant: &Occupant) -> Vec<CpuWait> {
+    let wait = |(index, length): (usize, &u64)| {
+        let from = Nanos::from_secs(index as u64);
+        let until = Nanos(from.0 + length * 1_000_000);
+        CpuWait {
+            thread: 7,
+            from,
+            until,
+            reservation: Nanos::ZERO,
+            quota: Nanos::ZERO,
+            runs: vec![Run {
+                from,
+                until,
+                occupant: occupant.clone(),
+                is_real_time: false,
+                stolen: Nanos::ZERO,
+                interrupted: Nanos::ZERO,
+            }],
+        }
+    };
+    lengths.iter().enumerate().map(wait).collect()
+}
+
+fn guest(name: &str) -> Occupant {
+    Occupant::Guest(name.into())
+}
+
+fn evidence(waits: Vec<CpuWait>) -> Evidence {
+    Evidence {
+        guest: "db-3".to_owned(),
+        window: Nanos::from_secs(60),
+        waits,
+        ..Evidence::default()
+    }
+}
+
+#[test]
+fn the_cause_of_most_of_the_delay_is_named_with_its_largest_name() {
+    let mut all = waits(&[40; 50], &guest("web-7"));
+    all.extend(waits(&[30; 8], &guest("batch")));
+    all.extend(waits(&[10; 8], &Occupant::Idle));
+    let verdict = judge(&evidence(all));
+    let because = Cause::by(Kind::NeighbourCpu, &"web-7".into());
+    assert_eq!(verdict.finding, Finding::Because(because));
+    assert_eq!(
+        (verdict.slow, verdict.judged, verdict.affected),
+        (66, 60, 58)
+    );
+    assert_eq!(verdict.delay, Nanos::from_millis(2_320));
+}
+
+#[test]
+fn no_cause_of_half_of_the_delay_is_none() {
+    let mut all = waits(&[40; 4], &guest("web-7"));
+    all.extend(waits(&[40; 4], &Occupant::Idle));
+    all.extend(waits(&[40; 4], &Occupant::Own));
+    let verdict = judge(&evidence(all));
+    assert_eq!(verdict.finding, Finding::Unknown(Doubt::Mixed));
+}
+
+#[test]
+fn guests_and_programs_together_are_a_busy_host_and_none_of_them_is_named() {
+    let mut all = waits(&[40; 4], &guest("web-7"));
+    all.extend(waits(&[40; 4], &Occupant::Program("tar".into())));
+    all.extend(waits(&[40; 4], &Occupant::Own));
+    let verdict = judge(&evidence(all));
+    assert_eq!(verdict.finding, Finding::Because(Cause::of(Kind::BusyHost)));
+    assert_eq!(verdict.affected, 8);
+}
+
+#[test]
+fn two_slow_periods_prove_nothing() {
+    let verdict = judge(&evidence(waits(&[400, 300], &guest("web-7"))));
+    assert_eq!(verdict.finding, Finding::Unknown(Doubt::TooFew));
+}
+
+#[test]
+fn a_thread_that_has_exited_is_nobodys() {
+    let verdict = judge(&evidence(waits(&[40; 9], &Occupant::Exited("cc1".into()))));
+    assert_eq!(verdict.finding, Finding::Unknown(Doubt::NoCause));
+}
+
+#[test]
+fn waits_that_add_up_to_nothing_are_nothing() {
+    let quiet = judge(&evidence(waits(&[2; 20], &guest("web-7"))));
+    assert_eq!(quiet.finding, Finding::NothingSlow);
+    // One of these alone is worth a word, and so are many.
+    let long = judge(&evidence(waits(&[21], &guest("web-7"))));
+    assert_eq!(long.finding, Finding::Unknown(Doubt::TooFew));
+    let many = judge(&evidence(waits(&[2; 30], &guest("web-7"))));
+    assert!(matches!(many.finding, Finding::Because(_)));
+    assert_eq!(judge(&evidence(Vec::new())).finding, Finding::NothingSlow);
+}
+
+#[test]
+fn waits_of_a_guest_whose_requests_were_fast_are_no_matter() {
+    let mut fast = evidence(waits(&[40; 9], &guest("web-7")));
+    fast.answered = 1_000;
+    assert_eq!(judge(&fast).finding, Finding::NothingSlow);
+}
+
+#[test]
+fn lost_waits_and_nothing_measured_are_no_verdict() {
+    let mut lost = evidence(waits(&[40; 9], &guest("web-7")));
+    lost.lost_waits = 10;
+    assert_eq!(judge(&lost).finding, Finding::Unknown(Doubt::Lost));
+    let mut blind = evidence(Vec::new());
+    blind.examined = Examined {
+        cpu: Err("no BTF".to_owned()),
+        packets: Err("no BTF".to_owned()),
+        ..Examined::default()
+    };
+    let verdict = judge(&blind);
+    assert_eq!(verdict.finding, Finding::Unknown(Doubt::Nothing));
+    assert_eq!(verdict.unexamined.len(), 2);
+}
+
+#[test]
+fn the_worst_guest_comes_first() {
+    let named = |name: &str, lengths: &[u64]| {
+        judge(&Evidence {
+            guest: name.to_owned(),
+            ..evidence(waits(lengths, &guest("web-7")))
+        })
+    };
+    let mut all = [
+        named("quiet", &[1]),
+        named("b", &[40; 5]),
+        named("worst", &[40; 50]),
+        named("a", &[40; 5]),
+    ];
+    rank(&mut all);
+    assert_eq!(
+        all.map(|verdict| verdict.guest),
+        ["worst", "a", "b", "quiet"]
+    );
+}
+
+proptest! {
+    #[test]
+    fn shares_are_the_delay_and_none_is_above_the_whole(
+        lengths in prop::collection::vec((1..5_000_u64, 0..4_usize), 0..90),
+    ) {
+        let occupants = [guest("a"), guest("b"), Occupant::Idle, Occupant::Own];
+        let all = lengths.iter().flat_map(|(length, by)| waits(&[*length], &occupants[*by]));
+        let verdict = judge(&evidence(all.collect()));
+        let sum: u64 = verdict.shares.iter().map(|share| share.time.0).sum();
+        prop_assert_eq!(Nanos(sum), verdict.judged_delay);
+        prop_assert!(verdict.judged_delay <= verdict.delay);
+        prop_assert!(verdict.affected <= verdict.judged && verdict.judged <= verdict.slow);
+        let _ = (verdict.sentence(), verdict.evidence(), verdict.remedy());
+    }
+}

@@ -1,0 +1,21 @@
+//! Finds the cause of a guest's slow periods. Pure: evidence in, verdict out; no clock, no I/O.
+//!
+//! [`Evidence`] is all that was measured of one guest in a window: slow requests, frames that waited
+//! in the host's queues, waits of its threads for a CPU, its limits, and what could not be examined.
+//! [`judge`] divides each slow period's nanoseconds among [`Cause`]s by intervals, so that the parts
+//! sum exactly to the whole, and names the cause of most of the delay if there is one
+//! ([`Verdict`]). "I do not know" is an answer. [`rank`] puts the guests of a host in order, the
+//! worst first.
+//!
+//! Read [`evidence`] first, then [`cause`], then [`divide`].
+
+pub mod cause;
+pub mod divide;
+pub mod evidence;
+mod judge;
+mod words;
+
+pub use cause::{Cause, Kind};
+pub use evidence::Evidence;
+pub use judge::{Basis, Doubt, Finding, Share, Verdict, judge, rank};
+pub use words::{Remedy, percent};

@@ -1,0 +1,195 @@
+//! The measurements of each guest in the window.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+use tailbound_agent::inventory::Guest;
+use tailbound_agent::scan::GroupQuota;
+use tailbound_look::evidence::{CpuUse, CpuWait, InterfaceLimit, Limits};
+use tailbound_sys::cgroup::Throttled;
+use tailbound_sys::interfaces::{Limit, LimitKind};
+use tailbound_sys::root::Root;
+use tailbound_sys::thread::{Tasks, ThreadId};
+use tailbound_units::Nanos;
+
+/// Late waits of one guest that are kept.
+const MAX_WAITS: usize = 10_000;
+
+/// The counters of a guest at one look.
+#[derive(Debug, Clone, Default)]
+struct Counters {
+    at: Nanos,
+    /// Over all groups with a quota.
+    throttled: Throttled,
+    /// Frames that each limit held back, by interface and kind.
+    held: BTreeMap<(u32, LimitKind), u64>,
+}
+
+/// The record of one guest.
+#[derive(Debug, Default)]
+pub(super) struct Record {
+    waits: VecDeque<CpuWait>,
+    /// Waits that were lost, and when that was seen.
+    lost: VecDeque<(Nanos, u64)>,
+    counters: VecDeque<Counters>,
+    cpu_use: VecDeque<CpuUse>,
+    /// The CPU time of each thread at the last look.
+    ran: HashMap<ThreadId, Nanos>,
+}
+
+impl Record {
+    pub(super) fn add(&mut self, wait: CpuWait) {
+        if self.waits.len() == MAX_WAITS {
+            self.waits.pop_front();
+            self.lose(wait.until, 1);
+        }
+        self.waits.push_back(wait);
+    }
+
+    pub(super) fn lose(&mut self, at: Nanos, count: u64) {
+        if count > 0 {
+            self.lost.push_back((at, count));
+        }
+    }
+
+    /// Takes the counters of a guest at a look; its CPU time costs a file for each thread.
+    pub(super) fn look(&mut self, at: Nanos, guest: &Guest, with_cpu_use: bool) {
+        let mut throttled = Throttled::default();
+        for quota in &guest.quotas {
+            throttled.periods += quota.throttled.periods;
+            throttled.time = throttled.time.saturating_add(quota.throttled.time);
+        }
+        let held = |limit: &Limit| ((limit.index, limit.kind), limit.drops + limit.overlimits);
+        self.counters.push_back(Counters {
+            at,
+            throttled,
+            held: guest.limits.iter().map(held).collect(),
+        });
+        if with_cpu_use {
+            self.take_cpu_use(at, guest);
+        }
+    }
+
+    fn take_cpu_use(&mut self, at: Nanos, guest: &Guest) {
+        let mut tasks: HashMap<u32, Option<Tasks>> = HashMap::new();
+        let mut sum = Nanos::ZERO;
+        let mut ran = HashMap::new();
+        for thread in &guest.threads {
+            let ThreadId { pid, tid, .. } = thread.id;
+            let opened = tasks
+                .entry(pid)
+                .or_insert_with(|| Tasks::open(&Root::default(), pid).ok());
+            let seen = opened.as_ref().and_then(|tasks| tasks.schedstat(tid).ok()?);
+            let Some(seen) = seen else {
+                continue;
+            };
+            if let Some(before) = self.ran.get(&thread.id) {
+                sum = sum.saturating_add(seen.run.saturating_sub(*before));
+            }
+            ran.insert(thread.id, seen.run);
+        }
+        let before = self.counters.iter().rev().nth(1);
+        if let Some(before) = before {
+            self.cpu_use.push_back(CpuUse {
+                from: before.at,
+                until: at,
+                ran: sum,
+            });
+        }
+        self.ran = ran;
+    }
+
+    /// The waits that ended since `from`.
+    pub(super) fn waits(&self, from: Nanos) -> Vec<CpuWait> {
+        let recent = self.waits.iter().filter(|wait| wait.until > from);
+        recent.cloned().collect()
+    }
+
+    pub(super) fn lost(&self, from: Nanos) -> u64 {
+        let recent = self.lost.iter().filter(|(at, _)| *at > from);
+        recent.map(|(_, count)| count).sum()
+    }
+
+    pub(super) fn cpu_use(&self, from: Nanos) -> Vec<CpuUse> {
+        let recent = self.cpu_use.iter().filter(|one| one.until > from);
+        recent.copied().collect()
+    }
+
+    /// The limits of a guest, and whether they held it up since `from`.
+    pub(super) fn limits(&self, from: Nanos, guest: &Guest) -> Limits {
+        let first = self.counters.iter().rev().take_while(|one| one.at >= from);
+        let first = first.last().cloned().unwrap_or_default();
+        let last = self.counters.back().cloned().unwrap_or_default();
+        let interfaces = guest.limits.iter().map(|limit| {
+            let key = (limit.index, limit.kind);
+            let held = |counters: &Counters| counters.held.get(&key).copied();
+            InterfaceLimit {
+                text: limit_text(limit, guest).into(),
+                // A qdisc of the host's interface holds what goes to the guest.
+                is_outward: limit.kind == LimitKind::Policer,
+                was_reached: held(&last) > held(&first),
+            }
+        });
+        let time = last.throttled.time.saturating_sub(first.throttled.time);
+        let periods = last.throttled.periods;
+        Limits {
+            quota: tightest(&guest.quotas).map(|quota| quota_text(quota).into()),
+            throttled_periods: periods.saturating_sub(first.throttled.periods),
+            throttled: time,
+            interfaces: interfaces.collect(),
+        }
+    }
+
+    fn forget(&mut self, from: Nanos) {
+        self.waits.retain(|wait| wait.until > from);
+        self.lost.retain(|(at, _)| *at > from);
+        self.counters.retain(|one| one.at > from);
+        self.cpu_use.retain(|one| one.until > from);
+    }
+}
+
+/// The quota that leaves least of the CPUs.
+pub(super) fn tightest(quotas: &[GroupQuota]) -> Option<&GroupQuota> {
+    quotas.iter().min_by(|a, b| {
+        let share = |one: &GroupQuota, other: &GroupQuota| {
+            u128::from(one.quota.runtime.0) * u128::from(other.quota.period.0)
+        };
+        share(a, b).cmp(&share(b, a))
+    })
+}
+
+fn quota_text(quota: &GroupQuota) -> String {
+    format!("{} in {}", quota.quota.runtime, quota.quota.period)
+}
+
+fn limit_text(limit: &Limit, guest: &Guest) -> String {
+    let interface = guest.interfaces.iter().find(|it| it.index == limit.index);
+    let interface = interface.map_or("?", |it| it.name.as_str());
+    let kind = match limit.kind {
+        LimitKind::TokenBucket => "tbf",
+        LimitKind::Class => "htb",
+        LimitKind::Policer => "policer",
+    };
+    format!("{kind} {} on {interface}", limit.rate)
+}
+
+/// The records of all guests, by key.
+#[derive(Debug, Default)]
+pub(super) struct Records(HashMap<Arc<str>, Record>);
+
+impl Records {
+    pub(super) fn of(&mut self, key: &Arc<str>) -> &mut Record {
+        self.0.entry(Arc::clone(key)).or_default()
+    }
+
+    pub(super) fn get(&self, key: &Arc<str>) -> Option<&Record> {
+        self.0.get(key)
+    }
+
+    pub(super) fn forget(&mut self, from: Nanos) {
+        self.0.values_mut().for_each(|record| record.forget(from));
+    }
+
+    pub(super) fn retain(&mut self, keep: impl Fn(&Arc<str>) -> bool) {
+        self.0.retain(|key, _| keep(key));
+    }
+}

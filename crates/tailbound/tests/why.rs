@@ -1,0 +1,293 @@
+//! `tailbound why` on causes that are injected: containers in control groups and network namespaces
+//! of this host, on one CPU.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tailbound_sys::cgroup::Mounts;
+use tailbound_sys::cpuset::{Cpus, affinity, set_affinity};
+use tailbound_sys::probe::Capability;
+use tailbound_sys::probe::required::{Part, skipped};
+use tailbound_sys::root::Root;
+use tailbound_sys::thread::{PolicyNumber, Scheduling, set_scheduling};
+
+const LOAD: &str = "TAILBOUND_TEST_LOAD";
+
+/// Not a test of its own: a process on one CPU that computes and sleeps in turn, in milliseconds,
+/// until it is killed: `CPU COMPUTES SLEEPS`, and `fifo` for a real-time policy.
+#[test]
+fn load_process() {
+    let Ok(load) = std::env::var(LOAD) else {
+        return;
+    };
+    let words: Vec<&str> = load.split(' ').collect();
+    let number = |at: usize| words[at].parse::<u64>().unwrap();
+    set_affinity(0, &Cpus::one(u32::try_from(number(0)).unwrap())).unwrap();
+    if words.get(3) == Some(&"fifo") {
+        let fifo = Scheduling {
+            policy: PolicyNumber::FIFO,
+            priority: 10,
+            ..Scheduling::PLAIN
+        };
+        set_scheduling(0, &fifo).unwrap();
+    }
+    println!("started");
+    let [computes, sleeps] = [number(1), number(2)].map(Duration::from_millis);
+    loop {
+        let begin = Instant::now();
+        while begin.elapsed() < computes {
+            std::hint::spin_loop();
+        }
+        std::thread::sleep(sleeps);
+    }
+}
+
+/// A process that is killed with this.
+struct Load(Child);
+
+impl Load {
+    /// Starts it by `command`, up to when it begins.
+    fn start(mut command: Command, load: &str) -> Option<Self> {
+        let exe = std::env::current_exe().unwrap();
+        let command = command
+            .arg(exe)
+            .args(["--exact", "load_process", "--nocapture", "--test-threads=1"])
+            .env(LOAD, load)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
+        let mut child = command.spawn().ok()?;
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let started = lines
+            .map_while(Result::ok)
+            .any(|line| line.contains("started"));
+        let load = Self(child);
+        started.then_some(load)
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A network namespace and a control group as a container runtime makes them.
+struct Container {
+    id: String,
+    namespace: String,
+    group: PathBuf,
+    load: Option<Load>,
+}
+
+/// The directory of groups for the CPU.
+fn groups() -> PathBuf {
+    let mounts = Mounts::read(&Root::default()).unwrap();
+    let legacy = mounts.legacy("cpu").map(Path::to_owned);
+    legacy.or(mounts.unified).unwrap()
+}
+
+fn ip(arguments: &str) -> bool {
+    let mut command = Command::new("ip");
+    let command = command.args(arguments.split(' ')).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+impl Container {
+    /// Makes a container that runs `load`; `None` if this host lacks a part.
+    fn start(letter: char, load: &str) -> Option<Self> {
+        let docker = groups().join("docker");
+        let _ = std::fs::create_dir(&docker);
+        // Other programs have little of the CPU while these compute.
+        for (file, most) in [("cpu.shares", "262144"), ("cpu.weight", "10000")] {
+            if docker.join(file).exists() {
+                let _ = std::fs::write(docker.join(file), most);
+            }
+        }
+        for above in [groups(), docker.clone()] {
+            let _ = std::fs::write(above.join("cgroup.subtree_control"), "+cpu");
+        }
+        let digits = format!("{:08x}", std::process::id());
+        let id = format!("{digits}{}", letter.to_string().repeat(56));
+        let mut container = Self {
+            namespace: format!("tbw{digits}{letter}"),
+            group: docker.join(&id),
+            id,
+            load: None,
+        };
+        std::fs::create_dir(&container.group).ok()?;
+        let namespace = &container.namespace;
+        let made = ip(&format!("netns add {namespace}"))
+            && ip(&format!(
+                "link add {namespace} type veth peer name eth0 netns {namespace}"
+            ));
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", namespace]);
+        let load = made.then(|| Load::start(command, load)).flatten()?;
+        let pid = load.0.id().to_string();
+        std::fs::write(container.group.join("cgroup.procs"), pid).ok()?;
+        container.load = Some(load);
+        Some(container)
+    }
+
+    /// The name without a runtime that has a better one.
+    fn name(&self) -> &str {
+        &self.id[..12]
+    }
+
+    fn limit(&self, runtime_us: u64, period_us: u64) {
+        let write = |file: &str, text: String| std::fs::write(self.group.join(file), text);
+        if self.group.join("cpu.max").exists() {
+            write("cpu.max", format!("{runtime_us} {period_us}")).unwrap();
+        } else {
+            write("cpu.cfs_period_us", period_us.to_string()).unwrap();
+            write("cpu.cfs_quota_us", runtime_us.to_string()).unwrap();
+        }
+    }
+}
+
+impl Drop for Container {
+    fn drop(&mut self) {
+        self.load = None;
+        ip(&format!("link del {}", self.namespace));
+        ip(&format!("netns del {}", self.namespace));
+        // Its last process may still be leaving.
+        for _ in 0..50 {
+            if std::fs::remove_dir(&self.group).is_ok() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let _ = std::fs::remove_dir(groups().join("docker"));
+    }
+}
+
+/// The last CPU that this process may use.
+fn cpu() -> u32 {
+    let allowed = affinity(0).unwrap();
+    (0..1024)
+        .filter(|cpu| allowed.contains(*cpu))
+        .last()
+        .unwrap()
+}
+
+/// A container that computes for 1 ms and sleeps for 3, and one that `neighbour` describes.
+fn containers(test: &str, neighbour: &str) -> Option<[Container; 2]> {
+    let bpf = Capability::BpfWaits.try_here();
+    if !bpf.works {
+        skipped(Part::BpfWaits, test);
+        return None;
+    }
+    let cpu = cpu();
+    let victim = Container::start('a', &format!("{cpu} 1 3"));
+    let neighbour = Container::start('b', &format!("{cpu} {neighbour}"));
+    let both = victim.zip(neighbour).map(<[Container; 2]>::from);
+    if both.is_none() {
+        skipped(Part::CpuWeight, test);
+    }
+    both
+}
+
+fn tailbound(arguments: &[&str]) -> (serde_json::Value, Option<i32>) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tailbound"));
+    let output = command.args(arguments).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let document = serde_json::from_slice(&output.stdout);
+    let document = document.unwrap_or_else(|error| panic!("{error}: {errors}"));
+    (document, output.status.code())
+}
+
+fn why(container: &Container) -> serde_json::Value {
+    let (document, _) = tailbound(&["why", container.name(), "--for", "4s", "--output", "json"]);
+    let shares = document["shares"].as_array().unwrap();
+    let sum: u64 = shares
+        .iter()
+        .map(|share| share["time_ns"].as_u64().unwrap())
+        .sum();
+    assert_eq!(
+        Some(sum),
+        document["judged_delay_ns"].as_u64(),
+        "{document:#}"
+    );
+    document
+}
+
+/// Asserts a cause and its name.
+#[track_caller]
+fn because(document: &serde_json::Value, cause: &str, by: Option<&str>) {
+    let seen = (document["cause"].as_str(), document["by"].as_str());
+    assert_eq!(seen, (Some(cause), by), "{document:#}");
+}
+
+#[test]
+fn a_hog_in_a_neighbour_is_named() {
+    let Some([victim, hog]) = containers("a_hog_in_a_neighbour_is_named", "1000 0") else {
+        return;
+    };
+    because(&why(&victim), "neighbour-cpu", Some(hog.name()));
+    let (document, code) = tailbound(&["watch", "--for", "3s", "--output", "json"]);
+    assert_eq!(code, Some(0));
+    let guests = document["guests"].as_array().unwrap();
+    let place = |name: &str| guests.iter().position(|it| it["guest"]["name"] == name);
+    let (first, second) = (place(victim.name()), place(hog.name()));
+    assert!(first.is_some() && first < second, "{document:#}");
+    let interface = &guests[first.unwrap()]["guest"]["interfaces"][0]["name"];
+    assert_eq!(interface.as_str(), Some(victim.namespace.as_str()));
+}
+
+#[test]
+fn a_quota_that_is_used_up_is_named() {
+    let Some([victim, _idle]) = containers("a_quota_that_is_used_up_is_named", "0 1000") else {
+        return;
+    };
+    victim.limit(10_000, 100_000);
+    let document = why(&victim);
+    because(&document, "quota", None);
+    let command = document["remedy"]["command"].as_str().unwrap();
+    assert_eq!(
+        command,
+        format!("docker update --cpus 0.20 {}", victim.name())
+    );
+}
+
+#[test]
+fn a_real_time_thread_is_named() {
+    let Some([victim, _idle]) = containers("a_real_time_thread_is_named", "0 1000") else {
+        return;
+    };
+    let load = format!("{} 30 30 fifo", cpu());
+    let Some(_fifo) = Load::start(Command::new("env"), &load) else {
+        skipped(Part::SchedFifo, "a_real_time_thread_is_named");
+        return;
+    };
+    let document = why(&victim);
+    let program = document["by"].as_str().unwrap_or_default().to_owned();
+    because(&document, "real-time", Some(&program));
+    assert!(program.starts_with("why-"), "{document:#}");
+}
+
+#[test]
+fn a_neighbour_that_sleeps_is_not_named() {
+    let Some([victim, idle]) = containers("a_neighbour_that_sleeps_is_not_named", "0 1000") else {
+        return;
+    };
+    let document = why(&victim);
+    // Other programs of this host may be in its way.
+    if document["finding"] != "nothing-slow" {
+        assert_ne!(document["cause"], "neighbour-cpu", "{document:#}");
+        assert_ne!(document["cause"], "quota", "{document:#}");
+        assert!(!document.to_string().contains(idle.name()), "{document:#}");
+    }
+}
+
+#[test]
+fn a_guest_that_is_not_there_is_one_clear_error() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tailbound"));
+    let output = command.args(["why", "no\x1bwhere"]).output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let begin = "tailbound: there is no guest \"no\\u{1b}where\" here; ";
+    assert!(error.starts_with(begin), "{error}");
+    assert_eq!(error.lines().count(), 1, "{error}");
+}

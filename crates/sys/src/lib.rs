@@ -18,6 +18,8 @@ pub mod probe;
 pub mod process;
 pub mod procfs;
 pub mod real_time;
+#[cfg(feature = "waits")]
+mod refusal;
 pub mod root;
 mod rtnetlink;
 pub mod sched;

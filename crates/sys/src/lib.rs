@@ -15,10 +15,14 @@ pub mod memory;
 pub mod netns;
 pub mod notify;
 pub mod packet;
+#[cfg(feature = "packets")]
+pub mod packets;
 pub mod probe;
 pub mod process;
 pub mod procfs;
 pub mod real_time;
+#[cfg(any(feature = "packets", feature = "waits"))]
+mod refusal;
 pub mod root;
 mod rtnetlink;
 pub mod sched;

@@ -5,6 +5,7 @@
 //! It is gone when the [`Tracer`] is dropped, or the process ends in whatever way.
 
 use crate::bpf::{remove, update};
+use crate::refusal::{Refusal, chain};
 use aya::maps::{Array, HashMap, Map, MapData, RingBuf};
 use aya::programs::{BtfTracePoint, ProgramError, RawTracePoint};
 use aya::{Btf, Ebpf, EbpfLoader, Pod};
@@ -503,31 +504,10 @@ fn open_thread(tid: Pid) -> io::Result<OwnedFd> {
     Ok(pidfd_open(tid, THREAD)?)
 }
 
-/// An error and what led to it, in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        let said = error.to_string();
-        if !text.contains(&said) {
-            text = format!("{text}: {said}");
-        }
-        source = error.source();
-    }
-    let line = text.lines().next().unwrap_or_default();
-    line.chars().take(300).collect()
-}
-
 fn entry_program(programs: &mut Ebpf) -> Result<&mut RawTracePoint, WaitsError> {
     let (name, _) = ENTRY;
     let program = programs.program_mut(name).ok_or_else(|| lacks(name))?;
     program.try_into().map_err(|error| refused(&error))
-}
-
-fn is_permission(error: &(dyn std::error::Error + 'static)) -> bool {
-    let io = error.downcast_ref::<io::Error>();
-    let denied = io.is_some_and(|error| error.raw_os_error() == Some(libc::EPERM));
-    denied || error.source().is_some_and(is_permission)
 }
 
 /// The object was built of another source.
@@ -536,35 +516,10 @@ fn lacks(name: &str) -> WaitsError {
 }
 
 fn refused(error: &(dyn std::error::Error + 'static)) -> WaitsError {
-    if is_permission(error) {
-        return WaitsError::NotPermitted;
+    match Refusal::from(error) {
+        Refusal::NotPermitted => WaitsError::NotPermitted,
+        Refusal::Other(why) => WaitsError::Refused(why),
     }
-    if let Some(ProgramError::LoadError {
-        io_error,
-        verifier_log,
-    }) = error.downcast_ref()
-    {
-        let why = verdict(&verifier_log.to_string());
-        return WaitsError::Refused(format!("{io_error}; its verifier ends with: {why}"));
-    }
-    WaitsError::Refused(chain(error))
-}
-
-/// Returns what decided in the verifier's log, in one line: the last lines, which come after the
-/// instructions that it had followed until then, and before what it says of its own work.
-fn verdict(log: &str) -> String {
-    /// The last instruction, and what is wrong with it.
-    const LINES: usize = 3;
-    const OWN_WORK: [&str; 3] = ["verification time ", "stack depth ", "processed "];
-    let said = log.lines().map(str::trim).filter(|line| {
-        let is_own_work = OWN_WORK.iter().any(|start| line.starts_with(start));
-        !line.is_empty() && !is_own_work
-    });
-    let said: Vec<String> = said.map(|line| line.chars().take(200).collect()).collect();
-    if said.is_empty() {
-        return "nothing".to_owned();
-    }
-    said[said.len().saturating_sub(LINES)..].join(" | ")
 }
 
 #[cfg(test)]

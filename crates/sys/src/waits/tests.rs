@@ -162,26 +162,6 @@ fn a_tracepoint_that_comes_later_is_found() {
 }
 
 #[test]
-fn a_refusal_says_the_verifiers_last_words_and_not_its_first() {
-    // Of Linux 6.1, on what it cannot see to be within bounds.
-    let log = "reg type unsupported for arg#0 function on_switch#44\n\
-               0: R1=ctx(off=0,imm=0) R10=fp0\n\
-               ; meter->counts[kind][at]++;\n\
-               288: (0f) r5 += r2                    ; R2_w=scalar(umin=8,umax=1864)\n\
-               289: (61) r2 = *(u32 *)(r5 +48)\n\
-               invalid access to map value, value_size=3776 off=3776 size=4\n\
-               R5 max value is outside of the allowed memory range\n\
-               verification time 122873 usec\nstack depth 56\n\
-               processed 6299 insns (limit 1000000) max_states_per_insn 11\n\n";
-    assert_eq!(
-        verdict(log),
-        "289: (61) r2 = *(u32 *)(r5 +48) | invalid access to map value, value_size=3776 \
-         off=3776 size=4 | R5 max value is outside of the allowed memory range"
-    );
-    assert_eq!(verdict("\n"), "nothing");
-}
-
-#[test]
 fn what_has_exited_or_is_out_of_range_cannot_be_followed() {
     let Some(mut tracer) = tracer(false) else {
         return;

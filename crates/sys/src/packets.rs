@@ -1,0 +1,423 @@
+//! How long packets of guests wait in the host, behind whose packets, and how the guests' TCP
+//! fares: measured in the kernel by a BPF program that only looks (`packets/packets.bpf.c`).
+//!
+//! A guest has a slot, and one or more interfaces of the host: TAPs, veths or netkits, which
+//! somebody [follows](Tracer::follow). All of them are in the network namespace of the thread that
+//! [loads](Tracer::load) the program. It is gone when the [`Tracer`] is dropped, or its process
+//! ends in whatever way.
+//!
+//! To keep a budget of CPU time, only one flow in 2^n may be [sampled](Tracer::set_sampling): packets,
+//! bytes and drops are counted of all flows, times and TCP of the sampled ones.
+//!
+//! Limits: a packet that `bpf_redirect_peer` or XDP puts into a guest passes none of the points
+//! where the program looks. Requests are those of connections with one request at a time.
+
+mod measurement;
+mod raw;
+mod reasons;
+
+pub use measurement::{
+    BUCKETS, Both, Delay, Direction, Histogram, Measurement, Occupant, Reason, Requests,
+};
+
+use crate::refusal::{Refusal, chain};
+use aya::maps::{Array, HashMap, MapData, PerCpuArray, PerCpuValues, RingBuf};
+use aya::programs::BtfTracePoint;
+use aya::{Btf, Ebpf, EbpfLoader};
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt as _;
+use tailbound_units::Nanos;
+
+/// The program as it was built; `scripts/bpf` makes it.
+static PROGRAM: &[u8] = aya::include_bytes_aligned!("packets/packets.bpf.o");
+
+/// The parts without which nothing is measured, and where each is attached.
+const TRACEPOINTS: [(&str, &str); 4] = [
+    ("on_receive", "netif_receive_skb"),
+    ("on_backlog", "netif_rx"),
+    ("on_queue", "net_dev_queue"),
+    ("on_start", "net_dev_start_xmit"),
+];
+
+/// The parts that a kernel may lack, and their tracepoints.
+const OPTIONAL: [(&str, &str); 2] = [("on_drop", "kfree_skb"), ("on_consume", "consume_skb")];
+
+/// What is measured, and how.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// How many guests there can be: their slots are smaller. At most 65,000.
+    pub slots: u32,
+    /// From when on a request is slow, and reported as an event.
+    pub slow: Nanos,
+    /// One flow in 2^`sample_shift` is sampled.
+    pub sample_shift: u32,
+}
+
+/// Why packets cannot be measured in the kernel.
+#[derive(Debug, thiserror::Error)]
+pub enum PacketsError {
+    /// The kernel does not say what its types look like.
+    #[error("the kernel has no BTF (requires CONFIG_DEBUG_INFO_BTF): {0}")]
+    NoBtf(String),
+    /// This process may not.
+    #[error(
+        "this process may not load programs into the kernel (requires CAP_BPF and CAP_PERFMON \
+         in the initial user namespace, and a kernel that is not locked down for confidentiality)"
+    )]
+    NotPermitted,
+    /// The kernel is too old or too different.
+    #[error("the kernel refuses the program (Linux 5.15 and later have what it needs): {0}")]
+    Refused(String),
+    /// The caller named a slot that does not exist.
+    #[error("there is no slot {slot}: there are {slots}")]
+    NoSlot {
+        /// The slot.
+        slot: u32,
+        /// How many there are.
+        slots: u32,
+    },
+    /// Too many interfaces have similar indexes.
+    #[error(
+        "interface {0} cannot be followed: four others whose indexes differ by multiples of \
+         4,096 are"
+    )]
+    Full(u32),
+    /// The network namespace cannot be examined.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+/// The side of a request that a guest was on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// The guest answered it.
+    Served,
+    /// The guest sent it.
+    Made,
+}
+
+/// A request that took long: from its first segment to the first segment of its answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SlowRequest {
+    /// The guest's side.
+    pub kind: Kind,
+    /// The guest's slot.
+    pub slot: u32,
+    /// The guest's own address.
+    pub guest: SocketAddr,
+    /// The other side's address, as it is at the guest's interface.
+    pub peer: SocketAddr,
+    /// When the first segment of the request was first seen, by the monotonic clock.
+    pub began: Nanos,
+    /// Five times by the monotonic clock, ascending. A time that is not known is the one before it.
+    ///
+    /// Of a request served: its last segment was first seen on the host; was put into the guest's
+    /// interface; was taken out of it by the VMM, or by the guest's namespace; the answer was sent
+    /// by the guest; left the host. Of a request made: its last segment was sent by the guest; left
+    /// the host; the answer was first seen on the host; was put into the guest's interface; was
+    /// taken out of it.
+    pub times: [Nanos; 5],
+    /// The waits in queues of its last segment and of the answer, by direction.
+    pub waited: Both<Nanos>,
+    /// The longest of those waits.
+    pub longest_wait: Nanos,
+    /// The interface of that queue; 0 if it has no queue.
+    pub interface: u32,
+    /// The sender of most bytes that this interface sent during the longest wait, apart from the
+    /// packet's own sender.
+    pub occupant: Occupant,
+    /// The bytes of the occupant.
+    pub occupant_bytes: u64,
+    /// The bytes of the packet's own sender.
+    pub own_bytes: u64,
+    /// Segments that were retransmitted meanwhile, by direction.
+    pub retransmitted: Both<u32>,
+    /// Windows that were closed meanwhile, by the sender of that direction.
+    pub closed: Both<u32>,
+    /// Packets of the connection that the host dropped meanwhile.
+    pub lost: u32,
+}
+
+/// Something that happened to one connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// A slow request.
+    Slow(SlowRequest),
+}
+
+/// Measures packets of guests.
+pub struct Tracer {
+    places: Array<MapData, raw::Place>,
+    meters: Array<MapData, raw::Meter>,
+    traffics: PerCpuArray<MapData, raw::Traffic>,
+    drops: HashMap<MapData, raw::Drop, u64>,
+    behinds: HashMap<MapData, raw::Behind, raw::Delayed>,
+    sampling: Array<MapData, u32>,
+    slow_requests: RingBuf<MapData>,
+    slots: u32,
+    /// The slot of each interface that is followed.
+    followed: BTreeMap<u32, u32>,
+    /// The names of reasons for drops; `None` if the kernel has no reasons.
+    reasons: Option<BTreeMap<u32, String>>,
+    /// The parts that are missing, in words.
+    missing: Vec<String>,
+    /// They are attached for as long as it lives.
+    programs: Ebpf,
+}
+
+impl std::fmt::Debug for Tracer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let followed = &self.followed;
+        f.debug_struct("Tracer")
+            .field("followed", followed)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Tracer {
+    /// Loads the program and attaches it; no interface is followed yet.
+    ///
+    /// # Errors
+    /// [`PacketsError`] says what this host lacks.
+    pub fn load(settings: &Settings) -> Result<Self, PacketsError> {
+        let btf = Btf::from_sys_fs().map_err(|error| PacketsError::NoBtf(chain(&error)))?;
+        let netns = std::fs::metadata("/proc/thread-self/ns/net")?.ino() as u32;
+        let slots = settings.slots.clamp(1, 65_000);
+        let slow = settings.slow.0;
+        let seed = seed();
+        let mut programs = EbpfLoader::new()
+            .btf(Some(&btf))
+            .map_max_entries("meters", slots)
+            .map_max_entries("traffics", slots)
+            .override_global("host_netns", &netns, true)
+            .override_global("slow", &slow, true)
+            .override_global("seed", &seed, true)
+            .load(PROGRAM)
+            .map_err(|error| refused(&error))?;
+        for (name, tracepoint) in TRACEPOINTS {
+            attach(&mut programs, name, tracepoint, &btf)?;
+        }
+        let mut missing = Vec::new();
+        for (name, tracepoint) in OPTIONAL {
+            if let Err(error) = attach(&mut programs, name, tracepoint, &btf) {
+                missing.push(format!("{tracepoint}: {error}"));
+            }
+        }
+        let mut take = |name| programs.take_map(name).ok_or_else(|| lacks(name));
+        let mut tracer = Self {
+            places: take("places")?.try_into().map_err(|e| refused(&e))?,
+            meters: take("meters")?.try_into().map_err(|e| refused(&e))?,
+            traffics: take("traffics")?.try_into().map_err(|e| refused(&e))?,
+            drops: take("drops")?.try_into().map_err(|e| refused(&e))?,
+            behinds: take("behinds")?.try_into().map_err(|e| refused(&e))?,
+            sampling: take("sampling")?.try_into().map_err(|e| refused(&e))?,
+            slow_requests: take("slow_requests")?.try_into().map_err(|e| refused(&e))?,
+            slots,
+            followed: BTreeMap::new(),
+            reasons: reasons::names(&std::fs::read("/sys/kernel/btf/vmlinux")?),
+            missing,
+            programs,
+        };
+        tracer.set_sampling(settings.sample_shift)?;
+        Ok(tracer)
+    }
+
+    /// Returns what the kernel lacks, each in a line; empty if nothing.
+    pub fn missing(&self) -> &[String] {
+        &self.missing
+    }
+
+    /// Measures packets of an interface of the host from now on, for the guest of `slot`. A slot
+    /// that has no other interface starts empty.
+    ///
+    /// # Errors
+    /// There is no such slot, or no room for the interface.
+    pub fn follow(&mut self, ifindex: u32, slot: u32) -> Result<(), PacketsError> {
+        if slot >= self.slots {
+            let slots = self.slots;
+            return Err(PacketsError::NoSlot { slot, slots });
+        }
+        self.forget(ifindex);
+        if !self.followed.values().any(|other| *other == slot) {
+            self.clear(slot)?;
+        }
+        let at = ifindex % raw::PLACES;
+        let mut place = self.places.get(&at, 0).map_err(|e| refused(&e))?;
+        let free = place.ifindex.iter().position(|other| *other == 0);
+        let way = free.ok_or(PacketsError::Full(ifindex))?;
+        place.ifindex[way] = ifindex;
+        place.slot[way] = slot;
+        self.places.set(at, place, 0).map_err(|e| refused(&e))?;
+        self.followed.insert(ifindex, slot);
+        Ok(())
+    }
+
+    /// Measures packets of an interface no longer. The measurements of its slot stay.
+    pub fn forget(&mut self, ifindex: u32) {
+        if self.followed.remove(&ifindex).is_none() {
+            return;
+        }
+        let at = ifindex % raw::PLACES;
+        if let Ok(mut place) = self.places.get(&at, 0) {
+            for other in &mut place.ifindex {
+                if *other == ifindex {
+                    *other = 0;
+                }
+            }
+            let _ = self.places.set(at, place, 0);
+        }
+    }
+
+    fn clear(&mut self, slot: u32) -> Result<(), PacketsError> {
+        let refused = |error: aya::maps::MapError| refused(&error);
+        self.meters
+            .set(slot, raw::Meter::EMPTY, 0)
+            .map_err(refused)?;
+        let cpus = aya::util::nr_cpus().map_err(|(_, error)| error)?;
+        let empty = PerCpuValues::try_from(vec![raw::Traffic::default(); cpus])?;
+        self.traffics.set(slot, empty, 0).map_err(refused)?;
+        let drops: Vec<_> = self.drops.keys().flatten().collect();
+        for key in drops.iter().filter(|key| key.slot == slot) {
+            let _ = self.drops.remove(key);
+        }
+        let behinds: Vec<_> = self.behinds.keys().flatten().collect();
+        for key in behinds.iter().filter(|key| key.slot == slot) {
+            let _ = self.behinds.remove(key);
+        }
+        Ok(())
+    }
+
+    /// Samples one flow in 2^`shift` from now on; those that are sampled now stay sampled, if
+    /// `shift` is not smaller.
+    ///
+    /// # Errors
+    /// The kernel refuses it.
+    pub fn set_sampling(&mut self, shift: u32) -> Result<(), PacketsError> {
+        let mask = (1_u32 << shift.min(31)) - 1;
+        self.sampling.set(0, mask, 0).map_err(|e| refused(&e))
+    }
+
+    /// Reads what was measured of a guest.
+    ///
+    /// # Errors
+    /// There is no such slot.
+    pub fn read(&self, slot: u32) -> Result<Measurement, PacketsError> {
+        let meter = self.meters.get(&slot, 0).map_err(|e| refused(&e))?;
+        let traffic = self.traffics.get(&slot, 0).map_err(|e| refused(&e))?;
+        let mut measurement = meter.measurement();
+        for cpu in traffic.iter() {
+            measurement.packets.inward += cpu.frames[0];
+            measurement.packets.outward += cpu.frames[1];
+            measurement.bytes.inward += cpu.bytes[0];
+            measurement.bytes.outward += cpu.bytes[1];
+        }
+        for (key, count) in self.drops.iter().flatten().filter(|it| it.0.slot == slot) {
+            let reason = if self.reasons.is_some() {
+                Reason::Number(key.reason as u32)
+            } else {
+                Reason::Location(key.reason)
+            };
+            let key = (direction(key.direction), reason);
+            measurement.drops.insert(key, count);
+        }
+        for (key, delay) in self.behinds.iter().flatten().filter(|it| it.0.slot == slot) {
+            let key = (
+                direction(key.direction),
+                key.ifindex,
+                raw::occupant(key.occupant),
+            );
+            let delay = Delay {
+                packets: delay.frames,
+                wait: Nanos(delay.wait),
+            };
+            measurement.behind.insert(key, delay);
+        }
+        Ok(measurement)
+    }
+
+    /// Returns the kernel's name of a reason, such as `qdisc_drop`; in lower case.
+    pub fn reason(&self, reason: Reason) -> Option<&str> {
+        let Reason::Number(number) = reason else {
+            return None;
+        };
+        self.reasons.as_ref()?.get(&number).map(String::as_str)
+    }
+
+    /// Takes the events that there are.
+    pub fn events(&mut self, mut take: impl FnMut(Event)) {
+        while let Some(item) = self.slow_requests.next() {
+            if let Some(raw) = raw::Event::read(&item) {
+                take(Event::Slow(SlowRequest::from(&raw)));
+            }
+        }
+    }
+
+    /// How long the program has run, and how often, while somebody holds a
+    /// [`count_cost`]: one entry for each of its parts, by tracepoint.
+    ///
+    /// # Errors
+    /// The kernel does not say.
+    pub fn cost(&self) -> Result<Vec<(&'static str, Nanos, u64)>, PacketsError> {
+        let parts = TRACEPOINTS
+            .into_iter()
+            .chain(OPTIONAL)
+            .map(|(name, tracepoint)| {
+                let program = self.programs.program(name).ok_or_else(|| lacks(name))?;
+                let info = program.info().map_err(|error| refused(&error))?;
+                let time = u64::try_from(info.run_time().as_nanos()).unwrap_or(u64::MAX);
+                Ok((tracepoint, Nanos(time), info.run_count()))
+            });
+        parts.collect()
+    }
+}
+
+/// Has the kernel count what BPF programs cost (`bpf_stats`), until this is dropped; that itself
+/// costs some.
+///
+/// # Errors
+/// This process may not.
+pub fn count_cost() -> Result<std::os::fd::OwnedFd, PacketsError> {
+    aya::sys::enable_stats(aya::sys::Stats::RunTime).map_err(|error| refused(&error))
+}
+
+fn attach(
+    programs: &mut Ebpf,
+    name: &'static str,
+    tracepoint: &str,
+    btf: &Btf,
+) -> Result<(), PacketsError> {
+    let program = programs.program_mut(name).ok_or_else(|| lacks(name))?;
+    let program: &mut BtfTracePoint = program.try_into().map_err(|e| refused(&e))?;
+    program.load(tracepoint, btf).map_err(|e| refused(&e))?;
+    program.attach().map_err(|error| refused(&error))?;
+    Ok(())
+}
+
+/// A number that no guest can guess, so that none can choose its flows' places in tables.
+fn seed() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
+const fn direction(raw: u32) -> Direction {
+    if raw == 0 {
+        Direction::In
+    } else {
+        Direction::Out
+    }
+}
+
+/// The object was built of another source.
+fn lacks(name: &str) -> PacketsError {
+    PacketsError::Refused(format!("packets.bpf.o has no {name}"))
+}
+
+fn refused(error: &(dyn std::error::Error + 'static)) -> PacketsError {
+    match Refusal::from(error) {
+        Refusal::NotPermitted => PacketsError::NotPermitted,
+        Refusal::Other(why) => PacketsError::Refused(why),
+    }
+}

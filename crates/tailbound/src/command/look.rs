@@ -10,8 +10,8 @@ mod packets;
 mod records;
 
 pub(super) use document::{GuestDocument, VerdictDocument};
-pub(super) use packets::{NoPackets, Packets};
 
+use packets::Packets;
 use records::{Record, Records};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -41,7 +41,7 @@ pub(super) struct Sight {
     inventory: Inventory,
     /// The measurement of waits, or why there is none.
     tail: Result<Tail, String>,
-    packets: Box<dyn Packets>,
+    packets: Packets,
     /// The only guest to examine, by key; else all.
     only: Option<Arc<str>>,
     records: Records,
@@ -55,13 +55,13 @@ pub(super) struct Sight {
 
 impl Sight {
     /// Opens the measurement and looks for guests; none is examined yet.
-    pub(super) fn open(packets: Box<dyn Packets>) -> std::io::Result<Self> {
+    pub(super) fn open() -> std::io::Result<Self> {
         let mut inventory = Inventory::new()?;
         inventory.look(Instant::now())?;
         let mut sight = Self {
             inventory,
             tail: Tail::open(MIN_WAIT).map_err(|error| error.to_string()),
-            packets,
+            packets: Packets::open(),
             only: None,
             records: Records::default(),
             threads: HashMap::new(),
@@ -95,7 +95,8 @@ impl Sight {
 
     /// The facts that are not known, and why.
     pub(super) fn notes(&self) -> impl Iterator<Item = &String> {
-        self.inventory.notes().iter().chain(&self.notes)
+        let notes = self.inventory.notes().iter().chain(&self.notes);
+        notes.chain(self.packets.notes())
     }
 
     /// Examines guests until `end`.
@@ -106,6 +107,7 @@ impl Sight {
                 self.look(now)?;
             }
             self.take_waits();
+            self.packets.take();
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Ok(());
@@ -156,7 +158,11 @@ impl Sight {
             let record = self.records.of(&guest.key);
             record.look(moment, guest, only.is_some());
         }
-        self.packets.follow(&guests);
+        let named = guests.iter().map(|guest| {
+            let name = self.names.get(&guest.key).unwrap_or(&guest.key);
+            (*guest, Arc::clone(name))
+        });
+        self.packets.follow(moment, &named.collect::<Vec<_>>());
         let cost = cpu_time().saturating_sub(before);
         self.next_look = now + LOOK_INTERVAL.max(cost * PAUSE_FACTOR);
         Ok(())
@@ -239,7 +245,9 @@ impl Sight {
 
     /// Forgets what happened before the last `window`.
     pub(super) fn forget(&mut self, window: Nanos) {
-        self.records.forget(clock().saturating_sub(window));
+        let from = clock().saturating_sub(window);
+        self.records.forget(from);
+        self.packets.forget(from);
         let guests = self.inventory.guests();
         let known: BTreeSet<_> = guests.iter().map(|guest| &guest.key).collect();
         self.records.retain(|key| known.contains(key));

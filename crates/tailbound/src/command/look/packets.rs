@@ -1,31 +1,240 @@
 //! The measurement of packets, as the loop uses it.
 
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use tailbound_agent::inventory::Guest;
-use tailbound_look::evidence::Evidence;
+use tailbound_look::evidence::{Ahead, Direction, Evidence, Points, Side, SlowRequest};
+use tailbound_sys::packets::{
+    Event, Kind, Measurement, Occupant, Settings, SlowRequest as SeenRequest, Tracer,
+};
 use tailbound_units::Nanos;
 
-/// Measures the packets of guests at the host's interfaces of them.
-pub(crate) trait Packets {
-    /// Returns why packets are not measured.
-    fn examined(&self) -> Result<(), String>;
-    /// Measures the interfaces of these guests from now on, and no others.
-    fn follow(&mut self, guests: &[&Guest]);
-    /// Enters the slow requests and frames of a guest since `from`, and how many requests were
-    /// answered.
-    fn enter(&self, guest: &Arc<str>, from: Nanos, evidence: &mut Evidence);
+/// Guests whose packets are measured at the same time.
+const MAX_GUESTS: u32 = 1_024;
+/// A request is slow from here on.
+const SLOW: Nanos = Nanos::from_millis(1);
+/// Slow requests of one guest that are kept.
+const MAX_REQUESTS: usize = 10_000;
+
+/// A guest whose packets are measured.
+#[derive(Debug, Default)]
+struct Followed {
+    slot: u32,
+    interfaces: BTreeSet<u32>,
+    requests: VecDeque<SlowRequest>,
+    /// Requests that were answered until each look.
+    answered: VecDeque<(Nanos, u64)>,
 }
 
-/// No measurement.
+/// Measures the packets of guests at the host's interfaces of them.
 #[derive(Debug)]
-pub(crate) struct NoPackets;
+pub(crate) struct Packets {
+    tracer: Result<Tracer, String>,
+    guests: BTreeMap<Arc<str>, Followed>,
+    /// The name of the guest of each slot.
+    names: HashMap<u32, Arc<str>>,
+    free: Vec<u32>,
+    notes: Vec<String>,
+}
 
-impl Packets for NoPackets {
-    fn examined(&self) -> Result<(), String> {
-        Err("this version measures no packets".to_owned())
+impl Packets {
+    /// Loads the measurement; without it, the reason is kept.
+    pub(super) fn open() -> Self {
+        let settings = Settings {
+            slots: MAX_GUESTS,
+            slow: SLOW,
+            sample_shift: 0,
+        };
+        Self {
+            tracer: Tracer::load(&settings).map_err(|error| error.to_string()),
+            guests: BTreeMap::new(),
+            names: HashMap::new(),
+            free: (0..MAX_GUESTS).rev().collect(),
+            notes: Vec::new(),
+        }
     }
 
-    fn follow(&mut self, _: &[&Guest]) {}
+    /// Why packets are not measured.
+    pub(super) fn examined(&self) -> Result<(), String> {
+        self.tracer.as_ref().map(|_| ()).map_err(Clone::clone)
+    }
 
-    fn enter(&self, _: &Arc<str>, _: Nanos, _: &mut Evidence) {}
+    /// The facts that are not known, and why.
+    pub(super) fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Measures the interfaces of these guests from now on, each with its name, and no others.
+    pub(super) fn follow(&mut self, now: Nanos, guests: &[(&Guest, Arc<str>)]) {
+        let Ok(tracer) = &mut self.tracer else {
+            return;
+        };
+        self.notes = tracer.missing().to_vec();
+        let keys: BTreeSet<_> = guests.iter().map(|(guest, _)| &guest.key).collect();
+        self.guests.retain(|key, followed| {
+            let stays = keys.contains(key);
+            if !stays {
+                followed.interfaces.iter().for_each(|it| tracer.forget(*it));
+                self.free.push(followed.slot);
+            }
+            stays
+        });
+        for (guest, name) in guests {
+            let followed = match self.guests.get_mut(&guest.key) {
+                Some(followed) => followed,
+                None => {
+                    let Some(slot) = self.free.pop() else {
+                        self.notes.push(format!(
+                            "packets of {name} are not measured: {MAX_GUESTS} guests are the most"
+                        ));
+                        continue;
+                    };
+                    let new = Followed {
+                        slot,
+                        ..Followed::default()
+                    };
+                    self.guests.entry(Arc::clone(&guest.key)).or_insert(new)
+                }
+            };
+            self.names.insert(followed.slot, Arc::clone(name));
+            let wanted: BTreeSet<_> = guest.interfaces.iter().map(|it| it.index).collect();
+            for gone in followed.interfaces.difference(&wanted) {
+                tracer.forget(*gone);
+            }
+            for new in wanted.difference(&followed.interfaces) {
+                if let Err(error) = tracer.follow(*new, followed.slot) {
+                    self.notes.push(format!("packets of {name}: {error}"));
+                }
+            }
+            followed.interfaces = wanted;
+            if let Ok(measured) = tracer.read(followed.slot) {
+                followed.answered.push_back((now, answered(&measured)));
+            }
+        }
+    }
+
+    /// Takes the slow requests that were answered.
+    pub(super) fn take(&mut self) {
+        let Self {
+            tracer,
+            guests,
+            names,
+            ..
+        } = self;
+        let Ok(tracer) = tracer else {
+            return;
+        };
+        tracer.events(|event| {
+            let Event::Slow(seen) = event else {
+                return;
+            };
+            let Some(followed) = guests.values_mut().find(|it| it.slot == seen.slot) else {
+                return;
+            };
+            if followed.requests.len() == MAX_REQUESTS {
+                followed.requests.pop_front();
+            }
+            followed.requests.push_back(request(&seen, names));
+        });
+    }
+
+    /// Enters the slow requests of a guest since `from`, and how many requests were answered.
+    pub(super) fn enter(&self, key: &Arc<str>, from: Nanos, evidence: &mut Evidence) {
+        let Some(followed) = self.guests.get(key) else {
+            return;
+        };
+        let recent = followed.requests.iter().filter(|it| end(it) > from);
+        evidence.requests = recent.cloned().collect();
+        let first = followed.answered.iter().find(|(at, _)| *at >= from);
+        if let (Some((_, first)), Some((_, last))) = (first, followed.answered.back()) {
+            evidence.answered = last.saturating_sub(*first);
+        }
+        // A request that was answered behind the last look.
+        evidence.answered = evidence.answered.max(evidence.requests.len() as u64);
+    }
+
+    /// Forgets what happened before `from`.
+    pub(super) fn forget(&mut self, from: Nanos) {
+        for followed in self.guests.values_mut() {
+            followed.requests.retain(|request| end(request) > from);
+            followed.answered.retain(|(at, _)| *at >= from);
+        }
+    }
+}
+
+/// Requests that have an answer, of both kinds.
+fn answered(measured: &Measurement) -> u64 {
+    measured.served.whole.count() + measured.made.whole.count()
+}
+
+/// The moment at which a request was over.
+fn end(request: &SlowRequest) -> Nanos {
+    let Points {
+        delivered,
+        taken,
+        left,
+        ..
+    } = request.points;
+    match request.direction {
+        Direction::Served => left,
+        Direction::Made => taken.unwrap_or(delivered),
+    }
+}
+
+/// A request as the judge takes it.
+fn request(seen: &SeenRequest, names: &HashMap<u32, Arc<str>>) -> SlowRequest {
+    let [first, second, third, fourth, fifth] = seen.times;
+    let (direction, points) = match seen.kind {
+        Kind::Served => (
+            Direction::Served,
+            Points {
+                arrived: first,
+                delivered: second,
+                taken: Some(third),
+                sent: fourth,
+                left: fifth,
+            },
+        ),
+        Kind::Made => (
+            Direction::Made,
+            Points {
+                sent: first,
+                left: second,
+                arrived: third,
+                delivered: fourth,
+                taken: Some(fifth),
+            },
+        ),
+    };
+    let ahead = match seen.occupant {
+        Occupant::OnlyItself => Ahead::Own,
+        Occupant::Guest(slot) => names
+            .get(&slot)
+            .map_or(Ahead::Unknown, |name| Ahead::Guest(Arc::clone(name))),
+        Occupant::Others => Ahead::Unknown,
+    };
+    // The occupant is that of the longer wait.
+    let is_inward = seen.waited.inward >= seen.waited.outward;
+    let (ahead_inward, ahead_outward) = if is_inward {
+        (ahead, Ahead::Unknown)
+    } else {
+        (Ahead::Unknown, ahead)
+    };
+    let zero_window = if seen.closed.inward > 0 {
+        Some(Side::Peer)
+    } else if seen.closed.outward > 0 {
+        Some(Side::Guest)
+    } else {
+        None
+    };
+    SlowRequest {
+        direction,
+        points,
+        peer: seen.peer.ip().to_canonical().to_string().into(),
+        ahead_inward,
+        ahead_outward,
+        retransmits: seen.retransmitted.inward + seen.retransmitted.outward,
+        zero_window,
+        thread: None,
+    }
 }

@@ -164,7 +164,7 @@ impl Drop for Line {
 #[cfg(feature = "lab")]
 pub(super) struct Lines {
     line: Line,
-    /// Takes the texts where there is no terminal, and the thread that prints them. It starts with
+    /// Takes the texts without a terminal, and the thread that prints them. It starts with
     /// the first text: until then the lab moves into namespaces, which takes a single thread.
     printer: Option<(Sender<String>, JoinHandle<()>)>,
 }
@@ -204,7 +204,7 @@ impl Drop for Lines {
     }
 }
 
-/// Prints the last of the texts in each interval, until nobody sends any.
+/// Prints the last of the texts in each interval, until their sender is gone.
 #[cfg(feature = "lab")]
 fn print_each(interval: Duration, texts: &Receiver<String>) {
     let mut step = Step::default();

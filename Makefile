@@ -34,7 +34,7 @@ export RUSTUP_TOOLCHAIN ?= $(TOOLCHAIN)
 endif
 
 # The commit, for `--version` and results: of no use to tests, which would be built again for it.
-build build-all stage demo static probe-static: export TAILBOUND_COMMIT ?= $(shell scripts/commit)
+build build-all stage demo static look-static probe-static: export TAILBOUND_COMMIT ?= $(shell scripts/commit)
 
 .PHONY: menu
 menu:
@@ -105,6 +105,14 @@ PROBE_BYTES := 5000000
 probe-static: ## Build tailbound probe and select alone as a static binary of less than 5 MB
 	@scripts/need compile
 	@scripts/build-static probe $(PROBE_BYTES) $(call profile,static) "$(CARGO)"
+
+# One file that is copied to a host and run.
+LOOK_BYTES := 15000000
+
+.PHONY: look-static
+look-static: ## Build tailbound watch, why, probe and doctor as one static file of less than 15 MB: target/static/tailbound-look
+	@scripts/need compile
+	@scripts/build-static look,probe $(LOOK_BYTES) $(call profile,static) "$(CARGO)"
 
 # As the package's program.
 OPERATOR_BYTES := 24000000

@@ -32,6 +32,8 @@ pub mod txtime;
 pub mod udp;
 pub mod user_namespace;
 pub mod veth;
+#[cfg(feature = "vhost-net")]
+pub mod vhost_net;
 #[cfg(feature = "waits")]
 pub mod waits;
 pub mod xdp;

@@ -211,6 +211,16 @@ cpuset-guest: ## Try CPU partitions of cgroup version 2 on emulated machines wit
 	@scripts/cpuset-guest "$$($(CARGO) test --locked -p tailbound-agent --test path --no-run \
 	    --message-format json | sed -n 's/.*"executable":"\([^"]*\)".*/\1/p')" $(TARGET)/debug/tailbound $(KERNELS)
 
+.PHONY: kernel-bench
+kernel-bench: ## Compare all experiments of docs/kernel-bench.md on Debian's kernels with their record (KERNELS=trixie)
+	@scripts/need compile kernel-bench
+	@CARGO="$(CARGO)" PROFILE=$(call profile,demo) scripts/kernel-bench-check $(KERNELS)
+
+.PHONY: kernel-bench-short
+kernel-bench-short: ## Compare one experiment on one kernel with its record (half a minute)
+	@scripts/need compile kernel-bench
+	@CARGO="$(CARGO)" PROFILE=$(call profile,demo) scripts/kernel-bench-check --experiment departures bookworm
+
 # The tool for who imports whom is not of the workspace: see its Cargo.toml.
 ARROWS := --locked --manifest-path tools/arrows/Cargo.toml --target-dir target/tools/arrows
 
@@ -229,7 +239,7 @@ NIGHTLY_FUZZ_SECONDS ?= 300
 
 .PHONY: nightly
 nightly: build-all ## Run all tests with a fresh seed, ignored ones, golden records, fuzzing, packages, bare roots (a night)
-	@scripts/need lab memcached iperf3 qemu bpf-guest libvirt etcd page api golden linux-codel dpdk alerts hlog collector clusters deb rpm roots
+	@scripts/need lab memcached iperf3 qemu bpf-guest libvirt etcd page api golden linux-codel dpdk alerts hlog collector clusters deb rpm roots kernel-bench
 	@scripts/guest-image >/dev/null
 	@scripts/linux-codel >/dev/null
 	@CARGO="$(CARGO)" scripts/nightly $(TAILBOUND) $(NIGHTLY_FUZZ_SECONDS)

@@ -5,6 +5,8 @@ mod bpf;
 pub mod cgroup;
 pub mod clock;
 pub mod cpuset;
+#[cfg(feature = "departures")]
+pub mod departures;
 mod ethtool;
 #[cfg(feature = "guest-memory")]
 pub mod guest_memory;
@@ -31,9 +33,12 @@ pub mod steering;
 pub mod tap;
 pub mod thread;
 pub mod timer;
+pub mod txtime;
 pub mod udp;
 pub mod user_namespace;
 pub mod veth;
+#[cfg(feature = "vhost-net")]
+pub mod vhost_net;
 #[cfg(feature = "waits")]
 pub mod waits;
 pub mod xdp;

@@ -190,6 +190,12 @@ impl Tap {
         })
     }
 
+    /// Lets the kernel segment and checksum what it hands over.
+    #[cfg(feature = "vhost-net")]
+    pub(crate) fn leave_offloads(&self) -> io::Result<()> {
+        take_over(&self.fd, 0)
+    }
+
     /// Whether the device was there before and stays when this is dropped.
     pub fn is_persistent(&self) -> bool {
         self.persistent

@@ -1,0 +1,65 @@
+//! The experiments, by name.
+
+mod cost;
+mod departures;
+mod tap;
+mod waits;
+
+use crate::Outcome;
+use crate::analysis::Sorted;
+use crate::figures::{Figures, Unit};
+use crate::network;
+
+/// An experiment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Experiment {
+    /// Spacing, rate and burst of frames behind `tbf`, and lateness behind `fq`.
+    Departures,
+    /// Instructions a frame, by path and payload.
+    Cost,
+    /// Frames through a TAP that vhost-net holds, both ways.
+    Tap,
+    /// Waits of a thread for a CPU beside a thread that never sleeps.
+    Waits,
+}
+
+impl Experiment {
+    /// All of them, in the order of their documentation.
+    pub(crate) const ALL: [Self; 4] = [Self::Departures, Self::Cost, Self::Tap, Self::Waits];
+
+    /// Name on the command line, and first part of the names of its figures.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Departures => "departures",
+            Self::Cost => "cost",
+            Self::Tap => "tap",
+            Self::Waits => "waits",
+        }
+    }
+
+    /// The experiment of a name.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|it| it.name() == name)
+    }
+
+    /// Runs it. Interfaces, namespaces and queues that it makes stay.
+    pub(crate) fn run(self, figures: &mut Figures) -> Outcome<()> {
+        network::silence()?;
+        match self {
+            Self::Departures => departures::run(figures),
+            Self::Cost => cost::run(figures),
+            Self::Tap => tap::run(figures),
+            Self::Waits => waits::run(figures),
+        }
+    }
+}
+
+/// Adds quantiles of times.
+fn add_quantiles(figures: &mut Figures, name: &str, values: Vec<u64>) -> Outcome<()> {
+    let sorted = Sorted::new(values).ok_or("nothing to take quantiles of")?;
+    for (quantile, per_mille) in [("min", 0), ("p50", 500), ("p99", 990), ("max", 1000)] {
+        let value = sorted.quantile(per_mille);
+        figures.add(format!("{name}.{quantile}"), value, Unit::Nanos);
+    }
+    Ok(())
+}

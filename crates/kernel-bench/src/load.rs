@@ -1,0 +1,63 @@
+//! Datagrams between guests, and the clock.
+
+use crate::Outcome;
+use crate::network::Guest;
+use rustix::thread::{ClockId, clock_nanosleep_absolute};
+use rustix::time::{Timespec, clock_gettime};
+use std::net::UdpSocket;
+use std::time::Duration;
+use tailbound_sys::netns;
+use tailbound_units::Nanos;
+
+/// The port of all receivers.
+pub(crate) const PORT: u16 = 7000;
+/// Longest wait for something that the kernel does, by the machine's clock.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The monotonic clock.
+pub(crate) fn now() -> Nanos {
+    read(ClockId::Monotonic)
+}
+
+/// CPU time of this thread.
+pub(crate) fn cpu_time() -> Nanos {
+    read(ClockId::ThreadCPUTime)
+}
+
+fn read(clock: ClockId) -> Nanos {
+    let time = clock_gettime(clock);
+    Nanos(time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned())
+}
+
+/// Sleeps until a moment of the monotonic clock.
+pub(crate) fn sleep_until(moment: Nanos) {
+    let moment = Timespec {
+        tv_sec: (moment.0 / 1_000_000_000).cast_signed(),
+        tv_nsec: (moment.0 % 1_000_000_000).cast_signed(),
+    };
+    while clock_nanosleep_absolute(ClockId::Monotonic, &moment).is_err() {}
+}
+
+/// Waits until `reached`, in steps of a millisecond of the machine's clock.
+pub(crate) fn wait_until(what: &str, mut reached: impl FnMut() -> Outcome<bool>) -> Outcome<()> {
+    let end = now().saturating_add(Nanos(TIMEOUT.as_nanos() as u64));
+    while !reached()? {
+        let time = now();
+        if time > end {
+            return Err(format!("{what} within {TIMEOUT:?}").into());
+        }
+        sleep_until(time.saturating_add(Nanos::from_millis(1)));
+    }
+    Ok(())
+}
+
+/// A socket of a guest that sends to, and receives from, an address.
+pub(crate) fn socket(guest: Guest, peer: &str) -> Outcome<UdpSocket> {
+    let socket = netns::within(&guest.namespace(), || {
+        let socket = UdpSocket::bind(("0.0.0.0", PORT))?;
+        socket.connect((peer, PORT))?;
+        socket.set_read_timeout(Some(TIMEOUT))?;
+        std::io::Result::Ok(socket)
+    })??;
+    Ok(socket)
+}

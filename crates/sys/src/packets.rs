@@ -45,6 +45,9 @@ const TRACEPOINTS: [(&str, &str); 4] = [
 /// The parts that a kernel may lack, and their tracepoints.
 const OPTIONAL: [(&str, &str); 2] = [("on_drop", "kfree_skb"), ("on_consume", "consume_skb")];
 
+/// The sampling of no flow at all: only packets, bytes and drops are counted.
+pub const NO_FLOW: u32 = 32;
+
 /// What is measured, and how.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
@@ -291,13 +294,13 @@ impl Tracer {
         Ok(())
     }
 
-    /// Samples one flow in 2^`shift` from now on; those that are sampled now stay sampled, if
-    /// `shift` is not smaller.
+    /// Samples one flow in 2^`shift` from now on, of which a greater shift samples some; none from
+    /// [`NO_FLOW`] on, which costs least.
     ///
     /// # Errors
     /// The kernel refuses it.
     pub fn set_sampling(&mut self, shift: u32) -> Result<(), PacketsError> {
-        let mask = (1_u32 << shift.min(31)) - 1;
+        let mask = 1_u32.checked_shl(shift).map_or(u32::MAX, |bit| bit - 1);
         self.sampling.set(0, mask, 0).map_err(|e| refused(&e))
     }
 
@@ -421,3 +424,6 @@ fn refused(error: &(dyn std::error::Error + 'static)) -> PacketsError {
         Refusal::Other(why) => PacketsError::Refused(why),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -215,17 +215,18 @@ INLINE int note_data(struct flow *flow, struct meter *meter, const struct segmen
 
 	if (end == segment->seq || segment->flags & RST)
 		return 0;
-	ADD(meter->segments[direction], 1);
 	if (known && !after(end, high)) {
 		// Whether the window is open, or the peer there, is asked by a byte that is old.
 		if (segment->payload <= 1 && !(segment->flags & (SYN | FIN)) && end == high)
 			return 0;
+		ADD(meter->segments[direction], 1);
 		ADD(meter->retransmitted[direction], 1);
 		flow->retransmitted[direction]++;
 		// Of what was sent twice nobody knows which is acknowledged (Karn).
 		flow->timed[direction] = 0;
 		return 0;
 	}
+	ADD(meter->segments[direction], 1);
 	flow->known[direction] = 1;
 	flow->high[direction] = end;
 	if (!flow->timed[direction]) {

@@ -20,13 +20,19 @@
 #define LOOPBACK 1
 // A shorter wait is not noted with whom it was behind.
 #define WAIT 20000
+// A frame that was enqueued longer ago is not looked for.
+#define ALIAS_AGE 10000000000
 
-INLINE int is_sampled(u64 hash)
+// No flow is sampled.
+#define NONE ~0u
+
+// Returns bits that a flow's hash may not have.
+INLINE u32 sampling_mask(void)
 {
 	u32 zero = 0;
 	u32 *mask = map_lookup(&sampling, &zero);
 
-	return mask && !((u32)hash & *mask);
+	return mask ? *mask : NONE;
 }
 
 INLINE void count_frame(u32 slot, u32 direction, u32 length)
@@ -87,23 +93,32 @@ INLINE struct queue *queue_of(u32 ifindex)
 	return map_lookup(&queues, &at);
 }
 
+INLINE void begin_queue(struct queue *queue, u32 ifindex)
+{
+	__builtin_memset(queue, 0, sizeof(*queue));
+	queue->ifindex = ifindex;
+}
+
 // A guest's frame is received.
-INLINE void follow_sent(struct sk_buff *skb, u32 slot, u32 state, u64 now)
+INLINE void follow_sent(struct sk_buff *skb, u32 slot, u32 state)
 {
 	struct key key = {};
 	struct segment segment = {};
 
 	count_frame(slot, OUT, skb->len);
-	int parsed = parse_received(skb, &key, &segment);
+	u32 mask = sampling_mask();
+	int parsed = mask != NONE && parse_received(skb, &key, &segment);
 
 	key.slot = slot;
 	u64 mix = hash(&key, seed);
 
-	if (!parsed || !is_sampled(mix)) {
-		set_stamp(skb, slot, state, now);
+	if (!parsed || (u32)mix & mask) {
+		set_stamp(skb, slot, state, 0);
 		return;
 	}
-	set_stamp(skb, slot, state | FOLLOWED, now);
+	u64 now = ktime();
+
+	set_stamp(skb, slot, state | FOLLOWED | TIMED, now);
 	struct packet *packet = new_packet(skb, now, slot);
 
 	if (!packet)
@@ -121,15 +136,18 @@ INLINE void follow_sent(struct sk_buff *skb, u32 slot, u32 state, u64 now)
 	unlock(&packet->lock);
 }
 
+// The host sees a frame for the first time. To ask for the time costs more than all else here: of
+// frames from outside it is known only while all flows are sampled.
 INLINE void stamp(struct sk_buff *skb, u32 state)
 {
 	u32 slot = slot_of(skb->dev->ifindex);
-	u64 now = ktime();
 
-	if (slot == NO_SLOT)
-		set_stamp(skb, NO_SLOT, state, now);
-	else
-		follow_sent(skb, slot, state, now);
+	if (slot != NO_SLOT)
+		follow_sent(skb, slot, state);
+	else if (!sampling_mask())
+		set_stamp(skb, NO_SLOT, state | TIMED, ktime());
+	else if (!state)
+		clear_stamp(skb);
 }
 
 INLINE int is_fresh(const struct sk_buff *skb)
@@ -196,24 +214,26 @@ SECTION("tp_btf/netif_receive_skb") int on_receive(u64 *context)
 
 // Begins to follow a frame that is sent to a guest, unless it is followed already, or its flow is
 // not sampled. Returns it, locked.
-INLINE struct packet *follow_received(struct sk_buff *skb, u32 slot, u64 word, u64 now)
+INLINE struct packet *follow_received(struct sk_buff *skb, u32 slot, u64 word)
 {
 	struct key key = {};
 	struct segment segment = {};
+	u32 mask = sampling_mask();
 	int followed = stamp_state(word) & FOLLOWED;
-	int parsed = parse_sent(skb, skb->dev, 0, &key, &segment);
+	int parsed = mask != NONE && parse_sent(skb, skb->dev, 0, &key, &segment);
 
 	key.slot = slot;
 	u64 mix = hash(&key, seed);
-	int sampled = parsed && is_sampled(mix);
+	int sampled = parsed && !((u32)mix & mask);
 
 	if (!sampled && !followed)
 		return NULL;
-	u64 first = word ? stamp_time(word, now) : now;
+	u64 now = ktime();
+	u64 first = stamp_time(word, now);
 	u32 from = word ? stamp_slot(word) : NO_SLOT;
 
 	if (!followed)
-		set_stamp(skb, from, FOLLOWED, first);
+		set_stamp(skb, from, FOLLOWED | TIMED, first);
 	struct packet *packet = followed ? find_packet(skb)
 					 : new_packet(skb, first, from);
 
@@ -240,10 +260,93 @@ INLINE void enter_queue(struct packet *packet, const struct net_device *dev, u64
 
 	packet->queued = now;
 	packet->queue = 0;
-	if (queue && queue->ifindex == ifindex) {
+	if (queue) {
+		if (queue->ifindex != ifindex)
+			begin_queue(queue, ifindex);
 		packet->queue = ifindex;
 		__builtin_memcpy(packet->before, queue->cells, sizeof(packet->before));
 	}
+}
+
+// Returns how a frame is known after the kernel has segmented it, which gives its first segment a
+// new sk_buff: by its addresses and its sequence number. Odd, as no address of an sk_buff is; 0 if
+// it has none.
+INLINE const void *alias_of(const struct sk_buff *skb, const struct net_device *dev)
+{
+	struct key key = {};
+	struct segment segment = {};
+
+	if (!parse_sent(skb, dev, 1, &key, &segment) || !segment.tcp)
+		return NULL;
+	return (const void *)(hash(&key, seed ^ segment.seq) | 1);
+}
+
+// When a frame with an alias was last enqueued.
+static volatile u64 last_alias;
+
+// Copies all that is known of a frame to another address; both are locked.
+INLINE void copy_packet(struct packet *to, const struct packet *from)
+{
+	to->state = from->state;
+	to->first = from->first;
+	to->queued = from->queued;
+	to->queue = from->queue;
+	to->from = from->from;
+	to->to = from->to;
+	to->waited = from->waited;
+	to->worst = from->worst;
+	to->sender = from->sender;
+	to->receiver = from->receiver;
+	to->segment = from->segment;
+	__builtin_memcpy(to->before, from->before, sizeof(to->before));
+}
+
+// A frame that the kernel may segment enters a queue.
+INLINE void keep_alias(const struct sk_buff *skb, const struct net_device *dev,
+		       const struct packet *packet, u64 now)
+{
+	struct skb_shared_info *shared = NULL;
+	u16 size = 0;
+
+	probe_read(&size, sizeof(size),
+		   skb->head + skb->end + FIELD(shared, gso_size, BYTE_OFFSET));
+	if (!size)
+		return;
+	const void *alias = alias_of(skb, dev);
+	struct packet *other = alias ? new_packet(alias, packet->first, packet->from) : NULL;
+
+	// The same place in the table: then the frame itself goes on.
+	if (!other)
+		return;
+	copy_packet(other, packet);
+	last_alias = now;
+	unlock(&other->lock);
+}
+
+// A frame of which nothing is known leaves a queue: it may be a first segment. Returns its stamp.
+INLINE u64 find_alias(const struct sk_buff *skb, const struct net_device *dev)
+{
+	u64 now = ktime();
+
+	if (since(now, last_alias) > ALIAS_AGE)
+		return 0;
+	const void *alias = alias_of(skb, dev);
+	struct packet *other = alias ? find_packet(alias) : NULL;
+
+	if (!other)
+		return 0;
+	if (since(now, other->queued) < ALIAS_AGE) {
+		struct packet *packet = new_packet(skb, other->first, other->from);
+
+		if (packet) {
+			copy_packet(packet, other);
+			set_stamp(skb, other->from, FOLLOWED | TIMED, other->first);
+			unlock(&packet->lock);
+		}
+	}
+	other->skb = 0;
+	unlock(&other->lock);
+	return get_stamp(skb);
 }
 
 // (struct sk_buff *skb)
@@ -258,20 +361,20 @@ SECTION("tp_btf/net_dev_queue") int on_queue(u64 *context)
 	u32 slot = slot_of(ifindex);
 	u64 word = known(skb);
 	struct packet *packet;
-	u64 now;
 
-	if (slot != NO_SLOT) {
-		now = ktime();
-		packet = follow_received(skb, slot, word, now);
-	} else {
-		if (!(stamp_state(word) & FOLLOWED))
-			return 0;
-		now = ktime();
+	if (slot != NO_SLOT)
+		packet = follow_received(skb, slot, word);
+	else if (stamp_state(word) & FOLLOWED)
 		packet = find_packet(skb);
-	}
+	else
+		return 0;
 	if (!packet)
 		return 0;
+	u64 now = ktime();
+
 	enter_queue(packet, dev, now);
+	if (packet->sender.role || packet->sender.timed || packet->receiver.born)
+		keep_alias(skb, dev, packet, now);
 	unlock(&packet->lock);
 	return 0;
 }
@@ -403,10 +506,8 @@ INLINE void count_sent(u32 ifindex, u32 slot, u32 length)
 
 	if (!queue)
 		return;
-	if (queue->ifindex != ifindex) {
-		__builtin_memset(queue, 0, sizeof(*queue));
-		queue->ifindex = ifindex;
-	}
+	if (queue->ifindex != ifindex)
+		begin_queue(queue, ifindex);
 	struct cell *cell = &queue->cells[slot & (CELLS - 1)];
 
 	if (cell->slot != slot) {
@@ -436,6 +537,8 @@ SECTION("tp_btf/net_dev_start_xmit") int on_start(u64 *context)
 
 	if (slot != NO_SLOT)
 		count_frame(slot, IN, length);
+	if (!word && last_alias && skb->skb_iif)
+		word = find_alias(skb, dev);
 	if (stamp_state(word) & FOLLOWED)
 		leave(skb, dev, slot);
 	else if (word && slot != NO_SLOT)

@@ -94,31 +94,40 @@ struct tcp {
 	u16 window;
 };
 
-// Stands at a header of IPv4; passes it, and returns the protocol behind it, or 0 if there are no
-// ports.
-INLINE u8 parse_ipv4(struct cursor *cursor, struct key *key, int out)
-{
+// Both headers of a segment without options of IP, which most are.
+struct ipv4_tcp {
 	struct ipv4 ip;
+	struct tcp tcp;
+};
 
-	if (!peek(cursor, &ip, sizeof(ip)))
+// Stands at a header of IPv4; passes it, and returns the protocol behind it, or 0 if there are no
+// ports. What it read behind that header already is in `head`, and `ahead` says so.
+INLINE u8 parse_ipv4(struct cursor *cursor, struct key *key, int out, struct ipv4_tcp *head,
+		     int *ahead)
+{
+	const struct ipv4 *ip = &head->ip;
+
+	*ahead = peek(cursor, head, sizeof(*head));
+	if (!*ahead && !peek(cursor, head, sizeof(*ip)))
 		return 0;
-	u32 size = (ip.version & 15) * 4, total = be16(ip.length);
+	u32 size = (ip->version & 15) * 4, total = be16(ip->length);
 
-	if (ip.version >> 4 != 4 || size < sizeof(ip))
+	if (ip->version >> 4 != 4 || size < sizeof(*ip))
 		return 0;
 	u32 *source = out ? key->guest : key->peer, *target = out ? key->peer : key->guest;
 
 	source[2] = target[2] = be32(0xffff);
-	source[3] = ip.source;
-	target[3] = ip.target;
+	source[3] = ip->source;
+	target[3] = ip->target;
+	*ahead = *ahead && size == sizeof(*ip);
 	// A length of 0 is that of a packet longer than 64 KiB, as the kernel has them. What is behind
 	// the packet fills a short frame up.
 	if (total && total < cursor->rest)
 		cursor->rest = total;
 	// More fragments, or not the first one.
-	if (ip.offset & be16(0x3fff))
+	if (ip->offset & be16(0x3fff))
 		return 0;
-	return skip(cursor, size) ? ip.protocol : 0;
+	return skip(cursor, size) ? ip->protocol : 0;
 }
 
 // As parse_ipv4; passes extension headers (RFC 8200), of which there may be a few.
@@ -166,35 +175,36 @@ INLINE int parse(struct cursor *cursor, u16 type, int out, struct key *key, stru
 			return 0;
 		type = tag[1];
 	}
+	struct ipv4_tcp head;
+	struct tcp *tcp = &head.tcp;
+	int ahead = 0;
 	u8 protocol;
 
 	if (type == be16(ETH_P_IP))
-		protocol = parse_ipv4(cursor, key, out);
+		protocol = parse_ipv4(cursor, key, out, &head, &ahead);
 	else if (type == be16(ETH_P_IPV6))
 		protocol = parse_ipv6(cursor, key, out);
 	else
 		return 0;
 	if (protocol != IPPROTO_TCP && protocol != IPPROTO_UDP)
 		return 1;
-	struct tcp tcp = {};
-
 	if (protocol == IPPROTO_UDP) {
-		if (!peek(cursor, &tcp, 4))
+		if (!ahead && !peek(cursor, tcp, 4))
 			return 1;
-	} else if (!peek(cursor, &tcp, sizeof(tcp))) {
+	} else if (!ahead && !peek(cursor, tcp, sizeof(*tcp))) {
 		return 1;
 	}
-	key->guest_port = be16(out ? tcp.source : tcp.target);
-	key->peer_port = be16(out ? tcp.target : tcp.source);
-	u32 size = (tcp.offset >> 4) * 4;
+	key->guest_port = be16(out ? tcp->source : tcp->target);
+	key->peer_port = be16(out ? tcp->target : tcp->source);
+	u32 size = (tcp->offset >> 4) * 4;
 
 	if (protocol != IPPROTO_TCP || size < 20 || size > cursor->rest)
 		return 1;
 	segment->tcp = 1;
-	segment->seq = be32(tcp.seq);
-	segment->ack = be32(tcp.ack);
-	segment->window = be16(tcp.window);
-	segment->flags = tcp.flags;
+	segment->seq = be32(tcp->seq);
+	segment->ack = be32(tcp->ack);
+	segment->window = be16(tcp->window);
+	segment->flags = tcp->flags;
 	segment->payload = cursor->rest - size;
 	return 1;
 }
@@ -225,25 +235,22 @@ INLINE int parse_sent(const struct sk_buff *skb, const struct net_device *dev, i
 		      struct key *key, struct segment *segment)
 {
 	struct cursor cursor = cursor_of(skb);
-	u16 type = skb->protocol;
 
-	if (dev->type == ARPHRD_ETHER) {
-		if (cursor.linear < 14 || probe_read(&type, 2, cursor.at + 12) ||
-		    !skip(&cursor, 14))
-			return 0;
-	}
-	return parse(&cursor, type, out, key, segment);
+	if (dev->type == ARPHRD_ETHER && !skip(&cursor, 14))
+		return 0;
+	return parse(&cursor, skb->protocol, out, key, segment);
 }
 
-// The same for both directions of a connection.
+// The same for both directions of a connection: a sum of products, since those need not wait for
+// each other.
 INLINE u64 hash(const struct key *key, u64 seed)
 {
-	u64 mix = seed ^ key->slot;
+	const u64 *words = (const void *)key;
+	u64 sum = (words[0] ^ seed) * 0x9e3779b97f4a7c15 + (words[1] ^ seed) * 0xbf58476d1ce4e5b9 +
+		  (words[2] ^ seed) * 0x94d049bb133111eb + (words[3] ^ seed) * 0xd6e8feb86659fd93 +
+		  (words[4] ^ seed) * 0xa0761d6478bd642f;
 
-	mix = (mix ^ ((u64)key->guest_port << 16 | key->peer_port)) * 0x9e3779b97f4a7c15;
-	for (int i = 0; i < 4; i++) {
-		mix ^= mix >> 29;
-		mix = (mix ^ ((u64)key->guest[i] << 32 | key->peer[i])) * 0xbf58476d1ce4e5b9;
-	}
-	return mix ^ mix >> 32;
+	sum ^= sum >> 32;
+	sum *= 0xe7037ed1a0b428db;
+	return sum ^ sum >> 32;
 }

@@ -30,6 +30,8 @@ enum {
 	BACKLOG = 1,
 	// A struct packet has more of it.
 	FOLLOWED = 2,
+	// The time is known.
+	TIMED = 4,
 };
 
 // Bytes that an interface sent, by whose frames they were.
@@ -276,17 +278,22 @@ INLINE u32 slot_of(u32 ifindex)
 
 // Where a frame is in tables. The verifier lets no program compute with a pointer, but with its lower
 // half.
-INLINE u64 mixed(const void *skb)
+INLINE u32 low_half(const void *skb)
 {
 	u32 low;
 
 	asm volatile("%0 = %1" : "=w"(low) : "w"((u32)(u64)skb));
-	return low * 0x9e3779b97f4a7c15;
+	return low;
+}
+INLINE u64 mixed(const void *skb)
+{
+	return low_half(skb) * 0x9e3779b97f4a7c15;
 }
 
 INLINE struct stamp *stamp_at(const void *skb)
 {
-	u32 at = mixed(skb) >> 48;
+	u32 low = low_half(skb);
+	u32 at = (low >> 8 ^ low >> 24) & (STAMPS - 1);
 
 	return map_lookup(&stamps, &at);
 }
@@ -330,9 +337,12 @@ INLINE u32 stamp_state(u64 word)
 {
 	return word >> 8 & 15;
 }
-// When a frame was first seen: up to 64 ns early, and within the last 73 minutes.
+// When a frame was first seen, if that is known, and otherwise now: up to 64 ns early, and within
+// the last 73 minutes.
 INLINE u64 stamp_time(u64 word, u64 now)
 {
+	if (!(stamp_state(word) & TIMED))
+		return now;
 	return now - (((now >> 6) - (word >> 28)) << 28 >> 28 << 6);
 }
 

@@ -54,6 +54,7 @@ parts! {
     RtGroups, "rt-groups", "Control groups of version 1 with a budget of real time.";
     CustomSlice, "custom-slice", "Time slices of a thread's own.";
     BpfWaits, "bpf-waits", "BPF programs at the scheduler's tracepoints.";
+    BpfPackets, "bpf-packets", "BPF programs at the tracepoints of packets.";
     CpuWeight, "cpu-weight", "A control group with a weight.";
     KernelConfig, "kernel-config", "The configuration that the kernel was built with.";
     Perf, "perf", "The command `perf`, and the scheduler's events, as root.";

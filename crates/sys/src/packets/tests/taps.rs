@@ -1,0 +1,406 @@
+use super::frames::{ACK, FIN, SYN, Segment, Side, ethernet, ipv4, ipv6, tcp};
+use super::*;
+use std::io::IoSliceMut;
+use std::time::{Duration, Instant};
+
+const SERVER: Side = Side {
+    number: 1,
+    port: 80,
+};
+const OTHER: Side = Side {
+    number: 2,
+    port: 5000,
+};
+const PEER: Side = Side {
+    number: 3,
+    port: 40_000,
+};
+
+pub(super) fn link(host: &str, end: &str) -> bool {
+    run(&format!("ip -n {host} tuntap add {end} mode tap vnet_hdr"))
+}
+
+/// The host, and what its TAPs' readers do: they take each frame by hand.
+struct Taps {
+    host: Host,
+    ends: [tap::Tap; 3],
+}
+
+impl Taps {
+    fn new() -> Option<Self> {
+        let host = Host::new(Nanos(0), link)?;
+        let path = path_of(&host.name);
+        let ends = LINKS.map(|end| tap::Tap::open(end, Some(&path)).unwrap());
+        let mut taps = Self { host, ends };
+        // The bridge takes a moment until its ports forward, and learns where each side is.
+        let until = Instant::now() + Duration::from_secs(10);
+        for (from, to) in [(SERVER, PEER), (OTHER, PEER), (PEER, OTHER), (PEER, SERVER)] {
+            loop {
+                taps.send(from, &ethernet(from, to, 0x88b5, &[0; 46]));
+                if taps.try_take(to).is_some() {
+                    break;
+                }
+                assert!(Instant::now() < until, "{from:?} is not heard");
+                std::thread::sleep(ms(10));
+            }
+        }
+        taps.drain();
+        for (slot, end) in (0..).zip([GUEST, NEIGHBOUR]) {
+            let index = taps.host.index(end);
+            taps.host.tracer.follow(index, slot).unwrap();
+        }
+        Some(taps)
+    }
+
+    fn of(&self, side: Side) -> &tap::Tap {
+        &self.ends[usize::from(side.number) - 1]
+    }
+
+    fn send(&self, from: Side, frame: &[u8]) {
+        let mut bytes = vec![0; tap::VIRTIO_HEADER_LEN];
+        bytes.extend(frame);
+        self.of(from).transmit(&bytes).unwrap();
+    }
+
+    /// Takes a frame as the VMM of `side` does, if there is one.
+    fn try_take(&self, side: Side) -> Option<Vec<u8>> {
+        let (mut header, mut frame) = ([0; tap::VIRTIO_HEADER_LEN], vec![0; 2000]);
+        let mut buffers = [IoSliceMut::new(&mut header), IoSliceMut::new(&mut frame)];
+        let length = self.of(side).receive(&mut buffers).ok()?;
+        frame.truncate(length - tap::VIRTIO_HEADER_LEN);
+        // The bridge says something now and then.
+        (frame[6..11] == [2, 0, 0, 0, 0]).then_some(frame)
+    }
+
+    /// Takes the next frame.
+    fn take(&self, side: Side) -> Vec<u8> {
+        let until = Instant::now() + Duration::from_secs(5);
+        loop {
+            if let Some(frame) = self.try_take(side) {
+                return frame;
+            }
+            assert!(Instant::now() < until, "nothing comes");
+            std::thread::yield_now();
+        }
+    }
+
+    fn drain(&self) {
+        std::thread::sleep(Duration::from_millis(20));
+        let (mut header, mut frame) = ([0; tap::VIRTIO_HEADER_LEN], [0; 2000]);
+        for end in &self.ends {
+            let mut buffers = [IoSliceMut::new(&mut header), IoSliceMut::new(&mut frame)];
+            while end.receive(&mut buffers).is_ok() {}
+        }
+    }
+
+    /// Sends a segment all the way, and has it taken after `ring`.
+    fn pass(&self, from: Side, to: Side, segment: &Segment, ring: Duration) {
+        let frame = tcp(from, to, segment);
+        self.send(from, &frame);
+        std::thread::sleep(ring);
+        assert_eq!(self.take(to), frame);
+    }
+}
+
+const fn data(seq: u32, ack: u32, payload: usize) -> Segment {
+    Segment {
+        seq,
+        ack,
+        flags: ACK,
+        window: 1000,
+        payload,
+    }
+}
+
+const NOW: Duration = Duration::ZERO;
+const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+fn parts(request: &SlowRequest) -> [u64; 4] {
+    std::array::from_fn(|at| (request.times[at + 1].0 - request.times[at].0) / 1_000_000)
+}
+
+#[test]
+fn a_request_served_by_a_vm_has_all_its_times() {
+    let Some(mut taps) = Taps::new() else { return };
+    taps.pass(PEER, SERVER, &data(100, 1, 200), ms(30));
+    std::thread::sleep(ms(60));
+    taps.pass(SERVER, PEER, &data(1, 300, 500), NOW);
+    let requests = taps.host.slow_requests();
+    let [request] = requests.as_slice() else {
+        panic!("{requests:?}");
+    };
+    assert_eq!((request.kind, request.slot), (Kind::Served, 0));
+    assert_eq!(request.guest.to_string(), "10.9.0.1:80");
+    assert_eq!(request.peer.to_string(), "10.9.0.3:40000");
+    let [host, ring, guest, out] = parts(request);
+    assert!(host < 10 && out < 10, "{request:?}");
+    assert!((30..50).contains(&ring), "{request:?}");
+    assert!((60..80).contains(&guest), "{request:?}");
+    assert_eq!(request.occupant, Occupant::OnlyItself);
+    let measured = taps.host.read(0);
+    assert_eq!(
+        (measured.served.begun, measured.served.whole.count()),
+        (1, 1)
+    );
+    assert_eq!(measured.made.begun, 0);
+    assert_eq!(measured.ring.count(), 1);
+    assert!(measured.ring.longest >= 30_000_000);
+    assert_eq!(taps.host.read(1).segments, Both::default());
+}
+
+#[test]
+fn a_request_made_by_a_vm_is_timed_beyond_the_host() {
+    let Some(mut taps) = Taps::new() else { return };
+    let (client, server) = (
+        Side {
+            port: 40_000,
+            ..SERVER
+        },
+        Side { port: 80, ..PEER },
+    );
+    taps.pass(client, server, &data(1, 1, 100), NOW);
+    std::thread::sleep(ms(40));
+    taps.pass(server, client, &data(1, 101, 900), ms(20));
+    let requests = taps.host.slow_requests();
+    let [request] = requests.as_slice() else {
+        panic!("{requests:?}");
+    };
+    assert_eq!(request.kind, Kind::Made);
+    let [out, beyond, host, ring] = parts(request);
+    assert!(out < 10 && host < 10, "{request:?}");
+    assert!((40..60).contains(&beyond), "{request:?}");
+    assert!((20..40).contains(&ring), "{request:?}");
+    let outer = taps.host.read(0).round_trip_outer;
+    assert_eq!(outer.count(), 1);
+    assert!(outer.longest >= 40_000_000);
+}
+
+#[test]
+fn retransmissions_and_closed_windows_have_a_direction() {
+    let Some(taps) = Taps::new() else { return };
+    let syn = Segment {
+        flags: SYN,
+        ..data(99, 0, 0)
+    };
+    taps.pass(PEER, SERVER, &syn, NOW);
+    taps.pass(PEER, SERVER, &data(100, 1, 200), NOW);
+    // Twice again; and a byte that only asks whether anybody is there.
+    taps.pass(PEER, SERVER, &data(100, 1, 200), NOW);
+    taps.pass(PEER, SERVER, &data(200, 1, 100), NOW);
+    taps.pass(PEER, SERVER, &data(299, 1, 1), NOW);
+    taps.pass(SERVER, PEER, &data(1, 300, 50), NOW);
+    // The window is closed for a while.
+    let closed = Segment {
+        window: 0,
+        ..data(51, 300, 0)
+    };
+    taps.pass(SERVER, PEER, &closed, NOW);
+    taps.pass(SERVER, PEER, &closed, ms(20));
+    taps.pass(SERVER, PEER, &data(51, 300, 0), NOW);
+    let fin = Segment {
+        flags: FIN | ACK,
+        ..data(300, 51, 0)
+    };
+    taps.pass(PEER, SERVER, &fin, NOW);
+    let measured = taps.host.read(0);
+    let retransmitted = Both {
+        inward: 2,
+        outward: 0,
+    };
+    assert_eq!(measured.retransmitted, retransmitted);
+    let segments = Both {
+        inward: 5,
+        outward: 1,
+    };
+    assert_eq!(measured.segments, segments);
+    let shut = Both {
+        inward: 0,
+        outward: 1,
+    };
+    assert_eq!(measured.closed, shut);
+    assert!(measured.closed_time.outward.0 >= 20_000_000);
+    assert_eq!(measured.closed_time.inward, Nanos(0));
+}
+
+#[test]
+fn a_sequence_number_may_wrap() {
+    let Some(taps) = Taps::new() else { return };
+    taps.pass(PEER, SERVER, &data(u32::MAX - 50, 1, 100), NOW);
+    taps.pass(PEER, SERVER, &data(49, 1, 100), NOW);
+    assert_eq!(taps.host.read(0).retransmitted, Both::default());
+    taps.pass(PEER, SERVER, &data(u32::MAX - 50, 1, 100), NOW);
+    assert_eq!(taps.host.read(0).retransmitted.inward, 1);
+}
+
+#[test]
+fn frames_that_are_not_taken_are_dropped_by_their_ring() {
+    let Some(taps) = Taps::new() else { return };
+    // A TAP's ring has 500 places here, and its queue before it 1,000.
+    for seq in 0..3000 {
+        taps.send(PEER, &tcp(PEER, SERVER, &data(seq * 10, 1, 10)));
+    }
+    let drops = taps.host.drops(0, Direction::In);
+    let total: u64 = drops.iter().map(|(_, count)| count).sum();
+    assert!(total >= 500, "{drops:?}");
+    assert!(taps.host.drops(1, Direction::In).is_empty());
+    let named = drops.iter().any(|(name, _)| name == "full_ring");
+    let old = drops.iter().all(|(name, _)| name.is_empty());
+    assert!(named || old, "{drops:?}");
+}
+
+#[test]
+fn headers_are_found_behind_tags_options_and_extensions() {
+    let Some(taps) = Taps::new() else { return };
+    let segment = data(1, 1, 10).bytes(SERVER, PEER);
+    let plain = ipv4(SERVER, PEER, 0, 0, 6, &segment);
+    let options = ipv4(SERVER, PEER, 3, 0, 6, &segment);
+    let tagged = [&[0, 5, 8, 0], plain.as_slice()].concat();
+    let twice = [&[0, 5, 0x81, 0, 0, 6, 8, 0], plain.as_slice()].concat();
+    // Hop by hop, destination options of 16 bytes, then TCP.
+    let extensions = [
+        &[60, 0, 1, 4, 0, 0, 0, 0, 6, 1, 1, 12],
+        [0; 12].as_slice(),
+        &segment,
+    ]
+    .concat();
+    let frames = [
+        (ethernet(SERVER, PEER, 0x0800, &plain), 1),
+        (ethernet(SERVER, PEER, 0x0800, &options), 1),
+        (ethernet(SERVER, PEER, 0x8100, &tagged), 1),
+        (ethernet(SERVER, PEER, 0x88a8, &twice), 1),
+        (
+            ethernet(SERVER, PEER, 0x86dd, &ipv6(SERVER, PEER, 6, &segment)),
+            1,
+        ),
+        (
+            ethernet(SERVER, PEER, 0x86dd, &ipv6(SERVER, PEER, 0, &extensions)),
+            1,
+        ),
+        // Fragments have no ports that could be believed, the first one included.
+        (
+            ethernet(
+                SERVER,
+                PEER,
+                0x0800,
+                &ipv4(SERVER, PEER, 0, 0x2000, 6, &segment),
+            ),
+            0,
+        ),
+        (
+            ethernet(SERVER, PEER, 0x0800, &ipv4(SERVER, PEER, 0, 5, 6, &segment)),
+            0,
+        ),
+        (
+            ethernet(SERVER, PEER, 0x86dd, &ipv6(SERVER, PEER, 44, &segment)),
+            0,
+        ),
+        // A header of TCP that is longer than its packet, and one that is too short.
+        (
+            ethernet(
+                SERVER,
+                PEER,
+                0x0800,
+                &ipv4(SERVER, PEER, 0, 0, 6, &[0xf0; 24]),
+            ),
+            0,
+        ),
+        (
+            ethernet(
+                SERVER,
+                PEER,
+                0x0800,
+                &ipv4(SERVER, PEER, 0, 0, 6, &[0x10; 20]),
+            ),
+            0,
+        ),
+        (
+            ethernet(
+                SERVER,
+                PEER,
+                0x0800,
+                &ipv4(SERVER, PEER, 0, 0, 6, &segment[..19]),
+            ),
+            0,
+        ),
+    ];
+    for (at, (frame, counted)) in frames.into_iter().enumerate() {
+        let before = taps.host.read(0);
+        taps.send(SERVER, &frame);
+        let after = taps.host.read(0);
+        assert_eq!(after.packets.outward, before.packets.outward + 1, "{at}");
+        let segments = after.segments.outward - before.segments.outward;
+        assert_eq!(segments, counted, "{at}");
+    }
+}
+
+#[test]
+fn any_bytes_of_a_guest_are_parsed_within_bounds() {
+    let Some(mut taps) = Taps::new() else { return };
+    let segment = data(1, 1, 10).bytes(SERVER, PEER);
+    let whole = [
+        ethernet(SERVER, PEER, 0x0800, &ipv4(SERVER, PEER, 2, 0, 6, &segment)),
+        ethernet(SERVER, PEER, 0x86dd, &ipv6(SERVER, PEER, 6, &segment)),
+    ];
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut sent = 0;
+    for round in 0..4000 {
+        let mut frame = whole[round % 2].clone();
+        for _ in 0..=round % 5 {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            let at = 12 + (random >> 8) as usize % (frame.len() - 12);
+            frame[at] = random as u8;
+            if random >> 60 == 0 {
+                frame.truncate(at.max(14));
+            }
+        }
+        taps.send(SERVER, &frame);
+        sent += 1;
+        if round % 100 == 0 {
+            taps.drain();
+        }
+    }
+    taps.drain();
+    let counted = taps.host.read(0).packets.outward;
+    assert!(counted >= sent, "{counted}");
+    taps.host.slow_requests();
+    taps.pass(PEER, SERVER, &data(7_000_000, 1, 200), NOW);
+    let side = Side { port: 81, ..SERVER };
+    taps.pass(PEER, side, &data(7, 1, 200), NOW);
+    taps.pass(side, PEER, &data(1, 207, 500), NOW);
+    let requests = taps.host.slow_requests();
+    let of = requests.iter().filter(|it| it.guest.port() == side.port);
+    assert_eq!(of.count(), 1, "{requests:?}");
+}
+
+#[test]
+fn flows_are_sampled_in_both_directions() {
+    let Some(mut taps) = Taps::new() else { return };
+    let before = taps.host.read(0);
+    taps.host.tracer.set_sampling(NO_FLOW).unwrap();
+    taps.pass(PEER, SERVER, &data(1, 1, 10), NOW);
+    let none = taps.host.read(0);
+    assert_eq!(none.packets.inward, before.packets.inward + 1);
+    assert_eq!(
+        (none.segments, none.host.inward),
+        (before.segments, before.host.inward)
+    );
+    taps.host.tracer.set_sampling(2).unwrap();
+    for port in 1000..1256 {
+        let peer = Side { port, ..PEER };
+        taps.pass(peer, SERVER, &data(1, 1, 10), NOW);
+        taps.pass(SERVER, peer, &data(1, 11, 10), NOW);
+    }
+    let some = taps.host.read(0);
+    assert!(
+        (32..100).contains(&some.segments.inward),
+        "{:?}",
+        some.segments
+    );
+    assert_eq!(some.segments.inward, some.segments.outward);
+    assert_eq!(some.served.whole.count(), some.segments.inward);
+    assert_eq!(some.packets.inward, none.packets.inward + 256);
+}

@@ -24,16 +24,18 @@ use super::text::printable;
 use owners::{Remembered, had_started, is_real_time, suspended};
 use processes::{Processes, netns};
 use resolve::{Member, Resolver, slots};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tailbound_sys::cgroup::{self, Groups, Mounts, parse_groups};
 use tailbound_sys::interfaces::{Interface, Limit};
 use tailbound_sys::root::Root;
-use tailbound_sys::thread::{Tasks, ThreadId, parse_stat};
+use tailbound_sys::thread::{Stat, Tasks, ThreadId, parse_stat};
+use tailbound_sys::waits::Run;
 use tailbound_units::Nanos;
 
 pub use find::FindError;
@@ -94,6 +96,8 @@ pub struct Inventory {
     guests: Vec<Guest>,
     /// The guest of each process, by its number and start.
     by_process: HashMap<(u32, u64), usize>,
+    /// The guest of each control group for the CPU, by the group's inode.
+    by_group: HashMap<u64, Arc<str>>,
     remembered: Remembered,
     notes: Vec<String>,
 }
@@ -132,6 +136,7 @@ impl Inventory {
             ran: HashMap::new(),
             guests: Vec::new(),
             by_process: HashMap::new(),
+            by_group: HashMap::new(),
             remembered: Remembered::default(),
             notes: Vec::new(),
         })
@@ -197,14 +202,23 @@ impl Inventory {
         resolve::part_shared(&mut built);
         let mut ran = HashMap::new();
         let mut guests = Vec::new();
+        let mut inodes = Vec::new();
         for (mut guest, slot) in built {
             let first = slot.members.first();
             guest.quotas = quotas(&self.hierarchies, &slot.members);
             guest.group = first.and_then(|member| own_group(&self.hierarchies, member));
+            if let Some(own) = &guest.group {
+                let own = own_groups(&self.hierarchies, &slot.members, own);
+                let inodes_of = own
+                    .iter()
+                    .filter_map(|group| Some(fs::metadata(group).ok()?.ino()));
+                inodes.extend(inodes_of.map(|inode| (inode, Arc::clone(&guest.key))));
+            }
             trim(&self.root, &mut guest, self.bound, &self.ran, &mut ran);
             guests.push(guest);
         }
         self.ran = ran;
+        self.by_group = inodes.into_iter().collect();
         self.take(guests);
         self.limit(&interfaces);
         Ok(())
@@ -229,11 +243,8 @@ impl Inventory {
             let processes = guest.processes.iter().map(|it| ((it.pid, it.start), index));
             self.by_process.extend(processes);
             for thread in &guest.threads {
-                let owned = Owned {
-                    owner: Owner::Guest(Arc::clone(&guest.key)),
-                    is_real_time: false,
-                };
-                self.remembered.add(thread.id.tid, thread.id.start, owned);
+                let owner = Owner::Guest(Arc::clone(&guest.key));
+                self.remembered.add(thread.id.tid, thread.id.start, owner);
             }
         }
         self.guests = guests;
@@ -260,10 +271,30 @@ impl Inventory {
         }
     }
 
-    /// Returns the owner of a thread that ran until `at`, by the monotonic clock. A thread that was
-    /// started later, and has that number by now, is not taken for it. `name` is the name that the
-    /// thread had.
-    pub fn owner(&mut self, tid: u32, name: &str, at: Nanos) -> Owned {
+    /// Returns the owner of the thread of a run. A thread that was started after the run, and has the
+    /// number by now, is not taken for it; after the thread has exited its control group is known.
+    pub fn owner(&mut self, run: &Run) -> Owned {
+        let owner = match self.by_group.get(&run.group) {
+            Some(key) => Owner::Guest(Arc::clone(key)),
+            None => self.owner_by_number(run.tid, run.until).unwrap_or_else(|| {
+                // A group of no guest is the host's, if all guests have one.
+                let has_group = |guest: &Guest| guest.group.is_some();
+                let name = printable(&run.name);
+                if run.group != 0 && self.guests.iter().all(has_group) {
+                    Owner::Program(name)
+                } else {
+                    Owner::Exited(name)
+                }
+            }),
+        };
+        Owned {
+            owner,
+            is_real_time: is_real_time(run.policy),
+        }
+    }
+
+    /// Returns the owner of the thread that had this number at `at`; `None` if that is not known.
+    fn owner_by_number(&mut self, tid: u32, at: Nanos) -> Option<Owner> {
         let suspended = suspended();
         let read = |file: &str| {
             let bytes = fs::read(self.root.path(format!("/proc/{tid}/{file}"))).ok()?;
@@ -273,35 +304,18 @@ impl Inventory {
         let seen = seen.filter(|stat| had_started(stat.start, at, suspended));
         let began = seen.as_ref().map(|stat| stat.start);
         let known = self.remembered.of(tid, began, (at, suspended));
-        let Some(stat) = seen else {
-            return known.unwrap_or_else(|| Owned {
-                owner: Owner::Exited(printable(name)),
-                is_real_time: false,
-            });
-        };
-        let real_time = is_real_time(stat.policy);
-        if let Some(known) = known {
-            return Owned {
-                is_real_time: real_time,
-                ..known
-            };
+        if known.is_some() {
+            return known;
         }
+        let seen = seen?;
         let groups = parse_groups(&read("cgroup").unwrap_or_default());
         let leader = read("status").and_then(|text| leader(&text)).unwrap_or(tid);
-        let owned = Owned {
-            owner: self.owner_of(&stat, leader, &groups),
-            is_real_time: real_time,
-        };
-        self.remembered.add(tid, stat.start, owned.clone());
-        owned
+        let owner = self.owner_of(&seen, leader, &groups);
+        self.remembered.add(tid, seen.start, owner.clone());
+        Some(owner)
     }
 
-    fn owner_of(
-        &mut self,
-        stat: &tailbound_sys::thread::Stat,
-        leader: u32,
-        groups: &Groups,
-    ) -> Owner {
+    fn owner_of(&mut self, stat: &Stat, leader: u32, groups: &Groups) -> Owner {
         let guest = |index: usize| Owner::Guest(Arc::clone(&self.guests[index].key));
         if stat.kernel {
             let owner = stat.name.strip_prefix("vhost-");
@@ -376,6 +390,16 @@ fn own_group(hierarchies: &Hierarchies, member: &Member<'_>) -> Option<PathBuf> 
     let (_, path) = member.seen.process.origin.place.as_ref()?;
     let mut levels = levels(hierarchies.mounts(), &member.seen.process.groups).into_iter();
     levels.find(|level| level.ends_with(Path::new(path.trim_start_matches('/'))))
+}
+
+/// The directories of the groups for the CPU that processes are in, from `own` down.
+fn own_groups(hierarchies: &Hierarchies, members: &[Member<'_>], own: &Path) -> BTreeSet<PathBuf> {
+    let mut found = BTreeSet::from([own.to_owned()]);
+    for member in members {
+        let levels = levels(hierarchies.mounts(), &member.seen.process.groups);
+        found.extend(levels.into_iter().filter(|level| level.starts_with(own)));
+    }
+    found
 }
 
 /// Keeps the busiest threads of a guest that has more than `bound`.

@@ -7,12 +7,15 @@ mod machine;
 use machine::{Machine, Process, qemu};
 use std::collections::BTreeMap;
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
-use tailbound_agent::inventory::{Guest, HostInterface, Inventory, Network, Owner};
+use tailbound_agent::inventory::{Guest, Inventory, Network, Owned, Owner};
 use tailbound_sys::interfaces::{Interface, Limit, LimitKind, OtherEnd};
 use tailbound_sys::probe::required::{Part, skipped};
 use tailbound_sys::root::Root;
+use tailbound_sys::thread::PolicyNumber;
+use tailbound_sys::waits::Run;
 use tailbound_units::{Nanos, Rate};
 
 const ID: &str = "4fa64fa64fa64fa64fa64fa64fa64fa64fa64fa64fa64fa64fa64fa64fa64fa6";
@@ -98,7 +101,7 @@ fn look(machine: &Machine, links: &Links) -> Inventory {
     inventory
 }
 
-fn task<'p>(pid: u32, group: &'p str) -> Process<'p> {
+fn task(pid: u32, group: &str) -> Process<'_> {
     Process {
         comm: "server",
         arguments: &["server", "-name", "db-3"],
@@ -115,8 +118,6 @@ fn names(inventory: &Inventory) -> Vec<(String, String)> {
 }
 
 fn interfaces(guest: &Guest) -> Vec<&str> {
-    let name = |it: &'_ HostInterface| it.name.clone();
-    let _ = name;
     guest.interfaces.iter().map(|it| it.name.as_str()).collect()
 }
 
@@ -303,6 +304,40 @@ fn a_namespace_is_a_guest_if_it_has_a_name_or_an_interface_of_the_hosts() {
     assert_eq!(keys, ["netns/80", "netns/blue"]);
 }
 
+/// A run of a real-time thread with a name of its own choice.
+fn run(tid: u32, seconds: u64, group: u64) -> Run {
+    Run {
+        from: Nanos::ZERO,
+        until: Nanos::from_secs(seconds),
+        tid,
+        name: "\x1bx".to_owned(),
+        group,
+        policy: PolicyNumber::FIFO,
+        stolen: Nanos::ZERO,
+        interrupted: Nanos::ZERO,
+    }
+}
+
+#[test]
+fn a_thread_that_came_and_went_belongs_to_its_control_group() {
+    let mut machine = host();
+    let group = format!("/docker/{ID}");
+    start(&mut machine, &task(300, &group), 77);
+    let directory = machine.directory.path().join("sys/fs/cgroup");
+    let inode = |path: &str| std::fs::metadata(directory.join(path)).unwrap().ino();
+    let (own, docker) = (inode(&group[1..]), inode("docker"));
+    let mut inventory = look(&machine, &Links::default());
+    let owner = |inventory: &mut Inventory, group| inventory.owner(&run(4_000, 9, group)).owner;
+    let expected = Owner::Guest("container/4fa64fa64fa6".into());
+    assert_eq!(owner(&mut inventory, own), expected);
+    let name = r"\u{1b}x".to_owned();
+    assert_eq!(owner(&mut inventory, docker), Owner::Program(name.clone()));
+    // A guest without a group of its own may have had it.
+    start(&mut machine, &qemu(500, 1000), HOST);
+    let mut inventory = look(&machine, &Links::default());
+    assert_eq!(owner(&mut inventory, docker), Owner::Exited(name));
+}
+
 #[test]
 fn a_thread_belongs_to_its_guest_after_it_has_exited_and_not_to_the_next_of_its_number() {
     let mut machine = host();
@@ -317,9 +352,12 @@ fn a_thread_belongs_to_its_guest_after_it_has_exited_and_not_to_the_next_of_its_
     let mut inventory = look(&machine, &Links::default());
     let key = "container/4fa64fa64fa6";
     let owner = |inventory: &mut Inventory, tid, seconds| {
-        inventory
-            .owner(tid, "\x1bx", Nanos::from_secs(seconds))
-            .owner
+        let Owned {
+            owner,
+            is_real_time,
+        } = inventory.owner(&run(tid, seconds, 0));
+        assert!(is_real_time);
+        owner
     };
     // They started 1 s after boot.
     assert_eq!(owner(&mut inventory, 301, 9), Owner::Guest(key.into()));

@@ -6,6 +6,7 @@
 
 use crate::bpf::{remove, update};
 use crate::refusal::{Refusal, chain};
+use crate::thread::PolicyNumber;
 use aya::maps::{Array, HashMap, Map, MapData, RingBuf};
 use aya::programs::{BtfTracePoint, ProgramError, RawTracePoint};
 use aya::{Btf, Ebpf, EbpfLoader, Pod};
@@ -112,6 +113,11 @@ pub struct Run {
     pub tid: u32,
     /// Its name, as it calls itself.
     pub name: String,
+    /// The inode of its control group for the CPU, which stays known after the thread has exited;
+    /// 0 if it is not known.
+    pub group: u64,
+    /// Its policy when it left the CPU.
+    pub policy: PolicyNumber,
     /// What the hypervisor took of it, as far as it says so.
     pub stolen: Nanos,
     /// What interrupts took of it, where the kernel counts that
@@ -169,10 +175,11 @@ struct RawMeter {
 #[derive(Clone, Copy)]
 struct RawRun {
     until: u64,
+    group: u64,
     tid: u32,
     stolen: u32,
     interrupted: u32,
-    unused: u32,
+    policy: u32,
     name: [u8; 16],
 }
 
@@ -474,6 +481,8 @@ impl From<&RawLate> for LateWait {
                     name: String::from_utf8_lossy(name).into_owned(),
                     stolen: Nanos(run.stolen.into()),
                     interrupted: Nanos(run.interrupted.into()),
+                    group: run.group,
+                    policy: PolicyNumber(run.policy),
                 }
             });
         Self {

@@ -1,5 +1,6 @@
 use super::*;
 use proptest::prelude::*;
+use tailbound_sys::thread::PolicyNumber;
 use tailbound_sys::waits::Kind;
 
 fn wait(from: u64, until: u64, runs: Vec<Run>) -> LateWait {
@@ -22,6 +23,8 @@ fn run(from: u64, until: u64, tid: u32, name: &str) -> Run {
         name: name.to_owned(),
         stolen: Nanos::ZERO,
         interrupted: Nanos::ZERO,
+        group: 0,
+        policy: PolicyNumber::NORMAL,
     }
 }
 
@@ -121,6 +124,8 @@ fn runs() -> impl Strategy<Value = Vec<Run>> {
             Run {
                 stolen: Nanos(stolen),
                 interrupted: Nanos(interrupted),
+                group: 0,
+                policy: PolicyNumber::NORMAL,
                 ..run(from, at, tid, "x")
             }
         });

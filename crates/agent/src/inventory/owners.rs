@@ -61,25 +61,25 @@ pub(super) fn had_started(start: u64, at: Nanos, suspended: Nanos) -> bool {
 
 /// The threads that were looked at, so that they have an owner after they have exited.
 #[derive(Debug, Default)]
-pub(super) struct Remembered(HashMap<u32, (u64, Owned)>);
+pub(super) struct Remembered(HashMap<u32, (u64, Owner)>);
 
 impl Remembered {
-    pub(super) fn add(&mut self, tid: u32, start: u64, owned: Owned) {
+    pub(super) fn add(&mut self, tid: u32, start: u64, owner: Owner) {
         if self.0.len() >= MAX_REMEMBERED {
             self.0.clear();
         }
-        self.0.insert(tid, (start, owned));
+        self.0.insert(tid, (start, owner));
     }
 
     /// Returns the owner of the thread with this start, or of the last one that was known and
     /// could have run at `at`.
-    pub(super) fn of(&self, tid: u32, start: Option<u64>, at: (Nanos, Nanos)) -> Option<Owned> {
-        let (known, owned) = self.0.get(&tid)?;
+    pub(super) fn of(&self, tid: u32, start: Option<u64>, at: (Nanos, Nanos)) -> Option<Owner> {
+        let (known, owner) = self.0.get(&tid)?;
         let is_it = match start {
             Some(start) => *known == start,
             None => had_started(*known, at.0, at.1),
         };
-        is_it.then(|| owned.clone())
+        is_it.then(|| owner.clone())
     }
 }
 
@@ -105,11 +105,8 @@ pub(super) fn kernel(stat: &Stat) -> Owner {
 mod tests {
     use super::*;
 
-    fn owned(name: &str) -> Owned {
-        Owned {
-            owner: Owner::Program(name.into()),
-            is_real_time: false,
-        }
+    fn owned(name: &str) -> Owner {
+        Owner::Program(name.into())
     }
 
     #[test]

@@ -58,9 +58,23 @@ struct sched_dl_entity {
 	u64 deadline;
 	unsigned int dl_throttled : 1;
 };
+struct kernfs_node {
+	u64 id;
+};
+struct cgroup {
+	struct kernfs_node *kn;
+};
+struct cgroup_subsys_state {
+	struct cgroup *cgroup;
+};
+struct task_group {
+	struct cgroup_subsys_state css;
+};
 struct task_struct {
 	unsigned int __state;
+	unsigned int policy;
 	int pid;
+	struct task_group *sched_task_group;
 	char comm[16];
 	struct sched_entity se;
 	struct sched_dl_entity dl;
@@ -114,11 +128,13 @@ struct meter {
 // One thread's time on a CPU, until it left. It began where the one before ended.
 struct run {
 	u64 until;
+	// The inode of its control group for the CPU; 0 if unknown.
+	u64 group;
 	u32 tid;
 	// What the hypervisor, and interrupts, took of it.
 	u32 stolen;
 	u32 interrupted;
-	u32 unused;
+	u32 policy;
 	u64 name[2];
 };
 
@@ -239,6 +255,14 @@ INLINE void begin(struct thread *thread, struct task_struct *task, u64 now)
 	thread->queue = (u64)task->se.cfs_rq;
 }
 
+// The inode of the control group that decides about a thread's share of the CPU.
+INLINE u64 group_of(struct task_struct *task)
+{
+	if (!FIELD(task, sched_task_group, EXISTS))
+		return 0;
+	return task->sched_task_group->css.cgroup->kn->id;
+}
+
 INLINE u32 bucket(u64 time)
 {
 	u64 rest = time;
@@ -274,6 +298,8 @@ INLINE struct cpu *note_run(struct task_struct *prev, u64 now)
 	u64 interrupted = FIELD(rq, prev_irq_time, EXISTS) ? rq->prev_irq_time : 0;
 
 	run->until = now;
+	run->group = group_of(prev);
+	run->policy = prev->policy;
 	run->tid = prev->pid;
 	run->stolen = stolen - cpu->stolen;
 	run->interrupted = interrupted - cpu->interrupted;

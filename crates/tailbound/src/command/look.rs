@@ -21,7 +21,7 @@ use tailbound_agent::tail::Tail;
 use tailbound_look::evidence::{CpuWait, Evidence, Examined, Occupant, Run};
 use tailbound_look::{Verdict, judge};
 use tailbound_sys::probe::times_interrupts;
-use tailbound_sys::thread::ThreadId;
+use tailbound_sys::thread::{PolicyNumber, ThreadId};
 use tailbound_sys::waits::{LateWait, Run as SeenRun};
 use tailbound_units::Nanos;
 
@@ -192,7 +192,7 @@ impl Sight {
         let Ok(tail) = &mut self.tail else {
             return;
         };
-        let mut owners: HashMap<(u32, String), Owned> = HashMap::new();
+        let mut owners: Owners = HashMap::new();
         for (thread, wait) in tail.late_waits() {
             let Some(key) = self.threads.get(&thread) else {
                 continue;
@@ -254,10 +254,13 @@ impl Sight {
     }
 }
 
+/// The owners that were found in one reading, by number, group, policy and name.
+type Owners = HashMap<(u32, u64, PolicyNumber, String), Owned>;
+
 /// Finds the owners of the threads that ran during a wait.
 struct Occupants<'s> {
     inventory: &'s mut Inventory,
-    owners: &'s mut HashMap<(u32, String), Owned>,
+    owners: &'s mut Owners,
     names: &'s BTreeMap<Arc<str>, Arc<str>>,
     /// The key of the guest that waited.
     own: &'s Arc<str>,
@@ -296,11 +299,11 @@ impl Occupants<'_> {
     }
 
     fn owned(&mut self, run: &SeenRun) -> Owned {
-        let key = (run.tid, run.name.clone());
+        let key = (run.tid, run.group, run.policy, run.name.clone());
         if let Some(known) = self.owners.get(&key) {
             return known.clone();
         }
-        let owned = self.inventory.owner(run.tid, &run.name, run.until);
+        let owned = self.inventory.owner(run);
         self.owners.insert(key, owned.clone());
         owned
     }

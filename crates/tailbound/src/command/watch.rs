@@ -141,10 +141,11 @@ fn table(sight: &Sight, window: Nanos) -> String {
         }
         for row in &rows {
             let fields = row.iter().zip(widths);
-            let line: String = fields
-                .map(|(field, width)| format!("{field:<width$}  "))
-                .collect();
+            let mut line = String::new();
             // Writing to a String does not fail.
+            for (field, width) in fields {
+                let _ = write!(line, "{field:<width$}  ");
+            }
             let _ = writeln!(out, "{}", line.trim_end());
         }
         let unexamined = guests.first().map(|(_, verdict)| &verdict.unexamined);

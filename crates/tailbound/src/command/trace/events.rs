@@ -337,6 +337,7 @@ fn named(what: &str, pid: u32, tid: u32, name: &str) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tailbound_sys::thread::PolicyNumber;
     use tailbound_sys::waits::Run;
 
     fn run(tid: u32, name: &str, from: u64, until: u64) -> Run {
@@ -347,6 +348,8 @@ mod tests {
             name: name.to_owned(),
             stolen: Nanos(0),
             interrupted: Nanos(0),
+            group: 0,
+            policy: PolicyNumber::NORMAL,
         }
     }
 

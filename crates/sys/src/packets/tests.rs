@@ -8,7 +8,7 @@ mod taps;
 
 use super::*;
 use crate::probe::required::{Part, skipped};
-use crate::{netns, tap};
+use crate::{netns, tap, timer};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -105,7 +105,7 @@ impl Host {
         netns::within(&path_of(&self.name), find).unwrap().unwrap()
     }
 
-    /// Gives the interface to the outside a queue of a rate, such as `20mbit`.
+    /// Adds to the interface to the outside a queue of a rate, such as `20mbit`.
     fn shape(&self, rate: &str, burst: u32, limit: u32) {
         let name = &self.name;
         assert!(run(&format!(

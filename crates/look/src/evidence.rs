@@ -43,6 +43,8 @@ pub struct Run {
 pub struct CpuWait {
     /// The thread's number.
     pub thread: u32,
+    /// True if the thread had a CPU and lost it; false if it was woken.
+    pub was_preempted: bool,
     /// Its begin.
     pub from: Nanos,
     /// Its end.

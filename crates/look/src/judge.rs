@@ -2,7 +2,7 @@
 
 use crate::cause::{Cause, Kind};
 use crate::divide::{Division, Requests, divide_packet, divide_wait};
-use crate::evidence::{Evidence, Handles, Limits};
+use crate::evidence::{CpuWait, Evidence, Handles, Limits};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -81,6 +81,9 @@ pub struct Verdict {
     pub slow: usize,
     /// The sum of their lengths.
     pub delay: Nanos,
+    /// The part of `delay` by which guests are ranked: without the time in which a thread that lost
+    /// its CPU shared it with others, as every thread that computes without a pause does.
+    pub ranked_delay: Nanos,
     /// The periods that were judged: the slowest.
     pub judged: usize,
     /// The sum of their lengths, which is that of `shares`.
@@ -128,6 +131,10 @@ pub fn judge(evidence: &Evidence) -> Verdict {
     divisions.sort_by_key(|division| Reverse(division.length()));
     let slow = divisions.len();
     let delay = sum(&divisions);
+    let shared = match basis {
+        Basis::Waits => shared(&evidence.waits),
+        Basis::Requests | Basis::Packets => Nanos::ZERO,
+    };
     let longest = divisions.first().map(Division::length).unwrap_or_default();
     divisions.truncate(MAX_PERIODS);
     let mut verdict = Verdict {
@@ -137,6 +144,7 @@ pub fn judge(evidence: &Evidence) -> Verdict {
         finding: Finding::NothingSlow,
         slow,
         delay,
+        ranked_delay: delay.saturating_sub(shared),
         judged: divisions.len(),
         judged_delay: sum(&divisions),
         longest,
@@ -158,7 +166,7 @@ pub fn rank(verdicts: &mut [Verdict]) {
     verdicts.sort_by(|a, b| {
         let is_quiet = |it: &Verdict| it.finding == Finding::NothingSlow;
         let weight = |it: &Verdict, other: &Verdict| {
-            u128::from(it.delay.0) * u128::from(other.window.0.max(1))
+            u128::from(it.ranked_delay.0) * u128::from(other.window.0.max(1))
         };
         is_quiet(a)
             .cmp(&is_quiet(b))
@@ -203,6 +211,17 @@ fn divisions(evidence: &Evidence) -> (Basis, Vec<Division>) {
         return (Basis::Requests, Vec::new());
     }
     (Basis::Waits, waits.iter().map(divide_wait).collect())
+}
+
+/// The time in which threads that lost their CPU shared it with others.
+fn shared(waits: &[CpuWait]) -> Nanos {
+    let preempted = waits.iter().filter(|wait| wait.was_preempted);
+    let shared = preempted.map(|wait| {
+        let division = divide_wait(wait);
+        let kinds = [Kind::NeighbourCpu, Kind::ProgramCpu, Kind::GuestItself];
+        kinds.map(|kind| division.of(kind).0).iter().sum::<u64>()
+    });
+    Nanos(shared.sum())
 }
 
 fn shares(divisions: &[Division]) -> Vec<Share> {

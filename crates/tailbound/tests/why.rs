@@ -81,6 +81,11 @@ struct Container {
     load: Option<Load>,
 }
 
+/// The group above all containers of this process.
+fn parent() -> PathBuf {
+    groups().join(format!("tbw{}", std::process::id()))
+}
+
 /// The directory of groups for the CPU.
 fn groups() -> PathBuf {
     let mounts = Mounts::read(&Root::default()).unwrap();
@@ -97,22 +102,22 @@ fn ip(arguments: &str) -> bool {
 impl Container {
     /// Makes a container that runs `load`; `None` if this host lacks a part.
     fn start(letter: char, load: &str) -> Option<Self> {
-        let docker = groups().join("docker");
-        let _ = std::fs::create_dir(&docker);
+        let parent = parent();
+        let _ = std::fs::create_dir(&parent);
         // Other programs have little of the CPU while these compute.
         for (file, most) in [("cpu.shares", "262144"), ("cpu.weight", "10000")] {
-            if docker.join(file).exists() {
-                let _ = std::fs::write(docker.join(file), most);
+            if parent.join(file).exists() {
+                let _ = std::fs::write(parent.join(file), most);
             }
         }
-        for above in [groups(), docker.clone()] {
+        for above in [groups(), parent.clone()] {
             let _ = std::fs::write(above.join("cgroup.subtree_control"), "+cpu");
         }
         let digits = format!("{:08x}", std::process::id());
         let id = format!("{digits}{}", letter.to_string().repeat(56));
         let mut container = Self {
             namespace: format!("tbw{digits}{letter}"),
-            group: docker.join(&id),
+            group: parent.join(format!("docker-{id}.scope")),
             id,
             load: None,
         };
@@ -159,7 +164,7 @@ impl Drop for Container {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        let _ = std::fs::remove_dir(groups().join("docker"));
+        let _ = std::fs::remove_dir(parent());
     }
 }
 

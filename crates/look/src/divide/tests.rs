@@ -23,6 +23,7 @@ fn guest(name: &str) -> Occupant {
 fn wait(from: u64, until: u64, runs: Vec<Run>) -> CpuWait {
     CpuWait {
         thread: 7,
+        was_preempted: false,
         from: ms(from),
         until: ms(until),
         reservation: Nanos::ZERO,
@@ -282,6 +283,7 @@ fn any_wait() -> impl Strategy<Value = CpuWait> {
     (0..3_u32, time(), time(), time(), time(), runs).prop_map(
         |(thread, from, until, reservation, quota, runs)| CpuWait {
             thread,
+            was_preempted: false,
             from: Nanos(from),
             until: Nanos(until),
             reservation: Nanos(reservation),

@@ -9,6 +9,7 @@ fn waits(lengths: &[u64], occupant: &Occupant) -> Vec<CpuWait> {
         let until = Nanos(from.0 + length * 1_000_000);
         CpuWait {
             thread: 7,
+            was_preempted: false,
             from,
             until,
             reservation: Nanos::ZERO,
@@ -139,6 +140,27 @@ fn the_worst_guest_comes_first() {
         all.map(|verdict| verdict.guest),
         ["worst", "a", "b", "quiet"]
     );
+}
+
+#[test]
+fn a_guest_that_computes_without_a_pause_comes_after_those_that_it_delays() {
+    let mut hog = evidence(waits(&[40; 50], &guest("db-3")));
+    hog.guest = "hog".to_owned();
+    hog.waits
+        .iter_mut()
+        .for_each(|wait| wait.was_preempted = true);
+    let mut all = [
+        judge(&hog),
+        judge(&evidence(waits(&[40; 5], &guest("hog")))),
+    ];
+    rank(&mut all);
+    assert_eq!(all[0].guest, "db-3");
+    // A quota is no sharing.
+    let quota = Nanos::from_millis(40);
+    hog.waits.iter_mut().for_each(|wait| wait.quota = quota);
+    all[1] = judge(&hog);
+    rank(&mut all);
+    assert_eq!(all[0].guest, "hog");
 }
 
 proptest! {

@@ -8,6 +8,7 @@ fn waits(count: u64, length: u64, occupant: &Occupant, is_real_time: bool) -> Ve
         let until = Nanos(from.0 + length * 1_000_000);
         CpuWait {
             thread: 7,
+            was_preempted: false,
             from,
             until,
             reservation: Nanos::ZERO,

@@ -22,7 +22,7 @@ use tailbound_look::evidence::{CpuWait, Evidence, Examined, Occupant, Run};
 use tailbound_look::{Verdict, judge};
 use tailbound_sys::probe::times_interrupts;
 use tailbound_sys::thread::{PolicyNumber, ThreadId};
-use tailbound_sys::waits::{LateWait, Run as SeenRun};
+use tailbound_sys::waits::{Kind, LateWait, Run as SeenRun};
 use tailbound_units::Nanos;
 
 /// The time between two readings of late waits: the kernel keeps some hundred.
@@ -274,6 +274,7 @@ impl Occupants<'_> {
         let runs: Vec<_> = runs.map(|run| self.run(run)).collect();
         CpuWait {
             thread: thread.tid,
+            was_preempted: wait.kind == Kind::Preempted,
             from: wait.from,
             until: wait.until,
             reservation: wait.reservation,

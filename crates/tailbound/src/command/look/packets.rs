@@ -1,5 +1,6 @@
 //! The measurement of packets, as the loop uses it.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use tailbound_agent::inventory::Guest;
@@ -80,20 +81,19 @@ impl Packets {
             stays
         });
         for (guest, name) in guests {
-            let followed = match self.guests.get_mut(&guest.key) {
-                Some(followed) => followed,
-                None => {
+            let followed = match self.guests.entry(Arc::clone(&guest.key)) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(place) => {
                     let Some(slot) = self.free.pop() else {
                         self.notes.push(format!(
                             "packets of {name} are not measured: {MAX_GUESTS} guests are the most"
                         ));
                         continue;
                     };
-                    let new = Followed {
+                    place.insert(Followed {
                         slot,
                         ..Followed::default()
-                    };
-                    self.guests.entry(Arc::clone(&guest.key)).or_insert(new)
+                    })
                 }
             };
             self.names.insert(followed.slot, Arc::clone(name));

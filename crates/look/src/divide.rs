@@ -4,7 +4,7 @@
 use crate::cause::{Cause, Kind};
 use crate::evidence::{
     Ahead, CpuUse, CpuWait, Direction, Examined, InterfaceLimit, Limits, Occupant, Points, Run,
-    Side, SlowPacket, SlowRequest,
+    Side, SlowPacket, SlowRequest, Stall,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -144,6 +144,14 @@ fn queue_cause(ahead: &Ahead, is_outward: bool, limits: &Limits) -> Cause {
     }
 }
 
+/// Divides the closed windows of an interval: that of one of them, of their mean length.
+pub fn divide_stall(stall: &Stall) -> Division {
+    let mut division = Division::default();
+    let mean = stall.time.0 / stall.count.max(1);
+    division.add(Cause::of(Kind::SlowReceiver), mean);
+    division
+}
+
 /// The CPU time of a guest that no slow period has been given yet.
 #[derive(Debug)]
 pub(crate) struct Budget(Vec<CpuUse>);
@@ -214,6 +222,7 @@ impl<'e> Requests<'e> {
             }
             Direction::Made => {
                 let [t3, t4, t0, t1, t2] = ordered([sent, left, arrived, delivered, taken]);
+                self.divide_sending(request, t3, &mut division);
                 division.add(outward, t4 - t3);
                 division.add(beyond(request), t0 - t4);
                 division.add(inward, t1 - t0);
@@ -221,6 +230,16 @@ impl<'e> Requests<'e> {
             }
         }
         division
+    }
+
+    /// Divides the time in which the guest sent a request of several segments, up to the last one.
+    fn divide_sending(&mut self, request: &SlowRequest, sent: u64, division: &mut Division) {
+        let begun = request.begun.0.min(sent);
+        if request.zero_window == Some(Side::Peer) || request.retransmits > 0 {
+            division.add(beyond(request), sent - begun);
+        } else {
+            self.divide_inside(request, (begun, begun, sent), division);
+        }
     }
 
     /// Divides the time inside the guest: in its ring until `taken`, then in its programs.

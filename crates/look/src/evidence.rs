@@ -69,7 +69,7 @@ pub enum Direction {
 /// The moments of a request, each once, in the order of its [`Direction`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Points {
-    /// The first segment came to the host from outside or from a neighbour (t0).
+    /// The last segment came to the host from outside or from a neighbour (t0).
     pub arrived: Nanos,
     /// The segment was put into the guest's ring or network namespace (t1).
     pub delivered: Nanos,
@@ -106,6 +106,8 @@ pub enum Side {
 pub struct SlowRequest {
     /// Its direction.
     pub direction: Direction,
+    /// The moment at which its first segment was first seen: long requests have several.
+    pub begun: Nanos,
     /// Its moments.
     pub points: Points,
     /// The peer's address.
@@ -133,6 +135,19 @@ pub struct SlowPacket {
     pub is_outward: bool,
     /// The frames ahead of it.
     pub ahead: Ahead,
+}
+
+/// The time in which peers had closed their windows to the guest: they took no more data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stall {
+    /// The begin of the interval that was looked at.
+    pub from: Nanos,
+    /// Its end.
+    pub until: Nanos,
+    /// The windows that were closed; at least one.
+    pub count: u64,
+    /// The time of those that have opened again, summed up.
+    pub time: Nanos,
 }
 
 /// The time that the guest's threads ran in an interval.
@@ -222,6 +237,8 @@ pub struct Evidence {
     pub requests: Vec<SlowRequest>,
     /// Frames of bulk flows that waited long.
     pub packets: Vec<SlowPacket>,
+    /// Closed windows of its peers.
+    pub stalls: Vec<Stall>,
     /// Late waits for a CPU.
     pub waits: Vec<CpuWait>,
     /// Late waits that were not read in time.

@@ -1,10 +1,11 @@
 //! The verdict on a guest: the cause of most of its delay, if there is one.
 
 use crate::cause::{Cause, Kind};
-use crate::divide::{Division, Requests, divide_packet, divide_wait};
+use crate::divide::{Division, Requests, divide_packet, divide_stall, divide_wait};
 use crate::evidence::{CpuWait, Evidence, Handles, Limits};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::iter::repeat_n;
 use std::sync::Arc;
 use tailbound_units::Nanos;
 
@@ -15,6 +16,13 @@ const MIN_AFFECTED: usize = 3;
 /// Waits for a CPU are nothing to speak of if they are less than this part of the window, and none
 /// is as long as [`LONG_WAIT`].
 const NEGLIGIBLE: u64 = 1_000;
+/// Slow requests are nothing to speak of if they are less than one in this many, and none is as
+/// long as [`LONG_WAIT`].
+const FEW: u64 = 100;
+/// A window that is closed for less is no slow period.
+const SLOW_WINDOW: Nanos = Nanos::from_millis(1);
+/// Closed windows that are examined.
+const MAX_WINDOWS: usize = 10_000;
 /// A wait that is worth a word by itself.
 const LONG_WAIT: Nanos = Nanos::from_millis(20);
 
@@ -25,6 +33,8 @@ pub enum Basis {
     Requests,
     /// Frames of bulk flows.
     Packets,
+    /// Times in which a peer had closed its window to the guest.
+    Windows,
     /// Waits of the guest's threads for a CPU: there were no requests, or they were not measured.
     Waits,
 }
@@ -128,12 +138,13 @@ impl Verdict {
 pub fn judge(evidence: &Evidence) -> Verdict {
     let (basis, mut divisions) = divisions(evidence);
     divisions.retain(|division| division.length() > Nanos::ZERO);
+    let is_quiet = is_negligible(basis, &divisions, evidence);
     divisions.sort_by_key(|division| Reverse(division.length()));
     let slow = divisions.len();
     let delay = sum(&divisions);
     let shared = match basis {
         Basis::Waits => shared(&evidence.waits),
-        Basis::Requests | Basis::Packets => Nanos::ZERO,
+        Basis::Requests | Basis::Packets | Basis::Windows => Nanos::ZERO,
     };
     let longest = divisions.first().map(Division::length).unwrap_or_default();
     divisions.truncate(MAX_PERIODS);
@@ -156,7 +167,7 @@ pub fn judge(evidence: &Evidence) -> Verdict {
         unexamined: unexamined(evidence),
         handles: evidence.handles.clone(),
     };
-    (verdict.finding, verdict.affected) = find(&verdict, &divisions, evidence);
+    (verdict.finding, verdict.affected) = find(&verdict, &divisions, is_quiet, evidence);
     verdict
 }
 
@@ -187,28 +198,40 @@ fn sum(divisions: &[Division]) -> Nanos {
     Nanos(divisions.iter().map(|division| division.length().0).sum())
 }
 
-/// Divides the slow periods of a guest: its requests if there are any, else frames of bulk flows,
-/// else its waits for a CPU.
+/// Divides the slow periods of a guest: its requests if they were slow, else frames of bulk flows,
+/// else its peers' closed windows, else its waits for a CPU.
 fn divisions(evidence: &Evidence) -> (Basis, Vec<Division>) {
     let Evidence {
         requests,
         packets,
+        stalls,
         waits,
         limits,
         ..
     } = evidence;
-    if !requests.is_empty() {
-        let mut divided = Requests::new(waits, &evidence.cpu_use, limits, &evidence.examined);
-        let divided = requests.iter().map(|request| divided.divide(request));
-        return (Basis::Requests, divided.collect());
+    let mut divided = Requests::new(waits, &evidence.cpu_use, limits, &evidence.examined);
+    let divided = requests.iter().map(|request| divided.divide(request));
+    let divided: Vec<_> = divided.collect();
+    if !is_negligible(Basis::Requests, &divided, evidence) {
+        return (Basis::Requests, divided);
     }
     if !packets.is_empty() {
         let divided = packets.iter().map(|packet| divide_packet(packet, limits));
         return (Basis::Packets, divided.collect());
     }
+    let windows = stalls
+        .iter()
+        .flat_map(|stall| repeat_n(stall, usize::try_from(stall.count).unwrap_or(usize::MAX)))
+        .take(MAX_WINDOWS)
+        .map(divide_stall)
+        .filter(|division| division.length() >= SLOW_WINDOW);
+    let windows: Vec<_> = windows.collect();
+    if !is_negligible(Basis::Windows, &windows, evidence) {
+        return (Basis::Windows, windows);
+    }
     if evidence.answered > 0 {
         // Its requests were not slow, whatever its threads waited.
-        return (Basis::Requests, Vec::new());
+        return (Basis::Requests, divided);
     }
     (Basis::Waits, waits.iter().map(divide_wait).collect())
 }
@@ -222,6 +245,19 @@ fn shared(waits: &[CpuWait]) -> Nanos {
         kinds.map(|kind| division.of(kind).0).iter().sum::<u64>()
     });
     Nanos(shared.sum())
+}
+
+/// Returns true if slow periods are nothing to speak of: no request is, if fewer than one of a
+/// hundred were slow, and none was as long as [`LONG_WAIT`].
+fn is_negligible(basis: Basis, divisions: &[Division], evidence: &Evidence) -> bool {
+    let lengths = || divisions.iter().map(Division::length);
+    let is_short = lengths().all(|length| length < LONG_WAIT);
+    let is_little = match basis {
+        Basis::Packets => false,
+        Basis::Requests => (divisions.len() as u64).saturating_mul(FEW) < evidence.answered,
+        Basis::Waits | Basis::Windows => sum(divisions).0 < evidence.window.0 / NEGLIGIBLE,
+    };
+    divisions.is_empty() || is_short && is_little
 }
 
 fn shares(divisions: &[Division]) -> Vec<Share> {
@@ -259,7 +295,12 @@ fn unexamined(evidence: &Evidence) -> Vec<(&'static str, String)> {
 }
 
 /// Returns the finding, and the periods of which its kind of cause has at least half.
-fn find(verdict: &Verdict, divisions: &[Division], evidence: &Evidence) -> (Finding, usize) {
+fn find(
+    verdict: &Verdict,
+    divisions: &[Division],
+    is_quiet: bool,
+    evidence: &Evidence,
+) -> (Finding, usize) {
     let examined = &evidence.examined;
     if examined.cpu.is_err() && examined.packets.is_err() {
         return (Finding::Unknown(Doubt::Nothing), 0);
@@ -267,10 +308,7 @@ fn find(verdict: &Verdict, divisions: &[Division], evidence: &Evidence) -> (Find
     if evidence.lost_waits > evidence.waits.len() as u64 && verdict.basis != Basis::Packets {
         return (Finding::Unknown(Doubt::Lost), 0);
     }
-    let is_negligible = verdict.basis == Basis::Waits
-        && verdict.longest < LONG_WAIT
-        && verdict.delay.0 < evidence.window.0 / NEGLIGIBLE;
-    if divisions.is_empty() || is_negligible {
+    if is_quiet {
         return (Finding::NothingSlow, 0);
     }
     let divided = Kind::ALL.iter().filter(|kind| **kind != Kind::BusyHost);

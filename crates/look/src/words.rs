@@ -82,6 +82,7 @@ impl Verdict {
                 let periods = match self.basis {
                     Basis::Requests => "slowest requests",
                     Basis::Packets => "slowest frames",
+                    Basis::Windows => "longest closed windows",
                     Basis::Waits => "longest waits for a CPU",
                 };
                 format!(
@@ -97,8 +98,14 @@ impl Verdict {
     fn quiet(&self, window: &str) -> String {
         let guest = &self.guest;
         let seen = match self.basis {
+            Basis::Requests if self.slow > 0 => format!(
+                "{} of its {} requests took longer than 1 ms, the longest {}",
+                self.slow,
+                self.answered,
+                time(self.longest)
+            ),
             Basis::Requests => format!("none of its {} requests was slow", self.answered),
-            Basis::Packets => "no frame waited long".to_owned(),
+            Basis::Packets | Basis::Windows => "no frame waited long".to_owned(),
             Basis::Waits if self.slow > 0 => format!(
                 "its threads waited {} for a CPU in all, at most {} at a time",
                 time(self.delay),
@@ -160,7 +167,7 @@ impl Verdict {
     fn because(&self, kind: Kind) -> String {
         let waited = match self.basis {
             Basis::Waits => "were for",
-            Basis::Requests | Basis::Packets => "waited for",
+            Basis::Requests | Basis::Packets | Basis::Windows => "waited for",
         };
         let by = |otherwise| self.by(kind, otherwise);
         match kind {

@@ -36,6 +36,7 @@ fn served(points: [u64; 5]) -> SlowRequest {
     let [arrived, delivered, taken, sent, left] = points.map(ms);
     SlowRequest {
         direction: Direction::Served,
+        begun: arrived,
         points: Points {
             arrived,
             delivered,
@@ -206,6 +207,36 @@ fn a_request_that_was_made_waits_beyond_the_host() {
 }
 
 #[test]
+fn a_request_that_the_peer_takes_slowly_waits_for_the_receiver_from_its_first_segment_on() {
+    let mut request = SlowRequest {
+        direction: Direction::Made,
+        begun: ms(0),
+        points: Points {
+            sent: ms(60),
+            left: ms(60),
+            arrived: ms(70),
+            delivered: ms(70),
+            taken: None,
+        },
+        zero_window: Some(Side::Peer),
+        ..served([0; 5])
+    };
+    let peer = "10.0.0.9:443";
+    let division = divide(&request, &[], 0);
+    assert_eq!(parts(&division), [(Kind::SlowReceiver, peer, 70)]);
+    // Otherwise nothing is known of a guest that neither ran nor waited for a CPU.
+    request.zero_window = None;
+    assert_eq!(
+        parts(&divide(&request, &[], 20)),
+        [
+            (Kind::Delay, peer, 10),
+            (Kind::GuestItself, "", 20),
+            (Kind::Unknown, "", 40)
+        ]
+    );
+}
+
+#[test]
 fn the_guest_is_blamed_only_if_its_waits_were_measured() {
     let request = served([0, 0, 0, 40, 40]);
     let cpu_use = [CpuUse {
@@ -315,6 +346,7 @@ proptest! {
         has_ring: bool,
         thread in prop::option::of(0..3_u32),
         ran in 0..4_000_u64,
+        begun in 0..2_000_u64,
     ) {
         let cpu_use = [
             CpuUse { from: Nanos(0), until: Nanos(1_000), ran: Nanos(ran) },
@@ -338,8 +370,10 @@ proptest! {
                 [arrived, delivered, ring, sent, left]
             };
             let moments = ordered(moments);
+            request.begun = Nanos(if is_made { begun.min(moments[0]) } else { moments[0] });
             let division = requests.divide(&request);
-            prop_assert_eq!(division.length(), Nanos(moments[4] - moments[0]));
+            let begin = moments[0].min(request.begun.0);
+            prop_assert_eq!(division.length(), Nanos(moments[4] - begin));
             let is_ring = moments[if is_made { 4 } else { 2 }] - moments[if is_made { 3 } else { 1 }];
             computed += division.of(Kind::GuestItself).0.saturating_sub(is_ring);
         }

@@ -1,5 +1,7 @@
 use super::*;
-use crate::evidence::{CpuWait, Examined, Occupant, Run};
+use crate::evidence::{
+    Ahead, CpuWait, Direction, Examined, Occupant, Points, Run, SlowRequest, Stall,
+};
 use proptest::prelude::*;
 
 /// Waits of these lengths in milliseconds, a second apart, on a CPU that `occupant` had.
@@ -103,6 +105,83 @@ fn waits_of_a_guest_whose_requests_were_fast_are_no_matter() {
     let mut fast = evidence(waits(&[40; 9], &guest("web-7")));
     fast.answered = 1_000;
     assert_eq!(judge(&fast).finding, Finding::NothingSlow);
+}
+
+/// Requests that waited for a peer for so many microseconds.
+fn requests(lengths_us: &[u64]) -> Vec<SlowRequest> {
+    let request = |length: &u64| {
+        let (begun, end) = (Nanos::from_secs(1), Nanos(1_000_000_000 + length * 1_000));
+        SlowRequest {
+            direction: Direction::Made,
+            begun,
+            points: Points {
+                sent: begun,
+                left: begun,
+                arrived: end,
+                delivered: end,
+                taken: None,
+            },
+            peer: "10.0.0.9".into(),
+            ahead_inward: Ahead::Unknown,
+            ahead_outward: Ahead::Unknown,
+            retransmits: 0,
+            zero_window: None,
+            thread: None,
+        }
+    };
+    lengths_us.iter().map(request).collect()
+}
+
+fn stall(count: u64, time: Nanos) -> Stall {
+    Stall {
+        from: Nanos::ZERO,
+        until: Nanos::from_secs(1),
+        count,
+        time,
+    }
+}
+
+#[test]
+fn a_few_slow_requests_of_very_many_are_nothing_and_their_number_is_shown() {
+    let few = |answered, lengths_us: &[u64]| {
+        judge(&Evidence {
+            answered,
+            requests: requests(lengths_us),
+            ..evidence(waits(&[40; 9], &guest("web-7")))
+        })
+    };
+    let quiet = few(1_000, &[4_000; 9]);
+    assert_eq!(quiet.finding, Finding::NothingSlow);
+    let words = "9 of its 1000 requests took longer than 1 ms, the longest 4.0 ms";
+    assert!(quiet.sentence().contains(words), "{}", quiet.sentence());
+    // One in a hundred, or a long one, is worth a word.
+    let because = Finding::Because(Cause::by(Kind::Delay, &"10.0.0.9".into()));
+    assert_eq!(few(900, &[4_000; 9]).finding, because);
+    let long = few(1_000, &[20_000, 4_000]);
+    assert_eq!(long.finding, Finding::Unknown(Doubt::TooFew));
+}
+
+#[test]
+fn windows_that_peers_closed_are_slow_receivers_unless_requests_were_slow() {
+    let mut closed = evidence(Vec::new());
+    closed.stalls = vec![stall(20, Nanos::from_millis(800))];
+    closed.answered = 50;
+    let verdict = judge(&closed);
+    let because = Finding::Because(Cause::of(Kind::SlowReceiver));
+    assert_eq!(
+        (verdict.basis, &verdict.finding),
+        (Basis::Windows, &because)
+    );
+    assert_eq!(
+        (verdict.slow, verdict.longest),
+        (20, Nanos::from_millis(40))
+    );
+    closed.requests = requests(&[30_000; 9]);
+    assert_eq!(judge(&closed).basis, Basis::Requests);
+    // Some microseconds are nothing.
+    closed.requests = Vec::new();
+    closed.stalls = vec![stall(20, Nanos::from_millis(4))];
+    assert_eq!(judge(&closed).finding, Finding::NothingSlow);
 }
 
 #[test]

@@ -11,7 +11,7 @@ mod records;
 
 pub(super) use document::{GuestDocument, VerdictDocument};
 
-use packets::Packets;
+use packets::{Named, Packets};
 use records::{Record, Records};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -158,10 +158,11 @@ impl Sight {
             let record = self.records.of(&guest.key);
             record.look(moment, guest, only.is_some());
         }
-        // Also those that are not examined: their bytes may be in the way of one that is.
-        let named = self.inventory.guests().iter().map(|guest| {
-            let name = self.names.get(&guest.key).unwrap_or(&guest.key);
-            (guest, Arc::clone(name))
+        // The packets of all: a guest that is not examined may stand in the way of the one that is.
+        let named = self.inventory.guests().iter().map(|guest| Named {
+            guest,
+            name: Arc::clone(self.names.get(&guest.key).unwrap_or(&guest.key)),
+            is_examined: is_examined(&guest),
         });
         self.packets.follow(moment, &named.collect::<Vec<_>>());
         let cost = cpu_time().saturating_sub(before);

@@ -69,7 +69,7 @@ pub(crate) struct VerdictDocument {
     sentence: String,
     evidence: [String; 3],
     remedy: Option<RemedyDocument>,
-    /// `requests`, `packets` or `waits`.
+    /// `requests`, `packets`, `windows` or `waits`.
     basis: &'static str,
     slow_periods: usize,
     delay_ns: u64,
@@ -146,6 +146,7 @@ impl VerdictDocument {
             basis: match verdict.basis {
                 Basis::Requests => "requests",
                 Basis::Packets => "packets",
+                Basis::Windows => "windows",
                 Basis::Waits => "waits",
             },
             slow_periods: verdict.slow,

@@ -4,7 +4,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use tailbound_agent::inventory::Guest;
-use tailbound_look::evidence::{Ahead, Direction, Evidence, Points, Side, SlowRequest};
+use tailbound_look::evidence::{Ahead, Direction, Evidence, Points, Side, SlowRequest, Stall};
 use tailbound_sys::packets::{
     Event, Kind, Measurement, Occupant, Settings, SlowRequest as SeenRequest, Tracer,
 };
@@ -17,14 +17,45 @@ const SLOW: Nanos = Nanos::from_millis(1);
 /// Slow requests of one guest that are kept.
 const MAX_REQUESTS: usize = 10_000;
 
+/// A guest and its unique name.
+#[derive(Debug)]
+pub(super) struct Named<'g> {
+    pub(super) guest: &'g Guest,
+    pub(super) name: Arc<str>,
+    /// True if its own delay is examined.
+    pub(super) is_examined: bool,
+}
+
 /// A guest whose packets are measured.
 #[derive(Debug, Default)]
 struct Followed {
     slot: u32,
     interfaces: BTreeSet<u32>,
+    is_examined: bool,
     requests: VecDeque<SlowRequest>,
     /// Requests that were answered until each look.
     answered: VecDeque<(Nanos, u64)>,
+    stalls: VecDeque<Stall>,
+    /// The windows of peers that had been closed at the last look, and for how long.
+    closed: Option<(Nanos, u64, Nanos)>,
+}
+
+impl Followed {
+    fn look(&mut self, now: Nanos, measured: &Measurement) {
+        self.answered.push_back((now, answered(measured)));
+        let (count, time) = (measured.closed.inward, measured.closed_time.inward);
+        if let Some((from, before, closed)) = self.closed.replace((now, count, time)) {
+            let time = time.saturating_sub(closed);
+            if time > Nanos::ZERO {
+                self.stalls.push_back(Stall {
+                    from,
+                    until: now,
+                    count: count.saturating_sub(before).max(1),
+                    time,
+                });
+            }
+        }
+    }
 }
 
 /// Measures the packets of guests at the host's interfaces of them.
@@ -65,13 +96,13 @@ impl Packets {
         &self.notes
     }
 
-    /// Measures the interfaces of these guests from now on, each with its name, and no others.
-    pub(super) fn follow(&mut self, now: Nanos, guests: &[(&Guest, Arc<str>)]) {
+    /// Measures the interfaces of these guests from now on, and no others.
+    pub(super) fn follow(&mut self, now: Nanos, guests: &[Named<'_>]) {
         let Ok(tracer) = &mut self.tracer else {
             return;
         };
         self.notes = tracer.missing().to_vec();
-        let keys: BTreeSet<_> = guests.iter().map(|(guest, _)| &guest.key).collect();
+        let keys: BTreeSet<_> = guests.iter().map(|it| &it.guest.key).collect();
         self.guests.retain(|key, followed| {
             let stays = keys.contains(key);
             if !stays {
@@ -80,7 +111,8 @@ impl Packets {
             }
             stays
         });
-        for (guest, name) in guests {
+        for named in guests {
+            let Named { guest, name, .. } = named;
             let followed = match self.guests.entry(Arc::clone(&guest.key)) {
                 Entry::Occupied(known) => known.into_mut(),
                 Entry::Vacant(place) => {
@@ -107,8 +139,12 @@ impl Packets {
                 }
             }
             followed.interfaces = wanted;
+            followed.is_examined = named.is_examined;
+            if !followed.is_examined {
+                continue;
+            }
             if let Ok(measured) = tracer.read(followed.slot) {
-                followed.answered.push_back((now, answered(&measured)));
+                followed.look(now, &measured);
             }
         }
     }
@@ -128,13 +164,15 @@ impl Packets {
             let Event::Slow(seen) = event else {
                 return;
             };
-            let Some(followed) = guests.values_mut().find(|it| it.slot == seen.slot) else {
+            let mut examined = guests.values_mut().filter(|it| it.is_examined);
+            let Some(followed) = examined.find(|it| it.slot == seen.slot) else {
                 return;
             };
             if followed.requests.len() == MAX_REQUESTS {
                 followed.requests.pop_front();
             }
-            followed.requests.push_back(request(&seen, names));
+            let request = request(&seen, &followed.interfaces, names);
+            followed.requests.push_back(request);
         });
     }
 
@@ -149,6 +187,8 @@ impl Packets {
         if let (Some((_, first)), Some((_, last))) = (first, followed.answered.back()) {
             evidence.answered = last.saturating_sub(*first);
         }
+        let stalls = followed.stalls.iter().filter(|it| it.until > from);
+        evidence.stalls = stalls.cloned().collect();
         // A request that was answered behind the last look.
         evidence.answered = evidence.answered.max(evidence.requests.len() as u64);
     }
@@ -158,6 +198,7 @@ impl Packets {
         for followed in self.guests.values_mut() {
             followed.requests.retain(|request| end(request) > from);
             followed.answered.retain(|(at, _)| *at >= from);
+            followed.stalls.retain(|stall| stall.until > from);
         }
     }
 }
@@ -182,7 +223,7 @@ fn end(request: &SlowRequest) -> Nanos {
 }
 
 /// A request as the judge takes it.
-fn request(seen: &SeenRequest, names: &HashMap<u32, Arc<str>>) -> SlowRequest {
+fn request(seen: &SeenRequest, own: &BTreeSet<u32>, names: &HashMap<u32, Arc<str>>) -> SlowRequest {
     let [first, second, third, fourth, fifth] = seen.times;
     let (direction, points) = match seen.kind {
         Kind::Served => (
@@ -207,6 +248,8 @@ fn request(seen: &SeenRequest, names: &HashMap<u32, Arc<str>>) -> SlowRequest {
         ),
     };
     let ahead = match seen.occupant {
+        // Frames in the queue of the guest's own interface are all for it, whoever sent them.
+        _ if own.contains(&seen.interface) => Ahead::Own,
         Occupant::OnlyItself => Ahead::Own,
         Occupant::Guest(slot) => names
             .get(&slot)
@@ -229,6 +272,7 @@ fn request(seen: &SeenRequest, names: &HashMap<u32, Arc<str>>) -> SlowRequest {
     };
     SlowRequest {
         direction,
+        begun: seen.began,
         points,
         peer: seen.peer.ip().to_canonical().to_string().into(),
         ahead_inward,

@@ -171,10 +171,7 @@ impl Drop for Container {
 /// The last CPU that this process may use.
 fn cpu() -> u32 {
     let allowed = affinity(0).unwrap();
-    (0..1024)
-        .filter(|cpu| allowed.contains(*cpu))
-        .last()
-        .unwrap()
+    (0..1024).rfind(|cpu| allowed.contains(*cpu)).unwrap()
 }
 
 /// A container that computes for 1 ms and sleeps for 3, and one that `neighbour` describes.

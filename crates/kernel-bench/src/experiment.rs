@@ -8,6 +8,7 @@ mod waits;
 use crate::Outcome;
 use crate::analysis::Sorted;
 use crate::figures::{Figures, Unit};
+use crate::load::awake;
 use crate::network;
 
 /// An experiment.
@@ -33,6 +34,7 @@ impl Experiment {
             Self::Departures => "departures",
             Self::Cost => "cost",
             Self::Tap => "tap",
+            // Its own load keeps the CPU awake.
             Self::Waits => "waits",
         }
     }
@@ -46,9 +48,9 @@ impl Experiment {
     pub(crate) fn run(self, figures: &mut Figures) -> Outcome<()> {
         network::silence()?;
         match self {
-            Self::Departures => departures::run(figures),
-            Self::Cost => cost::run(figures),
-            Self::Tap => tap::run(figures),
+            Self::Departures => awake(|| departures::run(figures)),
+            Self::Cost => awake(|| cost::run(figures)),
+            Self::Tap => awake(|| tap::run(figures)),
             Self::Waits => waits::run(figures),
         }
     }

@@ -5,8 +5,10 @@ use crate::network::Guest;
 use rustix::thread::{ClockId, clock_nanosleep_absolute};
 use rustix::time::{Timespec, clock_gettime};
 use std::net::UdpSocket;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tailbound_sys::netns;
+use tailbound_sys::thread::{PolicyNumber, Scheduling, set_scheduling};
 use tailbound_units::Nanos;
 
 /// The port of all receivers.
@@ -49,6 +51,41 @@ pub(crate) fn wait_until(what: &str, mut reached: impl FnMut() -> Outcome<bool>)
         sleep_until(time.saturating_add(Nanos::from_millis(1)));
     }
     Ok(())
+}
+
+/// Runs `work` on a CPU that never sleeps: a thread of the class `SCHED_IDLE` computes while no other
+/// thread does.
+///
+/// QEMU moves the clock of a sleeping CPU on from another thread of its own, which is exact only to
+/// some instructions; the clock of a CPU that computes is exact. `work` begins at a whole tenth of a
+/// second of the clock, since the kernel's ticks do, too.
+pub(crate) fn awake<T>(work: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
+    const IDLE: Scheduling = Scheduling {
+        policy: PolicyNumber::IDLE,
+        ..Scheduling::PLAIN
+    };
+    const STEP: u64 = 100_000_000;
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let name = std::thread::Builder::new().name("awake".to_owned());
+        name.spawn_scoped(scope, || {
+            set_scheduling(0, &IDLE)?;
+            spin(&done);
+            std::io::Result::Ok(())
+        })?;
+        sleep_until(Nanos((now().0 / STEP + 2) * STEP));
+        let result = work();
+        done.store(true, Ordering::Relaxed);
+        result
+    })
+}
+
+/// Computes until `done`; without a pause, which an emulator takes as a reason to look around.
+pub(crate) fn spin(done: &AtomicBool) {
+    let mut rounds = 0_u64;
+    while !done.load(Ordering::Relaxed) {
+        rounds = std::hint::black_box(rounds.wrapping_add(1));
+    }
 }
 
 /// A socket of a guest that sends to, and receives from, an address.

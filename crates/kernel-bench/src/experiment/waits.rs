@@ -4,7 +4,7 @@
 use crate::Outcome;
 use crate::experiment::add_quantiles;
 use crate::figures::{Figures, Unit};
-use crate::load::{cpu_time, now, sleep_until};
+use crate::load::{cpu_time, now, sleep_until, spin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use tailbound_metrics::FineHistogram;
 use tailbound_sys::thread::{Schedstat, parse_schedstat};
@@ -30,11 +30,7 @@ pub(crate) fn run(figures: &mut Figures) -> Outcome<()> {
     std::thread::scope(|scope| {
         let hog = std::thread::Builder::new().name("hog".to_owned());
         hog.spawn_scoped(scope, || {
-            // Without a pause, which an emulator takes as a reason to look around.
-            let mut rounds = 0_u64;
-            while !done.load(Ordering::Relaxed) {
-                rounds = std::hint::black_box(rounds.wrapping_add(1));
-            }
+            spin(&done);
         })?;
         let measured = measure(figures, &mut tracer);
         done.store(true, Ordering::Relaxed);

@@ -111,32 +111,30 @@ INLINE void follow_sent(struct sk_buff *skb, u32 slot, u32 state)
 	unlock(&packet->lock);
 }
 
-// The host sees a frame for the first time. To ask for the time costs more than all else here: of
-// frames from outside it is known only while all flows are sampled.
+// The host may see a frame for the first time. What costs least is asked first. To ask for the time
+// costs more than all else here: of frames from outside it is known only while all flows are sampled.
 INLINE void stamp(struct sk_buff *skb, u32 state)
 {
-	u32 slot = slot_of(skb->dev->ifindex);
+	const struct net_device *dev = skb->dev;
+	u32 ifindex = dev->ifindex, slot = slot_of(ifindex);
 
+	if (slot == NO_SLOT && sampling_mask()) {
+		if (!state && !skb->skb_iif)
+			clear_stamp(skb);
+		return;
+	}
+	if (ifindex == LOOPBACK || skb->skb_iif || !in_host(dev))
+		return;
 	if (slot != NO_SLOT)
 		follow_sent(skb, slot, state);
-	else if (!sampling_mask())
+	else
 		set_stamp(skb, NO_SLOT, state | TIMED, ktime());
-	else if (!state)
-		clear_stamp(skb);
-}
-
-INLINE int is_fresh(const struct sk_buff *skb)
-{
-	return !skb->skb_iif && skb->dev->ifindex != LOOPBACK;
 }
 
 // (struct sk_buff *skb)
 SECTION("tp_btf/netif_rx") int on_backlog(u64 *context)
 {
-	struct sk_buff *skb = (void *)context[0];
-
-	if (in_host(skb->dev) && is_fresh(skb))
-		stamp(skb, BACKLOG);
+	stamp((void *)context[0], BACKLOG);
 	return 0;
 }
 
@@ -167,21 +165,19 @@ INLINE void take(const void *skb)
 SECTION("tp_btf/netif_receive_skb") int on_receive(u64 *context)
 {
 	struct sk_buff *skb = (void *)context[0];
+	struct stamp *known = stamp_at(skb);
 
-	if (!in_host(skb->dev)) {
-		take(skb);
-		return 0;
-	}
-	if (!is_fresh(skb))
-		return 0;
-	u64 word = get_stamp(skb);
+	if (known && known->skb == (u64)skb) {
+		if (!in_host(skb->dev)) {
+			take(skb);
+			return 0;
+		}
+		u64 word = get_stamp(skb);
 
-	if (stamp_state(word) & BACKLOG) {
-		struct stamp *stamp = stamp_at(skb);
-
-		if (stamp)
-			stamp->word = word & ~((u64)BACKLOG << 8);
-		return 0;
+		if (!skb->skb_iif && stamp_state(word) & BACKLOG) {
+			known->word = word & ~((u64)BACKLOG << 8);
+			return 0;
+		}
 	}
 	stamp(skb, 0);
 	return 0;
@@ -235,9 +231,12 @@ SECTION("tp_btf/net_dev_queue") int on_queue(u64 *context)
 	struct net_device *dev = skb->dev;
 	u32 ifindex = dev->ifindex;
 
+	u32 slot = slot_of(ifindex);
+
+	if (slot == NO_SLOT && !stamp_at(skb))
+		return 0;
 	if (ifindex == LOOPBACK || !in_host(dev))
 		return 0;
-	u32 slot = slot_of(ifindex);
 	u64 word = known(skb);
 	struct packet *packet;
 

@@ -25,6 +25,10 @@ struct stamp {
 	// Time in units of 64 ns (36 bits), slot (16), state (4), check of the address (8).
 	u64 word;
 };
+// A byte of each stamp's address.
+struct tags {
+	u8 tag[STAMPS];
+};
 enum {
 	// Waits in a CPU's backlog; the next netif_receive_skb is its first one.
 	BACKLOG = 1,
@@ -196,6 +200,7 @@ struct event {
 
 ARRAY(places, PLACES, place);
 ARRAY(stamps, STAMPS, stamp);
+ARRAY(tags, 1, tags);
 ARRAY(packets, PACKETS, packet);
 ARRAY(flows, FLOWS, flow);
 ARRAY(queues, QUEUES, queue);
@@ -290,24 +295,42 @@ INLINE u64 mixed(const void *skb)
 	return low_half(skb) * 0x9e3779b97f4a7c15;
 }
 
-INLINE struct stamp *stamp_at(const void *skb)
+INLINE u32 stamp_index(const void *skb)
 {
 	u32 low = low_half(skb);
-	u32 at = (low >> 8 ^ low >> 24) & (STAMPS - 1);
 
+	return (low >> 8 ^ low >> 24) & (STAMPS - 1);
+}
+INLINE u8 check_of(const void *skb)
+{
+	return mixed(skb) >> 40 | 1;
+}
+
+// Returns where a frame's stamp is, if there may be one: most frames have none, and find that out in
+// one byte that a cache has.
+INLINE struct stamp *stamp_at(const void *skb)
+{
+	u32 zero = 0, at = stamp_index(skb);
+	struct tags *all = map_lookup(&tags, &zero);
+
+	if (!all || all->tag[at] != check_of(skb))
+		return NULL;
 	return map_lookup(&stamps, &at);
 }
 
 INLINE void set_stamp(const void *skb, u32 slot, u32 state, u64 now)
 {
-	struct stamp *stamp = stamp_at(skb);
+	u32 zero = 0, at = stamp_index(skb);
+	struct tags *all = map_lookup(&tags, &zero);
+	struct stamp *stamp = map_lookup(&stamps, &at);
 
-	if (!stamp)
+	if (!stamp || !all)
 		return;
 	stamp->skb = 0;
 	stamp->word = now >> 6 << 28 | (u64)(slot & 0xffff) << 12 | (state & 15) << 8 |
-		      (mixed(skb) >> 40 & 255);
+		      check_of(skb);
 	stamp->skb = (u64)skb;
+	all->tag[at] = check_of(skb);
 }
 
 // Returns what is known of a frame, or 0. Two words cannot be read at once: the check tells
@@ -320,7 +343,7 @@ INLINE u64 get_stamp(const void *skb)
 		return 0;
 	u64 word = *(volatile u64 *)&stamp->word;
 
-	return (word & 255) == (mixed(skb) >> 40 & 255) ? word : 0;
+	return (word & 255) == check_of(skb) ? word : 0;
 }
 INLINE void clear_stamp(const void *skb)
 {

@@ -156,6 +156,20 @@ fn a_histogram_has_each_time_between_its_bounds() {
     assert_eq!(histogram.since(&histogram).count(), 0);
 }
 
+/// Needs no interfaces, so that it can run in any kernel (`scripts/bpf-guest`).
+#[test]
+fn the_kernel_takes_the_program() {
+    let settings = Settings {
+        slots: 1,
+        slow: Nanos(0),
+        sample_shift: 0,
+    };
+    match Tracer::load(&settings) {
+        Ok(tracer) => assert!(tracer.missing().is_empty(), "{:?}", tracer.missing()),
+        Err(error) => skipped(Part::BpfPackets, error),
+    }
+}
+
 #[test]
 fn slots_and_interfaces_have_limits() {
     let Some(mut host) = Host::new(Nanos(0), taps::link) else {

@@ -393,3 +393,37 @@ fn flows_are_sampled_in_both_directions() {
     assert_eq!(some.served.whole.count(), some.segments.inward);
     assert_eq!(some.packets.inward, none.packets.inward + 256);
 }
+
+/// Prints the cost of each frame at all tracepoints together, which includes some 48 ns at each of
+/// them for counting.
+#[test]
+#[ignore = "a measurement, for a computer without other work"]
+fn cost_of_a_frame() {
+    const FRAMES: u64 = 50_000;
+    let Some(mut taps) = Taps::new() else { return };
+    let _counted = count_cost().unwrap();
+    for shift in [0, 4, 10, NO_FLOW] {
+        taps.host.tracer.set_sampling(shift).unwrap();
+        for (from, to) in [(PEER, SERVER), (SERVER, PEER)] {
+            let before = taps.host.tracer.cost().unwrap();
+            for seq in 0..FRAMES {
+                let from = Side {
+                    port: 1000 + (seq % 1000) as u16,
+                    ..from
+                };
+                taps.send(from, &tcp(from, to, &data(seq as u32, 1, 10)));
+                while taps.try_take(to).is_some() {}
+            }
+            let after = taps.host.tracer.cost().unwrap();
+            let (mut line, mut whole) = (String::new(), 0);
+            for ((name, time, runs), (_, earlier, runs_before)) in after.into_iter().zip(before) {
+                let (time, runs) = (time.0 - earlier.0, runs - runs_before);
+                whole += time;
+                let each = time.checked_div(runs).unwrap_or(0);
+                line = format!("{line} {name} {runs} x {each} ns;");
+            }
+            let each = whole / FRAMES;
+            println!("shift {shift}, from {}: {each} ns:{line}", from.number);
+        }
+    }
+}

@@ -2,7 +2,7 @@
 
 use crate::cause::{Cause, Kind};
 use crate::divide::{Division, Requests, divide_packet, divide_stall, divide_wait};
-use crate::evidence::{CpuWait, Evidence, Handles, Limits};
+use crate::evidence::{CpuWait, Evidence, Handles, Limits, Stall};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::iter::repeat_n;
@@ -198,8 +198,8 @@ fn sum(divisions: &[Division]) -> Nanos {
     Nanos(divisions.iter().map(|division| division.length().0).sum())
 }
 
-/// Divides the slow periods of a guest: its requests if they were slow, else frames of bulk flows,
-/// else its peers' closed windows, else its waits for a CPU.
+/// Divides the slow periods of a guest: its requests or its peers' closed windows, those with more
+/// delay; if neither was slow, frames of bulk flows, else its waits for a CPU.
 fn divisions(evidence: &Evidence) -> (Basis, Vec<Division>) {
     let Evidence {
         requests,
@@ -212,24 +212,19 @@ fn divisions(evidence: &Evidence) -> (Basis, Vec<Division>) {
     let mut divided = Requests::new(waits, &evidence.cpu_use, limits, &evidence.examined);
     let divided = requests.iter().map(|request| divided.divide(request));
     let divided: Vec<_> = divided.collect();
-    if !is_negligible(Basis::Requests, &divided, evidence) {
+    let windows = closed_windows(stalls);
+    let is_quiet = is_negligible(Basis::Requests, &divided, evidence);
+    if !is_quiet && sum(&divided) >= sum(&windows) {
         return (Basis::Requests, divided);
     }
     if !packets.is_empty() {
         let divided = packets.iter().map(|packet| divide_packet(packet, limits));
         return (Basis::Packets, divided.collect());
     }
-    let windows = stalls
-        .iter()
-        .flat_map(|stall| repeat_n(stall, usize::try_from(stall.count).unwrap_or(usize::MAX)))
-        .take(MAX_WINDOWS)
-        .map(divide_stall)
-        .filter(|division| division.length() >= SLOW_WINDOW);
-    let windows: Vec<_> = windows.collect();
     if !is_negligible(Basis::Windows, &windows, evidence) {
         return (Basis::Windows, windows);
     }
-    if evidence.answered > 0 {
+    if !is_quiet || evidence.answered > 0 {
         // Its requests were not slow, whatever its threads waited.
         return (Basis::Requests, divided);
     }
@@ -245,6 +240,17 @@ fn shared(waits: &[CpuWait]) -> Nanos {
         kinds.map(|kind| division.of(kind).0).iter().sum::<u64>()
     });
     Nanos(shared.sum())
+}
+
+/// Divides the windows that peers closed.
+fn closed_windows(stalls: &[Stall]) -> Vec<Division> {
+    stalls
+        .iter()
+        .flat_map(|stall| repeat_n(stall, usize::try_from(stall.count).unwrap_or(usize::MAX)))
+        .take(MAX_WINDOWS)
+        .map(divide_stall)
+        .filter(|division| division.length() >= SLOW_WINDOW)
+        .collect()
 }
 
 /// Returns true if slow periods are nothing to speak of: no request is, if fewer than one of a

@@ -1,6 +1,7 @@
 //! `tailbound why` on causes that are injected: containers in control groups and network namespaces
 //! of this host, on one CPU.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -292,4 +293,164 @@ fn a_guest_that_is_not_there_is_one_clear_error() {
     let begin = "tailbound: there is no guest \"no\\u{1b}where\" here; ";
     assert!(error.starts_with(begin), "{error}");
     assert_eq!(error.lines().count(), 1, "{error}");
+}
+
+/// The state of the host that `why` must not change: lines of commands, settings of the kernel, BPF
+/// objects that a process holds or a file pins, and control groups.
+fn host_state() -> BTreeMap<String, String> {
+    let mut state = BTreeMap::new();
+    for command in [
+        "ip -d link",
+        "ip netns list",
+        "tc qdisc show",
+        "tc filter show",
+        "bridge -d link",
+        "nft list ruleset",
+    ] {
+        let mut words = command.split(' ');
+        let output = Command::new(words.next().unwrap()).args(words).output();
+        // A host without the command has nothing that it would list.
+        if let Ok(output) = output {
+            let text = String::from_utf8_lossy(&output.stdout);
+            state.insert(command.to_owned(), without_timers(&text));
+        }
+    }
+    walk(Path::new("/proc/sys"), &mut |path| {
+        if let Ok(value) = std::fs::read_to_string(path) {
+            state.insert(path.display().to_string(), value);
+        }
+    });
+    let mut pinned = Vec::new();
+    walk(Path::new("/sys/fs/bpf"), &mut |path| {
+        pinned.push(path.display().to_string());
+    });
+    state.insert("pinned BPF objects".to_owned(), pinned.join("\n"));
+    let mut groups = Vec::new();
+    directories(Path::new("/sys/fs/cgroup"), &mut groups);
+    groups.sort();
+    state.insert("control groups".to_owned(), groups.join("\n"));
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let held = processes.flat_map(|entry| bpf_objects(&entry.path()));
+    let held: BTreeSet<_> = held.collect();
+    let held: Vec<_> = held.into_iter().collect();
+    state.insert("BPF objects".to_owned(), held.join("\n"));
+    state
+}
+
+/// Removes the timers of bridges, which run.
+fn without_timers(text: &str) -> String {
+    let mut is_time = false;
+    let words = text.split_inclusive([' ', '\n']).filter(|word| {
+        let skip = std::mem::replace(&mut is_time, word.trim_end().ends_with("_timer"));
+        !skip
+    });
+    words.collect()
+}
+
+/// The ids of BPF objects that a process holds.
+fn bpf_objects(process: &Path) -> Vec<String> {
+    let descriptors = std::fs::read_dir(process.join("fdinfo"));
+    let descriptors = descriptors.into_iter().flatten().flatten();
+    let texts = descriptors.filter_map(|entry| std::fs::read_to_string(entry.path()).ok());
+    let is_id = |line: &&str| {
+        ["prog_id:", "map_id:", "link_id:", "btf_id:"]
+            .iter()
+            .any(|key| line.starts_with(key))
+    };
+    texts
+        .flat_map(|text| {
+            let ids = text.lines().filter(is_id).map(str::to_owned);
+            ids.collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+fn walk(directory: &Path, take: &mut impl FnMut(&Path)) {
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        let path = entry.path();
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() => walk(&path, take),
+            Ok(kind) if kind.is_file() => take(&path),
+            _ => {}
+        }
+    }
+}
+
+fn directories(directory: &Path, found: &mut Vec<String>) {
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            found.push(entry.path().display().to_string());
+            directories(&entry.path(), found);
+        }
+    }
+}
+
+/// Returns what `why` changed: `run` starts it and ends it. Counters are the settings that change
+/// before. Others may change something meanwhile, but not each time.
+fn changes(run: impl Fn()) -> Vec<String> {
+    let mut changed = Vec::new();
+    for _ in 0..4 {
+        let first = host_state();
+        let before = host_state();
+        run();
+        // The kernel frees BPF objects some time after their last holder has gone.
+        let end = Instant::now() + Duration::from_secs(5);
+        loop {
+            let after = host_state();
+            let names: BTreeSet<_> = before.keys().chain(after.keys()).collect();
+            let differs = |name: &&&String| {
+                let is_counter =
+                    name.starts_with("/proc/sys") && first.get(**name) != before.get(**name);
+                !is_counter && before.get(**name) != after.get(**name)
+            };
+            let differing = names.iter().filter(differs);
+            let show = |name: &&String| {
+                let value = |state: &BTreeMap<String, String>| state.get(*name).cloned();
+                format!("{name}: {:?} -> {:?}", value(&before), value(&after))
+            };
+            changed = differing.map(show).collect();
+            if changed.is_empty() {
+                return changed;
+            }
+            if Instant::now() > end {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+    changed
+}
+
+#[test]
+fn nothing_on_the_host_is_different_afterwards_not_even_after_a_kill() {
+    let test = "nothing_on_the_host_is_different_afterwards_not_even_after_a_kill";
+    let Some([victim, _idle]) = containers(test, "0 1000") else {
+        return;
+    };
+    let start = |time: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tailbound"));
+        let command = command.args(["why", victim.name(), "--for", time]);
+        command.stdout(Stdio::null()).spawn().unwrap()
+    };
+    let whole = changes(|| {
+        start("1s").wait().unwrap();
+    });
+    assert!(whole.is_empty(), "{whole:#?}");
+    let killed = changes(|| {
+        let mut why = Load(start("600s"));
+        let process = PathBuf::from(format!("/proc/{}", why.0.id()));
+        let end = Instant::now() + Duration::from_secs(30);
+        // What it holds meanwhile is seen.
+        while !bpf_objects(&process)
+            .iter()
+            .any(|id| id.starts_with("link_id"))
+        {
+            assert!(Instant::now() < end, "it holds no BPF objects");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        // The time in which it measures.
+        std::thread::sleep(Duration::from_millis(1_500));
+        why.0.kill().unwrap();
+    });
+    assert!(killed.is_empty(), "{killed:#?}");
 }

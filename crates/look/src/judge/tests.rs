@@ -162,7 +162,7 @@ fn a_few_slow_requests_of_very_many_are_nothing_and_their_number_is_shown() {
 }
 
 #[test]
-fn windows_that_peers_closed_are_slow_receivers_unless_requests_were_slow() {
+fn windows_that_peers_closed_are_slow_receivers_unless_requests_have_more_delay() {
     let mut closed = evidence(Vec::new());
     closed.stalls = vec![stall(20, Nanos::from_millis(800))];
     closed.answered = 50;
@@ -176,7 +176,9 @@ fn windows_that_peers_closed_are_slow_receivers_unless_requests_were_slow() {
         (verdict.slow, verdict.longest),
         (20, Nanos::from_millis(40))
     );
-    closed.requests = requests(&[30_000; 9]);
+    closed.requests = requests(&[4_000]);
+    assert_eq!(judge(&closed).finding, because);
+    closed.requests = requests(&[90_000; 9]);
     assert_eq!(judge(&closed).basis, Basis::Requests);
     // Some microseconds are nothing.
     closed.requests = Vec::new();

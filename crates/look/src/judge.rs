@@ -18,7 +18,7 @@ const MIN_AFFECTED: usize = 3;
 const NEGLIGIBLE: u64 = 1_000;
 /// Slow requests are nothing to speak of if they are less than one in this many, and none is as
 /// long as [`LONG_WAIT`].
-const FEW: u64 = 100;
+const ONE_IN: u64 = 100;
 /// A window that is closed for less is no slow period.
 const SLOW_WINDOW: Nanos = Nanos::from_millis(1);
 /// Closed windows that are examined.
@@ -260,7 +260,7 @@ fn is_negligible(basis: Basis, divisions: &[Division], evidence: &Evidence) -> b
     let is_short = lengths().all(|length| length < LONG_WAIT);
     let is_little = match basis {
         Basis::Packets => false,
-        Basis::Requests => (divisions.len() as u64).saturating_mul(FEW) < evidence.answered,
+        Basis::Requests => (divisions.len() as u64).saturating_mul(ONE_IN) < evidence.answered,
         Basis::Waits | Basis::Windows => sum(divisions).0 < evidence.window.0 / NEGLIGIBLE,
     };
     divisions.is_empty() || is_short && is_little

@@ -107,7 +107,7 @@ fn waits_of_a_guest_whose_requests_were_fast_are_no_matter() {
     assert_eq!(judge(&fast).finding, Finding::NothingSlow);
 }
 
-/// Requests that waited for a peer for so many microseconds.
+/// Requests that waited for a peer for this number of microseconds.
 fn requests(lengths_us: &[u64]) -> Vec<SlowRequest> {
     let request = |length: &u64| {
         let (begun, end) = (Nanos::from_secs(1), Nanos(1_000_000_000 + length * 1_000));

@@ -11,7 +11,7 @@ mod records;
 
 pub(super) use document::{GuestDocument, VerdictDocument};
 
-use packets::{Named, Packets};
+use packets::{GuestName, Packets};
 use records::{Record, Records};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -159,7 +159,7 @@ impl Sight {
             record.look(moment, guest, only.is_some());
         }
         // The packets of all: a guest that is not examined may stand in the way of the one that is.
-        let named = self.inventory.guests().iter().map(|guest| Named {
+        let named = self.inventory.guests().iter().map(|guest| GuestName {
             guest,
             name: Arc::clone(self.names.get(&guest.key).unwrap_or(&guest.key)),
             is_examined: is_examined(&guest),

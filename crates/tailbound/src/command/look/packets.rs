@@ -19,7 +19,7 @@ const MAX_REQUESTS: usize = 10_000;
 
 /// A guest and its unique name.
 #[derive(Debug)]
-pub(super) struct Named<'g> {
+pub(super) struct GuestName<'g> {
     pub(super) guest: &'g Guest,
     pub(super) name: Arc<str>,
     /// True if its own delay is examined.
@@ -97,7 +97,7 @@ impl Packets {
     }
 
     /// Measures the interfaces of these guests from now on, and no others.
-    pub(super) fn follow(&mut self, now: Nanos, guests: &[Named<'_>]) {
+    pub(super) fn follow(&mut self, now: Nanos, guests: &[GuestName<'_>]) {
         let Ok(tracer) = &mut self.tracer else {
             return;
         };
@@ -112,7 +112,7 @@ impl Packets {
             stays
         });
         for named in guests {
-            let Named { guest, name, .. } = named;
+            let GuestName { guest, name, .. } = named;
             let followed = match self.guests.entry(Arc::clone(&guest.key)) {
                 Entry::Occupied(known) => known.into_mut(),
                 Entry::Vacant(place) => {

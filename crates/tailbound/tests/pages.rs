@@ -278,6 +278,10 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("README.md", "builds and runs the tests themselves"),
     ("host.md", "asks a second host by ssh"),
     ("install.md", "installs, and starts a service of systemd"),
+    (
+        "kernel-bench.md",
+        "boots Debian's kernels; `make kernel-bench` runs all experiments",
+    ),
     ("lab.md", "measures for ten minutes; lab.rs runs short ones"),
     ("models.md", "simulates for minutes; sim.rs runs short ones"),
     ("quick-start.md", "builds, and measures for two minutes"),
@@ -289,6 +293,10 @@ const NOT_RUN: &[(&str, &str)] = &[
     (
         "vcpu.md",
         "needs virtual machines, and root for their classes",
+    ),
+    (
+        "why.md",
+        "needs guests of a host; why.rs runs both commands",
     ),
     ("words.md", "reads the history of the repository"),
 ];

@@ -92,6 +92,8 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("sim shaper run", "prints what `sim net run` prints"),
     ("sim vcpu run", "prints what `sim net run` prints"),
     ("vcpu top", "vcpu.rs: needs BPF"),
+    ("watch", "why.rs: needs BPF"),
+    ("why", "why.rs: needs BPF"),
 ];
 
 /// A JSON document in which no key stands twice.

@@ -230,6 +230,7 @@ mod tests {
             "dpdk",
             "perf",
             "openssl",
+            "bpf-packets",
         ];
         for (index, part) in PARTS.iter().enumerate() {
             assert!(

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -316,6 +317,10 @@ fn host_state() -> BTreeMap<String, String> {
         }
     }
     walk(Path::new("/proc/sys"), &mut |path| {
+        // A setting can be written; the others are counters.
+        if !std::fs::metadata(path).is_ok_and(|it| it.permissions().mode() & 0o200 != 0) {
+            return;
+        }
         if let Ok(value) = std::fs::read_to_string(path) {
             state.insert(path.display().to_string(), value);
         }

@@ -198,7 +198,7 @@ pid1: ## Have the systemd of Debian 12 and 13 run the units as PID 1 of emulated
 .PHONY: bpf-guest
 bpf-guest: ## Have the kernel of this machine's Debian (12: Linux 6.1), emulated, take the BPF program and measure by it
 	@scripts/need compile bpf-guest
-	@scripts/bpf-guest "$$($(CARGO) test --locked -p tailbound-sys --features waits --lib --no-run \
+	@scripts/bpf-guest "$$($(CARGO) test --locked -p tailbound-sys --features packets,waits --lib --no-run \
 	    --message-format json | sed -n 's/.*"executable":"\([^"]*\)".*/\1/p')"
 
 # Suites of Debian for CPU partitions: Linux 6.1, 6.12, and the newest of its backports.

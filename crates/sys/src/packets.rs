@@ -72,7 +72,7 @@ pub enum PacketsError {
     )]
     NotPermitted,
     /// The kernel is too old or too different.
-    #[error("the kernel refuses the program (Linux 5.15 and later have what it needs): {0}")]
+    #[error("the kernel refuses the program (it was tried on Linux 6.1 and 6.18): {0}")]
     Refused(String),
     /// The caller named a slot that does not exist.
     #[error("there is no slot {slot}: there are {slots}")]

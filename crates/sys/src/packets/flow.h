@@ -112,10 +112,11 @@ INLINE void tell(struct flow *flow, struct meter *meter, u32 kind)
 INLINE void finish(struct flow *flow)
 {
 	struct meter *meter = map_lookup(&meters, &flow->key.slot);
-	u32 kind = flow->opener;
+	u64 kind = flow->opener;
 
 	flow->stage = STAGE_IDLE;
-	if (!meter || kind >= KINDS)
+	KNOWN_BELOW(kind, KINDS);
+	if (!meter)
 		return;
 	u64 last = flow->began;
 
@@ -136,8 +137,9 @@ INLINE void finish(struct flow *flow)
 		tell(flow, meter, kind);
 }
 
-INLINE void begin(struct flow *flow, struct meter *meter, u32 kind, u64 now)
+INLINE void begin(struct flow *flow, struct meter *meter, u64 kind, u64 now)
 {
+	KNOWN_BELOW(kind, KINDS);
 	flow->stage = STAGE_REQUEST;
 	flow->began = now;
 	flow->lost = 0;

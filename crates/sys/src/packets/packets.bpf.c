@@ -77,12 +77,16 @@ INLINE u64 known(const struct sk_buff *skb)
 // A guest's frame is received.
 INLINE void follow_sent(struct sk_buff *skb, u32 slot, u32 state)
 {
-	struct key key = {};
-	struct segment segment = {};
+	u32 mask = sampling_mask();
 
 	count_frame(slot, OUT, skb->len);
-	u32 mask = sampling_mask();
-	int parsed = mask != NONE && parse_received(skb, &key, &segment);
+	if (mask == NONE) {
+		set_stamp(skb, slot, state, 0);
+		return;
+	}
+	struct key key = {};
+	struct segment segment = {};
+	int parsed = parse_received(skb, &key, &segment);
 
 	key.slot = slot;
 	u64 mix = hash(&key, seed);
@@ -187,10 +191,13 @@ SECTION("tp_btf/netif_receive_skb") int on_receive(u64 *context)
 // not sampled. Returns it, locked.
 INLINE struct packet *follow_received(struct sk_buff *skb, u32 slot, u64 word)
 {
-	struct key key = {};
-	struct segment segment = {};
 	u32 mask = sampling_mask();
 	int followed = stamp_state(word) & FOLLOWED;
+
+	if (!followed && mask == NONE)
+		return NULL;
+	struct key key = {};
+	struct segment segment = {};
 	int parsed = mask != NONE && parse_sent(skb, skb->dev, 0, &key, &segment);
 
 	key.slot = slot;

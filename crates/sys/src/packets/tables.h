@@ -306,6 +306,23 @@ INLINE u8 check_of(const void *skb)
 	return mixed(skb) >> 40 | 1;
 }
 
+// Returns unless an index is within bounds: even where the compiler knows that it is and would leave
+// the check out, or make it on another register, where the verifier of Linux 6.1 does not find it.
+#define KNOWN_BELOW(index, count)              \
+	do {                                   \
+		asm volatile("" : "+r"(index)); \
+		if (index >= count)            \
+			return;                \
+	} while (0)
+
+INLINE u8 *tag_at(struct tags *tags, u32 index)
+{
+	u64 at = index;
+
+	asm volatile("" : "+r"(at));
+	return &tags->tag[at & (STAMPS - 1)];
+}
+
 // Returns where a frame's stamp is, if there may be one: most frames have none, and find that out in
 // one byte that a cache has.
 INLINE struct stamp *stamp_at(const void *skb)
@@ -313,7 +330,7 @@ INLINE struct stamp *stamp_at(const void *skb)
 	u32 zero = 0, at = stamp_index(skb);
 	struct tags *all = map_lookup(&tags, &zero);
 
-	if (!all || all->tag[at] != check_of(skb))
+	if (!all || *tag_at(all, at) != check_of(skb))
 		return NULL;
 	return map_lookup(&stamps, &at);
 }
@@ -330,7 +347,7 @@ INLINE void set_stamp(const void *skb, u32 slot, u32 state, u64 now)
 	stamp->word = now >> 6 << 28 | (u64)(slot & 0xffff) << 12 | (state & 15) << 8 |
 		      check_of(skb);
 	stamp->skb = (u64)skb;
-	all->tag[at] = check_of(skb);
+	*tag_at(all, at) = check_of(skb);
 }
 
 // Returns what is known of a frame, or 0. Two words cannot be read at once: the check tells

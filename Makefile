@@ -214,12 +214,12 @@ cpuset-guest: ## Try CPU partitions of cgroup version 2 on emulated machines wit
 .PHONY: kernel-bench
 kernel-bench: ## Compare all experiments of docs/kernel-bench.md on Debian's kernels with their record (KERNELS=trixie)
 	@scripts/need compile kernel-bench
-	@CARGO="$(CARGO)" PROFILE=$(call profile,demo) scripts/kernel-bench-check $(KERNELS)
+	@CARGO="$(CARGO)" scripts/kernel-bench-check $(KERNELS)
 
 .PHONY: kernel-bench-short
 kernel-bench-short: ## Compare one experiment on one kernel with its record (half a minute)
 	@scripts/need compile kernel-bench
-	@CARGO="$(CARGO)" PROFILE=$(call profile,demo) scripts/kernel-bench-check --experiment departures bookworm
+	@CARGO="$(CARGO)" scripts/kernel-bench-check --experiment departures bookworm
 
 # The tool for who imports whom is not of the workspace: see its Cargo.toml.
 ARROWS := --locked --manifest-path tools/arrows/Cargo.toml --target-dir target/tools/arrows

@@ -5,8 +5,10 @@ use std::fmt;
 /// Unit of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unit {
-    /// A number of frames, waits or other things.
+    /// A number of frames, none of which may be lost.
     Count,
+    /// A number of waits for a CPU.
+    Waits,
     /// Bytes.
     Bytes,
     /// Bits a second.
@@ -23,6 +25,7 @@ impl Unit {
     const fn name(self) -> &'static str {
         match self {
             Self::Count => "count",
+            Self::Waits => "waits",
             Self::Bytes => "B",
             Self::BitsPerSecond => "bit/s",
             Self::Nanos => "ns",

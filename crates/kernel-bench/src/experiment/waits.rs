@@ -55,7 +55,7 @@ fn measure(figures: &mut Figures, tracer: &mut Tracer) -> Outcome<()> {
     tracer.leave(tid.cast_unsigned());
     add(figures, "woken", &measured.woken);
     add(figures, "preempted", &measured.preempted);
-    figures.add("unknown", measured.unknown, Unit::Count);
+    figures.add("unknown", measured.unknown, Unit::Waits);
     add_late(figures, tracer);
     // The same by the kernel's own count.
     let kernel = after.wait.since(before.wait);
@@ -69,7 +69,7 @@ fn measure(figures: &mut Figures, tracer: &mut Tracer) -> Outcome<()> {
 
 fn add(figures: &mut Figures, name: &str, waits: &Waits) {
     let count = waits.counts.iter().map(|count| u64::from(*count)).sum();
-    figures.add(format!("{name}.count"), count, Unit::Count);
+    figures.add(format!("{name}.count"), count, Unit::Waits);
     figures.add(format!("{name}.sum"), waits.sum, Unit::Nanos);
     figures.add(format!("{name}.longest"), waits.longest, Unit::Nanos);
 }
@@ -85,7 +85,7 @@ fn add_late(figures: &mut Figures, tracer: &mut Tracer) {
             .map(|run| run.until.min(wait.until).since(run.from.max(wait.from)).0)
             .sum::<u64>();
     }
-    figures.add("late.count", count, Unit::Count);
+    figures.add("late.count", count, Unit::Waits);
     figures.add("late.sum", sum, Unit::Nanos);
     figures.add("late.hog", hog, Unit::Nanos);
 }

@@ -12,9 +12,9 @@ use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tailbound_agent::tail::Tail;
+use tailbound_sys::bpf_program::count_cost;
 use tailbound_sys::cpuset::{Cpus, affinity, set_affinity};
 use tailbound_sys::thread::ThreadId;
-use tailbound_sys::waits::count_cost;
 use tailbound_units::Nanos;
 
 /// Pairs on each CPU.

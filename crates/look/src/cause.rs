@@ -31,6 +31,8 @@ pub enum Kind {
     Loss,
     /// The peer, or the network up to it, was slow.
     Delay,
+    /// The peer was slow, which is a guest of this host too.
+    PeerGuest,
     /// The peer did not take what it was sent.
     SlowReceiver,
     /// The guest itself: it computed, its own threads had its CPU, or it did not take a frame.
@@ -43,7 +45,7 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::NeighbourCpu,
         Self::ProgramCpu,
         Self::BusyHost,
@@ -56,6 +58,7 @@ impl Kind {
         Self::OwnLimit,
         Self::Loss,
         Self::Delay,
+        Self::PeerGuest,
         Self::SlowReceiver,
         Self::GuestItself,
         Self::Scheduler,
@@ -77,6 +80,7 @@ impl Kind {
             Self::OwnLimit => "own-limit",
             Self::Loss => "loss-beyond-host",
             Self::Delay => "delay-beyond-host",
+            Self::PeerGuest => "peer-guest",
             Self::SlowReceiver => "slow-receiver",
             Self::GuestItself => "guest-itself",
             Self::Scheduler => "scheduler",

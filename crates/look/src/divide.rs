@@ -3,8 +3,8 @@
 
 use crate::cause::{Cause, Kind};
 use crate::evidence::{
-    Ahead, CpuUse, CpuWait, Direction, Examined, InterfaceLimit, Limits, Occupant, Points, Run,
-    Side, SlowPacket, SlowRequest, Stall,
+    Ahead, CpuUse, CpuWait, Direction, Examined, InterfaceLimit, Limits, Occupant, Points,
+    QueueWaits, Run, Side, SlowRequest, Stall,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -58,7 +58,7 @@ fn cause_of(run: &Run) -> Cause {
         Occupant::Own => Cause::of(Kind::GuestItself),
         Occupant::Idle => Cause::of(Kind::Scheduler),
         Occupant::Guest(name) => named(Kind::NeighbourCpu, name),
-        // These threads run interrupts, whatever their policy.
+        // Threads of interrupts, also if their policy is real-time.
         Occupant::Kernel(name) if name.starts_with("ksoftirqd/") || name.starts_with("irq/") => {
             Cause::by(Kind::Interrupts, name)
         }
@@ -124,11 +124,11 @@ pub fn divide_wait(wait: &CpuWait) -> Division {
     division
 }
 
-/// Divides the wait of a frame in a queue of the host.
-pub fn divide_packet(packet: &SlowPacket, limits: &Limits) -> Division {
+/// Divides the waits of frames in a queue of the host: that of one of them, of their mean length.
+pub fn divide_packet(waits: &QueueWaits, limits: &Limits) -> Division {
     let mut division = Division::default();
-    let cause = queue_cause(&packet.ahead, packet.is_outward, limits);
-    division.add(cause, packet.until.0.saturating_sub(packet.from.0));
+    let cause = queue_cause(&waits.ahead, waits.is_outward, limits);
+    division.add(cause, waits.time.0 / waits.count.max(1));
     division
 }
 
@@ -224,7 +224,7 @@ impl<'e> Requests<'e> {
                 let [t3, t4, t0, t1, t2] = ordered([sent, left, arrived, delivered, taken]);
                 self.divide_sending(request, t3, &mut division);
                 division.add(outward, t4 - t3);
-                division.add(beyond(request), t0 - t4);
+                division.add(beyond(request, self.limits), t0 - t4);
                 division.add(inward, t1 - t0);
                 self.divide_inside(request, (t1, t2, t2), &mut division);
             }
@@ -236,7 +236,7 @@ impl<'e> Requests<'e> {
     fn divide_sending(&mut self, request: &SlowRequest, sent: u64, division: &mut Division) {
         let begun = request.begun.0.min(sent);
         if request.zero_window == Some(Side::Peer) || request.retransmits > 0 {
-            division.add(beyond(request), sent - begun);
+            division.add(beyond(request, self.limits), sent - begun);
         } else {
             self.divide_inside(request, (begun, begun, sent), division);
         }
@@ -326,13 +326,45 @@ impl<'e> Requests<'e> {
 }
 
 /// The cause of the time between a request's leaving the host and its answer.
-fn beyond(request: &SlowRequest) -> Cause {
-    let kind = match request.zero_window {
-        Some(Side::Peer) => Kind::SlowReceiver,
-        _ if request.retransmits > 0 => Kind::Loss,
-        _ => Kind::Delay,
+fn beyond(request: &SlowRequest, limits: &Limits) -> Cause {
+    let peer = request.peer_guest.as_ref().unwrap_or(&request.peer);
+    let is_sent_again = request.retransmits > 0;
+    match request.zero_window {
+        Some(Side::Peer) => Cause::by(Kind::SlowReceiver, peer),
+        // It came again as this host had dropped it.
+        _ if is_sent_again && request.dropped > 0 => drop_cause(limits),
+        _ if request.peer_guest.is_some() => Cause::by(Kind::PeerGuest, peer),
+        _ if is_sent_again => Cause::by(Kind::Loss, peer),
+        _ => Cause::by(Kind::Delay, peer),
+    }
+}
+
+/// The cause of a drop in the host: the guest's own limit if one was reached, else a full queue.
+fn drop_cause(limits: &Limits) -> Cause {
+    let reached = limits.interfaces.iter().find(|limit| limit.was_reached);
+    reached.map_or(Cause::of(Kind::HostQueue), |limit| {
+        Cause::by(Kind::OwnLimit, &limit.text)
+    })
+}
+
+/// The length of a request, which is that of its division.
+pub(crate) fn length(request: &SlowRequest) -> Nanos {
+    let Points {
+        arrived,
+        delivered,
+        taken,
+        sent,
+        left,
+    } = request.points;
+    let taken = taken.unwrap_or(delivered);
+    let ([first, .., end], begun) = match request.direction {
+        Direction::Served => (ordered([arrived, delivered, taken, sent, left]), arrived),
+        Direction::Made => (
+            ordered([sent, left, arrived, delivered, taken]),
+            request.begun,
+        ),
     };
-    Cause::by(kind, &request.peer)
+    Nanos(end - begun.0.min(first))
 }
 
 /// Moments, none before the one that precedes it.

@@ -112,28 +112,34 @@ pub struct SlowRequest {
     pub points: Points,
     /// The peer's address.
     pub peer: Arc<str>,
+    /// The peer's name if it is a guest of this host too, by the interface that its frames came from.
+    pub peer_guest: Option<Arc<str>>,
     /// The frames ahead of it in the host's queue towards the guest.
     pub ahead_inward: Ahead,
     /// The frames ahead of it in the host's queue from the guest.
     pub ahead_outward: Ahead,
     /// Segments that were sent again meanwhile.
     pub retransmits: u32,
+    /// Frames of its connection that the host dropped meanwhile.
+    pub dropped: u32,
     /// The side that closed its window meanwhile.
     pub zero_window: Option<Side>,
     /// The thread that sent the guest's segment, if that is known.
     pub thread: Option<u32>,
 }
 
-/// A frame of a bulk flow that waited long in a queue of the host.
+/// The waits of frames in a queue of the host, of all that waited in an interval behind the same guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SlowPacket {
-    /// The begin of its wait.
-    pub from: Nanos,
-    /// The end of its wait.
+pub struct QueueWaits {
+    /// The end of the interval.
     pub until: Nanos,
-    /// True if it was the guest's, on its way out.
+    /// The frames; at least one.
+    pub count: u64,
+    /// The sum of their waits.
+    pub time: Nanos,
+    /// True for frames from the guest.
     pub is_outward: bool,
-    /// The frames ahead of it.
+    /// The frames ahead of them.
     pub ahead: Ahead,
 }
 
@@ -236,7 +242,7 @@ pub struct Evidence {
     /// The slow ones.
     pub requests: Vec<SlowRequest>,
     /// Frames of bulk flows that waited long.
-    pub packets: Vec<SlowPacket>,
+    pub packets: Vec<QueueWaits>,
     /// Closed windows of its peers.
     pub stalls: Vec<Stall>,
     /// Late waits for a CPU.

@@ -1,8 +1,8 @@
 //! The verdict on a guest: the cause of most of its delay, if there is one.
 
 use crate::cause::{Cause, Kind};
-use crate::divide::{Division, Requests, divide_packet, divide_stall, divide_wait};
-use crate::evidence::{CpuWait, Evidence, Handles, Limits, Stall};
+use crate::divide::{Division, Requests, divide_packet, divide_stall, divide_wait, length};
+use crate::evidence::{CpuWait, Evidence, Handles, Limits};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::iter::repeat_n;
@@ -19,10 +19,10 @@ const NEGLIGIBLE: u64 = 1_000;
 /// Slow requests are nothing to speak of if they are less than one in this many, and none is as
 /// long as [`LONG_WAIT`].
 const ONE_IN: u64 = 100;
-/// A window that is closed for less is no slow period.
-const SLOW_WINDOW: Nanos = Nanos::from_millis(1);
-/// Closed windows that are examined.
-const MAX_WINDOWS: usize = 10_000;
+/// A frame that waits for less, or a window that is closed for less, is no slow period.
+const SLOW: Nanos = Nanos::from_millis(1);
+/// Waits of frames, and closed windows, that are examined.
+const MAX_MEANS: usize = 10_000;
 /// A wait that is worth a word by itself.
 const LONG_WAIT: Nanos = Nanos::from_millis(20);
 
@@ -136,29 +136,27 @@ impl Verdict {
 
 /// Judges a guest.
 pub fn judge(evidence: &Evidence) -> Verdict {
-    let (basis, mut divisions) = divisions(evidence);
-    divisions.retain(|division| division.length() > Nanos::ZERO);
-    let is_quiet = is_negligible(basis, &divisions, evidence);
-    divisions.sort_by_key(|division| Reverse(division.length()));
-    let slow = divisions.len();
-    let delay = sum(&divisions);
+    let Periods {
+        basis,
+        lengths,
+        divisions,
+    } = periods(evidence);
+    let delay = sum(&lengths);
     let shared = match basis {
         Basis::Waits => shared(&evidence.waits),
         Basis::Requests | Basis::Packets | Basis::Windows => Nanos::ZERO,
     };
-    let longest = divisions.first().map(Division::length).unwrap_or_default();
-    divisions.truncate(MAX_PERIODS);
     let mut verdict = Verdict {
         guest: evidence.guest.clone(),
         window: evidence.window,
         basis,
         finding: Finding::NothingSlow,
-        slow,
+        slow: lengths.len(),
         delay,
         ranked_delay: delay.saturating_sub(shared),
         judged: divisions.len(),
-        judged_delay: sum(&divisions),
-        longest,
+        judged_delay: Nanos(divisions.iter().map(|it| it.length().0).sum()),
+        longest: lengths.iter().copied().max().unwrap_or_default(),
         affected: 0,
         shares: shares(&divisions),
         answered: evidence.answered,
@@ -167,6 +165,7 @@ pub fn judge(evidence: &Evidence) -> Verdict {
         unexamined: unexamined(evidence),
         handles: evidence.handles.clone(),
     };
+    let is_quiet = is_negligible(basis, &lengths, evidence);
     (verdict.finding, verdict.affected) = find(&verdict, &divisions, is_quiet, evidence);
     verdict
 }
@@ -194,41 +193,79 @@ fn time_of(kind: Kind, time: impl Fn(Kind) -> Nanos) -> Nanos {
     }
 }
 
-fn sum(divisions: &[Division]) -> Nanos {
-    Nanos(divisions.iter().map(|division| division.length().0).sum())
+fn sum(lengths: &[Nanos]) -> Nanos {
+    Nanos(lengths.iter().map(|length| length.0).sum())
 }
 
-/// Divides the slow periods of a guest: its requests or its peers' closed windows, those with more
-/// delay; if neither was slow, frames of bulk flows, else its waits for a CPU.
-fn divisions(evidence: &Evidence) -> (Basis, Vec<Division>) {
-    let Evidence {
-        requests,
-        packets,
-        stalls,
-        waits,
-        limits,
-        ..
-    } = evidence;
-    let mut divided = Requests::new(waits, &evidence.cpu_use, limits, &evidence.examined);
-    let divided = requests.iter().map(|request| divided.divide(request));
-    let divided: Vec<_> = divided.collect();
-    let windows = closed_windows(stalls);
-    let is_quiet = is_negligible(Basis::Requests, &divided, evidence);
-    if !is_quiet && sum(&divided) >= sum(&windows) {
-        return (Basis::Requests, divided);
+/// The slow periods of a guest.
+struct Periods {
+    basis: Basis,
+    /// The length of each.
+    lengths: Vec<Nanos>,
+    /// The divisions of the slowest, slowest first.
+    divisions: Vec<Division>,
+}
+
+impl Periods {
+    fn of(basis: Basis, mut divisions: Vec<Division>) -> Self {
+        divisions.retain(|division| division.length() > Nanos::ZERO);
+        divisions.sort_by_key(|division| Reverse(division.length()));
+        let lengths = divisions.iter().map(Division::length).collect();
+        divisions.truncate(MAX_PERIODS);
+        Self {
+            basis,
+            lengths,
+            divisions,
+        }
     }
-    if !packets.is_empty() {
-        let divided = packets.iter().map(|packet| divide_packet(packet, limits));
-        return (Basis::Packets, divided.collect());
+
+    /// Divides the slowest requests alone: each of them is compared with all waits.
+    fn of_requests(evidence: &Evidence) -> Self {
+        let timed = evidence.requests.iter().map(|it| (length(it), it));
+        let mut timed: Vec<_> = timed.filter(|(time, _)| *time > Nanos::ZERO).collect();
+        timed.sort_by_key(|(time, _)| Reverse(*time));
+        let mut requests = Requests::new(
+            &evidence.waits,
+            &evidence.cpu_use,
+            &evidence.limits,
+            &evidence.examined,
+        );
+        let slowest = timed.iter().take(MAX_PERIODS);
+        Self {
+            basis: Basis::Requests,
+            divisions: slowest.map(|(_, it)| requests.divide(it)).collect(),
+            lengths: timed.iter().map(|(time, _)| *time).collect(),
+        }
     }
-    if !is_negligible(Basis::Windows, &windows, evidence) {
-        return (Basis::Windows, windows);
+}
+
+/// The slow periods of a guest: its requests or its peers' closed windows, those with more delay; if
+/// neither was slow, frames of bulk flows, else its waits for a CPU.
+fn periods(evidence: &Evidence) -> Periods {
+    let requests = Periods::of_requests(evidence);
+    let stalls = evidence.stalls.iter().map(|stall| (stall, stall.count));
+    let windows = Periods::of(Basis::Windows, of_means(stalls, divide_stall));
+    let is_quiet = is_negligible(Basis::Requests, &requests.lengths, evidence);
+    if !is_quiet && sum(&requests.lengths) >= sum(&windows.lengths) {
+        return requests;
+    }
+    let packets = evidence.packets.iter().map(|waits| (waits, waits.count));
+    let packets = of_means(packets, |waits| divide_packet(waits, &evidence.limits));
+    let packets = Periods::of(Basis::Packets, packets);
+    if !is_negligible(Basis::Packets, &packets.lengths, evidence) {
+        return packets;
+    }
+    if !is_negligible(Basis::Windows, &windows.lengths, evidence) {
+        return windows;
     }
     if !is_quiet || evidence.answered > 0 {
-        // Its requests were not slow, whatever its threads waited.
-        return (Basis::Requests, divided);
+        // Requests that were answered in time are the better evidence: its threads may wait for a CPU.
+        return requests;
     }
-    (Basis::Waits, waits.iter().map(divide_wait).collect())
+    Periods::of(
+        Basis::Waits,
+        evidence.waits.iter().map(divide_wait).collect(),
+    )
 }
 
 /// The time in which threads that lost their CPU shared it with others.
@@ -242,28 +279,32 @@ fn shared(waits: &[CpuWait]) -> Nanos {
     Nanos(shared.sum())
 }
 
-/// Divides the windows that peers closed.
-fn closed_windows(stalls: &[Stall]) -> Vec<Division> {
-    stalls
-        .iter()
-        .flat_map(|stall| repeat_n(stall, usize::try_from(stall.count).unwrap_or(usize::MAX)))
-        .take(MAX_WINDOWS)
-        .map(divide_stall)
-        .filter(|division| division.length() >= SLOW_WINDOW)
+/// Slow periods of which intervals have a count and the mean.
+fn of_means<'e, T: 'e>(
+    intervals: impl Iterator<Item = (&'e T, u64)>,
+    divide: impl Fn(&'e T) -> Division,
+) -> Vec<Division> {
+    intervals
+        .map(|(interval, count)| (divide(interval), count))
+        .filter(|(division, _)| division.length() >= SLOW)
+        .flat_map(|(division, count)| {
+            repeat_n(division, usize::try_from(count).unwrap_or(usize::MAX))
+        })
+        .take(MAX_MEANS)
         .collect()
 }
 
 /// Returns true if slow periods are nothing to speak of: no request is, if fewer than one of a
 /// hundred were slow, and none was as long as [`LONG_WAIT`].
-fn is_negligible(basis: Basis, divisions: &[Division], evidence: &Evidence) -> bool {
-    let lengths = || divisions.iter().map(Division::length);
-    let is_short = lengths().all(|length| length < LONG_WAIT);
+fn is_negligible(basis: Basis, lengths: &[Nanos], evidence: &Evidence) -> bool {
+    let is_short = lengths.iter().all(|length| *length < LONG_WAIT);
     let is_little = match basis {
-        Basis::Packets => false,
-        Basis::Requests => (divisions.len() as u64).saturating_mul(ONE_IN) < evidence.answered,
-        Basis::Waits | Basis::Windows => sum(divisions).0 < evidence.window.0 / NEGLIGIBLE,
+        Basis::Requests => (lengths.len() as u64).saturating_mul(ONE_IN) < evidence.answered,
+        Basis::Waits | Basis::Packets | Basis::Windows => {
+            sum(lengths).0 < evidence.window.0 / NEGLIGIBLE
+        }
     };
-    divisions.is_empty() || is_short && is_little
+    lengths.is_empty() || is_short && is_little
 }
 
 fn shares(divisions: &[Division]) -> Vec<Share> {

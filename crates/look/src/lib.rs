@@ -13,6 +13,8 @@ pub mod cause;
 pub mod divide;
 pub mod evidence;
 mod judge;
+#[cfg(test)]
+mod testing;
 mod words;
 
 pub use cause::{Cause, Kind};

@@ -61,6 +61,7 @@ pub(crate) fn noun(cause: &Cause) -> String {
         Kind::OwnLimit => of("its own limit", "its own limit"),
         Kind::Loss => of("loss beyond the host, towards", "loss beyond the host"),
         Kind::Delay => of("beyond the host, up to", "beyond the host"),
+        Kind::PeerGuest => of("the guest that answers,", "the guest that answers"),
         Kind::SlowReceiver => of("the receiver", "its receiver"),
         Kind::GuestItself => "the guest itself".to_owned(),
         Kind::Scheduler => "a CPU that was idle or waking up".to_owned(),
@@ -199,6 +200,7 @@ impl Verdict {
             Kind::OwnLimit => format!("waited for its own limit: {}", by("on its interface")),
             Kind::Loss => format!("lost packets beyond this host, towards {}", by("its peer")),
             Kind::Delay => format!("waited for {}, beyond this host", by("its peer")),
+            Kind::PeerGuest => format!("waited for {}, a guest of this host", by("its peer")),
             Kind::SlowReceiver => {
                 format!("waited for {}, which took no more data", by("its peer"))
             }
@@ -354,6 +356,7 @@ fn elsewhere(cause: &Cause) -> String {
         Kind::Loss | Kind::Delay => {
             format!("no command on this host helps: look at {peer} and the network up to it")
         }
+        Kind::PeerGuest => format!("look at that guest next: tailbound why {peer}"),
         Kind::SlowReceiver => format!("no command on this host helps: look at {peer}"),
         Kind::GuestItself => "no command on this host helps: look inside the guest".to_owned(),
         Kind::Scheduler => {

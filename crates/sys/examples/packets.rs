@@ -2,7 +2,8 @@
 //! Times are a median and a 99th percentile since the start, in microseconds.
 
 use std::time::Duration;
-use tailbound_sys::packets::{Direction, Event, Histogram, Reason, Settings, Tracer, count_cost};
+use tailbound_sys::bpf_program::count_cost;
+use tailbound_sys::packets::{Direction, Event, Histogram, Reason, Settings, Tracer};
 use tailbound_units::Nanos;
 
 fn times(histogram: &Histogram) -> String {

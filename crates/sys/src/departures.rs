@@ -4,20 +4,13 @@
 //! The log is for measurements of some 100,000 frames: each departure is an entry of a table, read
 //! afterwards. It ends when the [`Log`] is dropped, or the process ends.
 
+use crate::bpf_program::{LoadError, attach, kernel_types, lacks, refused};
 use aya::maps::{Array, HashMap, MapData};
-use aya::programs::BtfTracePoint;
-use aya::{Btf, Ebpf, EbpfLoader, Pod};
+use aya::{Ebpf, EbpfLoader, Pod};
 use tailbound_units::{Bytes, Nanos};
 
 /// The program as it was built; `scripts/bpf` makes it.
 static PROGRAM: &[u8] = aya::include_bytes_aligned!("departures/departures.bpf.o");
-
-/// The kernel refuses the program, or one of its tables.
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "cannot log departures (requires BTF, CAP_BPF and CAP_PERFMON; tried from Linux 6.1 on): {0}"
-)]
-pub struct LogError(String);
 
 /// A frame, or a packet of GSO, that was given to a driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,51 +59,46 @@ impl std::fmt::Debug for Log {
 
 impl Log {
     /// Loads the program with room for `capacity` departures; no interface is logged yet.
-    pub fn load(capacity: u32) -> Result<Self, LogError> {
-        let btf = Btf::from_sys_fs().map_err(|error| failed(&error))?;
+    pub fn load(capacity: u32) -> Result<Self, LoadError> {
+        let types = kernel_types()?;
         let mut programs = EbpfLoader::new()
-            .btf(Some(&btf))
+            .btf(Some(&types))
             .map_max_entries("departures", capacity.max(1))
             .load(PROGRAM)
-            .map_err(|error| failed(&error))?;
-        let program = programs.program_mut("on_departure").ok_or_else(lacks)?;
-        let program: &mut BtfTracePoint = program.try_into().map_err(|e| failed(&e))?;
-        program
-            .load("net_dev_start_xmit", &btf)
-            .map_err(|error| failed(&error))?;
-        program.attach().map_err(|error| failed(&error))?;
-        let mut take = |name| programs.take_map(name).ok_or_else(lacks);
+            .map_err(|error| refused(&error))?;
+        attach(&mut programs, "on_departure", "net_dev_start_xmit", &types)?;
+        let mut take = |name| programs.take_map(name).ok_or_else(|| lacks(name));
         Ok(Self {
-            interfaces: take("interfaces")?.try_into().map_err(|e| failed(&e))?,
-            departures: take("departures")?.try_into().map_err(|e| failed(&e))?,
-            count: take("count")?.try_into().map_err(|e| failed(&e))?,
+            interfaces: take("interfaces")?.try_into().map_err(|e| refused(&e))?,
+            departures: take("departures")?.try_into().map_err(|e| refused(&e))?,
+            count: take("count")?.try_into().map_err(|e| refused(&e))?,
             _programs: programs,
         })
     }
 
     /// Logs the interface of this index from now on; up to 16 can be logged at a time. An index
     /// counts in all network namespaces, where several interfaces may have it.
-    pub fn watch(&mut self, interface: u32) -> Result<(), LogError> {
+    pub fn watch(&mut self, interface: u32) -> Result<(), LoadError> {
         self.interfaces
             .insert(interface, 0, 0)
-            .map_err(|error| failed(&error))
+            .map_err(|error| refused(&error))
     }
 
     /// Begins the log anew. Departures during the call may be in either log.
-    pub fn clear(&mut self) -> Result<(), LogError> {
-        self.count.set(0, 0, 0).map_err(|error| failed(&error))
+    pub fn clear(&mut self) -> Result<(), LoadError> {
+        self.count.set(0, 0, 0).map_err(|error| refused(&error))
     }
 
     /// Number of departures since the log began, also of those that it had no room for.
-    pub fn count(&self) -> Result<u64, LogError> {
-        self.count.get(&0, 0).map_err(|error| failed(&error))
+    pub fn count(&self) -> Result<u64, LoadError> {
+        self.count.get(&0, 0).map_err(|error| refused(&error))
     }
 
     /// Reads the log, in the order of departures on one CPU.
-    pub fn read(&self) -> Result<Vec<Departure>, LogError> {
+    pub fn read(&self) -> Result<Vec<Departure>, LoadError> {
         let logged = self.count()?.min(self.departures.len().into());
         let entries = (0..logged as u32).map(|at| {
-            let raw = self.departures.get(&at, 0).map_err(|e| failed(&e))?;
+            let raw = self.departures.get(&at, 0).map_err(|e| refused(&e))?;
             Ok(Departure {
                 interface: raw.ifindex,
                 time: Nanos(raw.time),
@@ -121,20 +109,4 @@ impl Log {
         });
         entries.collect()
     }
-}
-
-/// The object was built of another source.
-fn lacks() -> LogError {
-    LogError("departures.bpf.o lacks a part".to_owned())
-}
-
-/// An error and what led to it, in one line.
-fn failed(error: &dyn std::error::Error) -> LogError {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text = format!("{text}: {error}");
-        source = error.source();
-    }
-    LogError(text.lines().next().unwrap_or_default().to_owned())
 }

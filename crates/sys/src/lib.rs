@@ -2,6 +2,8 @@
 //! that one does. The only crate of the workspace that may hold `unsafe`.
 
 mod bpf;
+#[cfg(any(feature = "departures", feature = "packets", feature = "waits"))]
+pub mod bpf_program;
 pub mod cgroup;
 pub mod clock;
 pub mod cpuset;
@@ -23,8 +25,6 @@ pub mod probe;
 pub mod process;
 pub mod procfs;
 pub mod real_time;
-#[cfg(any(feature = "packets", feature = "waits"))]
-mod refusal;
 pub mod root;
 mod rtnetlink;
 pub mod sched;

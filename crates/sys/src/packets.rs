@@ -20,10 +20,9 @@ pub use measurement::{
     BUCKETS, Both, Delay, Direction, Histogram, Measurement, Occupant, Reason, Requests,
 };
 
-use crate::refusal::{Refusal, chain};
+use crate::bpf_program::{self, LoadError, attach, kernel_types, lacks, refused};
 use aya::maps::{Array, HashMap, MapData, PerCpuArray, PerCpuValues, RingBuf};
-use aya::programs::BtfTracePoint;
-use aya::{Btf, Ebpf, EbpfLoader};
+use aya::{Ebpf, EbpfLoader};
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io;
@@ -62,18 +61,9 @@ pub struct Settings {
 /// Why packets cannot be measured in the kernel.
 #[derive(Debug, thiserror::Error)]
 pub enum PacketsError {
-    /// The kernel lacks a description of its types (BTF).
-    #[error("the kernel has no BTF (requires CONFIG_DEBUG_INFO_BTF): {0}")]
-    NoBtf(String),
-    /// This process may not.
-    #[error(
-        "this process may not load programs into the kernel (requires CAP_BPF and CAP_PERFMON \
-         in the initial user namespace, and a kernel that is not locked down for confidentiality)"
-    )]
-    NotPermitted,
-    /// The kernel is too old or too different.
-    #[error("the kernel refuses the program (it was tried on Linux 6.1 and 6.18): {0}")]
-    Refused(String),
+    /// The program cannot be loaded.
+    #[error(transparent)]
+    Load(#[from] LoadError),
     /// The caller named a slot that does not exist.
     #[error("there is no slot {slot}: there are {slots}")]
     NoSlot {
@@ -142,6 +132,9 @@ pub struct SlowRequest {
     pub closed: Both<u32>,
     /// Packets of the connection that the host dropped meanwhile.
     pub lost: u32,
+    /// The slot of the guest that the peer's segments came from, by the interface where the host first
+    /// saw them; `None` if they came from elsewhere.
+    pub neighbour: Option<u32>,
 }
 
 /// Something that happened to one connection.
@@ -187,7 +180,7 @@ impl Tracer {
     /// # Errors
     /// [`PacketsError`] names the part that this host lacks.
     pub fn load(settings: &Settings) -> Result<Self, PacketsError> {
-        let btf = Btf::from_sys_fs().map_err(|error| PacketsError::NoBtf(chain(&error)))?;
+        let btf = kernel_types()?;
         let netns = std::fs::metadata("/proc/thread-self/ns/net")?.ino() as u32;
         let slots = settings.slots.clamp(1, 65_000);
         let slow = settings.slow.0;
@@ -301,7 +294,7 @@ impl Tracer {
     /// The kernel refuses it.
     pub fn set_sampling(&mut self, shift: u32) -> Result<(), PacketsError> {
         let mask = 1_u32.checked_shl(shift).map_or(u32::MAX, |bit| bit - 1);
-        self.sampling.set(0, mask, 0).map_err(|e| refused(&e))
+        Ok(self.sampling.set(0, mask, 0).map_err(|e| refused(&e))?)
     }
 
     /// Reads what was measured of a guest.
@@ -359,46 +352,16 @@ impl Tracer {
         }
     }
 
-    /// Returns the run time of the program, and how often it ran, while a [`count_cost`] is held: one
-    /// entry for each of its parts, by tracepoint. Some 48 ns of each run are the kernel's own for
+    /// Returns the run time of the program, and how often it ran, while a
+    /// [`count_cost`](bpf_program::count_cost) is held: one entry for each of its parts, by tracepoint. Some 48 ns of each run are the kernel's own for
     /// counting (measured on an AMD EPYC).
     ///
     /// # Errors
     /// The kernel does not report it.
     pub fn cost(&self) -> Result<Vec<(&'static str, Nanos, u64)>, PacketsError> {
-        let parts = TRACEPOINTS
-            .into_iter()
-            .chain(OPTIONAL)
-            .map(|(name, tracepoint)| {
-                let program = self.programs.program(name).ok_or_else(|| lacks(name))?;
-                let info = program.info().map_err(|error| refused(&error))?;
-                let time = u64::try_from(info.run_time().as_nanos()).unwrap_or(u64::MAX);
-                Ok((tracepoint, Nanos(time), info.run_count()))
-            });
-        parts.collect()
+        let parts = TRACEPOINTS.into_iter().chain(OPTIONAL);
+        Ok(bpf_program::cost(&self.programs, parts)?)
     }
-}
-
-/// Makes the kernel count the run time of BPF programs (`bpf_stats`) until the descriptor is
-/// dropped. Counting adds to that time.
-///
-/// # Errors
-/// This process may not.
-pub fn count_cost() -> Result<std::os::fd::OwnedFd, PacketsError> {
-    aya::sys::enable_stats(aya::sys::Stats::RunTime).map_err(|error| refused(&error))
-}
-
-fn attach(
-    programs: &mut Ebpf,
-    name: &'static str,
-    tracepoint: &str,
-    btf: &Btf,
-) -> Result<(), PacketsError> {
-    let program = programs.program_mut(name).ok_or_else(|| lacks(name))?;
-    let program: &mut BtfTracePoint = program.try_into().map_err(|e| refused(&e))?;
-    program.load(tracepoint, btf).map_err(|e| refused(&e))?;
-    program.attach().map_err(|error| refused(&error))?;
-    Ok(())
 }
 
 /// A number that no guest can guess, so that none can choose its flows' places in tables.
@@ -411,18 +374,6 @@ const fn direction(raw: u32) -> Direction {
         Direction::In
     } else {
         Direction::Out
-    }
-}
-
-/// The object was built of another source.
-fn lacks(name: &str) -> PacketsError {
-    PacketsError::Refused(format!("packets.bpf.o has no {name}"))
-}
-
-fn refused(error: &(dyn std::error::Error + 'static)) -> PacketsError {
-    match Refusal::from(error) {
-        Refusal::NotPermitted => PacketsError::NotPermitted,
-        Refusal::Other(why) => PacketsError::Refused(why),
     }
 }
 

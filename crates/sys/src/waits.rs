@@ -5,11 +5,11 @@
 //! It is gone when the [`Tracer`] is dropped, or the process ends in whatever way.
 
 use crate::bpf::{remove, update};
-use crate::refusal::{Refusal, chain};
+use crate::bpf_program::{self, LoadError, attach, kernel_types, lacks, refused};
 use crate::thread::PolicyNumber;
 use aya::maps::{Array, HashMap, Map, MapData, RingBuf};
-use aya::programs::{BtfTracePoint, ProgramError, RawTracePoint};
-use aya::{Btf, Ebpf, EbpfLoader, Pod};
+use aya::programs::{ProgramError, RawTracePoint};
+use aya::{Ebpf, EbpfLoader, Pod};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
@@ -52,18 +52,9 @@ pub struct Settings<'a> {
 /// Why waits cannot be measured in the kernel.
 #[derive(Debug, thiserror::Error)]
 pub enum WaitsError {
-    /// The kernel does not say what its types look like.
-    #[error("the kernel has no BTF (requires CONFIG_DEBUG_INFO_BTF): {0}")]
-    NoBtf(String),
-    /// This process may not.
-    #[error(
-        "this process may not load programs into the kernel (requires CAP_BPF and CAP_PERFMON \
-         in the initial user namespace, and a kernel that is not locked down for confidentiality)"
-    )]
-    NotPermitted,
-    /// The kernel is too old or too different.
-    #[error("the kernel refuses the program (it was tried from Linux 6.1 on): {0}")]
-    Refused(String),
+    /// The program cannot be loaded.
+    #[error(transparent)]
+    Load(#[from] LoadError),
     /// A thread cannot be followed, or a place cannot be read.
     #[error("{0}")]
     Io(#[from] io::Error),
@@ -260,7 +251,7 @@ impl Tracer {
 
     /// Loads it so that threads are known by their numbers, or by descriptors.
     fn load_as(settings: &Settings<'_>, by_number: bool) -> Result<Self, WaitsError> {
-        let btf = Btf::from_sys_fs().map_err(|error| WaitsError::NoBtf(chain(&error)))?;
+        let btf = kernel_types()?;
         let by_number = u32::from(by_number);
         let late = settings.late.0;
         let mut programs = EbpfLoader::new()
@@ -275,10 +266,7 @@ impl Tracer {
             .load(PROGRAM)
             .map_err(|error| refused(&error))?;
         for (name, tracepoint) in TRACEPOINTS {
-            let program = programs.program_mut(name).ok_or_else(|| lacks(name))?;
-            let program: &mut BtfTracePoint = program.try_into().map_err(|e| refused(&e))?;
-            program.load(tracepoint, &btf).map_err(|e| refused(&e))?;
-            program.attach().map_err(|error| refused(&error))?;
+            attach(&mut programs, name, tracepoint, &btf)?;
         }
         // While it has its maps. Without it waits are measured all the same.
         let loaded = entry_program(&mut programs)
@@ -425,21 +413,13 @@ impl Tracer {
     }
 
     /// How long the program has run, and how often, while somebody holds a
-    /// [`count_cost`]: one entry for each of its parts, by name.
+    /// [`count_cost`](bpf_program::count_cost): one entry for each of its parts, by name.
     ///
     /// # Errors
     /// The kernel does not say.
     pub fn cost(&self) -> Result<Vec<(&'static str, Nanos, u64)>, WaitsError> {
-        let parts = TRACEPOINTS
-            .into_iter()
-            .chain([ENTRY])
-            .map(|(name, tracepoint)| {
-                let program = self.programs.program(name).ok_or_else(|| lacks(name))?;
-                let info = program.info().map_err(|error| refused(&error))?;
-                let time = u64::try_from(info.run_time().as_nanos()).unwrap_or(u64::MAX);
-                Ok((tracepoint, Nanos(time), info.run_count()))
-            });
-        parts.collect()
+        let parts = TRACEPOINTS.into_iter().chain([ENTRY]);
+        Ok(bpf_program::cost(&self.programs, parts)?)
     }
 
     /// Takes the next wait that was late.
@@ -452,15 +432,6 @@ impl Tracer {
         let raw: RawLate = unsafe { std::ptr::read_unaligned(item.as_ptr().cast()) };
         Some(LateWait::from(&raw))
     }
-}
-
-/// Has the kernel count what BPF programs cost (`bpf_stats`), until this is dropped; that itself
-/// costs some.
-///
-/// # Errors
-/// This process may not.
-pub fn count_cost() -> Result<OwnedFd, WaitsError> {
-    aya::sys::enable_stats(aya::sys::Stats::RunTime).map_err(|error| refused(&error))
 }
 
 impl From<&RawLate> for LateWait {
@@ -513,22 +484,10 @@ fn open_thread(tid: Pid) -> io::Result<OwnedFd> {
     Ok(pidfd_open(tid, THREAD)?)
 }
 
-fn entry_program(programs: &mut Ebpf) -> Result<&mut RawTracePoint, WaitsError> {
+fn entry_program(programs: &mut Ebpf) -> Result<&mut RawTracePoint, LoadError> {
     let (name, _) = ENTRY;
     let program = programs.program_mut(name).ok_or_else(|| lacks(name))?;
     program.try_into().map_err(|error| refused(&error))
-}
-
-/// The object was built of another source.
-fn lacks(name: &str) -> WaitsError {
-    WaitsError::Refused(format!("waits.bpf.o has no {name}"))
-}
-
-fn refused(error: &(dyn std::error::Error + 'static)) -> WaitsError {
-    match Refusal::from(error) {
-        Refusal::NotPermitted => WaitsError::NotPermitted,
-        Refusal::Other(why) => WaitsError::Refused(why),
-    }
 }
 
 #[cfg(test)]

@@ -45,9 +45,11 @@ fn served(points: [u64; 5]) -> SlowRequest {
             left,
         },
         peer: "10.0.0.9:443".into(),
+        peer_guest: None,
         ahead_inward: Ahead::Unknown,
         ahead_outward: Ahead::Unknown,
         retransmits: 0,
+        dropped: 0,
         zero_window: None,
         thread: None,
     }
@@ -201,9 +203,21 @@ fn a_request_that_was_made_waits_beyond_the_host() {
     assert_eq!(of(&lossy), Some((Kind::Loss, peer.clone())));
     let full = SlowRequest {
         zero_window: Some(Side::Peer),
-        ..request
+        ..request.clone()
     };
     assert_eq!(of(&full), Some((Kind::SlowReceiver, peer)));
+    let neighbour = SlowRequest {
+        peer_guest: Some("db-3".into()),
+        ..lossy.clone()
+    };
+    assert_eq!(of(&neighbour), Some((Kind::PeerGuest, "db-3".to_owned())));
+    // What this host dropped was not lost beyond it.
+    let dropped = SlowRequest {
+        dropped: 1,
+        ..lossy
+    };
+    let division = divide(&dropped, &[], 0);
+    assert!(division.of(Kind::HostQueue) >= ms(80), "{division:?}");
 }
 
 #[test]
@@ -255,9 +269,10 @@ fn the_guest_is_blamed_only_if_its_waits_were_measured() {
 
 #[test]
 fn a_frame_behind_itself_waits_for_its_own_limit_if_that_was_reached() {
-    let packet = SlowPacket {
-        from: ms(0),
+    let packet = QueueWaits {
         until: ms(30),
+        count: 2,
+        time: ms(60),
         is_outward: true,
         ahead: Ahead::Own,
     };
@@ -269,11 +284,11 @@ fn a_frame_behind_itself_waits_for_its_own_limit_if_that_was_reached() {
         }],
         ..Limits::default()
     };
-    let kind = |packet: &SlowPacket, limits: &Limits| parts(&divide_packet(packet, limits))[0].0;
+    let kind = |packet: &QueueWaits, limits: &Limits| parts(&divide_packet(packet, limits))[0].0;
     assert_eq!(kind(&packet, &limited(true, true)), Kind::OwnLimit);
     assert_eq!(kind(&packet, &limited(true, false)), Kind::GuestItself);
     assert_eq!(kind(&packet, &limited(false, true)), Kind::GuestItself);
-    let behind = SlowPacket {
+    let behind = QueueWaits {
         ahead: Ahead::Guest("bulk".into()),
         ..packet
     };
@@ -374,6 +389,7 @@ proptest! {
             let division = requests.divide(&request);
             let begin = moments[0].min(request.begun.0);
             prop_assert_eq!(division.length(), Nanos(moments[4] - begin));
+            prop_assert_eq!(length(&request), division.length());
             let is_ring = moments[if is_made { 4 } else { 2 }] - moments[if is_made { 3 } else { 1 }];
             computed += division.of(Kind::GuestItself).0.saturating_sub(is_ring);
         }

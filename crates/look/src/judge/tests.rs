@@ -1,33 +1,9 @@
 use super::*;
 use crate::evidence::{
-    Ahead, CpuWait, Direction, Examined, Occupant, Points, Run, SlowRequest, Stall,
+    Ahead, Direction, Examined, Occupant, Points, QueueWaits, SlowRequest, Stall,
 };
+use crate::testing::waits;
 use proptest::prelude::*;
-
-/// Waits of these lengths in milliseconds, a second apart, on a CPU that `occupant` had.
-fn waits(lengths: &[u64], occupant: &Occupant) -> Vec<CpuWait> {
-    let wait = |(index, length): (usize, &u64)| {
-        let from = Nanos::from_secs(index as u64);
-        let until = Nanos(from.0 + length * 1_000_000);
-        CpuWait {
-            thread: 7,
-            was_preempted: false,
-            from,
-            until,
-            reservation: Nanos::ZERO,
-            quota: Nanos::ZERO,
-            runs: vec![Run {
-                from,
-                until,
-                occupant: occupant.clone(),
-                is_real_time: false,
-                stolen: Nanos::ZERO,
-                interrupted: Nanos::ZERO,
-            }],
-        }
-    };
-    lengths.iter().enumerate().map(wait).collect()
-}
 
 fn guest(name: &str) -> Occupant {
     Occupant::Guest(name.into())
@@ -122,9 +98,11 @@ fn requests(lengths_us: &[u64]) -> Vec<SlowRequest> {
                 taken: None,
             },
             peer: "10.0.0.9".into(),
+            peer_guest: None,
             ahead_inward: Ahead::Unknown,
             ahead_outward: Ahead::Unknown,
             retransmits: 0,
+            dropped: 0,
             zero_window: None,
             thread: None,
         }
@@ -258,4 +236,41 @@ proptest! {
         prop_assert!(verdict.affected <= verdict.judged && verdict.judged <= verdict.slow);
         let _ = (verdict.sentence(), verdict.evidence(), verdict.remedy());
     }
+}
+
+#[test]
+fn frames_that_wait_in_a_queue_name_the_guest_ahead_if_no_request_is_slow() {
+    let behind = |count, time| {
+        let mut bulk = evidence(Vec::new());
+        bulk.answered = 50;
+        bulk.packets = vec![QueueWaits {
+            until: Nanos::from_secs(1),
+            count,
+            time,
+            is_outward: true,
+            ahead: Ahead::Guest("web-7".into()),
+        }];
+        judge(&bulk)
+    };
+    let slow = behind(100, Nanos::from_millis(700));
+    let because = Cause::by(Kind::HostQueue, &"web-7".into());
+    assert_eq!(slow.finding, Finding::Because(because));
+    assert_eq!((slow.basis, slow.slow), (Basis::Packets, 100));
+    // Less than a millisecond each.
+    assert_eq!(
+        behind(100, Nanos::from_millis(90)).finding,
+        Finding::NothingSlow
+    );
+}
+
+#[test]
+fn thousands_of_slow_requests_are_counted_and_the_slowest_sixty_divided() {
+    let lengths: Vec<_> = (0..10_000).map(|index| 2_000 + index % 500).collect();
+    let busy = judge(&Evidence {
+        answered: 10_000,
+        requests: requests(&lengths),
+        ..evidence(waits(&vec![40; 10_000], &guest("web-7")))
+    });
+    assert_eq!((busy.slow, busy.judged), (10_000, 60));
+    assert_eq!(busy.longest, Nanos::from_micros(2_499));
 }

@@ -1,29 +1,14 @@
 use super::*;
-use crate::evidence::{CpuWait, Evidence, Examined, Handles, Limits, Occupant, Run};
+use crate::evidence::{CpuWait, Evidence, Examined, Handles, Limits, Occupant};
 use crate::judge::judge;
+use crate::testing;
 
-fn waits(count: u64, length: u64, occupant: &Occupant, is_real_time: bool) -> Vec<CpuWait> {
-    let wait = |index| {
-        let from = Nanos::from_secs(index);
-        let until = Nanos(from.0 + length * 1_000_000);
-        CpuWait {
-            thread: 7,
-            was_preempted: false,
-            from,
-            until,
-            reservation: Nanos::ZERO,
-            quota: Nanos::ZERO,
-            runs: vec![Run {
-                from,
-                until,
-                occupant: occupant.clone(),
-                is_real_time,
-                stolen: Nanos::ZERO,
-                interrupted: Nanos::ZERO,
-            }],
-        }
-    };
-    (0..count).map(wait).collect()
+fn waits(count: usize, length: u64, occupant: &Occupant, is_real_time: bool) -> Vec<CpuWait> {
+    let mut waits = testing::waits(&vec![length; count], occupant);
+    for run in waits.iter_mut().flat_map(|wait| &mut wait.runs) {
+        run.is_real_time = is_real_time;
+    }
+    waits
 }
 
 fn evidence(waits: Vec<CpuWait>) -> Evidence {

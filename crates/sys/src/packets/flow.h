@@ -95,6 +95,7 @@ INLINE void tell(struct flow *flow, struct meter *meter, u32 kind)
 		.began = flow->began,
 		.worst = flow->worst,
 		.lost = flow->lost,
+		.neighbour = flow->neighbour,
 	};
 
 	for (int i = 0; i < TIMES; i++)
@@ -143,6 +144,7 @@ INLINE void begin(struct flow *flow, struct meter *meter, u64 kind, u64 now)
 	flow->stage = STAGE_REQUEST;
 	flow->began = now;
 	flow->lost = 0;
+	flow->neighbour = NO_SLOT;
 	__builtin_memset(&flow->worst, 0, sizeof(flow->worst));
 	for (int i = 0; i < TIMES; i++)
 		flow->times[i] = 0;

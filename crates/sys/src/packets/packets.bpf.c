@@ -291,8 +291,10 @@ INLINE void put_into_guest(struct packet *packet, u32 slot, u64 now)
 	note_segment(flow, &packet->segment, part, IN, packet->first, now);
 	if (part->timed && !flow->timed_at[IN])
 		flow->timed_at[IN] = now;
-	if (part->role)
+	if (part->role) {
 		note_wait(flow, packet, IN);
+		flow->neighbour = packet->from;
+	}
 	unlock(&flow->lock);
 }
 

@@ -118,7 +118,7 @@ pub(super) struct Event {
     retransmitted: [u32; 2],
     closed: [u32; 2],
     lost: u32,
-    unused: u32,
+    neighbour: u32,
 }
 
 // SAFETY: whole numbers alone, without padding.
@@ -257,6 +257,7 @@ impl From<&Event> for SlowRequest {
             retransmitted: Both::of(&raw.retransmitted, same),
             closed: Both::of(&raw.closed, same),
             lost: raw.lost,
+            neighbour: (raw.neighbour < NO_SLOT).then_some(raw.neighbour),
         }
     }
 }

@@ -115,6 +115,8 @@ struct flow {
 	u32 retransmitted[DIRECTIONS];
 	u32 closed[DIRECTIONS];
 	u32 lost;
+	// The guest that the peer's segments come from; NO_SLOT if they come from outside.
+	u32 neighbour;
 	u32 timed[DIRECTIONS];
 	u32 timed_end[DIRECTIONS];
 	u64 timed_at[DIRECTIONS];
@@ -187,7 +189,7 @@ struct event {
 	u32 retransmitted[DIRECTIONS];
 	u32 closed[DIRECTIONS];
 	u32 lost;
-	u32 unused;
+	u32 neighbour;
 };
 
 #define ARRAY(name, count, content)                \

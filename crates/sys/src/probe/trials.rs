@@ -364,6 +364,7 @@ pub(super) fn schedstat() -> Outcome {
 /// Loads the program that measures waits, and lets go of it.
 #[cfg(feature = "waits")]
 pub(super) fn bpf_waits() -> Outcome {
+    use crate::bpf_program::LoadError;
     use crate::waits::{Tracer, WaitsError};
     let error = match Tracer::try_load() {
         Ok(tracer) => return Outcome::works(format!("loaded; {}", tracer.way())),
@@ -371,15 +372,15 @@ pub(super) fn bpf_waits() -> Outcome {
     };
     let locked = text("/sys/kernel/security/lockdown").unwrap_or_default();
     let mend = match &error {
-        WaitsError::NotPermitted if locked.contains("[confidentiality]") => {
+        WaitsError::Load(LoadError::NotPermitted) if locked.contains("[confidentiality]") => {
             "start the kernel with lockdown=integrity: with confidentiality nobody may read it"
         }
-        WaitsError::NotPermitted => {
+        WaitsError::Load(LoadError::NotPermitted) => {
             "run as root, or with AmbientCapabilities=CAP_BPF CAP_PERFMON; not in a container's \
              user namespace"
         }
-        WaitsError::NoBtf(_) => "use a kernel with CONFIG_DEBUG_INFO_BTF",
-        WaitsError::Refused(_) | WaitsError::Io(_) => {
+        WaitsError::Load(LoadError::NoBtf(_)) => "use a kernel with CONFIG_DEBUG_INFO_BTF",
+        WaitsError::Load(LoadError::Refused(_)) | WaitsError::Io(_) => {
             "use Linux 6.1 or later; if this is one, report its `uname -r` and these words"
         }
     };

@@ -120,6 +120,8 @@ impl Sight {
     fn look(&mut self, now: Instant) -> std::io::Result<()> {
         let before = cpu_time();
         self.take_waits();
+        // Before slots change their guests.
+        self.packets.take();
         self.inventory.look(now)?;
         self.name();
         self.notes.clear();

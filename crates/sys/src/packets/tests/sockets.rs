@@ -95,7 +95,7 @@ fn waits_behind_a_neighbour(answer: usize, burst: u32) {
     assert!(request.occupant_bytes > 60_000, "{request:?}");
     assert!(request.own_bytes < 20_000, "{request:?}");
     assert!(request.waited.outward.0 >= 25_000_000);
-    assert_eq!(request.lost, 0);
+    assert_eq!((request.lost, request.neighbour), (0, None));
     let behind = host.read(0).behind;
     let key = (Direction::Out, request.interface, Occupant::Guest(1));
     assert!(behind.contains_key(&key), "{behind:?}");
@@ -231,6 +231,7 @@ fn a_guest_that_asks_another_is_on_both_sides_of_a_request() {
     assert_eq!((answered.kind, answered.slot), (Kind::Served, 0));
     assert_eq!((made.kind, made.slot), (Kind::Made, 1));
     assert_eq!(answered.guest, made.peer);
+    assert_eq!((answered.neighbour, made.neighbour), (Some(1), Some(0)));
     assert!(answered.times[3].0 - answered.times[2].0 >= 10_000_000);
     assert!(made.times[2].0 - made.times[1].0 >= 10_000_000);
 }

@@ -1,5 +1,6 @@
 use super::frames::{ACK, FIN, SYN, Segment, Side, ethernet, ipv4, ipv6, tcp};
 use super::*;
+use crate::bpf_program::count_cost;
 use std::io::IoSliceMut;
 use std::time::{Duration, Instant};
 

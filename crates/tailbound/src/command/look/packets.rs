@@ -4,9 +4,12 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use tailbound_agent::inventory::Guest;
-use tailbound_look::evidence::{Ahead, Direction, Evidence, Points, Side, SlowRequest, Stall};
+use tailbound_look::evidence::{
+    Ahead, Direction, Evidence, Points, QueueWaits, Side, SlowRequest, Stall,
+};
 use tailbound_sys::packets::{
-    Event, Kind, Measurement, Occupant, Settings, SlowRequest as SeenRequest, Tracer,
+    Delay, Direction as Way, Event, Kind, Measurement, Occupant, Settings,
+    SlowRequest as SeenRequest, Tracer,
 };
 use tailbound_units::Nanos;
 
@@ -16,6 +19,9 @@ const MAX_GUESTS: u32 = 1_024;
 const SLOW: Nanos = Nanos::from_millis(1);
 /// Slow requests of one guest that are kept.
 const MAX_REQUESTS: usize = 10_000;
+
+/// The name of the guest of each slot.
+type Names = HashMap<u32, Arc<str>>;
 
 /// A guest and its unique name.
 #[derive(Debug)]
@@ -36,13 +42,30 @@ struct Followed {
     /// Requests that were answered until each look.
     answered: VecDeque<(Nanos, u64)>,
     stalls: VecDeque<Stall>,
+    waits: VecDeque<QueueWaits>,
+    /// Waits in queues until the last look, by direction, interface and sender ahead.
+    behind: BTreeMap<(Way, u32, Occupant), Delay>,
     /// The windows of peers that had been closed at the last look, and for how long.
     closed: Option<(Nanos, u64, Nanos)>,
 }
 
 impl Followed {
-    fn look(&mut self, now: Nanos, measured: &Measurement) {
-        self.answered.push_back((now, answered(measured)));
+    fn look(&mut self, now: Nanos, measured: Measurement, names: &Names) {
+        for (key, delay) in &measured.behind {
+            let before = self.behind.get(key).copied().unwrap_or_default();
+            let count = delay.packets.saturating_sub(before.packets);
+            if count > 0 {
+                let (way, interface, occupant) = *key;
+                self.waits.push_back(QueueWaits {
+                    until: now,
+                    count,
+                    time: delay.wait.saturating_sub(before.wait),
+                    is_outward: way == Way::Out,
+                    ahead: ahead(occupant, interface, &self.interfaces, names),
+                });
+            }
+        }
+        self.answered.push_back((now, answered(&measured)));
         let (count, time) = (measured.closed.inward, measured.closed_time.inward);
         if let Some((from, before, closed)) = self.closed.replace((now, count, time)) {
             let time = time.saturating_sub(closed);
@@ -55,6 +78,7 @@ impl Followed {
                 });
             }
         }
+        self.behind = measured.behind;
     }
 }
 
@@ -63,9 +87,9 @@ impl Followed {
 pub(crate) struct Packets {
     tracer: Result<Tracer, String>,
     guests: BTreeMap<Arc<str>, Followed>,
-    /// The name of the guest of each slot.
-    names: HashMap<u32, Arc<str>>,
-    free: Vec<u32>,
+    names: Names,
+    /// Free slots. One that was freed is used last, as an event of the guest before may be on its way.
+    free: VecDeque<u32>,
     notes: Vec<String>,
 }
 
@@ -81,7 +105,7 @@ impl Packets {
             tracer: Tracer::load(&settings).map_err(|error| error.to_string()),
             guests: BTreeMap::new(),
             names: HashMap::new(),
-            free: (0..MAX_GUESTS).rev().collect(),
+            free: (0..MAX_GUESTS).collect(),
             notes: Vec::new(),
         }
     }
@@ -107,7 +131,7 @@ impl Packets {
             let stays = keys.contains(key);
             if !stays {
                 followed.interfaces.iter().for_each(|it| tracer.forget(*it));
-                self.free.push(followed.slot);
+                self.free.push_back(followed.slot);
             }
             stays
         });
@@ -116,7 +140,7 @@ impl Packets {
             let followed = match self.guests.entry(Arc::clone(&guest.key)) {
                 Entry::Occupied(known) => known.into_mut(),
                 Entry::Vacant(place) => {
-                    let Some(slot) = self.free.pop() else {
+                    let Some(slot) = self.free.pop_front() else {
                         self.notes.push(format!(
                             "packets of {name} are not measured: {MAX_GUESTS} guests are the most"
                         ));
@@ -129,22 +153,33 @@ impl Packets {
                 }
             };
             self.names.insert(followed.slot, Arc::clone(name));
-            let wanted: BTreeSet<_> = guest.interfaces.iter().map(|it| it.index).collect();
+            let mut wanted: BTreeSet<_> = guest.interfaces.iter().map(|it| it.index).collect();
             for gone in followed.interfaces.difference(&wanted) {
                 tracer.forget(*gone);
             }
-            for new in wanted.difference(&followed.interfaces) {
-                if let Err(error) = tracer.follow(*new, followed.slot) {
-                    self.notes.push(format!("packets of {name}: {error}"));
-                }
-            }
+            // One that cannot be followed is tried at each look.
+            wanted.retain(|index| {
+                followed.interfaces.contains(index)
+                    || tracer
+                        .follow(*index, followed.slot)
+                        .map_err(|error| {
+                            self.notes.push(format!("packets of {name}: {error}"));
+                        })
+                        .is_ok()
+            });
             followed.interfaces = wanted;
             followed.is_examined = named.is_examined;
             if !followed.is_examined {
                 continue;
             }
             if let Ok(measured) = tracer.read(followed.slot) {
-                followed.look(now, &measured);
+                if measured.events_lost > 0 {
+                    self.notes.push(format!(
+                        "{} slow requests of {name} were too many to be reported",
+                        measured.events_lost
+                    ));
+                }
+                followed.look(now, measured, &self.names);
             }
         }
     }
@@ -187,6 +222,8 @@ impl Packets {
         if let (Some((_, first)), Some((_, last))) = (first, followed.answered.back()) {
             evidence.answered = last.saturating_sub(*first);
         }
+        let waits = followed.waits.iter().filter(|it| it.until > from);
+        evidence.packets = waits.cloned().collect();
         let stalls = followed.stalls.iter().filter(|it| it.until > from);
         evidence.stalls = stalls.cloned().collect();
         // A request that was answered behind the last look.
@@ -199,6 +236,7 @@ impl Packets {
             followed.requests.retain(|request| end(request) > from);
             followed.answered.retain(|(at, _)| *at >= from);
             followed.stalls.retain(|stall| stall.until > from);
+            followed.waits.retain(|waits| waits.until > from);
         }
     }
 }
@@ -222,8 +260,21 @@ fn end(request: &SlowRequest) -> Nanos {
     }
 }
 
+/// The owner of the bytes ahead in the queue of an interface; `own` are the guest's interfaces.
+fn ahead(occupant: Occupant, interface: u32, own: &BTreeSet<u32>, names: &Names) -> Ahead {
+    match occupant {
+        // All frames in the queue of the guest's own interface are for the guest.
+        _ if own.contains(&interface) => Ahead::Own,
+        Occupant::OnlyItself => Ahead::Own,
+        Occupant::Guest(slot) => names
+            .get(&slot)
+            .map_or(Ahead::Unknown, |name| Ahead::Guest(Arc::clone(name))),
+        Occupant::Others => Ahead::Unknown,
+    }
+}
+
 /// A request as the judge takes it.
-fn request(seen: &SeenRequest, own: &BTreeSet<u32>, names: &HashMap<u32, Arc<str>>) -> SlowRequest {
+fn request(seen: &SeenRequest, own: &BTreeSet<u32>, names: &Names) -> SlowRequest {
     let [first, second, third, fourth, fifth] = seen.times;
     let (direction, points) = match seen.kind {
         Kind::Served => (
@@ -247,15 +298,7 @@ fn request(seen: &SeenRequest, own: &BTreeSet<u32>, names: &HashMap<u32, Arc<str
             },
         ),
     };
-    let ahead = match seen.occupant {
-        // Frames in the queue of the guest's own interface are all for it, whoever sent them.
-        _ if own.contains(&seen.interface) => Ahead::Own,
-        Occupant::OnlyItself => Ahead::Own,
-        Occupant::Guest(slot) => names
-            .get(&slot)
-            .map_or(Ahead::Unknown, |name| Ahead::Guest(Arc::clone(name))),
-        Occupant::Others => Ahead::Unknown,
-    };
+    let ahead = ahead(seen.occupant, seen.interface, own, names);
     // The occupant is that of the longer wait.
     let is_inward = seen.waited.inward >= seen.waited.outward;
     let (ahead_inward, ahead_outward) = if is_inward {
@@ -275,9 +318,11 @@ fn request(seen: &SeenRequest, own: &BTreeSet<u32>, names: &HashMap<u32, Arc<str
         begun: seen.began,
         points,
         peer: seen.peer.ip().to_canonical().to_string().into(),
+        peer_guest: seen.neighbour.and_then(|slot| names.get(&slot).cloned()),
         ahead_inward,
         ahead_outward,
         retransmits: seen.retransmitted.inward + seen.retransmitted.outward,
+        dropped: seen.lost,
         zero_window,
         thread: None,
     }

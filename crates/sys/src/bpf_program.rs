@@ -1,0 +1,155 @@
+//! BPF programs of this crate that are loaded by aya: one error for all of them, and the steps that
+//! they share.
+
+use aya::programs::{BtfTracePoint, ProgramError};
+use aya::{Btf, Ebpf};
+use std::io;
+use std::os::fd::OwnedFd;
+use tailbound_units::Nanos;
+
+/// A program, or one of its tables, cannot be used in the kernel.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The kernel lacks a description of its types (BTF).
+    #[error("the kernel has no BTF (requires CONFIG_DEBUG_INFO_BTF): {0}")]
+    NoBtf(String),
+    /// This process lacks a privilege.
+    #[error(
+        "this process may not load programs into the kernel (requires CAP_BPF and CAP_PERFMON \
+         in the initial user namespace, and a kernel that is not locked down for confidentiality)"
+    )]
+    NotPermitted,
+    /// The kernel is too old or too different.
+    #[error("the kernel refuses the program (Linux 6.1 and later were tried): {0}")]
+    Refused(String),
+}
+
+/// The error for what the loader or the kernel refused.
+pub(crate) fn refused(error: &(dyn std::error::Error + 'static)) -> LoadError {
+    if is_permission(error) {
+        return LoadError::NotPermitted;
+    }
+    if let Some(ProgramError::LoadError {
+        io_error,
+        verifier_log,
+    }) = error.downcast_ref()
+    {
+        let why = verdict(&verifier_log.to_string());
+        return LoadError::Refused(format!("{io_error}; its verifier ends with: {why}"));
+    }
+    LoadError::Refused(chain(error))
+}
+
+/// The error for an object that was built of another source.
+pub(crate) fn lacks(name: &str) -> LoadError {
+    LoadError::Refused(format!("the program has no {name}"))
+}
+
+/// The kernel's types.
+pub(crate) fn kernel_types() -> Result<Btf, LoadError> {
+    Btf::from_sys_fs().map_err(|error| LoadError::NoBtf(chain(&error)))
+}
+
+/// Loads a part of a program and attaches it to a tracepoint, for as long as `programs` lives.
+pub(crate) fn attach(
+    programs: &mut Ebpf,
+    name: &str,
+    tracepoint: &str,
+    types: &Btf,
+) -> Result<(), LoadError> {
+    let program = programs.program_mut(name).ok_or_else(|| lacks(name))?;
+    let program: &mut BtfTracePoint = program.try_into().map_err(|error| refused(&error))?;
+    program
+        .load(tracepoint, types)
+        .map_err(|error| refused(&error))?;
+    program.attach().map_err(|error| refused(&error))?;
+    Ok(())
+}
+
+/// The run time of parts of a program and the number of their runs, by tracepoint, while a
+/// [`count_cost`] is held.
+#[cfg(any(feature = "packets", feature = "waits"))]
+pub(crate) fn cost(
+    programs: &Ebpf,
+    parts: impl Iterator<Item = (&'static str, &'static str)>,
+) -> Result<Vec<(&'static str, Nanos, u64)>, LoadError> {
+    let cost = parts.map(|(name, tracepoint)| {
+        let program = programs.program(name).ok_or_else(|| lacks(name))?;
+        let info = program.info().map_err(|error| refused(&error))?;
+        let time = u64::try_from(info.run_time().as_nanos()).unwrap_or(u64::MAX);
+        Ok((tracepoint, Nanos(time), info.run_count()))
+    });
+    cost.collect()
+}
+
+/// Has the kernel count the cost of BPF programs (`bpf_stats`) until the descriptor is closed; that
+/// itself costs some 50 ns a run.
+///
+/// # Errors
+/// This process lacks a privilege.
+pub fn count_cost() -> Result<OwnedFd, LoadError> {
+    aya::sys::enable_stats(aya::sys::Stats::RunTime).map_err(|error| refused(&error))
+}
+
+/// An error and what led to it, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let said = error.to_string();
+        if !text.contains(&said) {
+            text = format!("{text}: {said}");
+        }
+        source = error.source();
+    }
+    let line = text.lines().next().unwrap_or_default();
+    line.chars().take(300).collect()
+}
+
+fn is_permission(error: &(dyn std::error::Error + 'static)) -> bool {
+    let io = error.downcast_ref::<io::Error>();
+    let denied = io.is_some_and(|error| error.raw_os_error() == Some(libc::EPERM));
+    denied || error.source().is_some_and(is_permission)
+}
+
+/// Returns what decided in the verifier's log, in one line: the last lines, which come after the
+/// instructions that it had followed until then, and before its statistics.
+fn verdict(log: &str) -> String {
+    /// The last instruction, and what is wrong with it.
+    const LINES: usize = 3;
+    const OWN_WORK: [&str; 3] = ["verification time ", "stack depth ", "processed "];
+    let said = log.lines().map(str::trim).filter(|line| {
+        let is_own_work = OWN_WORK.iter().any(|start| line.starts_with(start));
+        !line.is_empty() && !is_own_work
+    });
+    let said: Vec<String> = said.map(|line| line.chars().take(200).collect()).collect();
+    if said.is_empty() {
+        return "nothing".to_owned();
+    }
+    said[said.len().saturating_sub(LINES)..].join(" | ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_says_the_verifiers_last_words_and_not_its_first() {
+        // Of Linux 6.1, on what it cannot see to be within bounds.
+        let log = "reg type unsupported for arg#0 function on_switch#44\n\
+                   0: R1=ctx(off=0,imm=0) R10=fp0\n\
+                   ; meter->counts[kind][at]++;\n\
+                   288: (0f) r5 += r2                    ; R2_w=scalar(umin=8,umax=1864)\n\
+                   289: (61) r2 = *(u32 *)(r5 +48)\n\
+                   invalid access to map value, value_size=3776 off=3776 size=4\n\
+                   R5 max value is outside of the allowed memory range\n\
+                   verification time 122873 usec\nstack depth 56\n\
+                   processed 6299 insns (limit 1000000) max_states_per_insn 11\n\n";
+        assert_eq!(
+            verdict(log),
+            "289: (61) r2 = *(u32 *)(r5 +48) | invalid access to map value, value_size=3776 \
+             off=3776 size=4 | R5 max value is outside of the allowed memory range"
+        );
+        assert_eq!(verdict("\n"), "nothing");
+    }
+}

@@ -162,7 +162,7 @@ fn a_domain_is_libvirts_by_its_state_file_and_has_the_taps_that_its_qemu_holds()
         guest.threads.iter().filter(|it| it.role.is_vcpu()).count(),
         2
     );
-    // A second VMM that claims the TAP takes it from both: nobody gets a neighbour's traffic.
+    // A TAP that two VMMs claim belongs to neither, so no guest is shown a neighbour's traffic.
     start(&mut machine, &qemu(400, 1000), HOST);
     link(&machine, "proc/400/fd/3", "/dev/net/tun");
     machine.write("/proc/400/fdinfo/3", "iff:\tvnet0\n");

@@ -67,8 +67,8 @@ pub struct MeterConfig {
     /// of a guest that has more than its share goes: that which has been idle for
     /// longest (to within 67 ms).
     pub flows: usize,
-    /// What a guest's small flows may be together; by default a quarter of the link
-    /// divided by the guests.
+    /// The rate that all small flows of a guest may have together; by default a quarter of the
+    /// link divided by the number of guests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<Rate>,
     /// The rate of the link that the guests share, a quarter of which is what their small

@@ -102,18 +102,22 @@ fn text(value: &[u8]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    /// An attribute, padded.
-    fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+mod testing {
+    /// Returns an attribute of rtnetlink, padded.
+    pub(super) fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
         let mut bytes = ((4 + value.len()) as u16).to_ne_bytes().to_vec();
         bytes.extend(kind.to_ne_bytes());
         bytes.extend(value);
         bytes.resize(bytes.len().next_multiple_of(4), 0);
         bytes
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::testing::attribute;
+    use super::*;
+    use proptest::prelude::*;
 
     fn message(index: u32, attributes: &[Vec<u8>]) -> Vec<u8> {
         let mut body = vec![0; 16];

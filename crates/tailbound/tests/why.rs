@@ -445,7 +445,7 @@ fn nothing_on_the_host_is_different_afterwards_not_even_after_a_kill() {
         let mut why = Load(start("600s"));
         let process = PathBuf::from(format!("/proc/{}", why.0.id()));
         let end = Instant::now() + Duration::from_secs(30);
-        // What it holds meanwhile is seen.
+        // It holds BPF links while it measures.
         while !bpf_objects(&process)
             .iter()
             .any(|id| id.starts_with("link_id"))

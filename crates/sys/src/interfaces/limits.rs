@@ -205,15 +205,8 @@ fn policed(options: &[u8], depth: u32) -> Vec<Rate> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::interfaces::testing::attribute;
     use proptest::prelude::*;
-
-    fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
-        let mut bytes = ((4 + value.len()) as u16).to_ne_bytes().to_vec();
-        bytes.extend(kind.to_ne_bytes());
-        bytes.extend(value);
-        bytes.resize(bytes.len().next_multiple_of(4), 0);
-        bytes
-    }
 
     fn specification(bytes: u32) -> Vec<u8> {
         [&[0; 8][..], &bytes.to_ne_bytes()].concat()

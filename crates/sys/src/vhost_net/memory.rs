@@ -86,7 +86,8 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this value's own, and nobody has a reference any more.
+        // SAFETY: `start` and `len` are of a mapping that this value owns; references to it do not
+        // outlive the value.
         let _ = unsafe { munmap(self.start.as_ptr().cast::<c_void>(), self.len) };
     }
 }

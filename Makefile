@@ -18,8 +18,10 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 # The profile of Cargo.toml that a target builds with: `release` for `make build`, `demo` for `make
 # demo`, `dist` for packages, `static` for static files. PROFILE=dev is the quickest for all of them.
 PROFILE ?=
-# The features of the program instead of a target's own. FEATURES=all has all targets share one build.
-FEATURES ?=
+# SHARED=1 has all targets build the program with all features, and its crates just as the tests have
+# them (cargo joins the features of all packages and of their tests), so that nothing is built twice.
+SHARED ?=
+program = $(if $(SHARED),--workspace --bin tailbound --test rig,-p tailbound --bin tailbound --no-default-features --features $(1))
 profile = $(or $(PROFILE),$(1))
 built = $(TARGET)/$(patsubst dev,debug,$(call profile,$(1)))/tailbound
 TAILBOUND := $(call built,release)
@@ -51,7 +53,7 @@ demo: ##! Build the lab and run it: small answers with and without tailbound on 
 	@test -x $(DEMO) || echo "  build: 190 crates, three minutes on two quiet cores, this once; they need 1 GB of disk in $(TARGET)/"
 	@echo "  run:   two minutes; it needs no root, shows its progress, and leaves nothing but $(OUT)/"
 	@echo "  end:   eight lines, the verdict first. On a busy computer that is NOISY, and nothing is judged."
-	@$(COMPILE) 1000 "$(CARGO)" --profile $(call profile,demo) --locked -p tailbound --bin tailbound --no-default-features --features $(or $(FEATURES),lab)
+	@$(COMPILE) 1000 "$(CARGO)" --profile $(call profile,demo) --locked $(call program,lab)
 	$(DEMO) lab run $(EXPERIMENT) --out $(OUT) $(ARGUMENTS)
 
 .PHONY: experiments
@@ -90,13 +92,13 @@ place: build ##! Start the placement service with a sample data centre, and open
 .PHONY: build
 build: ##! Build the program of an operator: all of tailbound but `lab` and `sim`
 	@scripts/need compile
-	@$(COMPILE) 2000 "$(CARGO)" --profile $(call profile,release) --locked -p tailbound --bin tailbound --no-default-features --features $(or $(FEATURES),operator)
+	@$(COMPILE) 2000 "$(CARGO)" --profile $(call profile,release) --locked $(call program,operator)
 	@echo "$(TAILBOUND)"
 
 .PHONY: build-all
 build-all: ## Build the whole program, with `lab` and `sim`
 	@scripts/need compile
-	@$(COMPILE) 3000 "$(CARGO)" --profile $(call profile,release) --locked -p tailbound --bin tailbound
+	@$(COMPILE) 3000 "$(CARGO)" --profile $(call profile,release) --locked $(call program,all)
 
 # More than this is too much to copy into every guest.
 PROBE_BYTES := 5000000
@@ -148,9 +150,9 @@ install: ## Install what `make build` or `make build-all` built, its pages, comp
 .PHONY: stage
 stage:
 	@scripts/need compile package
-	@$(COMPILE) 3000 "$(CARGO)" --profile $(call profile,dist) --locked -p tailbound --bin tailbound --no-default-features --features $(or $(FEATURES),operator)
+	@$(COMPILE) 3000 "$(CARGO)" --profile $(call profile,dist) --locked $(call program,operator)
 	cp $(DIST) $(DIST)-operator
-	@$(COMPILE) 3000 "$(CARGO)" --profile $(call profile,dist) --locked -p tailbound --bin tailbound
+	@$(COMPILE) 3000 "$(CARGO)" --profile $(call profile,dist) --locked $(call program,all)
 	@scripts/stage $(DIST)-operator $(DIST)
 
 # Beside other builds it is there when they end.
@@ -283,7 +285,7 @@ GOLDEN_TESTS := tailbound-agent tailbound-hose tailbound-switch
 .PHONY: golden
 golden: ## Compare parts of all simulations, and the papers' verdicts, with their records (two minutes)
 	@scripts/need compile golden
-	@$(COMPILE) 3000 "$(CARGO)" --profile $(call profile,demo) --locked -p tailbound --bin tailbound
+	@$(COMPILE) 3000 "$(CARGO)" --profile $(call profile,demo) --locked $(call program,all)
 	@scripts/golden $(DEMO)
 	@scripts/verdicts $(DEMO)
 

@@ -36,7 +36,9 @@ export RUSTUP_TOOLCHAIN ?= $(TOOLCHAIN)
 endif
 
 # The commit, for `--version` and results: of no use to tests, which would be built again for it.
+ifeq ($(SHARED),)
 build build-all stage demo static look-static probe-static: export TAILBOUND_COMMIT ?= $(shell scripts/commit)
+endif
 
 .PHONY: menu
 menu:

@@ -16,6 +16,7 @@ pub mod history;
 mod judge;
 #[cfg(test)]
 mod testing;
+mod thin;
 mod words;
 
 pub use cause::{Cause, Kind};

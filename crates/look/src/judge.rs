@@ -196,7 +196,8 @@ pub(crate) fn time_of(kind: Kind, time: impl Fn(Kind) -> Nanos) -> Nanos {
 }
 
 fn sum(lengths: &[Nanos]) -> Nanos {
-    Nanos(lengths.iter().map(|length| length.0).sum())
+    let lengths = lengths.iter();
+    lengths.fold(Nanos::ZERO, |sum, length| sum.saturating_add(*length))
 }
 
 /// The slow periods of a guest.
@@ -296,9 +297,9 @@ pub(crate) fn shared(waits: &[CpuWait]) -> Nanos {
     let shared = preempted.map(|wait| {
         let division = divide_wait(wait);
         let kinds = [Kind::NeighbourCpu, Kind::ProgramCpu, Kind::GuestItself];
-        kinds.map(|kind| division.of(kind).0).iter().sum::<u64>()
+        Nanos(kinds.map(|kind| division.of(kind).0).iter().sum())
     });
-    Nanos(shared.sum())
+    shared.fold(Nanos::ZERO, Nanos::saturating_add)
 }
 
 /// Slow periods of which intervals have a count and the mean.

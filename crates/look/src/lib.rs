@@ -14,6 +14,7 @@ pub mod divide;
 pub mod evidence;
 pub mod history;
 mod judge;
+pub mod record;
 #[cfg(test)]
 mod testing;
 mod thin;

@@ -5,10 +5,16 @@ use crate::divide::{end, length};
 use crate::evidence::{CpuWait, Evidence, Examined, Limits, QueueWaits, Run, SlowRequest, Sum};
 use crate::judge::{SLOW, shared};
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use tailbound_units::Nanos;
 
 /// Waits for a CPU that are kept for each request that is kept, on average.
 const WAITS_PER_REQUEST: usize = 8;
+/// Runs of one wait that are kept if few periods are, and if many are.
+const RUNS: RangeInclusive<usize> = 4..=32;
+/// Owners of runs in a part of a wait, on average.
+const OWNERS: usize = 8;
 
 impl Evidence {
     /// Keeps at most `keep` of the slowest periods of each kind, and counts the others.
@@ -65,8 +71,9 @@ impl Evidence {
         self.left_out.shared = self.left_out.shared.saturating_add(shared(&beyond));
         needed.extend(rest);
         needed.sort_by_key(|wait| (wait.from, wait.thread));
+        let size = (keep * 2).clamp(*RUNS.start(), *RUNS.end());
         for wait in &mut needed {
-            wait.runs = contiguous(std::mem::take(&mut wait.runs));
+            wait.runs = condensed(contiguous(std::mem::take(&mut wait.runs)), size);
         }
         self.waits = needed;
     }
@@ -138,6 +145,46 @@ fn contiguous(runs: Vec<Run>) -> Vec<Run> {
             _ => found.push(run),
         }
     }
+    found
+}
+
+/// Joins the runs of each owner within a part of a wait if there are more than `size`: the time of
+/// each owner stays, and only the order in a part is lost. If that is not enough, the shortest are
+/// left out, and their time has no owner.
+fn condensed(runs: Vec<Run>, size: usize) -> Vec<Run> {
+    if runs.len() <= size {
+        return runs;
+    }
+    let mut found: Vec<Run> = Vec::new();
+    for part in runs.chunks(runs.len().div_ceil((size / OWNERS).max(1))) {
+        let mut owners: BTreeMap<_, Run> = BTreeMap::new();
+        for run in part {
+            let owner = owners.entry((&run.occupant, run.is_real_time));
+            let sum = owner.or_insert_with(|| Run {
+                from: Nanos::ZERO,
+                until: Nanos::ZERO,
+                stolen: Nanos::ZERO,
+                interrupted: Nanos::ZERO,
+                ..run.clone()
+            });
+            let length = run.until.saturating_sub(run.from);
+            sum.until = sum.until.saturating_add(length);
+            sum.stolen = sum.stolen.saturating_add(run.stolen);
+            sum.interrupted = sum.interrupted.saturating_add(run.interrupted);
+        }
+        let mut owners: Vec<_> = owners.into_values().collect();
+        owners.sort_by_key(|run| Reverse(run.until));
+        let mut at = part[0].from;
+        for mut run in owners {
+            run.from = at;
+            at = at.saturating_add(run.until);
+            run.until = at;
+            found.push(run);
+        }
+    }
+    found.sort_by_key(|run| Reverse(run.until.saturating_sub(run.from)));
+    found.truncate(size);
+    found.sort_by_key(|run| run.from);
     found
 }
 

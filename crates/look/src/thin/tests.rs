@@ -152,3 +152,33 @@ fn joined_slices_have_each_wait_once_and_the_worst_of_what_was_examined() {
     assert_eq!(joined.examined.packets, Err("no BTF".to_owned()));
     assert_eq!(joined.examined.cpu, Ok(()));
 }
+
+#[test]
+fn a_wait_with_many_runs_keeps_the_time_of_each_owner() {
+    let mut all = waits(&[120; 5], &guest("web-7"));
+    for wait in &mut all {
+        let owners = [guest("web-7"), guest("batch"), Occupant::Own];
+        let run = |index: u64| Run {
+            from: Nanos(wait.from.0 + index * 1_000_000),
+            until: Nanos(wait.from.0 + index * 1_000_000 + 900_000),
+            occupant: owners[index as usize % 3].clone(),
+            is_real_time: index.is_multiple_of(2),
+            stolen: Nanos(if index == 7 { 500_000 } else { 0 }),
+            interrupted: Nanos::ZERO,
+        };
+        wait.runs = (0..120).map(run).collect();
+    }
+    let mut thin = evidence(all);
+    let whole = judge(&thin);
+    thin.thin(60);
+    assert!(thin.waits.iter().all(|wait| wait.runs.len() <= 32));
+    let few = judge(&thin);
+    let times = |verdict: &crate::Verdict| Kind::ALL.map(|kind| verdict.time(kind));
+    assert_eq!(times(&few), times(&whole));
+    // Four runs have no room for six owners: the rest has none, and no other has its time.
+    thin.thin(1);
+    let few = judge(&thin);
+    let whole = whole.judged_delay.0 / 5;
+    assert_eq!(few.judged_delay.0, whole);
+    assert!(few.time(Kind::Unknown).0 < whole / 2, "{few:?}");
+}

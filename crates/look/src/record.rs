@@ -249,8 +249,8 @@ struct Packed {
     payload: Vec<u8>,
 }
 
-/// A file that was read.
-#[derive(Debug)]
+/// Entries: those of a file that was read, or the last ones that were made.
+#[derive(Debug, Default)]
 pub struct Record {
     /// In order of number.
     entries: Vec<Packed>,
@@ -313,6 +313,14 @@ impl Record {
         Ok(record)
     }
 
+    /// Takes an entry as [`Writer::write`] made it; the oldest makes room.
+    pub fn push(&mut self, bytes: &[u8]) {
+        if self.entries.len() == SLOTS {
+            self.entries.remove(0);
+        }
+        self.entries.extend(packed(bytes));
+    }
+
     /// Entries that are not whole: a writer was killed, or the file was damaged or cut.
     pub fn damaged(&self) -> usize {
         self.damaged
@@ -339,6 +347,16 @@ impl Record {
         last.map_or(0, |last| last.offset)
     }
 
+    /// Unpacks the last `count` slices, on the clock that they were written by.
+    pub fn last(&self, count: usize) -> Window {
+        let mut window = Window::default();
+        let begin = self.entries.len().saturating_sub(count);
+        for packed in &self.entries[begin..] {
+            window.add(unpacked(packed, |entry| Some(entry.from)));
+        }
+        window
+    }
+
     /// Unpacks the slices that overlap `from..until`.
     pub fn window(&self, from: Wall, until: Wall) -> Window {
         let mut window = Window::default();
@@ -359,12 +377,18 @@ impl Record {
                 };
                 (since <= WINDOW.0).then(|| DAY.saturating_add(Nanos(since)))
             };
-            match unpacked(packed, clock) {
-                Some(entry) => window.entries.push(entry),
-                None => window.damaged += 1,
-            }
+            window.add(unpacked(packed, clock));
         }
         window
+    }
+}
+
+impl Window {
+    fn add(&mut self, entry: Option<Entry>) {
+        match entry {
+            Some(entry) => self.entries.push(entry),
+            None => self.damaged += 1,
+        }
     }
 }
 

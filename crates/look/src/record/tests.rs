@@ -551,3 +551,36 @@ proptest! {
         read(&bytes);
     }
 }
+
+#[test]
+fn what_a_terminal_would_act_on_is_no_name() {
+    let mut hostile = guest("db\x1b[2J\u{202e}", slow(0));
+    hostile.evidence.handles.select = Some("--pid 1\r\x07".to_owned());
+    let mut written = entry(0, vec![hostile]);
+    written.examined.steal = Err("one\ntwo".to_owned());
+    let read = all(&Record::parse_some(&file([written])).unwrap());
+    let read = &read.entries[0];
+    assert_eq!(&*read.guests[0].name, "db\u{fffd}[2J\u{fffd}");
+    let select = read.guests[0].evidence.handles.select.as_deref();
+    assert_eq!(select, Some("--pid 1\u{fffd}\u{fffd}"));
+    assert_eq!(read.examined.steal, Err("one two".to_owned()));
+}
+
+#[test]
+fn a_record_in_memory_has_the_last_slices_on_their_own_clock() {
+    let mut record = Record::default();
+    let mut writer = Writer::after(None);
+    for index in 0..400 {
+        let (_, bytes) = writer.write(entry(index, vec![guest("db", slow(index))]));
+        record.push(&bytes);
+    }
+    assert_eq!(record.entries.len(), SLOTS);
+    let last = record.last(2);
+    let from: Vec<_> = last.entries.iter().map(|it| it.from).collect();
+    assert_eq!(from, [4_480, 4_490].map(Nanos::from_secs));
+    let mut evidence = last.entries[1].guests[0].evidence.clone();
+    evidence.thin(MAX_KEEP);
+    let mut before = guest("db", slow(399)).evidence;
+    before.thin(MAX_KEEP);
+    assert_eq!(evidence, before);
+}

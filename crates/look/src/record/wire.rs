@@ -214,26 +214,26 @@ pub(super) fn decode(bytes: &[u8], clock: impl FnOnce(&Clock) -> Option<Nanos>) 
         boot: message.boot.clone(),
         from: Nanos(message.from),
     })?;
-    let names = message.names.iter().map(|it| it.as_str().into()).collect();
+    let names = message.names.iter().map(|it| name(it)).collect();
     let unpack = Unpack { from, names };
-    let examined = |why: Option<String>| why.map_or(Ok(()), Err);
+    let examined = |why: Option<String>| why.map_or(Ok(()), |why| Err(plain(&why)));
     let examined = Examined {
         cpu: examined(message.cpu),
         packets: examined(message.packets),
         interrupts: examined(message.interrupts),
         steal: examined(message.steal),
     };
-    let guests = message.guests.into_iter();
+    let guests = message.guests.iter();
     let guests: Option<Vec<_>> = guests.map(|it| unpack.guest(it, &examined)).collect();
     Some(Entry {
         wall: Default::default(),
         offset: message.offset,
         from,
-        boot: message.boot.into(),
-        host: message.host.into(),
-        program: message.program.into(),
+        boot: name(&message.boot),
+        host: name(&message.host),
+        program: name(&message.program),
         examined,
-        notes: message.notes.iter().map(|it| it.as_str().into()).collect(),
+        notes: message.notes.iter().map(|it| name(it)).collect(),
         guests: guests?,
         left_out: message.left_out,
     })
@@ -268,7 +268,7 @@ impl Unpack {
         self.from.0.checked_add_signed(since).map(Nanos)
     }
 
-    fn guest(&self, it: message::Guest, examined: &Examined) -> Option<GuestEntry> {
+    fn guest(&self, it: &message::Guest, examined: &Examined) -> Option<GuestEntry> {
         let name = self.name(it.name)?;
         let stall = |stall: &message::Stall| {
             let sum = sum(stall.count, stall.time)?;
@@ -317,10 +317,10 @@ impl Unpack {
             },
             examined: examined.clone(),
             handles: Handles {
-                select: it.select,
-                quota: it.raise_quota,
-                limit: it.raise_limit,
-                queue: it.queue,
+                select: it.select.as_deref().map(plain),
+                quota: it.raise_quota.as_deref().map(plain),
+                limit: it.raise_limit.as_deref().map(plain),
+                queue: it.queue.as_deref().map(plain),
             },
         };
         Some(GuestEntry {
@@ -435,13 +435,36 @@ fn left_out(numbers: &[u64]) -> Option<LeftOut> {
     if numbers.is_empty() {
         return Some(LeftOut::default());
     }
-    let numbers: [u64; 9] = numbers.try_into().ok()?;
-    let [a, b, c, d, e, f, g, h, shared] = numbers;
+    let (sums, shared) = numbers.split_first_chunk::<8>()?;
+    let sum = |at: usize| sum(sums[at], sums[at + 1]);
     Some(LeftOut {
-        requests: sum(a, b)?,
-        packets: sum(c, d)?,
-        stalls: sum(e, f)?,
-        waits: sum(g, h)?,
-        shared: Nanos(shared),
+        requests: sum(0)?,
+        packets: sum(2)?,
+        stalls: sum(4)?,
+        waits: sum(6)?,
+        shared: Nanos(*shared.first()?),
     })
+}
+
+/// Text as a terminal may show it: characters that it would act on are replaced.
+fn plain(text: &str) -> String {
+    let is_plain = |character: char| {
+        !character.is_control()
+            && !matches!(
+                character,
+                '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+                    | '\u{feff}' | '\u{61c}' | '\u{fff9}'..='\u{fffb}'
+                    | '\u{e0000}'..='\u{e007f}'
+            )
+    };
+    let replace = |character| match character {
+        '\n' | '\t' => ' ',
+        it if is_plain(it) => it,
+        _ => char::REPLACEMENT_CHARACTER,
+    };
+    text.chars().map(replace).collect()
+}
+
+fn name(text: &str) -> Arc<str> {
+    plain(text).into()
 }

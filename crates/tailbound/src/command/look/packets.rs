@@ -219,7 +219,9 @@ impl Packets {
         };
         let recent = followed.requests.iter().filter(|it| end(it) > from);
         evidence.requests = recent.cloned().collect();
-        let first = followed.answered.iter().find(|(at, _)| *at >= from);
+        // The last one before, so that consecutive windows have all of them.
+        let before = followed.answered.iter().rev().find(|(at, _)| *at <= from);
+        let first = before.or(followed.answered.front());
         if let (Some((_, first)), Some((_, last))) = (first, followed.answered.back()) {
             evidence.answered = last.saturating_sub(*first);
         }

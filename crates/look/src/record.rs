@@ -147,16 +147,7 @@ impl Writer {
         let number = self.next;
         self.next += 1;
         let payload = self.payload(&mut entry);
-        let mut bytes = vec![0; HEAD_SIZE];
-        bytes[..4].copy_from_slice(ENTRY_MAGIC);
-        bytes[8..12].copy_from_slice(&(payload.len() as u32).to_le_bytes());
-        bytes[12..20].copy_from_slice(&number.to_le_bytes());
-        bytes[20..28].copy_from_slice(&entry.wall.0.0.to_le_bytes());
-        bytes[28..36].copy_from_slice(&entry.wall.1.0.to_le_bytes());
-        bytes.extend(payload);
-        let sum = crc(&bytes[8..]);
-        bytes[4..8].copy_from_slice(&sum.to_le_bytes());
-        (offset(number), bytes)
+        (offset(number), sealed(number, entry.wall, &payload))
     }
 
     /// The compressed entry: with fewer slow periods of each guest, and at last fewer guests, until
@@ -196,6 +187,30 @@ impl Writer {
             }
         }
     }
+}
+
+/// An entry with its checksum.
+fn sealed(number: u64, wall: (Wall, Wall), payload: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0; HEAD_SIZE];
+    bytes[..4].copy_from_slice(ENTRY_MAGIC);
+    bytes[8..12].copy_from_slice(&(payload.len() as u32).to_le_bytes());
+    bytes[12..20].copy_from_slice(&number.to_le_bytes());
+    bytes[20..28].copy_from_slice(&wall.0.0.to_le_bytes());
+    bytes[28..36].copy_from_slice(&wall.1.0.to_le_bytes());
+    bytes.extend(payload);
+    let sum = crc(&bytes[8..]);
+    bytes[4..8].copy_from_slice(&sum.to_le_bytes());
+    bytes
+}
+
+/// A file whose only entry has this message and the right checksums: for tests of what a stranger
+/// may send, which no flip of bits comes to.
+pub fn forged(message: &[u8]) -> Vec<u8> {
+    let wall = (Wall(0), Wall(10_000_000_000));
+    let mut file = header().to_vec();
+    file.resize(HEADER_SIZE, 0);
+    file.extend(sealed(0, wall, &compressed(message)));
+    file
 }
 
 /// The delay of a guest, roughly.

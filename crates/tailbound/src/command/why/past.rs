@@ -88,8 +88,8 @@ fn moment(at: At, spans: &[(Wall, Wall)], zone: FixedOffset) -> Option<Wall> {
     }
 }
 
-/// Reads a record.
-pub(in crate::command) fn read(path: &Path) -> Result<Record, Failure> {
+/// Reads a file, and the record that it must be.
+pub(in crate::command) fn read(path: &Path) -> Result<(Vec<u8>, Record), Failure> {
     let named = |error: &dyn std::fmt::Display| {
         Failure::new(format!("{}: {error}", printable(&path.to_string_lossy())))
     };
@@ -104,7 +104,8 @@ pub(in crate::command) fn read(path: &Path) -> Result<Record, Failure> {
     if bytes.len() > FILE_SIZE {
         return Err(named(&RecordError::Foreign));
     }
-    Record::parse_some(&bytes).map_err(|error| named(&error))
+    let record = Record::parse_some(&bytes).map_err(|error| named(&error))?;
+    Ok((bytes, record))
 }
 
 /// What a record says about a guest.
@@ -158,7 +159,7 @@ pub(super) fn answer(
     path: &Path,
     form: Output,
 ) -> Result<Verdict, Failure> {
-    let record = read(path)?;
+    let (_, record) = read(path)?;
     let zone = zone(record.offset());
     let named = |error: String| {
         let path = printable(&path.to_string_lossy());

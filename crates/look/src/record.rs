@@ -239,16 +239,16 @@ fn compressed(raw: &[u8]) -> Vec<u8> {
 /// Why bytes are no record that can be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
-    /// They are something else.
+    /// The bytes are something else.
     #[error("is not a record of `tailbound watch --record`")]
     Foreign,
-    /// They are of another version.
+    /// The version is another one.
     #[error("is a record of version {0}; this tailbound reads version {VERSION}")]
     Version(u32),
     /// The first bytes are not as they were written.
     #[error("is a record whose first 32 bytes are damaged")]
     Header,
-    /// Nothing is left of it.
+    /// There is no entry that can be read.
     #[error("is a record without one whole entry ({damaged} are damaged)")]
     Empty {
         /// The entries that are not whole.
@@ -277,7 +277,7 @@ pub struct Record {
 pub struct Window {
     /// The slices, the oldest first, all on one clock.
     pub entries: Vec<Entry>,
-    /// Entries that say nothing although they are whole.
+    /// Entries that make no sense although their checksums are right.
     pub damaged: usize,
 }
 
@@ -285,7 +285,7 @@ impl Record {
     /// Reads a file: all whole entries.
     ///
     /// # Errors
-    /// It is no record, or of another version, or damaged at its begin.
+    /// The file is no record, or of another version, or damaged at its begin.
     pub fn parse(bytes: &[u8]) -> Result<Self, RecordError> {
         let head = bytes.get(..32).ok_or(RecordError::Foreign)?;
         if head[..16] != MAGIC[..] {

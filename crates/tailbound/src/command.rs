@@ -125,7 +125,7 @@ pub(crate) enum Command {
     /// Say what this machine can do, and how to mend what it cannot
     #[cfg(feature = "host")]
     Doctor(doctor::Args),
-    /// Write what somebody who helps needs into one file
+    /// Write the facts about this machine, and a record, into one file for a person who helps
     #[cfg(feature = "look")]
     SupportBundle(support_bundle::Args),
     /// Print a command's manual page, or write all of them

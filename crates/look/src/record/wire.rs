@@ -1,6 +1,6 @@
 //! An entry in Protocol Buffers. Times are relative to the begin of the slice, and names are numbers
-//! of a list, which keeps entries small. Whatever is decoded is checked: times within a day of the
-//! slice, names that exist.
+//! of a list, which keeps entries small. All numbers are checked when they are read: times are within
+//! a day of the slice, and names exist.
 
 use super::{DAY, Entry, GuestEntry, message};
 use crate::evidence::{

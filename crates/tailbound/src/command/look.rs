@@ -114,7 +114,7 @@ impl Sight {
     /// Writes the evidence of the last hour to a file from now on.
     ///
     /// # Errors
-    /// It cannot be written, or is another file.
+    /// The file cannot be written, or is no record.
     pub(super) fn record(&mut self, file: &Path) -> io::Result<()> {
         self.hour.record(file)
     }
@@ -246,7 +246,7 @@ impl Sight {
         }
     }
 
-    /// Ends the slice that has begun, also if it is short: nothing of it is lost.
+    /// Ends the slice that has begun, also if it is short.
     ///
     /// # Errors
     /// The record cannot be written.

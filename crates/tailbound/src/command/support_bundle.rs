@@ -1,4 +1,4 @@
-//! `tailbound support-bundle`: one file for somebody who helps.
+//! `tailbound support-bundle`: one file for a person who helps.
 
 use super::why::read;
 use super::{output, version};
@@ -17,7 +17,7 @@ use tailbound_agent::text::printable;
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "The file is new, and its owner alone can read it. contents.txt in it lists the parts. \
-    It has no configuration, no environment, no log, no token and no packet. A record has the names of \
+    No configuration, environment, log, token or packet is in this file. A record has the names of \
     guests and programs, and the addresses of peers. Example: tailbound support-bundle --record \
     /var/lib/tailbound/record. Exit code: 0 written; 2 a file cannot be read or written."
 )]
@@ -49,7 +49,7 @@ impl Args {
             },
             Part {
                 name: "doctor.json",
-                about: "what `tailbound doctor` finds on this machine",
+                about: "the findings of `tailbound doctor` on this machine",
                 bytes: doctor()?,
             },
         ];
@@ -115,7 +115,7 @@ fn list(parts: &[Part]) -> String {
         // Writing to a String does not fail.
         let _ = writeln!(list, "  {:<12} {}", part.name, part.about);
     }
-    list + "It has no configuration, no environment, no log, no token and no packet.\n"
+    list + "No configuration, environment, log, token or packet is in this file.\n"
 }
 
 /// Writes a new file, and returns its size.

@@ -19,7 +19,7 @@ pub(super) struct Hour {
     /// The begin of the slice that has not ended.
     from: Nanos,
     history: History,
-    /// Entries in memory; `None` if nothing asks for them.
+    /// Entries in memory; `None` if no window is longer than [`super::RECENT`].
     entries: Option<Record>,
     writer: Writer,
     recorder: Option<Recorder>,
@@ -28,7 +28,7 @@ pub(super) struct Hour {
     boot: Arc<str>,
 }
 
-/// What is known of the host in a slice.
+/// The facts about the host in a slice.
 #[derive(Debug)]
 pub(super) struct Facts {
     pub(super) examined: Examined,
@@ -55,7 +55,7 @@ impl Hour {
     /// Writes the evidence to a file from now on.
     ///
     /// # Errors
-    /// It cannot be written, or is no record.
+    /// The file cannot be written, or is no record.
     pub(super) fn record(&mut self, file: &Path) -> io::Result<()> {
         let (recorder, writer) = Recorder::open(file)?;
         (self.recorder, self.writer) = (Some(recorder), writer);

@@ -1,5 +1,5 @@
-//! The file of a record. It is no one else's, and nothing but a record is ever written over: names
-//! come from root's command line, and directories such as `/tmp` are hostile.
+//! The file of a record: a file of this user alone. No other file is ever written over: names come
+//! from root's command line, and directories such as `/tmp` are hostile.
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use std::fs::File;
@@ -20,7 +20,7 @@ impl Recorder {
     /// Makes a file, or goes on with a record. It can be read by its owner alone.
     ///
     /// # Errors
-    /// It is not a record, a link, another user's, or written by another program now.
+    /// The file is not a record, a link, another user's, or written by another program now.
     pub(super) fn open(path: &Path) -> io::Result<(Self, Writer)> {
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let mode = Mode::RUSR | Mode::WUSR;
@@ -69,7 +69,7 @@ impl Recorder {
     }
 }
 
-/// Checks that nobody else has the file.
+/// Checks that no other user has the file.
 fn check(file: &File) -> io::Result<()> {
     let seen = file.metadata()?;
     if !seen.is_file() {
@@ -89,7 +89,7 @@ fn check(file: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads a file that may be a record, at most as much as one has.
+/// Reads a file that may be a record, up to a byte more than the largest one.
 pub(in crate::command) fn contents(file: &File) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let most = FILE_SIZE as u64;

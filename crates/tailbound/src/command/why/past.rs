@@ -108,7 +108,7 @@ pub(in crate::command) fn read(path: &Path) -> Result<(Vec<u8>, Record), Failure
     Ok((bytes, record))
 }
 
-/// What a record says about a guest.
+/// The answer about a guest from a record.
 struct Answer {
     key: Arc<str>,
     name: Arc<str>,
@@ -131,7 +131,7 @@ struct GuestDocument<'a> {
     kind: &'a str,
 }
 
-/// Where the answer is from.
+/// The source of the answer.
 #[derive(Debug, Serialize)]
 struct RecordDocument<'a> {
     host: &'a str,

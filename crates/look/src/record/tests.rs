@@ -319,6 +319,16 @@ fn an_hour_of_two_hundred_busy_guests_has_room_and_each_has_a_cause() {
 }
 
 #[test]
+fn fewer_guests_have_more_periods_each() {
+    let mut numbers = Numbers(4);
+    let mut writer = Writer::after(None);
+    let guests = (0..50).map(|number| guest(&number.to_string(), full(&mut numbers, 0, 100)));
+    let (_, bytes) = writer.write(entry(0, guests.collect()));
+    assert!(writer.keep > 4, "{}", writer.keep);
+    assert!(bytes.len() > SLOT_SIZE / 2, "{}", bytes.len());
+}
+
+#[test]
 fn guests_without_room_are_counted_and_the_slowest_stay() {
     let mut numbers = Numbers(3);
     let mut guests: Vec<_> = (0..3_000)
@@ -475,16 +485,24 @@ fn other_files_and_versions_are_one_clear_error() {
 
 #[test]
 fn a_payload_that_makes_no_sense_is_counted_although_its_checksum_is_right() {
-    let bomb = vec![0; MAX_RAW + 1];
-    for message in [vec![0xff, 0xff], bomb] {
+    // A field that this version does not know, and skips; then what takes all memory.
+    let mut large = vec![0xa2, 0x06, 0x80, 0x80, 0x80, 0x08];
+    large.resize(6 + MAX_RAW, 0);
+    let bomb = vec![0; 4 * MAX_RAW];
+    let mut days = entry(0, vec![guest("db", slow(0))]);
+    days.guests[0].evidence.waits[0].until += Nanos(DAY.0 * 2);
+    for message in [vec![0xff, 0xff], large, bomb, wire::encode(&days)] {
         let mut bytes = forged(&message);
         let entry = small(2).split_off(HEADER_SIZE + SLOT_SIZE);
         bytes.resize(HEADER_SIZE + SLOT_SIZE, 0);
         bytes.extend(entry);
         let record = Record::parse_some(&bytes).unwrap();
         assert_eq!(record.damaged(), 0);
-        let read = all(&record);
-        assert_eq!((read.entries.len(), read.damaged), (1, 1));
+        let used = allocation_counter::measure(|| {
+            let read = all(&record);
+            assert_eq!((read.entries.len(), read.damaged), (1, 1));
+        });
+        assert!(used.bytes_max < 4 * MAX_RAW as u64, "{}", used.bytes_max);
     }
 }
 

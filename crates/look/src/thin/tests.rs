@@ -82,6 +82,10 @@ fn a_request_is_kept_with_the_waits_that_explain_it_or_not_at_all() {
     thin.requests.push(served(5_500, 9_000));
     thin.requests.push(served(15_500, 9_100));
     thin.answered = 43;
+    let mut two = thin.clone();
+    two.thin(2);
+    // Nine of sixteen places leave none for nine more; a request of 30 ms needs none.
+    assert_eq!(two.requests, [served(15_500, 9_100), served(500, 30)]);
     thin.thin(1);
     assert_eq!(thin.requests, [served(15_500, 9_100)]);
     assert_eq!(thin.left_out.requests.count, 42);

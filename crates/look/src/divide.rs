@@ -367,6 +367,20 @@ pub(crate) fn length(request: &SlowRequest) -> Nanos {
     Nanos(end - begun.0.min(first))
 }
 
+/// The moment at which a request was over.
+pub fn end(request: &SlowRequest) -> Nanos {
+    let Points {
+        delivered,
+        taken,
+        left,
+        ..
+    } = request.points;
+    match request.direction {
+        Direction::Served => left,
+        Direction::Made => taken.unwrap_or(delivered),
+    }
+}
+
 /// Moments, none before the one that precedes it.
 fn ordered(moments: [Nanos; 5]) -> [u64; 5] {
     let mut at = 0;

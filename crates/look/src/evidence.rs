@@ -230,6 +230,31 @@ impl Default for Examined {
     }
 }
 
+/// Slow periods that are counted and no more.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Sum {
+    /// Their number.
+    pub count: u64,
+    /// The sum of their lengths.
+    pub time: Nanos,
+}
+
+/// The slow periods that were left out to keep the evidence small: shorter ones than those that it
+/// has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Slow requests.
+    pub requests: Sum,
+    /// Frames of bulk flows.
+    pub packets: Sum,
+    /// Closed windows.
+    pub stalls: Sum,
+    /// Late waits for a CPU.
+    pub waits: Sum,
+    /// The time of these in which a thread that lost its CPU shared it.
+    pub shared: Nanos,
+}
+
 /// All that was measured of one guest in a window.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Evidence {
@@ -249,6 +274,8 @@ pub struct Evidence {
     pub waits: Vec<CpuWait>,
     /// Late waits that were not read in time.
     pub lost_waits: u64,
+    /// The slow periods that were left out.
+    pub left_out: LeftOut,
     /// The CPU time of the guest, in intervals that do not overlap.
     pub cpu_use: Vec<CpuUse>,
     /// The guest's own limits.

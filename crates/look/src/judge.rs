@@ -2,7 +2,7 @@
 
 use crate::cause::{Cause, Kind};
 use crate::divide::{Division, Requests, divide_packet, divide_stall, divide_wait, length};
-use crate::evidence::{CpuWait, Evidence, Handles, Limits};
+use crate::evidence::{CpuWait, Evidence, Handles, Limits, Sum};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::iter::repeat_n;
@@ -20,7 +20,7 @@ const NEGLIGIBLE: u64 = 1_000;
 /// long as [`LONG_WAIT`].
 const ONE_IN: u64 = 100;
 /// A frame that waits for less, or a window that is closed for less, is no slow period.
-const SLOW: Nanos = Nanos::from_millis(1);
+pub(crate) const SLOW: Nanos = Nanos::from_millis(1);
 /// Waits of frames, and closed windows, that are examined.
 const MAX_MEANS: usize = 10_000;
 /// A wait that is worth a word by itself.
@@ -140,10 +140,12 @@ pub fn judge(evidence: &Evidence) -> Verdict {
         basis,
         lengths,
         divisions,
+        left_out,
     } = periods(evidence);
-    let delay = sum(&lengths);
+    let delay = sum(&lengths).saturating_add(left_out.time);
+    let left_out = usize::try_from(left_out.count).unwrap_or(usize::MAX);
     let shared = match basis {
-        Basis::Waits => shared(&evidence.waits),
+        Basis::Waits => shared(&evidence.waits).saturating_add(evidence.left_out.shared),
         Basis::Requests | Basis::Packets | Basis::Windows => Nanos::ZERO,
     };
     let mut verdict = Verdict {
@@ -151,7 +153,7 @@ pub fn judge(evidence: &Evidence) -> Verdict {
         window: evidence.window,
         basis,
         finding: Finding::NothingSlow,
-        slow: lengths.len(),
+        slow: lengths.len().saturating_add(left_out),
         delay,
         ranked_delay: delay.saturating_sub(shared),
         judged: divisions.len(),
@@ -186,7 +188,7 @@ pub fn rank(verdicts: &mut [Verdict]) {
 }
 
 /// The time of a kind of cause, from the times of those that time is divided to.
-fn time_of(kind: Kind, time: impl Fn(Kind) -> Nanos) -> Nanos {
+pub(crate) fn time_of(kind: Kind, time: impl Fn(Kind) -> Nanos) -> Nanos {
     match kind {
         Kind::BusyHost => time(Kind::NeighbourCpu).saturating_add(time(Kind::ProgramCpu)),
         kind => time(kind),
@@ -194,7 +196,8 @@ fn time_of(kind: Kind, time: impl Fn(Kind) -> Nanos) -> Nanos {
 }
 
 fn sum(lengths: &[Nanos]) -> Nanos {
-    Nanos(lengths.iter().map(|length| length.0).sum())
+    let lengths = lengths.iter();
+    lengths.fold(Nanos::ZERO, |sum, length| sum.saturating_add(*length))
 }
 
 /// The slow periods of a guest.
@@ -204,10 +207,12 @@ struct Periods {
     lengths: Vec<Nanos>,
     /// The divisions of the slowest, slowest first.
     divisions: Vec<Division>,
+    /// The shorter ones that the evidence does not have.
+    left_out: Sum,
 }
 
 impl Periods {
-    fn of(basis: Basis, mut divisions: Vec<Division>) -> Self {
+    fn of(basis: Basis, mut divisions: Vec<Division>, evidence: &Evidence) -> Self {
         divisions.retain(|division| division.length() > Nanos::ZERO);
         divisions.sort_by_key(|division| Reverse(division.length()));
         let lengths = divisions.iter().map(Division::length).collect();
@@ -216,7 +221,13 @@ impl Periods {
             basis,
             lengths,
             divisions,
+            left_out: left_out(basis, evidence),
         }
+    }
+
+    /// The sum of all lengths.
+    fn delay(&self) -> Nanos {
+        sum(&self.lengths).saturating_add(self.left_out.time)
     }
 
     /// Divides the slowest requests alone: each of them is compared with all waits.
@@ -235,7 +246,18 @@ impl Periods {
             basis: Basis::Requests,
             divisions: slowest.map(|(_, it)| requests.divide(it)).collect(),
             lengths: timed.iter().map(|(time, _)| *time).collect(),
+            left_out: left_out(Basis::Requests, evidence),
         }
+    }
+}
+
+/// The periods that the evidence counts and does not have.
+fn left_out(basis: Basis, evidence: &Evidence) -> Sum {
+    match basis {
+        Basis::Requests => evidence.left_out.requests,
+        Basis::Packets => evidence.left_out.packets,
+        Basis::Windows => evidence.left_out.stalls,
+        Basis::Waits => evidence.left_out.waits,
     }
 }
 
@@ -244,14 +266,14 @@ impl Periods {
 fn periods(evidence: &Evidence) -> Periods {
     let requests = Periods::of_requests(evidence);
     let stalls = evidence.stalls.iter().map(|stall| (stall, stall.count));
-    let windows = Periods::of(Basis::Windows, of_means(stalls, divide_stall));
+    let windows = Periods::of(Basis::Windows, of_means(stalls, divide_stall), evidence);
     let is_quiet = is_negligible(Basis::Requests, &requests.lengths, evidence);
-    if !is_quiet && sum(&requests.lengths) >= sum(&windows.lengths) {
+    if !is_quiet && requests.delay() >= windows.delay() {
         return requests;
     }
     let packets = evidence.packets.iter().map(|waits| (waits, waits.count));
     let packets = of_means(packets, |waits| divide_packet(waits, &evidence.limits));
-    let packets = Periods::of(Basis::Packets, packets);
+    let packets = Periods::of(Basis::Packets, packets, evidence);
     if !is_negligible(Basis::Packets, &packets.lengths, evidence) {
         return packets;
     }
@@ -265,18 +287,19 @@ fn periods(evidence: &Evidence) -> Periods {
     Periods::of(
         Basis::Waits,
         evidence.waits.iter().map(divide_wait).collect(),
+        evidence,
     )
 }
 
 /// The time in which threads that lost their CPU shared it with others.
-fn shared(waits: &[CpuWait]) -> Nanos {
+pub(crate) fn shared(waits: &[CpuWait]) -> Nanos {
     let preempted = waits.iter().filter(|wait| wait.was_preempted);
     let shared = preempted.map(|wait| {
         let division = divide_wait(wait);
         let kinds = [Kind::NeighbourCpu, Kind::ProgramCpu, Kind::GuestItself];
-        kinds.map(|kind| division.of(kind).0).iter().sum::<u64>()
+        Nanos(kinds.map(|kind| division.of(kind).0).iter().sum())
     });
-    Nanos(shared.sum())
+    shared.fold(Nanos::ZERO, Nanos::saturating_add)
 }
 
 /// Slow periods of which intervals have a count and the mean.
@@ -298,10 +321,12 @@ fn of_means<'e, T: 'e>(
 /// hundred were slow, and none was as long as [`LONG_WAIT`].
 fn is_negligible(basis: Basis, lengths: &[Nanos], evidence: &Evidence) -> bool {
     let is_short = lengths.iter().all(|length| *length < LONG_WAIT);
+    let left_out = left_out(basis, evidence);
+    let count = left_out.count.saturating_add(lengths.len() as u64);
     let is_little = match basis {
-        Basis::Requests => (lengths.len() as u64).saturating_mul(ONE_IN) < evidence.answered,
+        Basis::Requests => count.saturating_mul(ONE_IN) < evidence.answered,
         Basis::Waits | Basis::Packets | Basis::Windows => {
-            sum(lengths).0 < evidence.window.0 / NEGLIGIBLE
+            sum(lengths).saturating_add(left_out.time).0 < evidence.window.0 / NEGLIGIBLE
         }
     };
     lengths.is_empty() || is_short && is_little
@@ -323,8 +348,45 @@ fn shares(divisions: &[Division]) -> Vec<Share> {
         periods,
     };
     let mut shares: Vec<_> = found.into_iter().map(share).collect();
-    shares.sort_by(|a, b| b.time.cmp(&a.time).then_with(|| a.cause.cmp(&b.cause)));
+    sort_shares(&mut shares);
     shares
+}
+
+/// Puts the largest first.
+pub(crate) fn sort_shares(shares: &mut [Share]) {
+    shares.sort_by(|a, b| b.time.cmp(&a.time).then_with(|| a.cause.cmp(&b.cause)));
+}
+
+fn has_half(part: Nanos, whole: Nanos) -> bool {
+    part.0 >= whole.0.div_ceil(2)
+}
+
+/// The kind of cause with most of the delay, and the reason why it is not named, if there is one.
+/// `affected` is the number of periods of which a kind has at least half.
+pub(crate) fn named(
+    time: impl Fn(Kind) -> Nanos,
+    whole: Nanos,
+    affected: impl Fn(Kind) -> usize,
+) -> (Kind, Option<Doubt>) {
+    let divided = Kind::ALL.into_iter().filter(|kind| *kind != Kind::BusyHost);
+    let largest = divided.max_by_key(|kind| time(*kind));
+    let kind = largest.unwrap_or(Kind::Unknown);
+    // Guests and programs together may be the cause if neither alone is.
+    let kind = if !has_half(time(kind), whole) && has_half(time(Kind::BusyHost), whole) {
+        Kind::BusyHost
+    } else {
+        kind
+    };
+    let doubt = if kind == Kind::Unknown {
+        Some(Doubt::NoCause)
+    } else if !has_half(time(kind), whole) {
+        Some(Doubt::Mixed)
+    } else if affected(kind) < MIN_AFFECTED {
+        Some(Doubt::TooFew)
+    } else {
+        None
+    };
+    (kind, doubt)
 }
 
 fn unexamined(evidence: &Evidence) -> Vec<(&'static str, String)> {
@@ -352,39 +414,24 @@ fn find(
     if examined.cpu.is_err() && examined.packets.is_err() {
         return (Finding::Unknown(Doubt::Nothing), 0);
     }
-    if evidence.lost_waits > evidence.waits.len() as u64 && verdict.basis != Basis::Packets {
+    let read = evidence
+        .left_out
+        .waits
+        .count
+        .saturating_add(evidence.waits.len() as u64);
+    if evidence.lost_waits > read && verdict.basis != Basis::Packets {
         return (Finding::Unknown(Doubt::Lost), 0);
     }
     if is_quiet {
         return (Finding::NothingSlow, 0);
     }
-    let divided = Kind::ALL.iter().filter(|kind| **kind != Kind::BusyHost);
-    let largest = divided.max_by_key(|kind| verdict.time(**kind));
-    let Some(kind) = largest.copied() else {
-        return (Finding::Unknown(Doubt::NoCause), 0);
+    let affected = |kind| {
+        let affected = divisions
+            .iter()
+            .filter(|division| has_half(time_of(kind, |it| division.of(it)), division.length()));
+        affected.count()
     };
-    let has_half = |part: Nanos, whole: Nanos| part.0 >= whole.0.div_ceil(2);
-    // Guests and programs together may be the cause if neither alone is.
-    let kind = if has_half(verdict.time(kind), verdict.judged_delay) {
-        kind
-    } else if has_half(verdict.time(Kind::BusyHost), verdict.judged_delay) {
-        Kind::BusyHost
-    } else {
-        kind
-    };
-    let affected = divisions
-        .iter()
-        .filter(|division| has_half(time_of(kind, |it| division.of(it)), division.length()))
-        .count();
-    let doubt = if kind == Kind::Unknown {
-        Some(Doubt::NoCause)
-    } else if !has_half(verdict.time(kind), verdict.judged_delay) {
-        Some(Doubt::Mixed)
-    } else if affected < MIN_AFFECTED {
-        Some(Doubt::TooFew)
-    } else {
-        None
-    };
+    let (kind, doubt) = named(|kind| verdict.time(kind), verdict.judged_delay, affected);
     let finding = match doubt {
         Some(doubt) => Finding::Unknown(doubt),
         None => Finding::Because(Cause {
@@ -395,7 +442,7 @@ fn find(
                 .map(|(name, _)| Arc::clone(name)),
         }),
     };
-    (finding, affected)
+    (finding, affected(kind))
 }
 
 #[cfg(test)]

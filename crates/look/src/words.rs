@@ -70,13 +70,18 @@ pub(crate) fn noun(cause: &Cause) -> String {
 }
 
 impl Verdict {
-    /// The verdict in one sentence.
+    /// The verdict on the last window in one sentence.
     pub fn sentence(&self) -> String {
-        let (guest, window) = (&self.guest, window(self.window));
+        self.sentence_in(&format!("in the last {}", window(self.window)))
+    }
+
+    /// The verdict in one sentence; `when` is the window in words.
+    pub fn sentence_in(&self, when: &str) -> String {
+        let guest = &self.guest;
         match &self.finding {
-            Finding::NothingSlow => self.quiet(&window),
+            Finding::NothingSlow => self.quiet(when),
             Finding::Unknown(doubt) => format!(
-                "{guest}: I do not know why it was slow in the last {window}: {}.",
+                "{guest}: I do not know why it was slow {when}: {}.",
                 self.doubt(*doubt)
             ),
             Finding::Because(cause) => {
@@ -87,7 +92,7 @@ impl Verdict {
                     Basis::Waits => "longest waits for a CPU",
                 };
                 format!(
-                    "{guest}: {} of its {} {periods} in the last {window} {}.",
+                    "{guest}: {} of its {} {periods} {when} {}.",
                     self.affected,
                     self.judged,
                     self.because(cause.kind)
@@ -96,7 +101,7 @@ impl Verdict {
         }
     }
 
-    fn quiet(&self, window: &str) -> String {
+    fn quiet(&self, when: &str) -> String {
         let guest = &self.guest;
         let seen = match self.basis {
             Basis::Requests if self.slow > 0 => format!(
@@ -120,7 +125,7 @@ impl Verdict {
         } else {
             ""
         };
-        format!("{guest}: nothing was slow in the last {window}: {seen}.{rest}")
+        format!("{guest}: nothing was slow {when}: {seen}.{rest}")
     }
 
     fn doubt(&self, doubt: Doubt) -> String {

@@ -38,6 +38,8 @@ mod results;
 mod select;
 #[cfg(feature = "sim")]
 mod sim;
+#[cfg(feature = "look")]
+mod support_bundle;
 #[cfg(feature = "top")]
 mod top;
 #[cfg(feature = "host")]
@@ -123,6 +125,9 @@ pub(crate) enum Command {
     /// Say what this machine can do, and how to mend what it cannot
     #[cfg(feature = "host")]
     Doctor(doctor::Args),
+    /// Write the facts about this machine, and a record, into one file for a person who helps
+    #[cfg(feature = "look")]
+    SupportBundle(support_bundle::Args),
     /// Print a command's manual page, or write all of them
     #[cfg(feature = "manual")]
     Man(manual::Man),
@@ -172,6 +177,8 @@ impl Command {
             Self::Report(args) => args.run(),
             #[cfg(feature = "host")]
             Self::Doctor(args) => args.run(),
+            #[cfg(feature = "look")]
+            Self::SupportBundle(args) => args.run(),
             #[cfg(feature = "manual")]
             Self::Man(args) => args.run(),
             #[cfg(feature = "manual")]
@@ -214,6 +221,7 @@ mod tests {
         ("sim placement show", "a file in TOML"),
         ("sim shaper show", "a file in TOML"),
         ("sim vcpu show", "a file in TOML"),
+        ("support-bundle", "writes a file"),
         ("top", "a terminal; `host show` has the same"),
         ("trace", "writes a file that is JSON"),
         ("vcpu watch", "runs until it is ended"),

@@ -294,10 +294,7 @@ const NOT_RUN: &[(&str, &str)] = &[
         "vcpu.md",
         "needs virtual machines, and root for their classes",
     ),
-    (
-        "why.md",
-        "needs guests of a host; why.rs runs both commands",
-    ),
+    ("why.md", "needs guests of a host; why.rs runs its commands"),
     ("words.md", "reads the history of the repository"),
 ];
 

@@ -285,6 +285,132 @@ fn a_neighbour_that_sleeps_is_not_named() {
     }
 }
 
+/// The error of a command, which is one line.
+fn error(arguments: &[&str]) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tailbound"));
+    let output = command.args(arguments).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(error.lines().count(), 1, "{error}");
+    error
+}
+
+/// Records into a file until slices are in it, and ends the recorder by kill -9.
+fn record(file: &Path, slices: u64) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tailbound"));
+    let command = command.args(["watch", "--record"]).arg(file);
+    let mut watch = Load(command.stdout(Stdio::piped()).spawn().unwrap());
+    let end = Instant::now() + Duration::from_secs(20 + 15 * slices);
+    let size = || std::fs::metadata(file).map_or(0, |seen| seen.len());
+    while size() <= HEADER_SIZE + (slices - 1) * SLOT_SIZE {
+        assert!(Instant::now() < end, "{} bytes", size());
+        assert_eq!(watch.0.try_wait().unwrap(), None);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    watch.0.kill().unwrap();
+}
+
+const HEADER_SIZE: u64 = 4_096;
+const SLOT_SIZE: u64 = 135_168;
+
+#[test]
+fn a_record_has_the_answer_after_its_recorder_was_killed() {
+    let test = "a_record_has_the_answer_after_its_recorder_was_killed";
+    let Some([victim, hog]) = containers(test, "1000 0") else {
+        return;
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("record");
+    let file = path.to_str().unwrap();
+    record(&path, 1);
+    let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o7777, 0o600);
+    // The time of the record is in the error about another time.
+    let outside = error(&["why", victim.name(), "--at", "2020-01-01 03:12", file]);
+    let (_, covers) = outside.split_once("the record covers ").unwrap();
+    let begin = format!("{}T{}", &covers[..10], &covers[11..19]);
+    let ask = [
+        "why",
+        victim.name(),
+        "--at",
+        &begin,
+        file,
+        "--output",
+        "json",
+    ];
+    let (document, code) = tailbound(&ask);
+    assert_eq!(code, Some(0), "{document:#}");
+    because(&document, "neighbour-cpu", Some(hog.name()));
+    assert_eq!(document["guest"]["name"], victim.name());
+    assert_eq!(document["record"]["slices_with_guest"], 1);
+    let command = document["remedy"]["command"].as_str().unwrap();
+    assert!(
+        command.starts_with("tailbound vcpu apply --container"),
+        "{command}"
+    );
+    // By the time of the day alone, and in words.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tailbound"));
+    let ask = ["why", victim.name(), "--at", &begin[11..], file];
+    let output = command.args(ask).output().unwrap();
+    let words = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        words.contains(&format!(" between {}", &begin[11..])),
+        "{words}"
+    );
+    let missing = error(&["why", "nowhere", "--at", &begin, file]);
+    assert!(missing.contains(victim.name()), "{missing}");
+    // It goes on in the same file.
+    record(&path, 2);
+    let (document, _) = tailbound(&[
+        "why",
+        victim.name(),
+        "--at",
+        &begin,
+        file,
+        "--output",
+        "json",
+    ]);
+    assert_eq!(document["record"]["slices"], 2, "{document:#}");
+    bundle(&directory.path().join("bundle"), file);
+}
+
+/// Packs a record for support, and looks at what is in the file.
+fn bundle(path: &Path, record: &str) {
+    let bundle = path.to_str().unwrap();
+    let run = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tailbound"));
+        let command = command.args(["support-bundle", "--output", bundle, "--record", record]);
+        command.env("TOKEN", "secret-4711").output().unwrap()
+    };
+    let output = run();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let mode = std::fs::metadata(path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o7777, 0o600);
+    let tar = |arguments: &[&str]| {
+        let output = Command::new("tar").args(arguments).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        output.stdout
+    };
+    let names = String::from_utf8(tar(&["-tzf", bundle])).unwrap();
+    let names: Vec<_> = names.lines().collect();
+    assert_eq!(
+        names,
+        ["contents.txt", "version.txt", "doctor.json", "record"]
+    );
+    assert_eq!(
+        tar(&["-xzOf", bundle, "record"]),
+        std::fs::read(record).unwrap()
+    );
+    let all = String::from_utf8_lossy(&tar(&["-xzOf", bundle])).into_owned();
+    assert!(!all.contains("secret-4711"));
+    let doctor = tar(&["-xzOf", bundle, "doctor.json"]);
+    let doctor: serde_json::Value = serde_json::from_slice(&doctor).unwrap();
+    assert_eq!(doctor["kind"], "doctor");
+    // Nothing is written over.
+    let again = run();
+    assert_eq!(again.status.code(), Some(2), "{again:?}");
+}
+
 #[test]
 fn a_guest_that_is_not_there_is_one_clear_error() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tailbound"));

@@ -21,6 +21,7 @@ const COMMANDS: &[(&str, &str)] = &[
     ("reproduce", "sim"),
     ("select", "probe"),
     ("sim", "sim"),
+    ("support-bundle", "look"),
     ("top", "top"),
     ("trace", "host"),
     ("vcpu", "host"),

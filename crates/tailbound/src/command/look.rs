@@ -1,24 +1,34 @@
 //! The loop that `why` and `watch` share: from what the kernel measures of guests to evidence.
 //!
 //! [`Sight`] looks for guests once a second, or less often if that costs more than 1 % of a core,
-//! and takes late waits for a CPU each [`SAMPLE`]. It changes nothing on the host, and the BPF
+//! and takes late waits for a CPU each [`SAMPLE`]. Evidence is judged by slices of 10 s
+//! ([`Sight::history`]) and forgotten after [`HELD`]. It changes nothing on the host, and the BPF
 //! programs end with this process.
 
 mod document;
 mod handles;
+mod hour;
 mod packets;
+mod recorder;
 mod records;
 
 pub(super) use document::{GuestDocument, VerdictDocument};
 
+pub(super) use recorder::contents;
+
+use hour::{Facts, Hour};
 use packets::{GuestName, Packets};
 use records::{Record, Records};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tailbound_agent::inventory::{Guest, Inventory, Owned, Owner};
 use tailbound_agent::tail::Tail;
 use tailbound_look::evidence::{CpuWait, Evidence, Examined, Occupant, Run};
+use tailbound_look::history::History;
+use tailbound_look::record::GuestEntry;
 use tailbound_look::{Verdict, judge};
 use tailbound_sys::probe::times_interrupts;
 use tailbound_sys::thread::{PolicyNumber, ThreadId};
@@ -33,6 +43,11 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 const PAUSE_FACTOR: u32 = 100;
 /// The shortest wait that is examined.
 const MIN_WAIT: Nanos = Nanos::from_millis(1);
+/// The window that is judged by all evidence. A longer one is judged by what its slices keep: the
+/// slowest periods of each.
+pub(super) const RECENT: Nanos = Nanos::from_secs(60);
+/// The time that all evidence is held: as long, and a slice with late looks.
+const HELD: Nanos = Nanos::from_secs(80);
 /// Threads of one guest that are examined, if it is the only one.
 const MAX_THREADS: usize = 1_024;
 
@@ -51,11 +66,13 @@ pub(super) struct Sight {
     names: BTreeMap<Arc<str>, Arc<str>>,
     next_look: Instant,
     notes: Vec<String>,
+    hour: Hour,
 }
 
 impl Sight {
-    /// Opens the measurement and looks for guests; none is examined yet.
-    pub(super) fn open() -> std::io::Result<Self> {
+    /// Opens the measurement and looks for guests; none is examined yet. Windows of up to `window`
+    /// can be judged.
+    pub(super) fn open(window: Nanos) -> io::Result<Self> {
         let mut inventory = Inventory::new()?;
         inventory.look(Instant::now())?;
         let mut sight = Self {
@@ -68,6 +85,7 @@ impl Sight {
             names: BTreeMap::new(),
             next_look: Instant::now(),
             notes: Vec::new(),
+            hour: Hour::begin(clock(), window > RECENT),
         };
         sight.name();
         Ok(sight)
@@ -93,6 +111,19 @@ impl Sight {
         self.inventory.bound(MAX_THREADS);
     }
 
+    /// Writes the evidence of the last hour to a file from now on.
+    ///
+    /// # Errors
+    /// The file cannot be written, or is no record.
+    pub(super) fn record(&mut self, file: &Path) -> io::Result<()> {
+        self.hour.record(file)
+    }
+
+    /// The last hour of all guests that are examined.
+    pub(super) fn history(&self) -> &History {
+        self.hour.history()
+    }
+
     /// The facts that are not known, and why.
     pub(super) fn notes(&self) -> impl Iterator<Item = &String> {
         let notes = self.inventory.notes().iter().chain(&self.notes);
@@ -100,7 +131,7 @@ impl Sight {
     }
 
     /// Examines guests until `end`.
-    pub(super) fn run_until(&mut self, end: Instant) -> std::io::Result<()> {
+    pub(super) fn run_until(&mut self, end: Instant) -> io::Result<()> {
         loop {
             let now = Instant::now();
             if now >= self.next_look {
@@ -117,7 +148,7 @@ impl Sight {
     }
 
     /// Looks for guests, and examines those that there are.
-    fn look(&mut self, now: Instant) -> std::io::Result<()> {
+    fn look(&mut self, now: Instant) -> io::Result<()> {
         let before = cpu_time();
         self.take_waits();
         // Before slots change their guests.
@@ -167,6 +198,9 @@ impl Sight {
             is_examined: is_examined(&guest),
         });
         self.packets.follow(moment, &named.collect::<Vec<_>>());
+        if self.hour.is_over(moment) {
+            self.end_slice(moment)?;
+        }
         let cost = cpu_time().saturating_sub(before);
         self.next_look = now + LOOK_INTERVAL.max(cost * PAUSE_FACTOR);
         Ok(())
@@ -212,49 +246,115 @@ impl Sight {
         }
     }
 
-    /// The evidence about a guest in the last `window`.
-    fn evidence(&self, guest: &Guest, window: Nanos) -> Evidence {
+    /// Ends the slice that has begun, also if it is short.
+    ///
+    /// # Errors
+    /// The record cannot be written.
+    pub(super) fn finish(&mut self) -> io::Result<()> {
+        self.next_look = Instant::now();
+        self.run_until(Instant::now())?;
+        let now = clock();
+        if now.saturating_sub(self.hour.from()) > Nanos::from(SAMPLE) {
+            self.end_slice(now)?;
+        }
+        Ok(())
+    }
+
+    /// Judges the slice that ends now, and forgets old evidence.
+    fn end_slice(&mut self, now: Nanos) -> io::Result<()> {
+        let from = self.hour.from();
+        let only = self.only.clone();
+        let guests = self.inventory.guests().iter();
+        let guests = guests.filter(|guest| only.as_ref().is_none_or(|key| *key == guest.key));
+        let mut kinds = BTreeMap::new();
+        let mut entries = Vec::new();
+        for guest in guests {
+            kinds.insert(Arc::clone(&guest.key), guest.identity.kind());
+            let name = self.names.get(&guest.key).unwrap_or(&guest.key);
+            entries.push(GuestEntry {
+                key: Arc::clone(&guest.key),
+                name: Arc::clone(name),
+                kind: guest.identity.kind().into(),
+                notes: guest.notes.iter().map(|it| it.as_str().into()).collect(),
+                evidence: self.evidence(guest, from, now),
+            });
+        }
+        let facts = Facts {
+            examined: self.examined(),
+            notes: self.notes().map(|note| note.as_str().into()).collect(),
+        };
+        self.hour.end(now, entries, &kinds, facts)?;
+        self.forget(now);
+        Ok(())
+    }
+
+    /// The parts that can be examined.
+    fn examined(&self) -> Examined {
+        Examined {
+            cpu: self.tail.as_ref().map(|_| ()).map_err(Clone::clone),
+            packets: self.packets.examined(),
+            interrupts: if times_interrupts() {
+                Ok(())
+            } else {
+                Err("the kernel lacks CONFIG_IRQ_TIME_ACCOUNTING".to_owned())
+            },
+            steal: Ok(()),
+        }
+    }
+
+    /// All evidence about a guest since `from`, which is not longer ago than [`RECENT`].
+    fn evidence(&self, guest: &Guest, from: Nanos, now: Nanos) -> Evidence {
         let empty = Record::default();
         let record = self.records.get(&guest.key).unwrap_or(&empty);
-        let from = clock().saturating_sub(window);
         let name = self.names.get(&guest.key);
         let mut evidence = Evidence {
             guest: name.map_or_else(|| guest.name.clone(), ToString::to_string),
-            window,
-            waits: record.waits(from),
+            window: now.saturating_sub(from),
             lost_waits: record.lost(from),
             cpu_use: record.cpu_use(from),
             limits: record.limits(from, guest),
             handles: handles::handles(guest),
-            examined: Examined {
-                cpu: self.tail.as_ref().map(|_| ()).map_err(Clone::clone),
-                packets: self.packets.examined(),
-                interrupts: if times_interrupts() {
-                    Ok(())
-                } else {
-                    Err("the kernel lacks CONFIG_IRQ_TIME_ACCOUNTING".to_owned())
-                },
-                steal: Ok(()),
-            },
+            examined: self.examined(),
             ..Evidence::default()
         };
         self.packets.enter(&guest.key, from, &mut evidence);
+        // A request that ended in this time may have begun before, and waited then.
+        let begun = evidence.requests.iter().map(|request| request.begun);
+        evidence.waits = record.waits(begun.fold(from, Nanos::min));
         evidence
     }
 
-    /// The verdict on a guest in the last `window`.
-    pub(super) fn judge(&self, guest: &Guest, window: Nanos) -> Verdict {
-        judge(&self.evidence(guest, window))
+    /// The guests that are examined, each with the verdict on the last `window`.
+    pub(super) fn judge_all(&self, window: Nanos) -> Vec<(&Guest, Verdict)> {
+        let only = self.only.as_ref();
+        let guests = self.inventory.guests().iter();
+        let guests = guests.filter(|guest| only.is_none_or(|key| *key == guest.key));
+        let now = clock();
+        if window <= RECENT {
+            let from = now.saturating_sub(window);
+            let verdict = |guest| judge(&self.evidence(guest, from, now));
+            return guests.map(|guest| (guest, verdict(guest))).collect();
+        }
+        let mut slices = self.hour.evidence(window);
+        let mut verdict = |guest: &Guest| {
+            let parts = slices.remove(&guest.key).unwrap_or_default();
+            let last = self.evidence(guest, self.hour.from(), now);
+            judge(&Evidence::join(parts.into_iter().chain([last])))
+        };
+        guests.map(|guest| (guest, verdict(guest))).collect()
     }
 
-    /// Forgets what happened before the last `window`.
-    pub(super) fn forget(&mut self, window: Nanos) {
-        let from = clock().saturating_sub(window);
+    /// Forgets evidence that no window has any more.
+    fn forget(&mut self, now: Nanos) {
+        let from = now.saturating_sub(HELD);
         self.records.forget(from);
         self.packets.forget(from);
         let guests = self.inventory.guests();
         let known: BTreeSet<_> = guests.iter().map(|guest| &guest.key).collect();
         self.records.retain(|key| known.contains(key));
+        let named = self.history().labels().map(|label| &label.key);
+        let known: BTreeSet<_> = known.into_iter().chain(named).cloned().collect();
+        self.names.retain(|key, _| known.contains(key));
     }
 }
 

@@ -1,15 +1,17 @@
 //! `tailbound watch`: the guests of this host, the slowest first.
 
-use super::look::{GuestDocument, Sight, VerdictDocument, cpu_time};
+use super::look::{GuestDocument, RECENT, Sight, VerdictDocument, cpu_time};
 use super::output::{self, Output};
 use super::why::window;
 use crate::exit::{Exit, Failure};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::io::{IsTerminal as _, stdout};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tailbound_agent::inventory::Guest;
-use tailbound_look::{Finding, Verdict, percent, rank};
+use tailbound_look::history::Summary;
+use tailbound_look::{Cause, Finding, Verdict, percent, rank};
 use tailbound_units::Nanos;
 
 /// The version of the JSON document's shape.
@@ -34,6 +36,10 @@ pub(crate) struct Args {
     /// The window that is judged, 1s to 1h; with --once it is printed when it is over
     #[arg(long = "for", value_name = "TIME", default_value = "60s", value_parser = window)]
     window: Nanos,
+    /// Write the evidence of the last hour to this file, at most 50 MB, for `tailbound why GUEST --at`;
+    /// without a terminal nothing is shown
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
     /// Print one table, after one window, and end
     #[arg(long)]
     once: bool,
@@ -62,27 +68,37 @@ struct Row<'d> {
 impl Args {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
         let once = self.once || self.output == Output::Json;
-        if !once && !stdout().is_terminal() {
-            return Err(Failure::new("there is no terminal; use --once"));
+        let is_shown = stdout().is_terminal();
+        if !once && !is_shown && self.record.is_none() {
+            return Err(Failure::new("there is no terminal; use --once or --record"));
         }
-        let mut sight = Sight::open()?;
+        let mut sight = Sight::open(if once { self.window } else { RECENT })?;
         if let Some(why) = sight.blind() {
             return Err(Failure::new(why));
+        }
+        if let Some(file) = &self.record {
+            let named = |error| Failure::new(format!("{}: {error}", file.display()));
+            sight.record(file).map_err(named)?;
         }
         let begin = Instant::now();
         if once {
             sight.run_until(begin + Duration::from(self.window))?;
+            if self.record.is_some() {
+                sight.finish()?;
+            }
             self.print(&sight, self.window);
             return Ok(Exit::Holds);
         }
         loop {
             sight.run_until(Instant::now() + DRAW)?;
-            sight.forget(self.window);
+            if !is_shown {
+                continue;
+            }
             let window = Nanos::from(begin.elapsed()).min(self.window);
             let cost = cpu_time().as_secs_f64() / begin.elapsed().as_secs_f64();
             output::print(&format!(
                 "{CLEAR}{}\ntailbound takes {:.1} % of a CPU. Ctrl-C ends it.\n",
-                table(&sight, window),
+                live_table(&sight, window),
                 100.0 * cost
             ));
         }
@@ -109,11 +125,7 @@ impl Args {
 
 /// All guests with their verdicts, the slowest first.
 fn ranked(sight: &Sight, window: Nanos) -> Vec<(&Guest, Verdict)> {
-    let guests = sight.inventory().guests();
-    let mut judged: Vec<_> = guests
-        .iter()
-        .map(|guest| (guest, sight.judge(guest, window)))
-        .collect();
+    let mut judged = sight.judge_all(window);
     // Names of verdicts are unique, so they find their guests again.
     let mut verdicts: Vec<_> = judged.iter().map(|(_, verdict)| verdict.clone()).collect();
     rank(&mut verdicts);
@@ -124,6 +136,26 @@ fn ranked(sight: &Sight, window: Nanos) -> Vec<(&Guest, Verdict)> {
 
 fn table(sight: &Sight, window: Nanos) -> String {
     let guests = ranked(sight, window);
+    let rows = guests.iter().map(|(guest, verdict)| row(guest, verdict));
+    let unexamined = guests.first().map(|(_, verdict)| &verdict.unexamined);
+    let unexamined = unexamined.into_iter().flatten();
+    drawn(sight, rows.collect(), unexamined)
+}
+
+/// A window that is longer than evidence is held is the sum of its slices.
+fn live_table(sight: &Sight, window: Nanos) -> String {
+    if window <= RECENT {
+        return table(sight, window);
+    }
+    let guests = sight.history().recent(window);
+    drawn(sight, guests.iter().map(summary_row).collect(), [])
+}
+
+fn drawn<'u>(
+    sight: &Sight,
+    guests: Vec<[String; 7]>,
+    unexamined: impl IntoIterator<Item = &'u (&'static str, String)>,
+) -> String {
     let mut out = String::new();
     if guests.is_empty() {
         out += "no domain, pod, container, VMM or named network namespace runs here\n";
@@ -132,7 +164,7 @@ fn table(sight: &Sight, window: Nanos) -> String {
             "GUEST", "KIND", "SLOW", "DELAY", "LONGEST", "SHARE", "CAUSE",
         ];
         let mut rows = vec![head.map(str::to_owned)];
-        rows.extend(guests.iter().map(|(guest, verdict)| row(guest, verdict)));
+        rows.extend(guests);
         let mut widths = [0; 7];
         for row in &rows {
             for (width, field) in widths.iter_mut().zip(row) {
@@ -148,8 +180,7 @@ fn table(sight: &Sight, window: Nanos) -> String {
             }
             let _ = writeln!(out, "{}", line.trim_end());
         }
-        let unexamined = guests.first().map(|(_, verdict)| &verdict.unexamined);
-        for (part, why) in unexamined.into_iter().flatten() {
+        for (part, why) in unexamined {
             let _ = writeln!(out, "Not examined: {part} ({why}).");
         }
     }
@@ -160,17 +191,8 @@ fn table(sight: &Sight, window: Nanos) -> String {
 }
 
 fn row(guest: &Guest, verdict: &Verdict) -> [String; 7] {
-    let (cause, share) = match &verdict.finding {
-        Finding::NothingSlow => ("nothing was slow".to_owned(), String::new()),
-        Finding::Unknown(_) => ("not known".to_owned(), String::new()),
-        Finding::Because(cause) => {
-            let by = cause.by.as_ref().map(|by| format!(" {by}"));
-            (
-                format!("{}{}", cause.kind.name(), by.unwrap_or_default()),
-                percent(verdict.time(cause.kind), verdict.judged_delay),
-            )
-        }
-    };
+    let share = |cause: &Cause| percent(verdict.time(cause.kind), verdict.judged_delay);
+    let (cause, share) = cause(&verdict.finding, share);
     [
         verdict.guest.clone(),
         guest.identity.kind().to_owned(),
@@ -180,4 +202,31 @@ fn row(guest: &Guest, verdict: &Verdict) -> [String; 7] {
         share,
         cause,
     ]
+}
+
+fn summary_row(summary: &Summary) -> [String; 7] {
+    let share = |cause: &Cause| percent(summary.time(cause.kind), summary.judged_delay);
+    let (cause, share) = cause(&summary.finding, share);
+    [
+        summary.label.name.to_string(),
+        summary.label.kind.to_owned(),
+        summary.slow.to_string(),
+        format!("{:.1} ms", summary.delay.as_millis_f64()),
+        format!("{:.1} ms", summary.longest.as_millis_f64()),
+        share,
+        cause,
+    ]
+}
+
+/// The words of a finding, and the share of its cause.
+fn cause(finding: &Finding, share: impl Fn(&Cause) -> String) -> (String, String) {
+    match finding {
+        Finding::NothingSlow => ("nothing was slow".to_owned(), String::new()),
+        Finding::Unknown(_) => ("not known".to_owned(), String::new()),
+        Finding::Because(cause) => {
+            let by = cause.by.as_ref().map(|by| format!(" {by}"));
+            let words = format!("{}{}", cause.kind.name(), by.unwrap_or_default());
+            (words, share(cause))
+        }
+    }
 }

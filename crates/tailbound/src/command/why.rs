@@ -1,11 +1,16 @@
 //! `tailbound why`: the cause of a guest's slow periods.
 
+mod past;
+
+pub(super) use past::read;
+
 use super::look::{GuestDocument, Sight, VerdictDocument};
 use super::output::{self, Output};
 use crate::exit::{Exit, Failure};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tailbound_look::{Finding, Verdict};
@@ -22,13 +27,23 @@ const WINDOWS: RangeInclusive<Nanos> = Nanos::from_secs(1)..=Nanos::from_secs(3_
 #[command(
     after_help = "Read-only: the guest and the host stay as they are. GUEST is the name of a libvirt \
     domain, NAMESPACE/NAME of a pod, the name or id of a container, the name of a network namespace, \
-    or a key as `tailbound watch` lists it. Example: tailbound why db-3 --for 30s. Exit code: 0 a \
-    cause is named, or nothing was slow; 2 the cause is not known, or the guest cannot be examined."
+    or a key as `tailbound watch` lists it. Example: tailbound why db-3 --for 30s. With --at, the \
+    answer is from a file that `tailbound watch --record FILE` wrote, on any machine and by any user. \
+    TIME is 03:12, 2026-01-31T03:12, each by the clock of the recorded host, or a time as in RFC 3339; \
+    the window begins there, and is widened to whole slices of 10 s. Exit code: 0 a cause is named, \
+    or nothing was slow; 2 the cause is not known, the guest cannot be examined, or the file does \
+    not have it."
 )]
 pub(crate) struct Args {
     /// The guest
     #[arg(value_name = "GUEST")]
     guest: String,
+    /// The file that has the answer, with --at
+    #[arg(value_name = "FILE", requires = "at")]
+    record: Option<PathBuf>,
+    /// The begin of the window in FILE
+    #[arg(long, value_name = "TIME", requires = "record")]
+    at: Option<past::At>,
     /// The time for which the guest is examined, 1s to 1h
     #[arg(long = "for", value_name = "TIME", default_value = "60s", value_parser = window)]
     window: Nanos,
@@ -57,7 +72,11 @@ struct Document<'d> {
 
 impl Args {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
-        let mut sight = Sight::open()?;
+        if let (Some(at), Some(file)) = (self.at, &self.record) {
+            let verdict = past::answer(&self.guest, at, self.window, file, self.output)?;
+            return Ok(exit(&verdict));
+        }
+        let mut sight = Sight::open(self.window)?;
         let key = Arc::clone(&sight.inventory().find(&self.guest)?.key);
         if let Some(why) = sight.blind() {
             return Err(Failure::new(why));
@@ -65,15 +84,13 @@ impl Args {
         sight.choose(&key);
         let begin = Instant::now();
         sight.run_until(begin + Duration::from(self.window))?;
-        let guest = sight.inventory().guests();
-        let guest = guest.iter().find(|guest| guest.key == key);
-        let Some(guest) = guest else {
+        let judged = sight.judge_all(self.window).pop();
+        let Some((guest, verdict)) = judged else {
             return Err(Failure::new(format!(
                 "{} ended while it was examined",
                 self.guest
             )));
         };
-        let verdict = sight.judge(guest, self.window);
         let notes: Vec<_> = sight.notes().collect();
         output::print(&match self.output {
             Output::Json => {
@@ -84,18 +101,26 @@ impl Args {
                 };
                 output::json("why", SCHEMA, &document)
             }
-            Output::Text => text(&verdict, guest.notes.iter().chain(notes)),
+            Output::Text => text(
+                &verdict,
+                &verdict.sentence(),
+                guest.notes.iter().chain(notes),
+            ),
         });
-        Ok(match verdict.finding {
-            Finding::Unknown(_) => Exit::CouldNotRun,
-            Finding::Because(_) | Finding::NothingSlow => Exit::Holds,
-        })
+        Ok(exit(&verdict))
+    }
+}
+
+fn exit(verdict: &Verdict) -> Exit {
+    match verdict.finding {
+        Finding::Unknown(_) => Exit::CouldNotRun,
+        Finding::Because(_) | Finding::NothingSlow => Exit::Holds,
     }
 }
 
 /// The sentence, the evidence, and the command that would help.
-fn text<'n>(verdict: &Verdict, notes: impl Iterator<Item = &'n String>) -> String {
-    let mut out = format!("{}\n", verdict.sentence());
+fn text<'n>(verdict: &Verdict, sentence: &str, notes: impl Iterator<Item = &'n String>) -> String {
+    let mut out = format!("{sentence}\n");
     // Writing to a String does not fail.
     for line in verdict.evidence() {
         let _ = writeln!(out, "  {line}");

@@ -118,7 +118,17 @@ impl ShareDocument {
 }
 
 impl VerdictDocument {
+    /// A verdict on the last window.
     pub(crate) fn of(verdict: &Verdict) -> Self {
+        Self::with(verdict, verdict.sentence())
+    }
+
+    /// A verdict on a window that `when` puts into words.
+    pub(crate) fn when(verdict: &Verdict, when: &str) -> Self {
+        Self::with(verdict, verdict.sentence_in(when))
+    }
+
+    fn with(verdict: &Verdict, sentence: String) -> Self {
         let (finding, cause, doubt) = match &verdict.finding {
             Finding::Because(cause) => ("cause", Some(cause), None),
             Finding::NothingSlow => ("nothing-slow", None, None),
@@ -137,7 +147,7 @@ impl VerdictDocument {
                 Doubt::Lost => "lost",
                 Doubt::Nothing => "not-examined",
             }),
-            sentence: verdict.sentence(),
+            sentence,
             evidence: verdict.evidence(),
             remedy: verdict.remedy().map(|remedy| RemedyDocument {
                 command: remedy.command,

@@ -4,6 +4,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use tailbound_agent::inventory::Guest;
+use tailbound_look::divide::end;
 use tailbound_look::evidence::{
     Ahead, Direction, Evidence, Points, QueueWaits, Side, SlowRequest, Stall,
 };
@@ -218,7 +219,9 @@ impl Packets {
         };
         let recent = followed.requests.iter().filter(|it| end(it) > from);
         evidence.requests = recent.cloned().collect();
-        let first = followed.answered.iter().find(|(at, _)| *at >= from);
+        // The last one before, so that consecutive windows have all of them.
+        let before = followed.answered.iter().rev().find(|(at, _)| *at <= from);
+        let first = before.or(followed.answered.front());
         if let (Some((_, first)), Some((_, last))) = (first, followed.answered.back()) {
             evidence.answered = last.saturating_sub(*first);
         }
@@ -244,20 +247,6 @@ impl Packets {
 /// Requests that have an answer, of both kinds.
 fn answered(measured: &Measurement) -> u64 {
     measured.served.whole.count() + measured.made.whole.count()
-}
-
-/// The moment at which a request was over.
-fn end(request: &SlowRequest) -> Nanos {
-    let Points {
-        delivered,
-        taken,
-        left,
-        ..
-    } = request.points;
-    match request.direction {
-        Direction::Served => left,
-        Direction::Made => taken.unwrap_or(delivered),
-    }
 }
 
 /// The owner of the bytes ahead in the queue of an interface; `own` are the guest's interfaces.

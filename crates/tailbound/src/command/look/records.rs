@@ -116,8 +116,10 @@ impl Record {
 
     /// The limits of a guest, and whether they held it up since `from`.
     pub(super) fn limits(&self, from: Nanos, guest: &Guest) -> Limits {
-        let first = self.counters.iter().rev().take_while(|one| one.at >= from);
-        let first = first.last().cloned().unwrap_or_default();
+        // The last ones before, so that consecutive windows have all of it.
+        let before = self.counters.iter().rev().find(|one| one.at <= from);
+        let first = before.or(self.counters.front());
+        let first = first.cloned().unwrap_or_default();
         let last = self.counters.back().cloned().unwrap_or_default();
         let interfaces = guest.limits.iter().map(|limit| {
             let key = (limit.index, limit.kind);

@@ -1,0 +1,188 @@
+use super::*;
+use crate::cause::{Cause, Kind};
+use crate::evidence::{Ahead, Direction, Occupant, Points, Stall};
+use crate::judge::{Finding, judge};
+use crate::testing::waits;
+
+fn guest(name: &str) -> Occupant {
+    Occupant::Guest(name.into())
+}
+
+fn evidence(waits: Vec<CpuWait>) -> Evidence {
+    Evidence {
+        guest: "db-3".to_owned(),
+        window: Nanos::from_secs(60),
+        waits,
+        ..Evidence::default()
+    }
+}
+
+/// A request that the guest served from `from` for `length`, in ms.
+fn served(from: u64, length: u64) -> SlowRequest {
+    let [from, until] = [from, from + length].map(Nanos::from_millis);
+    SlowRequest {
+        direction: Direction::Served,
+        begun: from,
+        points: Points {
+            arrived: from,
+            delivered: from,
+            taken: None,
+            sent: until,
+            left: until,
+        },
+        peer: "10.0.0.9".into(),
+        peer_guest: None,
+        ahead_inward: Ahead::Unknown,
+        ahead_outward: Ahead::Unknown,
+        retransmits: 0,
+        dropped: 0,
+        zero_window: None,
+        thread: None,
+    }
+}
+
+#[test]
+fn a_thinned_verdict_is_the_verdict() {
+    let mut all = waits(&[40; 70], &guest("web-7"));
+    all.extend(waits(&[30; 20], &guest("batch")));
+    all[0].was_preempted = true;
+    let mut thin = evidence(all);
+    let whole = judge(&thin);
+    thin.thin(60);
+    assert_eq!(thin.waits.len(), 60);
+    assert_eq!(judge(&thin), whole);
+    thin.thin(5);
+    let few = judge(&thin);
+    assert_eq!((few.slow, few.delay), (whole.slow, whole.delay));
+    assert_eq!(few.ranked_delay, whole.ranked_delay);
+    assert_eq!(few.finding, whole.finding);
+}
+
+#[test]
+fn slow_requests_that_are_left_out_still_count() {
+    let mut thin = evidence(Vec::new());
+    thin.answered = 1_000;
+    thin.requests = (0..20).map(|index| served(index * 100, 4)).collect();
+    let whole = judge(&thin);
+    assert_ne!(whole.finding, Finding::NothingSlow);
+    thin.thin(4);
+    // Four of a thousand would be nothing.
+    let few = judge(&thin);
+    assert_eq!((few.slow, few.delay), (whole.slow, whole.delay));
+    assert_eq!(few.finding, whole.finding);
+}
+
+#[test]
+fn a_request_is_kept_with_the_waits_that_explain_it_or_not_at_all() {
+    // A wait of 2 ms each second; each request has one wait.
+    let mut thin = evidence(waits(&[2; 40], &guest("web-7")));
+    thin.requests = (0..40).map(|index| served(index * 1_000, 2)).collect();
+    // One that spans nine of them, which is more than there is room for.
+    thin.requests.push(served(500, 30));
+    thin.requests.push(served(5_500, 9_000));
+    thin.requests.push(served(15_500, 9_100));
+    thin.answered = 43;
+    let mut two = thin.clone();
+    two.thin(2);
+    // Nine of sixteen places leave none for nine more; a request of 30 ms needs none.
+    assert_eq!(two.requests, [served(15_500, 9_100), served(500, 30)]);
+    thin.thin(1);
+    assert_eq!(thin.requests, [served(15_500, 9_100)]);
+    assert_eq!(thin.left_out.requests.count, 42);
+    // Eight of nine, and one more for their own sake.
+    assert_eq!(thin.waits.len(), 9);
+    let mut roomy = evidence(waits(&[2; 40], &guest("web-7")));
+    roomy.requests = (0..40).map(|index| served(index * 1_000, 2)).collect();
+    roomy.answered = 40;
+    roomy.thin(20);
+    let because = Cause::by(Kind::NeighbourCpu, &"web-7".into());
+    assert_eq!(judge(&roomy).finding, Finding::Because(because));
+}
+
+#[test]
+fn frames_behind_the_same_guest_are_joined_and_fast_ones_dropped() {
+    let behind = |count, time_ms, ahead| QueueWaits {
+        until: Nanos::from_secs(1),
+        count,
+        time: Nanos::from_millis(time_ms),
+        is_outward: true,
+        ahead,
+    };
+    let mut thin = evidence(Vec::new());
+    thin.packets = vec![
+        behind(10, 50, Ahead::Guest("web-7".into())),
+        behind(30, 250, Ahead::Guest("web-7".into())),
+        behind(1_000, 20, Ahead::Own),
+        behind(5, 10, Ahead::Unknown),
+    ];
+    thin.stalls = vec![
+        Stall {
+            from: Nanos::ZERO,
+            until: Nanos::from_secs(1),
+            count: 2,
+            time: Nanos::from_millis(700),
+        };
+        3
+    ];
+    thin.thin(1);
+    assert_eq!(
+        thin.packets,
+        [behind(40, 300, Ahead::Guest("web-7".into()))]
+    );
+    let left = thin.left_out;
+    assert_eq!(
+        (left.packets.count, left.packets.time),
+        (5, Nanos::from_millis(10))
+    );
+    assert_eq!((thin.stalls.len(), left.stalls.count), (1, 4));
+}
+
+#[test]
+fn joined_slices_have_each_wait_once_and_the_worst_of_what_was_examined() {
+    let slice = |waits: Vec<CpuWait>, periods| {
+        let mut slice = evidence(waits);
+        slice.window = Nanos::from_secs(10);
+        slice.limits.throttled_periods = periods;
+        slice.answered = 5;
+        slice
+    };
+    let all = waits(&[40; 6], &guest("web-7"));
+    let mut late = slice(all[2..].to_vec(), 3);
+    late.examined.packets = Err("no BTF".to_owned());
+    let joined = Evidence::join([slice(all[..3].to_vec(), 2), late, slice(Vec::new(), 0)]);
+    assert_eq!(joined.waits, all);
+    assert_eq!(joined.window, Nanos::from_secs(30));
+    assert_eq!((joined.answered, joined.limits.throttled_periods), (15, 5));
+    assert_eq!(joined.examined.packets, Err("no BTF".to_owned()));
+    assert_eq!(joined.examined.cpu, Ok(()));
+}
+
+#[test]
+fn a_wait_with_many_runs_keeps_the_time_of_each_owner() {
+    let mut all = waits(&[120; 5], &guest("web-7"));
+    for wait in &mut all {
+        let owners = [guest("web-7"), guest("batch"), Occupant::Own];
+        let run = |index: u64| Run {
+            from: Nanos(wait.from.0 + index * 1_000_000),
+            until: Nanos(wait.from.0 + index * 1_000_000 + 900_000),
+            occupant: owners[index as usize % 3].clone(),
+            is_real_time: index.is_multiple_of(2),
+            stolen: Nanos(if index == 7 { 500_000 } else { 0 }),
+            interrupted: Nanos::ZERO,
+        };
+        wait.runs = (0..120).map(run).collect();
+    }
+    let mut thin = evidence(all);
+    let whole = judge(&thin);
+    thin.thin(60);
+    assert!(thin.waits.iter().all(|wait| wait.runs.len() <= 32));
+    let few = judge(&thin);
+    let times = |verdict: &crate::Verdict| Kind::ALL.map(|kind| verdict.time(kind));
+    assert_eq!(times(&few), times(&whole));
+    // Four runs have no room for six owners: the rest has none, and no other has its time.
+    thin.thin(1);
+    let few = judge(&thin);
+    let whole = whole.judged_delay.0 / 5;
+    assert_eq!(few.judged_delay.0, whole);
+    assert!(few.time(Kind::Unknown).0 < whole / 2, "{few:?}");
+}

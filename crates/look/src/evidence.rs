@@ -57,6 +57,21 @@ pub struct CpuWait {
     pub runs: Vec<Run>,
 }
 
+/// A run of one of the guest's threads of which others took a part, in moments that are not known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Interruption {
+    /// The thread's number.
+    pub thread: u32,
+    /// The run's begin.
+    pub from: Nanos,
+    /// Its end.
+    pub until: Nanos,
+    /// The part that the hypervisor took.
+    pub stolen: Nanos,
+    /// The part that interrupts took.
+    pub interrupted: Nanos,
+}
+
 /// The direction of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
@@ -249,6 +264,8 @@ pub struct Evidence {
     pub waits: Vec<CpuWait>,
     /// Late waits that were not read in time.
     pub lost_waits: u64,
+    /// Runs of its threads of which others took a part.
+    pub interruptions: Vec<Interruption>,
     /// The CPU time of the guest, in intervals that do not overlap.
     pub cpu_use: Vec<CpuUse>,
     /// The guest's own limits.

@@ -224,12 +224,7 @@ impl Periods {
         let timed = evidence.requests.iter().map(|it| (length(it), it));
         let mut timed: Vec<_> = timed.filter(|(time, _)| *time > Nanos::ZERO).collect();
         timed.sort_by_key(|(time, _)| Reverse(*time));
-        let mut requests = Requests::new(
-            &evidence.waits,
-            &evidence.cpu_use,
-            &evidence.limits,
-            &evidence.examined,
-        );
+        let mut requests = Requests::new(evidence);
         let slowest = timed.iter().take(MAX_PERIODS);
         Self {
             basis: Basis::Requests,

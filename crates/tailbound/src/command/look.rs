@@ -18,9 +18,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tailbound_agent::inventory::{Guest, Inventory, Owned, Owner};
 use tailbound_agent::tail::Tail;
-use tailbound_look::evidence::{CpuWait, Evidence, Examined, Occupant, Run};
+use tailbound_look::evidence::{CpuWait, Evidence, Examined, Interruption, Occupant, Run};
 use tailbound_look::{Verdict, judge};
-use tailbound_sys::probe::times_interrupts;
 use tailbound_sys::thread::{PolicyNumber, ThreadId};
 use tailbound_sys::waits::{Kind, LateWait, Run as SeenRun};
 use tailbound_units::Nanos;
@@ -60,7 +59,7 @@ impl Sight {
         inventory.look(Instant::now())?;
         let mut sight = Self {
             inventory,
-            tail: Tail::open(MIN_WAIT).map_err(|error| error.to_string()),
+            tail: Tail::open_with_interrupts(MIN_WAIT).map_err(|error| error.to_string()),
             packets: Packets::open(),
             only: None,
             records: Records::default(),
@@ -210,6 +209,18 @@ impl Sight {
             let wait = occupants.wait(thread, &wait);
             self.records.of(key).add(wait);
         }
+        for (thread, seen) in tail.interruptions() {
+            let Some(key) = self.threads.get(&thread) else {
+                continue;
+            };
+            self.records.of(key).interrupt(Interruption {
+                thread: thread.tid,
+                from: seen.from,
+                until: seen.until,
+                stolen: seen.stolen,
+                interrupted: seen.interrupted,
+            });
+        }
     }
 
     /// The evidence about a guest in the last `window`.
@@ -223,17 +234,17 @@ impl Sight {
             window,
             waits: record.waits(from),
             lost_waits: record.lost(from),
+            interruptions: record.interruptions(from),
             cpu_use: record.cpu_use(from),
             limits: record.limits(from, guest),
             handles: handles::handles(guest),
             examined: Examined {
                 cpu: self.tail.as_ref().map(|_| ()).map_err(Clone::clone),
                 packets: self.packets.examined(),
-                interrupts: if times_interrupts() {
-                    Ok(())
-                } else {
-                    Err("the kernel lacks CONFIG_IRQ_TIME_ACCOUNTING".to_owned())
-                },
+                interrupts: self
+                    .tail
+                    .as_ref()
+                    .map_or(Ok(()), |tail| tail.interrupts().map_err(str::to_owned)),
                 steal: Ok(()),
             },
             ..Evidence::default()

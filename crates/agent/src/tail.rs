@@ -274,6 +274,13 @@ impl Tail {
         Err("the kernel lacks CONFIG_IRQ_TIME_ACCOUNTING")
     }
 
+    /// Stops or starts to time soft interrupts where the kernel does not time interrupts; returns true
+    /// if that makes a difference.
+    pub fn time_softirqs(&mut self, is_timed: bool) -> bool {
+        self.tracer.time_softirqs(is_timed);
+        self.times_softirqs
+    }
+
     /// The thread of each place.
     fn threads(&self) -> BTreeMap<u32, ThreadId> {
         let places = self.places.iter();

@@ -4,6 +4,8 @@
 //! It measures the threads that somebody [follows](Tracer::follow), each in a place of its own.
 //! It is gone when the [`Tracer`] is dropped, or the process ends in whatever way.
 
+mod softirqs;
+
 use crate::bpf::{remove, update};
 use crate::bpf_program::{self, LoadError, attach, kernel_types, lacks, refused};
 use crate::thread::PolicyNumber;
@@ -11,6 +13,7 @@ use aya::maps::{Array, HashMap, Map, MapData, RingBuf};
 use aya::programs::{ProgramError, RawTracePoint};
 use aya::{Ebpf, EbpfLoader, Pod};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use softirqs::Softirqs;
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use tailbound_units::Nanos;
@@ -30,12 +33,6 @@ const TRACEPOINTS: [(&str, &str); 3] = [
     ("on_switch", "sched_switch"),
     ("on_waking", "sched_waking"),
     ("on_wakeup_new", "sched_wakeup_new"),
-];
-
-/// The parts that time soft interrupts, where the kernel does not.
-const SOFTIRQS: [(&str, &str); 2] = [
-    ("on_softirq", "softirq_entry"),
-    ("on_softirq_end", "softirq_exit"),
 ];
 
 /// The shortest time taken of a run of a followed thread that is reported.
@@ -268,8 +265,7 @@ pub struct Tracer {
     meters: Array<MapData, RawMeter>,
     late: RingBuf<MapData>,
     interruptions: RingBuf<MapData>,
-    /// Why interrupts are not timed; `None` while they are.
-    no_interrupts: Option<String>,
+    softirqs: Softirqs,
     /// They are attached for as long as it lives.
     programs: Ebpf,
     /// Why it is not noted who enters a guest; `None` while it is.
@@ -314,15 +310,11 @@ impl Tracer {
         for (name, tracepoint) in TRACEPOINTS {
             attach(&mut programs, name, tracepoint, &btf)?;
         }
-        let mut no_interrupts = None;
-        if times_softirqs != 0 {
-            // Without the end of each, the begin of one does no harm.
-            for (name, tracepoint) in SOFTIRQS.iter().rev() {
-                if let Err(error) = attach(&mut programs, name, tracepoint, &btf) {
-                    no_interrupts = Some(format!("{tracepoint}: {error}"));
-                }
-            }
-        }
+        let softirqs = if settings.times_softirqs {
+            Softirqs::load(&mut programs, &btf)
+        } else {
+            Softirqs::default()
+        };
         // While it has its maps. Without it waits are measured all the same.
         let loaded = entry_program(&mut programs)
             .and_then(|program| program.load().map_err(|error| refused(&error)));
@@ -336,7 +328,7 @@ impl Tracer {
             meters: take("meters")?.try_into().map_err(|e| refused(&e))?,
             late: take("late_waits")?.try_into().map_err(|e| refused(&e))?,
             interruptions: take("interruptions")?.try_into().map_err(|e| refused(&e))?,
-            no_interrupts,
+            softirqs,
             programs,
             no_entries: None,
         };
@@ -476,16 +468,29 @@ impl Tracer {
     /// # Errors
     /// The kernel does not say.
     pub fn cost(&self) -> Result<Vec<(&'static str, Nanos, u64)>, WaitsError> {
-        let parts = TRACEPOINTS.into_iter().chain(SOFTIRQS).chain([ENTRY]);
+        let parts = TRACEPOINTS
+            .into_iter()
+            .chain(softirqs::PARTS)
+            .chain([ENTRY]);
         Ok(bpf_program::cost(&self.programs, parts)?)
     }
 
-    /// Why the time of interrupts is not known.
+    /// Why the time of soft interrupts is not known.
     ///
     /// # Errors
     /// The reason, in words.
     pub fn interrupts(&self) -> Result<(), &str> {
-        self.no_interrupts.as_deref().map_or(Ok(()), Err)
+        self.softirqs.refusal().map_or(Ok(()), Err)
+    }
+
+    /// Stops or starts to time soft interrupts, if that was set when this was loaded. The times of a
+    /// run or wait that is not within one such interval are too short.
+    pub fn time_softirqs(&mut self, is_timed: bool) {
+        if is_timed {
+            self.softirqs.attach(&mut self.programs);
+        } else {
+            self.softirqs.detach();
+        }
     }
 
     /// Takes the next run of a followed thread of which much was taken.

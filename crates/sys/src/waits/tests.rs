@@ -102,14 +102,21 @@ fn the_part_of_a_run_that_soft_interrupts_took_is_reported() {
     let [to, from] = [0, 1].map(|_| std::net::UdpSocket::bind("127.0.0.1:0").unwrap());
     let address = to.local_addr().unwrap();
     tracer.follow(own_tid(), 1).unwrap();
-    for _ in 0..20 {
-        std::thread::sleep(Duration::from_millis(1));
-        for _ in 0..500 {
-            from.send_to(&[0], address).unwrap();
+    let send = |tracer: &mut Tracer| -> Vec<_> {
+        for _ in 0..20 {
+            std::thread::sleep(Duration::from_millis(1));
+            for _ in 0..500 {
+                from.send_to(&[0], address).unwrap();
+            }
         }
-    }
-    std::thread::sleep(Duration::from_millis(1));
-    let all: Vec<_> = std::iter::from_fn(|| tracer.next_interruption()).collect();
+        std::thread::sleep(Duration::from_millis(1));
+        std::iter::from_fn(|| tracer.next_interruption()).collect()
+    };
+    tracer.time_softirqs(false);
+    let untimed = send(&mut tracer);
+    assert!(untimed.iter().all(|it| it.interrupted == Nanos::ZERO));
+    tracer.time_softirqs(true);
+    let all = send(&mut tracer);
     assert!(all.len() >= 10, "{}", all.len());
     let times_interrupts = crate::probe::times_interrupts();
     for one in all {

@@ -85,6 +85,8 @@ pub struct Tail {
     late: Nanos,
     /// True if soft interrupts are timed where the kernel does not time interrupts.
     times_softirqs: bool,
+    /// True while they are not.
+    is_paused: bool,
     capacity: u32,
     tracer: Tracer,
     places: BTreeMap<ThreadId, Place>,
@@ -121,6 +123,7 @@ impl Tail {
         Ok(Self {
             late,
             times_softirqs,
+            is_paused: false,
             capacity: LEAST,
             tracer: load(late, times_softirqs, LEAST)?,
             places: BTreeMap::new(),
@@ -210,7 +213,8 @@ impl Tail {
 
     /// Loads anew, with room for more.
     fn grow(&mut self, capacity: u32) -> Result<(), WaitsError> {
-        let tracer = load(self.late, self.times_softirqs, capacity)?;
+        let mut tracer = load(self.late, self.times_softirqs, capacity)?;
+        tracer.time_softirqs(!self.is_paused);
         self.leave(self.places.keys().copied().collect());
         self.tracer = tracer;
         self.capacity = capacity;
@@ -274,11 +278,15 @@ impl Tail {
         Err("the kernel lacks CONFIG_IRQ_TIME_ACCOUNTING")
     }
 
-    /// Stops or starts to time soft interrupts where the kernel does not time interrupts; returns true
-    /// if that makes a difference.
-    pub fn time_softirqs(&mut self, is_timed: bool) -> bool {
-        self.tracer.time_softirqs(is_timed);
+    /// Returns true if soft interrupts are timed by the program, as the kernel does not time interrupts.
+    pub const fn times_softirqs(&self) -> bool {
         self.times_softirqs
+    }
+
+    /// Stops or starts to time soft interrupts, if the program does.
+    pub fn time_softirqs(&mut self, is_timed: bool) {
+        self.is_paused = !is_timed;
+        self.tracer.time_softirqs(is_timed);
     }
 
     /// The thread of each place.

@@ -231,6 +231,8 @@ pub struct Examined {
     pub interrupts: Result<(), String>,
     /// The time that the hypervisor below took.
     pub steal: Result<(), String>,
+    /// The part of the window in which packets and interrupts were examined; `None` if all of it.
+    pub time: Option<Nanos>,
 }
 
 impl Default for Examined {
@@ -241,6 +243,7 @@ impl Default for Examined {
             packets: Ok(()),
             interrupts: Ok(()),
             steal: Ok(()),
+            time: None,
         }
     }
 }

@@ -110,6 +110,8 @@ pub struct Verdict {
     pub lost_waits: u64,
     /// The guest's limits.
     pub limits: Limits,
+    /// The part of the window in which packets and interrupts were examined; `None` if all of it.
+    pub examined: Option<Nanos>,
     /// The parts that could not be examined, and why.
     pub unexamined: Vec<(&'static str, String)>,
     /// The commands that would change something.
@@ -162,6 +164,7 @@ pub fn judge(evidence: &Evidence) -> Verdict {
         answered: evidence.answered,
         lost_waits: evidence.lost_waits,
         limits: evidence.limits.clone(),
+        examined: evidence.examined.time,
         unexamined: unexamined(evidence),
         handles: evidence.handles.clone(),
     };
@@ -296,7 +299,8 @@ fn is_negligible(basis: Basis, lengths: &[Nanos], evidence: &Evidence) -> bool {
     let is_little = match basis {
         Basis::Requests => (lengths.len() as u64).saturating_mul(ONE_IN) < evidence.answered,
         Basis::Waits | Basis::Packets | Basis::Windows => {
-            sum(lengths).0 < evidence.window.0 / NEGLIGIBLE
+            let time = evidence.examined.time.unwrap_or(evidence.window);
+            sum(lengths).0 < time.0 / NEGLIGIBLE
         }
     };
     lengths.is_empty() || is_short && is_little

@@ -7,8 +7,11 @@
 //! ([`Verdict`]). "I do not know" is an answer. [`rank`] puts the guests of a host in order, the
 //! worst first.
 //!
+//! [`Budget`] decides when the measurement is attached, so that it costs a bounded part of a core.
+//!
 //! Read [`evidence`] first, then [`cause`], then [`divide`].
 
+pub mod budget;
 pub mod cause;
 pub mod divide;
 pub mod evidence;
@@ -17,6 +20,7 @@ mod judge;
 mod testing;
 mod words;
 
+pub use budget::Budget;
 pub use cause::{Cause, Kind};
 pub use evidence::Evidence;
 pub use judge::{Basis, Doubt, Finding, Share, Verdict, judge, rank};

@@ -35,7 +35,7 @@ impl Softirqs {
         softirqs
     }
 
-    /// The reason why they are not timed, unless nobody wants that.
+    /// The reason why they are not timed; `None` also if that was not asked for.
     pub(super) fn refusal(&self) -> Option<&str> {
         self.refusal.as_deref()
     }

@@ -2,15 +2,18 @@
 //!
 //! [`Sight`] looks for guests once a second, or less often if that costs more than 1 % of a core,
 //! and takes late waits for a CPU each [`SAMPLE`]. It changes nothing on the host, and the BPF
-//! programs end with this process.
+//! programs end with this process. On a busy host those that cost most are attached for a part of the
+//! time ([`Expense`]): waits are then examined in that part alone if interrupts are.
 
 mod document;
+mod expense;
 mod handles;
 mod packets;
 mod records;
 
 pub(super) use document::{GuestDocument, VerdictDocument};
 
+use expense::Expense;
 use packets::{GuestName, Packets};
 use records::{Record, Records};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -41,6 +44,7 @@ pub(super) struct Sight {
     /// The measurement of waits, or why there is none.
     tail: Result<Tail, String>,
     packets: Packets,
+    expense: Expense,
     /// The only guest to examine, by key; else all.
     only: Option<Arc<str>>,
     records: Records,
@@ -61,6 +65,7 @@ impl Sight {
             inventory,
             tail: Tail::open_with_interrupts(MIN_WAIT).map_err(|error| error.to_string()),
             packets: Packets::open(),
+            expense: Expense::new(clock()),
             only: None,
             records: Records::default(),
             threads: HashMap::new(),
@@ -95,7 +100,7 @@ impl Sight {
     /// The facts that are not known, and why.
     pub(super) fn notes(&self) -> impl Iterator<Item = &String> {
         let notes = self.inventory.notes().iter().chain(&self.notes);
-        notes.chain(self.packets.notes())
+        notes.chain(self.packets.notes()).chain(self.expense.note())
     }
 
     /// Examines guests until `end`.
@@ -107,6 +112,8 @@ impl Sight {
             }
             self.take_waits();
             self.packets.take();
+            self.expense
+                .keep(clock(), &mut self.packets, &mut self.tail);
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Ok(());
@@ -196,10 +203,16 @@ impl Sight {
             return;
         };
         let mut owners: Owners = HashMap::new();
+        let times_softirqs = tail.times_softirqs();
+        let is_whole = |from, until| !times_softirqs || self.expense.covers(from, until);
         for (thread, wait) in tail.late_waits() {
             let Some(key) = self.threads.get(&thread) else {
                 continue;
             };
+            // Else its interrupts would count as the time of others.
+            if !is_whole(wait.from, wait.until) {
+                continue;
+            }
             let occupants = Occupants {
                 inventory: &mut self.inventory,
                 owners: &mut owners,
@@ -213,6 +226,9 @@ impl Sight {
             let Some(key) = self.threads.get(&thread) else {
                 continue;
             };
+            if !is_whole(seen.from, seen.until) {
+                continue;
+            }
             self.records.of(key).interrupt(Interruption {
                 thread: thread.tid,
                 from: seen.from,
@@ -227,7 +243,8 @@ impl Sight {
     fn evidence(&self, guest: &Guest, window: Nanos) -> Evidence {
         let empty = Record::default();
         let record = self.records.get(&guest.key).unwrap_or(&empty);
-        let from = clock().saturating_sub(window);
+        let now = clock();
+        let from = now.saturating_sub(window);
         let name = self.names.get(&guest.key);
         let mut evidence = Evidence {
             guest: name.map_or_else(|| guest.name.clone(), ToString::to_string),
@@ -246,6 +263,7 @@ impl Sight {
                     .as_ref()
                     .map_or(Ok(()), |tail| tail.interrupts().map_err(str::to_owned)),
                 steal: Ok(()),
+                time: self.expense.examined(from, now),
             },
             ..Evidence::default()
         };
@@ -263,6 +281,7 @@ impl Sight {
         let from = clock().saturating_sub(window);
         self.records.forget(from);
         self.packets.forget(from);
+        self.expense.forget(from);
         let guests = self.inventory.guests();
         let known: BTreeSet<_> = guests.iter().map(|guest| &guest.key).collect();
         self.records.retain(|key| known.contains(key));

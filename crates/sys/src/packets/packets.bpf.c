@@ -333,7 +333,8 @@ INLINE void leave(struct sk_buff *skb, const struct net_device *dev, u32 slot)
 	unlock(&packet->lock);
 }
 
-// (const struct sk_buff *skb, const struct net_device *dev)
+// (const struct sk_buff *skb, const struct net_device *dev). Segments that a queue made of a frame have no
+// stamp, and the same skb_iif: the interface that received it, unless a bridge of the host did after that.
 SECTION("tp_btf/net_dev_start_xmit") int on_start(u64 *context)
 {
 	struct sk_buff *skb = (void *)context[0];
@@ -354,7 +355,7 @@ SECTION("tp_btf/net_dev_start_xmit") int on_start(u64 *context)
 	else if (word && slot != NO_SLOT)
 		clear_stamp(skb);
 	if (can_queue(dev))
-		count_sent(ifindex, word ? stamp_slot(word) : NO_SLOT, length);
+		count_sent(ifindex, word ? stamp_slot(word) : slot_of(guest_of(skb->skb_iif)), length);
 	return 0;
 }
 

@@ -22,9 +22,8 @@ type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
     let words: Vec<_> = arguments.iter().map(String::as_str).collect();
-    // A guest's program may have its guest's name first.
     match words.as_slice() {
-        ["role", role @ ..] | ["--id", _, "role", role @ ..] => return end(why::roles::run(role)),
+        ["role", role @ ..] => return end(why::roles::run(role)),
         ["why", topology, cause] => {
             return end(why::run(topology, cause).and_then(|is_right| {
                 let wrong = "the verdict is wrong".into();

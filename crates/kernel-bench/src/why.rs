@@ -16,9 +16,9 @@ use tailbound_units::Nanos;
 
 const GROUPS: &str = "/sys/fs/cgroup";
 const TAILBOUND: &str = "/bin/tailbound";
-const WINDOW: &str = "5s";
+const WINDOW: &str = "3s";
 /// The time from the begin of the load to the begin of the window.
-const WARM_UP: Nanos = Nanos::from_secs(1);
+const WARM_UP: Nanos = Nanos::from_millis(300);
 /// A rate that a neighbour's bulk exceeds.
 const RATE: &str = "20mbit burst 16kb latency 60ms";
 
@@ -67,8 +67,10 @@ impl Cause {
 #[derive(Debug, Clone, Copy)]
 struct Place {
     guest: Guest,
-    /// The name by which `why` knows it.
+    /// The name by which `why` knows it; of a VMM, its beginning.
     name: &'static str,
+    /// The first process.
+    process: u32,
     group: &'static str,
 }
 
@@ -82,7 +84,8 @@ const PLACES: [(&str, &str); 2] = [
         "docker/bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb",
     ),
 ];
-const MONITORS: [(&str, &str); 2] = [("victim", "machines/victim"), ("bulk", "machines/bulk")];
+const MONITOR: &str = "firecracker";
+const MONITORS: [(&str, &str); 2] = [(MONITOR, "machines/first"), (MONITOR, "machines/second")];
 const OUTSIDE_GROUP: &str = "outside";
 
 /// Runs a trial, and returns whether the verdict is right.
@@ -100,6 +103,7 @@ pub(crate) fn run(topology: &str, cause: &str) -> Outcome<bool> {
     let place = |at: usize| Place {
         guest: Guest::numbered(at as u8 + 1),
         name: names[at].0,
+        process: 0,
         group: names[at].1,
     };
     let mut trial = Trial {
@@ -115,11 +119,20 @@ pub(crate) fn run(topology: &str, cause: &str) -> Outcome<bool> {
     let verdict = trial.ask()?;
     trial.end();
     println!("{verdict}");
-    let by = format!("\"by\": \"{}", trial.neighbour.name);
+    let by = format!("\"by\": \"{}", trial.neighbour.known_name());
     Ok(match cause {
         Cause::Nothing => verdict.contains("\"finding\": \"nothing-slow\""),
         _ => verdict.contains(&format!("\"cause\": \"{wanted}\"")) && verdict.contains(&by),
     })
+}
+
+impl Place {
+    fn known_name(self) -> String {
+        if self.name == MONITOR {
+            return format!("{}-{}", self.name, self.process);
+        }
+        self.name.to_owned()
+    }
 }
 
 #[derive(Debug)]
@@ -237,8 +250,8 @@ impl Trial {
             Cause::NeighbourCpu => neighbour = vec!["compute"],
             Cause::Nothing => {}
         }
-        self.inside(self.victim, &["serve", &service])?;
-        self.inside(self.neighbour, &neighbour)?;
+        self.victim.process = self.inside(self.victim, &["serve", &service])?;
+        self.neighbour.process = self.inside(self.neighbour, &neighbour)?;
         // Its server has begun.
         sleep_until(crate::load::now().saturating_add(WARM_UP));
         let victim = self.address(self.victim);
@@ -246,12 +259,12 @@ impl Trial {
     }
 
     /// Starts a role in a guest.
-    fn inside(&mut self, place: Place, role: &[&str]) -> Outcome<()> {
+    fn inside(&mut self, place: Place, role: &[&str]) -> Outcome<u32> {
         let space = place.guest.namespace_name();
         let mut command = if self.topology == Topology::Vhost {
-            // The name is one that VMMs have.
+            // Its program has the name of one.
             let mut command = Command::new(monitor()?);
-            command.args(["--id", place.name, "role", "monitor"]);
+            command.args(["role", "monitor"]);
             command.args([&place.guest.port_name(), &space]);
             command
         } else {
@@ -268,20 +281,23 @@ impl Trial {
         let space = self.outside.namespace_name();
         command.args(["netns", "exec", &space, "/bin/program", "role"]);
         command.args(role);
-        self.start(command, OUTSIDE_GROUP)
+        self.start(command, OUTSIDE_GROUP).map(|_| ())
     }
 
-    fn start(&mut self, mut command: Command, group: &str) -> Outcome<()> {
+    /// Returns the number of the process.
+    fn start(&mut self, mut command: Command, group: &str) -> Outcome<u32> {
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
         let file = Path::new(GROUPS).join(group).join("cgroup.procs");
         std::fs::write(file, child.id().to_string())?;
+        let process = child.id();
         self.children.push(child);
-        Ok(())
+        Ok(process)
     }
 
     /// Asks for the verdict on the victim.
     fn ask(&self) -> Outcome<String> {
-        let arguments = ["why", self.victim.name, "--for", WINDOW, "--output", "json"];
+        let victim = self.victim.known_name();
+        let arguments = ["why", &victim, "--for", WINDOW, "--output", "json"];
         let output = Command::new(TAILBOUND).args(arguments).output()?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         if text.is_empty() {
@@ -300,7 +316,7 @@ impl Trial {
 
 /// This program by the name of a VMM.
 fn monitor() -> Outcome<PathBuf> {
-    let path = PathBuf::from("/tmp/firecracker");
+    let path = Path::new("/tmp").join(MONITOR);
     if !path.exists() {
         std::fs::copy("/bin/program", &path)?;
     }

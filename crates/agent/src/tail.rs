@@ -3,8 +3,11 @@
 use super::entries::Entries;
 use std::collections::{BTreeMap, BTreeSet};
 use tailbound_metrics::FineHistogram;
+use tailbound_sys::probe::times_interrupts;
 use tailbound_sys::thread::ThreadId;
-use tailbound_sys::waits::{BUCKETS, LateWait, Measured, Settings, Tracer, Waits, WaitsError};
+use tailbound_sys::waits::{
+    BUCKETS, Interruption, LateWait, Measured, Settings, Tracer, Waits, WaitsError,
+};
 use tailbound_units::Nanos;
 
 /// How many threads are measured at least, and at most: the kernel takes 3.8 KB for each.
@@ -80,6 +83,10 @@ struct Place {
 #[derive(Debug)]
 pub struct Tail {
     late: Nanos,
+    /// True if soft interrupts are timed where the kernel does not time interrupts.
+    times_softirqs: bool,
+    /// True while they are not.
+    is_paused: bool,
     capacity: u32,
     tracer: Tracer,
     places: BTreeMap<ThreadId, Place>,
@@ -90,6 +97,8 @@ pub struct Tail {
     entered: BTreeSet<ThreadId>,
     /// Late waits that were taken before places got other threads.
     taken: Vec<(ThreadId, LateWait)>,
+    /// The same of interruptions.
+    interruptions: Vec<(ThreadId, Interruption)>,
 }
 
 impl Tail {
@@ -98,15 +107,31 @@ impl Tail {
     /// # Errors
     /// [`WaitsError`] says what this machine lacks.
     pub fn open(late: Nanos) -> Result<Self, WaitsError> {
+        Self::open_as(late, false)
+    }
+
+    /// As [`open`](Self::open), and times soft interrupts where the kernel does not time
+    /// interrupts, which costs a time stamp at the begin and the end of each.
+    ///
+    /// # Errors
+    /// [`WaitsError`] names the part that this host lacks.
+    pub fn open_with_interrupts(late: Nanos) -> Result<Self, WaitsError> {
+        Self::open_as(late, !times_interrupts())
+    }
+
+    fn open_as(late: Nanos, times_softirqs: bool) -> Result<Self, WaitsError> {
         Ok(Self {
             late,
+            times_softirqs,
+            is_paused: false,
             capacity: LEAST,
-            tracer: load(late, LEAST)?,
+            tracer: load(late, times_softirqs, LEAST)?,
             places: BTreeMap::new(),
             free: (0..LEAST).rev().collect(),
             last: Vec::new(),
             entered: BTreeSet::new(),
             taken: Vec::new(),
+            interruptions: Vec::new(),
         })
     }
 
@@ -144,6 +169,7 @@ impl Tail {
     /// The kernel refuses a larger table; those that were measured still are.
     pub fn follow(&mut self, threads: &BTreeSet<ThreadId>) -> Result<usize, WaitsError> {
         self.taken = self.late_waits();
+        self.interruptions = self.interruptions();
         let gone = self.places.keys().copied();
         let gone = gone.filter(|thread| !threads.contains(thread)).collect();
         self.leave(gone);
@@ -187,7 +213,8 @@ impl Tail {
 
     /// Loads anew, with room for more.
     fn grow(&mut self, capacity: u32) -> Result<(), WaitsError> {
-        let tracer = load(self.late, capacity)?;
+        let mut tracer = load(self.late, self.times_softirqs, capacity)?;
+        tracer.time_softirqs(!self.is_paused);
         self.leave(self.places.keys().copied().collect());
         self.tracer = tracer;
         self.capacity = capacity;
@@ -216,26 +243,68 @@ impl Tail {
     /// Takes the late waits of the threads that are measured.
     pub fn late_waits(&mut self) -> Vec<(ThreadId, LateWait)> {
         let mut all = std::mem::take(&mut self.taken);
-        let places: BTreeMap<_, _> = self
-            .places
-            .iter()
-            .map(|(thread, place)| (place.number, *thread))
-            .collect();
+        let threads = self.threads();
         while let Some(wait) = self.tracer.next_late() {
-            if let Some(thread) = places.get(&wait.place) {
+            if let Some(thread) = threads.get(&wait.place) {
                 all.push((*thread, wait));
             }
         }
         all
     }
+
+    /// Takes the runs of measured threads of which interrupts or the hypervisor took much.
+    pub fn interruptions(&mut self) -> Vec<(ThreadId, Interruption)> {
+        let mut all = std::mem::take(&mut self.interruptions);
+        let threads = self.threads();
+        while let Some(interruption) = self.tracer.next_interruption() {
+            if let Some(thread) = threads.get(&interruption.place) {
+                all.push((*thread, interruption));
+            }
+        }
+        all
+    }
+
+    /// Why the time of interrupts is not known.
+    ///
+    /// # Errors
+    /// The reason, in words.
+    pub fn interrupts(&self) -> Result<(), &str> {
+        if self.times_softirqs {
+            return self.tracer.interrupts();
+        }
+        if times_interrupts() {
+            return Ok(());
+        }
+        Err("the kernel lacks CONFIG_IRQ_TIME_ACCOUNTING")
+    }
+
+    /// Returns true if soft interrupts are timed by the program, as the kernel does not time interrupts.
+    pub const fn times_softirqs(&self) -> bool {
+        self.times_softirqs
+    }
+
+    /// Stops or starts to time soft interrupts, if the program does.
+    pub fn time_softirqs(&mut self, is_timed: bool) {
+        self.is_paused = !is_timed;
+        self.tracer.time_softirqs(is_timed);
+    }
+
+    /// The thread of each place.
+    fn threads(&self) -> BTreeMap<u32, ThreadId> {
+        let places = self.places.iter();
+        places
+            .map(|(thread, place)| (place.number, *thread))
+            .collect()
+    }
 }
 
-fn load(late: Nanos, threads: u32) -> Result<Tracer, WaitsError> {
+fn load(late: Nanos, times_softirqs: bool, threads: u32) -> Result<Tracer, WaitsError> {
     Tracer::load(&Settings {
         threads,
         late,
         bounds: &FineHistogram::LONGEST,
         cells: &FineHistogram::cells(),
+        times_softirqs,
     })
 }
 

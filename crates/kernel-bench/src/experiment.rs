@@ -2,6 +2,7 @@
 
 mod cost;
 mod departures;
+mod look;
 mod tap;
 mod waits;
 
@@ -22,11 +23,19 @@ pub(crate) enum Experiment {
     Tap,
     /// Waits of a thread for a CPU beside a thread that never sleeps.
     Waits,
+    /// Instructions that the programs of `tailbound why` add.
+    Look,
 }
 
 impl Experiment {
     /// All of them, in the order of their documentation.
-    pub(crate) const ALL: [Self; 4] = [Self::Departures, Self::Cost, Self::Tap, Self::Waits];
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Departures,
+        Self::Cost,
+        Self::Tap,
+        Self::Waits,
+        Self::Look,
+    ];
 
     /// Name on the command line, and first part of the names of its figures.
     pub(crate) const fn name(self) -> &'static str {
@@ -36,6 +45,7 @@ impl Experiment {
             Self::Tap => "tap",
             // Its own load keeps the CPU awake.
             Self::Waits => "waits",
+            Self::Look => "look",
         }
     }
 
@@ -52,6 +62,7 @@ impl Experiment {
             Self::Cost => awake(|| cost::run(figures)),
             Self::Tap => awake(|| tap::run(figures)),
             Self::Waits => waits::run(figures),
+            Self::Look => awake(|| look::run(figures)),
         }
     }
 }

@@ -3,12 +3,14 @@
 //! The machine executes one instruction a nanosecond, so that each time printed here is also a
 //! number of instructions. `tailbound-kernel-bench EXPERIMENT` prints a figure a line: name, value,
 //! unit. It changes the network of the machine that it runs on, so it belongs in one of its own.
+//! [`why`] is no experiment: it tries the program `tailbound`.
 
 mod analysis;
 mod experiment;
 mod figures;
 mod load;
 mod network;
+mod why;
 
 use experiment::Experiment;
 use figures::Figures;
@@ -18,9 +20,21 @@ use std::process::ExitCode;
 type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 fn main() -> ExitCode {
-    let mut names = std::env::args().skip(1);
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    let words: Vec<_> = arguments.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["role", role @ ..] => return end(why::roles::run(role)),
+        ["why", topology, cause] => {
+            return end(why::run(topology, cause).and_then(|is_right| {
+                let wrong = "the verdict is wrong".into();
+                is_right.then_some(()).ok_or(wrong)
+            }));
+        }
+        _ => {}
+    }
+    let mut names = arguments.iter();
     let experiment = match (names.next(), names.next()) {
-        (Some(name), None) => Experiment::named(&name),
+        (Some(name), None) => Experiment::named(name),
         _ => None,
     };
     let Some(experiment) = experiment else {
@@ -39,6 +53,16 @@ fn main() -> ExitCode {
         }
         Err(error) => {
             eprintln!("{}: {error}", experiment.name());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn end(outcome: Outcome<()>) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("tailbound-kernel-bench: {error}");
             ExitCode::FAILURE
         }
     }

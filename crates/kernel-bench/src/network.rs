@@ -75,6 +75,10 @@ impl Guest {
         other.knows(&self.address(), &self.mac_text())
     }
 
+    pub(crate) const fn number(self) -> u8 {
+        self.number
+    }
+
     pub(crate) fn address(self) -> String {
         self.octets().map(|byte| byte.to_string()).join(".")
     }
@@ -87,7 +91,7 @@ impl Guest {
         [2, 0, 0, 0, 0, self.number]
     }
 
-    fn mac_text(self) -> String {
+    pub(crate) fn mac_text(self) -> String {
         mac_text(self.mac())
     }
 

@@ -3,8 +3,8 @@
 
 use crate::cause::{Cause, Kind};
 use crate::evidence::{
-    Ahead, CpuUse, CpuWait, Direction, Examined, InterfaceLimit, Limits, Occupant, Points,
-    QueueWaits, Run, Side, SlowRequest, Stall,
+    Ahead, CpuUse, CpuWait, Direction, Evidence, Examined, InterfaceLimit, Interruption, Limits,
+    Occupant, Points, QueueWaits, Run, Side, SlowRequest, Stall,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -92,7 +92,8 @@ fn segments(wait: &CpuWait) -> Vec<Segment> {
     for run in &wait.runs {
         add(&mut at, run.from.0, Cause::of(Kind::Unknown));
         let end = run.until.0.clamp(at, until);
-        let (stolen, interrupted) = taken(run, end - at);
+        let whole = run.until.0.saturating_sub(run.from.0);
+        let (stolen, interrupted) = taken((run.stolen, run.interrupted), end - at, whole);
         let stolen = at + stolen;
         add(&mut at, stolen, Cause::of(Kind::Hypervisor));
         let interrupted = at + interrupted;
@@ -103,16 +104,15 @@ fn segments(wait: &CpuWait) -> Vec<Segment> {
     found
 }
 
-/// The parts of `time` of a run that the hypervisor and interrupts took: in proportion to the whole
-/// run.
-fn taken(run: &Run, time: u64) -> (u64, u64) {
-    let whole = run.until.0.saturating_sub(run.from.0).max(1);
+/// The parts of `time` of a run that the hypervisor and interrupts took, of which `whole` is the
+/// length: in proportion to the whole run.
+fn taken((stolen, interrupted): (Nanos, Nanos), time: u64, whole: u64) -> (u64, u64) {
     let part = |of: Nanos| {
-        let part = u128::from(of.0) * u128::from(time) / u128::from(whole);
+        let part = u128::from(of.0) * u128::from(time) / u128::from(whole.max(1));
         u64::try_from(part).unwrap_or(u64::MAX).min(time)
     };
-    let stolen = part(run.stolen);
-    (stolen, part(run.interrupted).min(time - stolen))
+    let stolen = part(stolen);
+    (stolen, part(interrupted).min(time - stolen))
 }
 
 /// Divides a wait for a CPU that is a slow period by itself.
@@ -180,22 +180,20 @@ impl Budget {
 pub(crate) struct Requests<'e> {
     waits: Vec<(&'e CpuWait, Vec<Segment>)>,
     limits: &'e Limits,
+    interruptions: &'e [Interruption],
     examined: &'e Examined,
     budget: Budget,
 }
 
 impl<'e> Requests<'e> {
-    pub(crate) fn new(
-        waits: &'e [CpuWait],
-        cpu_use: &[CpuUse],
-        limits: &'e Limits,
-        examined: &'e Examined,
-    ) -> Self {
+    pub(crate) fn new(evidence: &'e Evidence) -> Self {
+        let waits = evidence.waits.iter();
         Self {
-            waits: waits.iter().map(|wait| (wait, segments(wait))).collect(),
-            limits,
-            examined,
-            budget: Budget::new(cpu_use),
+            waits: waits.map(|wait| (wait, segments(wait))).collect(),
+            limits: &evidence.limits,
+            interruptions: &evidence.interruptions,
+            examined: &evidence.examined,
+            budget: Budget::new(&evidence.cpu_use),
         }
     }
 
@@ -318,10 +316,35 @@ impl<'e> Requests<'e> {
         // A frame in its ring waits for nothing but the guest, as its threads had their CPUs.
         let ring = taken.clamp(from, until);
         division.add(Cause::of(Kind::GuestItself), ring - from);
-        let computed = self.budget.take(ring, until);
+        let (stolen, interrupted) = self.taken_of_runs((ring, until), request.thread);
+        let stolen = stolen.min(until - ring);
+        let interrupted = interrupted.min(until - ring - stolen);
+        division.add(Cause::of(Kind::Hypervisor), stolen);
+        division.add(Cause::of(Kind::Interrupts), interrupted);
+        let rest = until - ring - stolen - interrupted;
+        let computed = self.budget.take(ring, until).min(rest);
         division.add(Cause::of(Kind::GuestItself), computed);
         // It neither ran nor waited for a CPU: a disk, a lock, another service.
-        division.add(Cause::of(Kind::Unknown), until - ring - computed);
+        division.add(Cause::of(Kind::Unknown), rest - computed);
+    }
+
+    /// The time in an interval that the hypervisor and interrupts took of runs of the guest. Of threads
+    /// that ran side by side, the one that lost most counts.
+    fn taken_of_runs(&self, (from, until): (u64, u64), thread: Option<u32>) -> (u64, u64) {
+        let mut threads: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+        for run in self.interruptions {
+            let (begin, end) = (from.max(run.from.0), until.min(run.until.0));
+            if begin >= end || thread.is_some_and(|thread| thread != run.thread) {
+                continue;
+            }
+            let whole = run.until.0 - run.from.0;
+            let (stolen, interrupted) = taken((run.stolen, run.interrupted), end - begin, whole);
+            let sum = threads.entry(run.thread).or_default();
+            sum.0 += stolen;
+            sum.1 += interrupted;
+        }
+        let most = threads.into_values().max_by_key(|(a, b)| a + b);
+        most.unwrap_or_default()
     }
 }
 

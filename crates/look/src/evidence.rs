@@ -57,6 +57,21 @@ pub struct CpuWait {
     pub runs: Vec<Run>,
 }
 
+/// A run of one of the guest's threads of which others took a part, in moments that are not known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Interruption {
+    /// The thread's number.
+    pub thread: u32,
+    /// The run's begin.
+    pub from: Nanos,
+    /// Its end.
+    pub until: Nanos,
+    /// The part that the hypervisor took.
+    pub stolen: Nanos,
+    /// The part that interrupts took.
+    pub interrupted: Nanos,
+}
+
 /// The direction of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
@@ -216,6 +231,8 @@ pub struct Examined {
     pub interrupts: Result<(), String>,
     /// The time that the hypervisor below took.
     pub steal: Result<(), String>,
+    /// The part of the window in which packets and interrupts were examined; `None` if all of it.
+    pub time: Option<Nanos>,
 }
 
 impl Default for Examined {
@@ -226,6 +243,7 @@ impl Default for Examined {
             packets: Ok(()),
             interrupts: Ok(()),
             steal: Ok(()),
+            time: None,
         }
     }
 }
@@ -276,6 +294,8 @@ pub struct Evidence {
     pub lost_waits: u64,
     /// The slow periods that were left out.
     pub left_out: LeftOut,
+    /// Runs of its threads of which others took a part.
+    pub interruptions: Vec<Interruption>,
     /// The CPU time of the guest, in intervals that do not overlap.
     pub cpu_use: Vec<CpuUse>,
     /// The guest's own limits.

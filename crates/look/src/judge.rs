@@ -110,6 +110,8 @@ pub struct Verdict {
     pub lost_waits: u64,
     /// The guest's limits.
     pub limits: Limits,
+    /// The part of the window in which packets and interrupts were examined; `None` if all of it.
+    pub examined: Option<Nanos>,
     /// The parts that could not be examined, and why.
     pub unexamined: Vec<(&'static str, String)>,
     /// The commands that would change something.
@@ -164,6 +166,7 @@ pub fn judge(evidence: &Evidence) -> Verdict {
         answered: evidence.answered,
         lost_waits: evidence.lost_waits,
         limits: evidence.limits.clone(),
+        examined: evidence.examined.time,
         unexamined: unexamined(evidence),
         handles: evidence.handles.clone(),
     };
@@ -235,12 +238,7 @@ impl Periods {
         let timed = evidence.requests.iter().map(|it| (length(it), it));
         let mut timed: Vec<_> = timed.filter(|(time, _)| *time > Nanos::ZERO).collect();
         timed.sort_by_key(|(time, _)| Reverse(*time));
-        let mut requests = Requests::new(
-            &evidence.waits,
-            &evidence.cpu_use,
-            &evidence.limits,
-            &evidence.examined,
-        );
+        let mut requests = Requests::new(evidence);
         let slowest = timed.iter().take(MAX_PERIODS);
         Self {
             basis: Basis::Requests,
@@ -326,7 +324,8 @@ fn is_negligible(basis: Basis, lengths: &[Nanos], evidence: &Evidence) -> bool {
     let is_little = match basis {
         Basis::Requests => count.saturating_mul(ONE_IN) < evidence.answered,
         Basis::Waits | Basis::Packets | Basis::Windows => {
-            sum(lengths).saturating_add(left_out.time).0 < evidence.window.0 / NEGLIGIBLE
+            let time = evidence.examined.time.unwrap_or(evidence.window);
+            sum(lengths).saturating_add(left_out.time).0 < time.0 / NEGLIGIBLE
         }
     };
     lengths.is_empty() || is_short && is_little

@@ -7,8 +7,11 @@
 //! ([`Verdict`]). "I do not know" is an answer. [`rank`] puts the guests of a host in order, the
 //! worst first. [`History`] keeps the verdicts of the last hour, bounded.
 //!
+//! [`Budget`] decides when the measurement is attached, so that it costs a bounded part of a core.
+//!
 //! Read [`evidence`] first, then [`cause`], then [`divide`].
 
+pub mod budget;
 pub mod cause;
 pub mod divide;
 pub mod evidence;
@@ -20,6 +23,7 @@ mod testing;
 mod thin;
 mod words;
 
+pub use budget::Budget;
 pub use cause::{Cause, Kind};
 pub use evidence::Evidence;
 pub use history::History;

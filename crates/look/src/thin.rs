@@ -2,7 +2,9 @@
 //! their causes need; the others are counted.
 
 use crate::divide::{end, length};
-use crate::evidence::{CpuWait, Evidence, Examined, Limits, QueueWaits, Run, SlowRequest, Sum};
+use crate::evidence::{
+    CpuWait, Evidence, Examined, Interruption, Limits, QueueWaits, Run, SlowRequest, Sum,
+};
 use crate::judge::{SLOW, shared};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -21,6 +23,7 @@ impl Evidence {
     pub fn thin(&mut self, keep: usize) {
         self.thin_requests(keep);
         self.thin_waits(keep);
+        self.thin_interruptions(keep);
         self.packets = merged(std::mem::take(&mut self.packets));
         let mean = |waits: &QueueWaits| waits.time.0 / waits.count.max(1);
         self.packets.retain(|waits| mean(waits) >= SLOW.0);
@@ -78,11 +81,27 @@ impl Evidence {
         self.waits = needed;
     }
 
+    /// Interruptions explain requests alone.
+    fn thin_interruptions(&mut self, keep: usize) {
+        let requests = &self.requests;
+        self.interruptions.retain(|run| {
+            let mut requests = requests.iter();
+            requests.any(|it| run.until > it.begun && run.from < end(it))
+        });
+        let taken = |run: &Interruption| run.stolen.saturating_add(run.interrupted);
+        self.interruptions.sort_by_key(|run| Reverse(taken(run)));
+        self.interruptions.truncate(keep * WAITS_PER_REQUEST);
+        self.interruptions.sort_by_key(|run| (run.from, run.thread));
+    }
+
     /// Joins the evidence about one guest in consecutive windows, the oldest first.
     pub fn join(parts: impl IntoIterator<Item = Self>) -> Self {
         let mut parts = parts.into_iter();
         let mut whole = parts.next().unwrap_or_default();
         for mut part in parts {
+            let time = |it: &Self| it.examined.time.unwrap_or(it.window);
+            let examined = time(&whole).saturating_add(time(&part));
+            let is_partial = whole.examined.time.is_some() || part.examined.time.is_some();
             whole.guest = part.guest;
             whole.window = whole.window.saturating_add(part.window);
             whole.answered = whole.answered.saturating_add(part.answered);
@@ -90,17 +109,22 @@ impl Evidence {
             whole.packets.append(&mut part.packets);
             whole.stalls.append(&mut part.stalls);
             whole.waits.append(&mut part.waits);
+            whole.interruptions.append(&mut part.interruptions);
             whole.lost_waits = whole.lost_waits.saturating_add(part.lost_waits);
             whole.left_out.join(&part.left_out);
             whole.cpu_use.append(&mut part.cpu_use);
             whole.limits.join(part.limits);
             whole.examined.join(part.examined);
+            whole.examined.time = is_partial.then_some(examined);
             whole.handles = part.handles;
         }
         // A wait is in two slices if a request of the later one needs it.
         let order = |wait: &CpuWait| (wait.from, wait.until, wait.thread);
         whole.waits.sort_by_key(order);
         whole.waits.dedup_by_key(|wait| order(wait));
+        let order = |run: &Interruption| (run.from, run.until, run.thread);
+        whole.interruptions.sort_by_key(order);
+        whole.interruptions.dedup();
         whole
     }
 }

@@ -121,9 +121,12 @@ impl Verdict {
         };
         let network = self.unexamined.iter().any(|(part, _)| *part == "packets");
         let rest = if network {
-            " Its packets were not measured, so the network is not ruled out."
+            " Its packets were not measured, so the network is not ruled out.".to_owned()
         } else {
-            ""
+            self.examined.map_or(String::new(), |examined| {
+                let examined = percent(examined, self.window);
+                format!(" Its packets were examined in {examined} of that time.")
+            })
         };
         format!("{guest}: nothing was slow {when}: {seen}.{rest}")
     }
@@ -285,12 +288,16 @@ impl Verdict {
     }
 
     fn examined_line(&self) -> String {
+        let part = self.examined.map_or(String::new(), |examined| {
+            let examined = percent(examined, self.window);
+            format!(" Packets and interrupts: in {examined} of the time, to bound the cost.")
+        });
         if self.unexamined.is_empty() {
-            return "Examined: CPU waits, quota, steal, interrupts, packets.".to_owned();
+            return format!("Examined: CPU waits, quota, steal, interrupts, packets.{part}");
         }
         let parts = self.unexamined.iter();
         let parts: Vec<_> = parts.map(|(part, why)| format!("{part} ({why})")).collect();
-        format!("Not examined: {}.", parts.join("; "))
+        format!("Not examined: {}.{part}", parts.join("; "))
     }
 
     /// The command that would help, and its cost.

@@ -1,6 +1,7 @@
 //! BPF programs of this crate that are loaded by aya: one error for all of them, and the steps that
 //! they share.
 
+use aya::programs::tp_btf::BtfTracePointLink;
 use aya::programs::{BtfTracePoint, ProgramError};
 use aya::{Btf, Ebpf};
 use std::io;
@@ -57,13 +58,36 @@ pub(crate) fn attach(
     tracepoint: &str,
     types: &Btf,
 ) -> Result<(), LoadError> {
-    let program = programs.program_mut(name).ok_or_else(|| lacks(name))?;
-    let program: &mut BtfTracePoint = program.try_into().map_err(|error| refused(&error))?;
-    program
-        .load(tracepoint, types)
-        .map_err(|error| refused(&error))?;
+    load(programs, name, tracepoint, types)?;
+    let program = part(programs, name)?;
     program.attach().map_err(|error| refused(&error))?;
     Ok(())
+}
+
+/// Loads a part of a program, for a tracepoint that it is not attached to yet.
+pub(crate) fn load(
+    programs: &mut Ebpf,
+    name: &str,
+    tracepoint: &str,
+    types: &Btf,
+) -> Result<(), LoadError> {
+    let program = part(programs, name)?;
+    program
+        .load(tracepoint, types)
+        .map_err(|error| refused(&error))
+}
+
+/// Attaches a part that is loaded, for as long as the link lives.
+#[cfg(any(feature = "packets", feature = "waits"))]
+pub(crate) fn link(programs: &mut Ebpf, name: &str) -> Result<BtfTracePointLink, LoadError> {
+    let program = part(programs, name)?;
+    let link = program.attach().map_err(|error| refused(&error))?;
+    program.take_link(link).map_err(|error| refused(&error))
+}
+
+fn part<'p>(programs: &'p mut Ebpf, name: &str) -> Result<&'p mut BtfTracePoint, LoadError> {
+    let program = programs.program_mut(name).ok_or_else(|| lacks(name))?;
+    program.try_into().map_err(|error| refused(&error))
 }
 
 /// The run time of parts of a program and the number of their runs, by tracepoint, while a

@@ -7,7 +7,10 @@
 //! process ends, by any signal.
 //!
 //! To keep a budget of CPU time, only one flow in 2^n may be [sampled](Tracer::set_sampling): packets,
-//! bytes and drops are counted of all flows, times and TCP of the sampled ones.
+//! bytes and drops are counted of all flows, times and TCP of the sampled ones. The flows of guests that
+//! are only [counted](Tracer::count) are not followed; those guests are still known as senders of the
+//! packets that others waited behind. Most of the cost is that of being called at each tracepoint, so
+//! a [pause](Tracer::pause) saves more than sampling.
 //!
 //! Limits: a packet that `bpf_redirect_peer` or XDP puts into a guest passes none of the points
 //! where the program looks. Requests are those of connections with one request at a time.
@@ -20,8 +23,9 @@ pub use measurement::{
     BUCKETS, Both, Delay, Direction, Histogram, Measurement, Occupant, Reason, Requests,
 };
 
-use crate::bpf_program::{self, LoadError, attach, kernel_types, lacks, refused};
+use crate::bpf_program::{self, LoadError, kernel_types, lacks, link, load, refused};
 use aya::maps::{Array, HashMap, MapData, PerCpuArray, PerCpuValues, RingBuf};
+use aya::programs::tp_btf::BtfTracePointLink;
 use aya::{Ebpf, EbpfLoader};
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
@@ -145,6 +149,14 @@ pub enum Event {
     Slow(SlowRequest),
 }
 
+/// A guest's interface.
+#[derive(Debug, Clone, Copy)]
+struct Interface {
+    slot: u32,
+    /// True if flows are followed, and not only counted.
+    is_followed: bool,
+}
+
 /// Measures packets of guests.
 pub struct Tracer {
     places: Array<MapData, raw::Place>,
@@ -152,24 +164,28 @@ pub struct Tracer {
     traffics: PerCpuArray<MapData, raw::Traffic>,
     drops: HashMap<MapData, raw::Drop, u64>,
     behinds: HashMap<MapData, raw::Behind, raw::Delayed>,
-    sampling: Array<MapData, u32>,
+    controls: Array<MapData, raw::Control>,
+    tags: Array<MapData, [u8; raw::STAMPS]>,
     slow_requests: RingBuf<MapData>,
     slots: u32,
-    /// The slot of each interface that is followed.
-    followed: BTreeMap<u32, u32>,
+    /// The interfaces that are measured, by index.
+    interfaces: BTreeMap<u32, Interface>,
+    shift: u32,
     /// The names of reasons for drops; `None` if the kernel has no reasons.
     reasons: Option<BTreeMap<u32, String>>,
     /// The parts that are missing, in words.
     missing: Vec<String>,
-    /// The programs, which stay attached as long as this value lives.
+    /// The parts that are loaded.
+    parts: Vec<&'static str>,
+    /// Their links, by which they are attached; none while the measurement pauses.
+    links: Vec<BtfTracePointLink>,
     programs: Ebpf,
 }
 
 impl std::fmt::Debug for Tracer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let followed = &self.followed;
         f.debug_struct("Tracer")
-            .field("followed", followed)
+            .field("interfaces", &self.interfaces)
             .finish_non_exhaustive()
     }
 }
@@ -195,12 +211,14 @@ impl Tracer {
             .load(PROGRAM)
             .map_err(|error| refused(&error))?;
         for (name, tracepoint) in TRACEPOINTS {
-            attach(&mut programs, name, tracepoint, &btf)?;
+            load(&mut programs, name, tracepoint, &btf)?;
         }
+        let mut parts: Vec<_> = TRACEPOINTS.iter().map(|(name, _)| *name).collect();
         let mut missing = Vec::new();
         for (name, tracepoint) in OPTIONAL {
-            if let Err(error) = attach(&mut programs, name, tracepoint, &btf) {
-                missing.push(format!("{tracepoint}: {error}"));
+            match load(&mut programs, name, tracepoint, &btf) {
+                Ok(()) => parts.push(name),
+                Err(error) => missing.push(format!("{tracepoint}: {error}")),
             }
         }
         let mut take = |name| programs.take_map(name).ok_or_else(|| lacks(name));
@@ -210,16 +228,73 @@ impl Tracer {
             traffics: take("traffics")?.try_into().map_err(|e| refused(&e))?,
             drops: take("drops")?.try_into().map_err(|e| refused(&e))?,
             behinds: take("behinds")?.try_into().map_err(|e| refused(&e))?,
-            sampling: take("sampling")?.try_into().map_err(|e| refused(&e))?,
+            controls: take("controls")?.try_into().map_err(|e| refused(&e))?,
+            tags: take("tags")?.try_into().map_err(|e| refused(&e))?,
             slow_requests: take("slow_requests")?.try_into().map_err(|e| refused(&e))?,
             slots,
-            followed: BTreeMap::new(),
+            interfaces: BTreeMap::new(),
+            shift: settings.sample_shift,
             reasons: reasons::names(&std::fs::read("/sys/kernel/btf/vmlinux")?),
             missing,
+            parts,
+            links: Vec::new(),
             programs,
         };
-        tracer.set_sampling(settings.sample_shift)?;
+        tracer.resume()?;
         Ok(tracer)
+    }
+
+    /// Loads it only to try whether that works.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn try_load() -> Result<Self, PacketsError> {
+        Self::load(&Settings {
+            slots: 1,
+            slow: Nanos(u64::MAX),
+            sample_shift: NO_FLOW,
+        })
+    }
+
+    /// Detaches the program until it is [resumed](Self::resume): it costs nothing, and measures nothing.
+    pub fn pause(&mut self) {
+        self.links.clear();
+    }
+
+    /// Attaches the program again. Packets and requests that are under way are not measured.
+    ///
+    /// # Errors
+    /// The kernel refuses it; then nothing is attached.
+    pub fn resume(&mut self) -> Result<(), PacketsError> {
+        if !self.links.is_empty() {
+            return Ok(());
+        }
+        #[expect(
+            clippy::large_stack_arrays,
+            reason = "the table's one value is passed whole"
+        )]
+        self.tags
+            .set(0, [0; raw::STAMPS], 0)
+            .map_err(|e| refused(&e))?;
+        self.set_control(now())?;
+        let links = self.parts.iter().map(|part| link(&mut self.programs, part));
+        self.links = links.collect::<Result<_, _>>()?;
+        Ok(())
+    }
+
+    /// Returns true unless the measurement pauses.
+    pub fn is_attached(&self) -> bool {
+        !self.links.is_empty()
+    }
+
+    fn set_control(&mut self, resumed: Nanos) -> Result<(), PacketsError> {
+        let mut interfaces = self.interfaces.values();
+        let times_all = self.shift == 0 && interfaces.any(|it| it.is_followed);
+        let control = raw::Control {
+            resumed: resumed.0,
+            times_all: times_all.into(),
+        };
+        Ok(self.controls.set(0, control, 0).map_err(|e| refused(&e))?)
     }
 
     /// Returns what the kernel lacks, each in a line; empty if nothing.
@@ -233,28 +308,58 @@ impl Tracer {
     /// # Errors
     /// There is no such slot, or no room for the interface.
     pub fn follow(&mut self, ifindex: u32, slot: u32) -> Result<(), PacketsError> {
+        self.add(ifindex, slot, true)
+    }
+
+    /// Counts packets of an interface of the host from now on, for the guest of `slot`, and follows
+    /// none of its flows. It is a sender that others may wait behind.
+    ///
+    /// # Errors
+    /// As of [`follow`](Self::follow).
+    pub fn count(&mut self, ifindex: u32, slot: u32) -> Result<(), PacketsError> {
+        self.add(ifindex, slot, false)
+    }
+
+    fn add(&mut self, ifindex: u32, slot: u32, is_followed: bool) -> Result<(), PacketsError> {
         if slot >= self.slots {
             let slots = self.slots;
             return Err(PacketsError::NoSlot { slot, slots });
         }
         self.forget(ifindex);
-        if !self.followed.values().any(|other| *other == slot) {
+        if !self.interfaces.values().any(|other| other.slot == slot) {
             self.clear(slot)?;
         }
         let at = ifindex % raw::PLACES;
         let mut place = self.places.get(&at, 0).map_err(|e| refused(&e))?;
         let free = place.ifindex.iter().position(|other| *other == 0);
         let way = free.ok_or(PacketsError::Full(ifindex))?;
+        let interface = Interface { slot, is_followed };
         place.ifindex[way] = ifindex;
-        place.slot[way] = slot;
+        place.guest[way] = self.word(interface);
         self.places.set(at, place, 0).map_err(|e| refused(&e))?;
-        self.followed.insert(ifindex, slot);
-        Ok(())
+        self.interfaces.insert(ifindex, interface);
+        self.update_control()
+    }
+
+    /// The word of an interface, as `struct place` has it.
+    fn word(&self, interface: Interface) -> u32 {
+        let shift = if interface.is_followed {
+            self.shift.min(NO_FLOW)
+        } else {
+            NO_FLOW
+        };
+        interface.slot | shift << 16
+    }
+
+    /// Has the program know which times are needed.
+    fn update_control(&mut self) -> Result<(), PacketsError> {
+        let control = self.controls.get(&0, 0).map_err(|e| refused(&e))?;
+        self.set_control(Nanos(control.resumed))
     }
 
     /// Measures packets of an interface no longer. The measurements of its slot stay.
     pub fn forget(&mut self, ifindex: u32) {
-        if self.followed.remove(&ifindex).is_none() {
+        if self.interfaces.remove(&ifindex).is_none() {
             return;
         }
         let at = ifindex % raw::PLACES;
@@ -287,14 +392,24 @@ impl Tracer {
         Ok(())
     }
 
-    /// Samples one flow in 2^`shift` from now on, of which a greater shift samples some; none from
-    /// [`NO_FLOW`] on, which costs least.
+    /// Samples one flow in 2^`shift` of the guests that are followed, of which a greater shift samples
+    /// some; none from [`NO_FLOW`] on.
     ///
     /// # Errors
     /// The kernel refuses it.
     pub fn set_sampling(&mut self, shift: u32) -> Result<(), PacketsError> {
-        let mask = 1_u32.checked_shl(shift).map_or(u32::MAX, |bit| bit - 1);
-        Ok(self.sampling.set(0, mask, 0).map_err(|e| refused(&e))?)
+        self.shift = shift;
+        for (ifindex, interface) in &self.interfaces {
+            let at = ifindex % raw::PLACES;
+            let mut place = self.places.get(&at, 0).map_err(|e| refused(&e))?;
+            for way in 0..raw::WAYS {
+                if place.ifindex[way] == *ifindex {
+                    place.guest[way] = self.word(*interface);
+                }
+            }
+            self.places.set(at, place, 0).map_err(|e| refused(&e))?;
+        }
+        self.update_control()
     }
 
     /// Reads what was measured of a guest.
@@ -353,8 +468,8 @@ impl Tracer {
     }
 
     /// Returns the run time of the program, and how often it ran, while a
-    /// [`count_cost`](bpf_program::count_cost) is held: one entry for each of its parts, by tracepoint. Some 48 ns of each run are the kernel's own for
-    /// counting (measured on an AMD EPYC).
+    /// [`count_cost`](bpf_program::count_cost) is held: one entry for each of its parts, by tracepoint. Some
+    /// 48 ns of each run are the kernel's own for counting (measured on an AMD EPYC).
     ///
     /// # Errors
     /// The kernel does not report it.
@@ -362,6 +477,13 @@ impl Tracer {
         let parts = TRACEPOINTS.into_iter().chain(OPTIONAL);
         Ok(bpf_program::cost(&self.programs, parts)?)
     }
+}
+
+/// The clock of the program.
+fn now() -> Nanos {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    Nanos::from_secs(seconds) + Nanos(u64::try_from(now.tv_nsec).unwrap_or(0))
 }
 
 /// A number that no guest can guess, so that none can choose its flows' places in tables.

@@ -41,6 +41,8 @@ pub enum Capability {
     CustomSlice,
     Schedstat,
     BpfWaits,
+    /// BPF programs at the tracepoints of packets.
+    BpfPackets,
     CpuWeight,
     Autogroup,
     Cpuset,
@@ -79,6 +81,8 @@ pub enum Purpose {
     Host,
     /// Give guests' vCPUs a class.
     Vcpu,
+    /// Find out why a guest is slow.
+    Look,
     /// Probe from inside a guest.
     Probe,
     /// Serve placements.
@@ -89,10 +93,11 @@ pub enum Purpose {
 
 impl Purpose {
     /// Every purpose, in the order of the report.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Demo,
         Self::Host,
         Self::Vcpu,
+        Self::Look,
         Self::Probe,
         Self::Place,
         Self::Lab,
@@ -104,6 +109,7 @@ impl Purpose {
             Self::Demo => "demo",
             Self::Host => "host",
             Self::Vcpu => "vcpu",
+            Self::Look => "look",
             Self::Probe => "probe",
             Self::Place => "place",
             Self::Lab => "lab",
@@ -297,8 +303,10 @@ table! {
         "the aperiodic class of vCPU threads", "Linux >= 6.12";
     Schedstat, "schedstat", [Vcpu] [], Anywhere, trials::schedstat,
         "how long vCPU threads wait for a CPU", "CONFIG_SCHED_INFO";
-    BpfWaits, "bpf-waits", [] [Vcpu], Anywhere, trials::bpf_waits,
-        "each wait of vCPU threads, and who ran instead", "Linux >= 6.1 with BTF, CAP_BPF and CAP_PERFMON";
+    BpfWaits, "bpf-waits", [] [Vcpu Look], Anywhere, trials::bpf_waits,
+        "each wait of guests' threads, and who ran instead", "Linux >= 6.1 with BTF, CAP_BPF and CAP_PERFMON";
+    BpfPackets, "bpf-packets", [] [Look], Anywhere, trials::bpf_packets,
+        "slow requests of guests, and whose packets were ahead", "Linux >= 6.1 with BTF, CAP_BPF and CAP_PERFMON";
     CpuWeight, "cpu-weight", [] [Vcpu], Anywhere, trials::cpu_weight,
         "the weight of a guest that has a control group of its own", "the cpu controller of cgroup v2 or v1";
     Autogroup, "no-autogroup", [] [Vcpu], Anywhere, trials::autogroup,

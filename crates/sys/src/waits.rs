@@ -4,6 +4,8 @@
 //! It measures the threads that somebody [follows](Tracer::follow), each in a place of its own.
 //! It is gone when the [`Tracer`] is dropped, or the process ends in whatever way.
 
+mod softirqs;
+
 use crate::bpf::{remove, update};
 use crate::bpf_program::{self, LoadError, attach, kernel_types, lacks, refused};
 use crate::thread::PolicyNumber;
@@ -11,6 +13,7 @@ use aya::maps::{Array, HashMap, Map, MapData, RingBuf};
 use aya::programs::{ProgramError, RawTracePoint};
 use aya::{Ebpf, EbpfLoader, Pod};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use softirqs::Softirqs;
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use tailbound_units::Nanos;
@@ -32,6 +35,9 @@ const TRACEPOINTS: [(&str, &str); 3] = [
     ("on_wakeup_new", "sched_wakeup_new"),
 ];
 
+/// The shortest time taken of a run of a followed thread that is reported.
+const MIN_INTERRUPTION: Nanos = Nanos::from_micros(100);
+
 /// The part that notes who enters a guest, and where it is attached: a tracepoint of the module kvm.
 const ENTRY: (&str, &str) = ("on_entry", "kvm_entry");
 
@@ -47,6 +53,8 @@ pub struct Settings<'a> {
     /// The bucket of the shortest time of each cell: a power of two, and the four bits after the
     /// first; none of its times is more than two buckets further.
     pub cells: &'a [u32; CELLS],
+    /// True if soft interrupts are timed by this program, as the kernel does not time interrupts.
+    pub times_softirqs: bool,
 }
 
 /// Why waits cannot be measured in the kernel.
@@ -111,8 +119,23 @@ pub struct Run {
     pub policy: PolicyNumber,
     /// What the hypervisor took of it, as far as it says so.
     pub stolen: Nanos,
-    /// What interrupts took of it, where the kernel counts that
-    /// (`CONFIG_IRQ_TIME_ACCOUNTING`).
+    /// The part of it that interrupts took: all of them where the kernel times them
+    /// (`CONFIG_IRQ_TIME_ACCOUNTING`), else the soft ones.
+    pub interrupted: Nanos,
+}
+
+/// A run of a thread that is followed, of which interrupts or the hypervisor took much.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Interruption {
+    /// The thread's place.
+    pub place: u32,
+    /// The begin of the run, by the monotonic clock.
+    pub from: Nanos,
+    /// Its end.
+    pub until: Nanos,
+    /// The part of it that the hypervisor took.
+    pub stolen: Nanos,
+    /// The part of it that interrupts took.
     pub interrupted: Nanos,
 }
 
@@ -186,8 +209,22 @@ struct RawLate {
     kind: u32,
     stolen: u64,
     interrupted: u64,
+    softirq: u64,
+    softirq_since: u64,
     count: u64,
     runs: [RawRun; RUNS],
+}
+
+/// `struct interruption`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct RawInterruption {
+    since: u64,
+    until: u64,
+    slot: u32,
+    stolen: u32,
+    interrupted: u32,
+    unused: u32,
 }
 
 // SAFETY: whole numbers alone, without padding: 6 times 8 and 2 times 4 bytes.
@@ -227,6 +264,8 @@ pub struct Tracer {
     followed: Followed,
     meters: Array<MapData, RawMeter>,
     late: RingBuf<MapData>,
+    interruptions: RingBuf<MapData>,
+    softirqs: Softirqs,
     /// They are attached for as long as it lives.
     programs: Ebpf,
     /// Why it is not noted who enters a guest; `None` while it is.
@@ -254,6 +293,7 @@ impl Tracer {
         let btf = kernel_types()?;
         let by_number = u32::from(by_number);
         let late = settings.late.0;
+        let times_softirqs = u32::from(settings.times_softirqs);
         let mut programs = EbpfLoader::new()
             .btf(Some(&btf))
             .allow_unsupported_maps()
@@ -261,6 +301,8 @@ impl Tracer {
             .map_max_entries("numbers", if by_number == 0 { 1 } else { settings.threads })
             .override_global("by_number", &by_number, true)
             .override_global("late", &late, true)
+            .override_global("long_interruption", &MIN_INTERRUPTION.0, true)
+            .override_global("times_softirqs", &times_softirqs, true)
             .override_global("bounds", settings.bounds, true)
             .override_global("cells", settings.cells, true)
             .load(PROGRAM)
@@ -268,6 +310,11 @@ impl Tracer {
         for (name, tracepoint) in TRACEPOINTS {
             attach(&mut programs, name, tracepoint, &btf)?;
         }
+        let softirqs = if settings.times_softirqs {
+            Softirqs::load(&mut programs, &btf)
+        } else {
+            Softirqs::default()
+        };
         // While it has its maps. Without it waits are measured all the same.
         let loaded = entry_program(&mut programs)
             .and_then(|program| program.load().map_err(|error| refused(&error)));
@@ -280,6 +327,8 @@ impl Tracer {
             followed,
             meters: take("meters")?.try_into().map_err(|e| refused(&e))?,
             late: take("late_waits")?.try_into().map_err(|e| refused(&e))?,
+            interruptions: take("interruptions")?.try_into().map_err(|e| refused(&e))?,
+            softirqs,
             programs,
             no_entries: None,
         };
@@ -339,6 +388,7 @@ impl Tracer {
             late: Nanos(u64::MAX),
             bounds: &[0; BUCKETS - 1],
             cells: &[0; CELLS],
+            times_softirqs: true,
         })
     }
 
@@ -418,8 +468,46 @@ impl Tracer {
     /// # Errors
     /// The kernel does not say.
     pub fn cost(&self) -> Result<Vec<(&'static str, Nanos, u64)>, WaitsError> {
-        let parts = TRACEPOINTS.into_iter().chain([ENTRY]);
+        let parts = TRACEPOINTS
+            .into_iter()
+            .chain(softirqs::PARTS)
+            .chain([ENTRY]);
         Ok(bpf_program::cost(&self.programs, parts)?)
+    }
+
+    /// Why the time of soft interrupts is not known.
+    ///
+    /// # Errors
+    /// The reason, in words.
+    pub fn interrupts(&self) -> Result<(), &str> {
+        self.softirqs.refusal().map_or(Ok(()), Err)
+    }
+
+    /// Stops or starts to time soft interrupts, if that was set when this was loaded. The times of a
+    /// run or wait that is not within one such interval are too short.
+    pub fn time_softirqs(&mut self, is_timed: bool) {
+        if is_timed {
+            self.softirqs.attach(&mut self.programs);
+        } else {
+            self.softirqs.detach();
+        }
+    }
+
+    /// Takes the next run of a followed thread of which much was taken.
+    pub fn next_interruption(&mut self) -> Option<Interruption> {
+        let item = self.interruptions.next()?;
+        if item.len() < size_of::<RawInterruption>() {
+            return None;
+        }
+        // SAFETY: there are as many bytes, and any bytes are whole numbers.
+        let raw: RawInterruption = unsafe { std::ptr::read_unaligned(item.as_ptr().cast()) };
+        Some(Interruption {
+            place: raw.slot,
+            from: Nanos(raw.since),
+            until: Nanos(raw.until),
+            stolen: Nanos(raw.stolen.into()),
+            interrupted: Nanos(raw.interrupted.into()),
+        })
     }
 
     /// Takes the next wait that was late.

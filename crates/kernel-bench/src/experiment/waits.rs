@@ -25,6 +25,7 @@ pub(crate) fn run(figures: &mut Figures) -> Outcome<()> {
         late: LATE_WAIT,
         bounds: &FineHistogram::LONGEST,
         cells: &FineHistogram::cells(),
+        times_softirqs: false,
     })?;
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {

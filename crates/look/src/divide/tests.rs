@@ -64,14 +64,21 @@ fn parts(division: &Division) -> Vec<(Kind, &str, u64)> {
         .collect()
 }
 
-fn divide(request: &SlowRequest, waits: &[CpuWait], ran: u64) -> Division {
-    let cpu_use = [CpuUse {
+fn evidence(waits: &[CpuWait], ran: u64) -> Evidence {
+    let cpu_use = CpuUse {
         from: ms(0),
         until: ms(1_000),
         ran: ms(ran),
-    }];
-    let (limits, examined) = (Limits::default(), Examined::default());
-    Requests::new(waits, &cpu_use, &limits, &examined).divide(request)
+    };
+    Evidence {
+        waits: waits.to_vec(),
+        cpu_use: vec![cpu_use],
+        ..Evidence::default()
+    }
+}
+
+fn divide(request: &SlowRequest, waits: &[CpuWait], ran: u64) -> Division {
+    Requests::new(&evidence(waits, ran)).divide(request)
 }
 
 #[test]
@@ -253,18 +260,45 @@ fn a_request_that_the_peer_takes_slowly_waits_for_the_receiver_from_its_first_se
 #[test]
 fn the_guest_is_blamed_only_if_its_waits_were_measured() {
     let request = served([0, 0, 0, 40, 40]);
-    let cpu_use = [CpuUse {
-        from: ms(0),
-        until: ms(100),
-        ran: ms(100),
-    }];
-    let limits = Limits::default();
-    let blind = Examined {
-        cpu: Err("no BTF".to_owned()),
-        ..Examined::default()
-    };
-    let division = Requests::new(&[], &cpu_use, &limits, &blind).divide(&request);
+    let mut blind = evidence(&[], 100);
+    blind.examined.cpu = Err("no BTF".to_owned());
+    let division = Requests::new(&blind).divide(&request);
     assert_eq!(parts(&division), [(Kind::Unknown, "", 40)]);
+}
+
+#[test]
+fn interrupts_and_steal_in_runs_of_the_guest_are_not_its_own_time() {
+    // Half of the run was taken, and half of the run is in the request.
+    let request = served([0, 0, 0, 40, 40]);
+    let mut seen = evidence(&[], 1_000);
+    let run = |thread| Interruption {
+        thread,
+        from: ms(0),
+        until: ms(80),
+        stolen: ms(8),
+        interrupted: ms(40),
+    };
+    seen.interruptions = vec![run(7)];
+    let expected = [
+        (Kind::Hypervisor, "", 4),
+        (Kind::Interrupts, "", 20),
+        (Kind::GuestItself, "", 16),
+    ];
+    assert_eq!(parts(&Requests::new(&seen).divide(&request)), expected);
+    // Another thread that ran meanwhile lost the same time of the request.
+    seen.interruptions.push(run(8));
+    assert_eq!(parts(&Requests::new(&seen).divide(&request)), expected);
+    // The kernel counts the time of interrupts as the thread's own, and the request has no more.
+    seen.interruptions = vec![Interruption {
+        interrupted: ms(80),
+        ..run(7)
+    }];
+    let expected = [(Kind::Hypervisor, "", 4), (Kind::Interrupts, "", 36)];
+    assert_eq!(parts(&Requests::new(&seen).divide(&request)), expected);
+    // It did not run at that time.
+    let later = served([80, 80, 80, 120, 120]);
+    let division = Requests::new(&seen).divide(&later);
+    assert_eq!(parts(&division), [(Kind::GuestItself, "", 40)]);
 }
 
 #[test]
@@ -339,6 +373,19 @@ fn any_wait() -> impl Strategy<Value = CpuWait> {
     )
 }
 
+fn any_interruption() -> impl Strategy<Value = Interruption> {
+    let time = || 0..2_000_u64;
+    (0..3_u32, time(), time(), time(), time()).prop_map(
+        |(thread, from, until, stolen, interrupted)| Interruption {
+            thread,
+            from: Nanos(from),
+            until: Nanos(until),
+            stolen: Nanos(stolen),
+            interrupted: Nanos(interrupted),
+        },
+    )
+}
+
 proptest! {
     #[test]
     fn the_parts_of_a_wait_are_the_wait(wait in any_wait()) {
@@ -362,13 +409,14 @@ proptest! {
         thread in prop::option::of(0..3_u32),
         ran in 0..4_000_u64,
         begun in 0..2_000_u64,
+        interruptions in prop::collection::vec(any_interruption(), 0..6),
     ) {
-        let cpu_use = [
+        let cpu_use = vec![
             CpuUse { from: Nanos(0), until: Nanos(1_000), ran: Nanos(ran) },
             CpuUse { from: Nanos(1_000), until: Nanos(2_000), ran: Nanos(ran / 2) },
         ];
-        let (limits, examined) = (Limits::default(), Examined::default());
-        let mut requests = Requests::new(&waits, &cpu_use, &limits, &examined);
+        let evidence = Evidence { waits, interruptions, cpu_use, ..Evidence::default() };
+        let mut requests = Requests::new(&evidence);
         let mut computed = 0;
         for points in points {
             let [arrived, delivered, taken, sent, left] = points.map(Nanos);
@@ -394,7 +442,7 @@ proptest! {
             computed += division.of(Kind::GuestItself).0.saturating_sub(is_ring);
         }
         // A guest cannot have computed for longer than it ran, but for runs of its own threads.
-        let own: u64 = waits.iter().map(|wait| divide_wait(wait).of(Kind::GuestItself).0).sum();
+        let own: u64 = evidence.waits.iter().map(|wait| divide_wait(wait).of(Kind::GuestItself).0).sum();
         prop_assert!(computed <= ran + ran / 2 + own * 6);
     }
 }

@@ -29,6 +29,9 @@ pub(super) struct Entry {
     pub(super) guests: Vec<Guest>,
     #[prost(uint32, tag = "13")]
     pub(super) left_out: u32,
+    /// The part of the slice in which packets and interrupts were examined, if not all of it.
+    #[prost(uint64, optional, tag = "14")]
+    pub(super) examined: Option<u64>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -76,6 +79,22 @@ pub(super) struct Guest {
     pub(super) raise_limit: Option<String>,
     #[prost(string, optional, tag = "21")]
     pub(super) queue: Option<String>,
+    #[prost(message, repeated, tag = "22")]
+    pub(super) interruptions: Vec<Interruption>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct Interruption {
+    #[prost(uint32, tag = "1")]
+    pub(super) thread: u32,
+    #[prost(sint64, tag = "2")]
+    pub(super) from: i64,
+    #[prost(sint64, tag = "3")]
+    pub(super) until: i64,
+    #[prost(uint64, tag = "4")]
+    pub(super) stolen: u64,
+    #[prost(uint64, tag = "5")]
+    pub(super) interrupted: u64,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]

@@ -1,8 +1,8 @@
 use super::*;
 use crate::cause::{Cause, Kind};
 use crate::evidence::{
-    Ahead, CpuUse, CpuWait, Direction, InterfaceLimit, Occupant, Points, QueueWaits, Run, Side,
-    SlowRequest, Stall,
+    Ahead, CpuUse, CpuWait, Direction, InterfaceLimit, Interruption, Occupant, Points, QueueWaits,
+    Run, Side, SlowRequest, Stall,
 };
 use crate::judge::judge;
 use crate::testing::waits;
@@ -169,6 +169,18 @@ fn request(numbers: &mut Numbers, begin: Nanos) -> SlowRequest {
     }
 }
 
+/// A run of which others took a part, in the same second as the requests.
+fn interruption(numbers: &mut Numbers, begin: Nanos) -> Interruption {
+    let from = begin.saturating_add(numbers.ms(0, 9_000));
+    Interruption {
+        thread: numbers.below(4) as u32,
+        from,
+        until: from.saturating_add(numbers.ms(20, 1_000)),
+        stolen: numbers.ms(0, 10),
+        interrupted: numbers.ms(0, 10),
+    }
+}
+
 /// Evidence with all that there can be, in the slice with this number.
 fn full(numbers: &mut Numbers, index: u64, size: u64) -> Evidence {
     let begin = Nanos::from_secs(500 + index * 10);
@@ -200,6 +212,7 @@ fn full(numbers: &mut Numbers, index: u64, size: u64) -> Evidence {
             ran: numbers.ms(0, 1_000),
         });
     }
+    evidence.interruptions = (0..size).map(|_| interruption(numbers, begin)).collect();
     evidence.limits.quota = Some("20ms in 100ms".into());
     evidence.limits.throttled = numbers.ms(0, 1_000);
     evidence.limits.interfaces.push(InterfaceLimit {
@@ -217,6 +230,7 @@ fn evidence_comes_back_as_it_was_on_the_clock_of_the_window() {
     let mut written = entry(0, Vec::new());
     written.from = DAY;
     written.examined.steal = Err("it is not counted".to_owned());
+    written.examined.time = Some(Nanos::from_millis(2_500));
     written.notes = vec!["a note".into()];
     // The clock of the window begins at a day; the evidence is shifted by 500 s less.
     for name in ["db", "web"] {
@@ -264,6 +278,10 @@ fn shift(evidence: &mut Evidence, by: Nanos) {
             *moment += by;
         }
         points.taken = points.taken.map(|taken| taken.saturating_add(by));
+    }
+    for it in &mut evidence.interruptions {
+        it.from += by;
+        it.until += by;
     }
     evidence.packets.iter_mut().for_each(|it| it.until += by);
     for it in &mut evidence.stalls {

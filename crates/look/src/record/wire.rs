@@ -4,8 +4,8 @@
 
 use super::{DAY, Entry, GuestEntry, message};
 use crate::evidence::{
-    Ahead, CpuUse, CpuWait, Direction, Evidence, Examined, Handles, InterfaceLimit, LeftOut,
-    Limits, Occupant, Points, QueueWaits, Run, Side, SlowRequest, Stall, Sum,
+    Ahead, CpuUse, CpuWait, Direction, Evidence, Examined, Handles, InterfaceLimit, Interruption,
+    LeftOut, Limits, Occupant, Points, QueueWaits, Run, Side, SlowRequest, Stall, Sum,
 };
 use prost::Message as _;
 use std::collections::HashMap;
@@ -42,6 +42,7 @@ pub(super) fn encode(entry: &Entry) -> Vec<u8> {
         names: pack.names,
         guests,
         left_out: entry.left_out,
+        examined: entry.examined.time.map(|time| time.0),
     };
     message.encode_to_vec()
 }
@@ -90,6 +91,15 @@ impl Pack {
             ran: it.ran.0,
         });
         let cpu_use = cpu_use.collect();
+        let interruptions = evidence.interruptions.iter();
+        let interruptions = interruptions.map(|it| message::Interruption {
+            thread: it.thread,
+            from: self.at(it.from),
+            until: self.at(it.until),
+            stolen: it.stolen.0,
+            interrupted: it.interrupted.0,
+        });
+        let interruptions = interruptions.collect();
         message::Guest {
             key: self.name(&guest.key),
             name: self.name(&guest.name),
@@ -106,6 +116,7 @@ impl Pack {
             stalls,
             waits: evidence.waits.iter().map(|it| self.wait(it)).collect(),
             lost_waits: evidence.lost_waits,
+            interruptions,
             left_out: if sums.iter().all(|it| *it == 0) {
                 Vec::new()
             } else {
@@ -222,6 +233,10 @@ pub(super) fn decode(bytes: &[u8], clock: impl FnOnce(&Clock) -> Option<Nanos>) 
         packets: examined(message.packets),
         interrupts: examined(message.interrupts),
         steal: examined(message.steal),
+        time: match message.examined {
+            Some(nanos) => Some(time(nanos)?),
+            None => None,
+        },
     };
     let guests = message.guests.iter();
     let guests: Option<Vec<_>> = guests.map(|it| unpack.guest(it, &examined)).collect();
@@ -293,6 +308,15 @@ impl Unpack {
                 was_reached: limit.was_reached,
             })
         };
+        let interruption = |run: &message::Interruption| {
+            Some(Interruption {
+                thread: run.thread,
+                from: self.at(run.from)?,
+                until: self.at(run.until)?,
+                stolen: time(run.stolen)?,
+                interrupted: time(run.interrupted)?,
+            })
+        };
         let notes = it.notes.iter().map(|note| self.name(*note));
         let evidence = Evidence {
             guest: name.to_string(),
@@ -303,6 +327,7 @@ impl Unpack {
             stalls: all(&it.stalls, stall)?,
             waits: all(&it.waits, |it| self.wait(it))?,
             lost_waits: it.lost_waits,
+            interruptions: all(&it.interruptions, interruption)?,
             left_out: left_out(&it.left_out)?,
             cpu_use: all(&it.cpu_use, cpu_use)?,
             limits: Limits {

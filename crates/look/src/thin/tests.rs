@@ -186,3 +186,28 @@ fn a_wait_with_many_runs_keeps_the_time_of_each_owner() {
     assert_eq!(few.judged_delay.0, whole);
     assert!(few.time(Kind::Unknown).0 < whole / 2, "{few:?}");
 }
+
+#[test]
+fn interruptions_of_kept_requests_stay_and_the_examined_time_is_a_sum() {
+    let run = |from: u64| Interruption {
+        thread: 7,
+        from: Nanos::from_millis(from),
+        until: Nanos::from_millis(from + 10),
+        stolen: Nanos::ZERO,
+        interrupted: Nanos::from_millis(5),
+    };
+    let mut seen = evidence(Vec::new());
+    seen.requests = vec![served(100, 50), served(500, 20), served(900, 20)];
+    seen.interruptions = vec![run(120), run(300), run(505), run(905)];
+    seen.thin(2);
+    assert_eq!(seen.requests.len(), 2);
+    assert!(seen.interruptions.contains(&run(120)));
+    assert!(!seen.interruptions.contains(&run(300)));
+    assert_eq!(seen.interruptions.len(), 2);
+    let mut partial = seen.clone();
+    partial.examined.time = Some(Nanos::from_secs(15));
+    let joined = Evidence::join([partial, seen.clone()]);
+    assert_eq!(joined.examined.time, Some(Nanos::from_secs(75)));
+    assert_eq!(joined.interruptions, seen.interruptions);
+    assert_eq!(Evidence::join([seen.clone(), seen]).examined.time, None);
+}

@@ -57,6 +57,27 @@ fn a_verdict_is_a_sentence_three_lines_and_a_command() {
 }
 
 #[test]
+fn a_part_of_the_window_is_told_as_such() {
+    let mut seen = evidence(Vec::new());
+    seen.examined = Examined {
+        time: Some(Nanos::from_secs(15)),
+        ..Examined::default()
+    };
+    let verdict = judge(&seen);
+    let [.., examined] = verdict.evidence();
+    assert_eq!(
+        examined,
+        "Examined: CPU waits, quota, steal, interrupts, packets. Packets and interrupts: in 25.0 % of \
+         the time, to bound the cost."
+    );
+    assert_eq!(
+        verdict.sentence(),
+        "db-3: nothing was slow in the last minute: no thread waited long for a CPU. Its packets were \
+         examined in 25.0 % of that time."
+    );
+}
+
+#[test]
 fn each_cause_has_its_words() {
     let sentence = |waits: Vec<CpuWait>| {
         let verdict = judge(&evidence(waits));

@@ -52,6 +52,10 @@ INLINE struct flow *find_flow(const struct key *key, u64 hash, u64 now, u32 *whe
 			*where = at;
 			// It may have become another's meanwhile.
 			if (same(&flow->key, key)) {
+				const struct control *its = control();
+
+				if (its && flow->seen < its->resumed)
+					claim(flow, key, now);
 				flow->seen = now;
 				return flow;
 			}

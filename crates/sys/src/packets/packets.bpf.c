@@ -22,18 +22,6 @@
 
 #define LOOPBACK 1
 
-// No flow is sampled.
-#define NONE ~0u
-
-// Returns bits that a flow's hash may not have.
-INLINE u32 sampling_mask(void)
-{
-	u32 zero = 0;
-	u32 *mask = map_lookup(&sampling, &zero);
-
-	return mask ? *mask : NONE;
-}
-
 INLINE void count_frame(u32 slot, u32 direction, u32 length)
 {
 	struct traffic *traffic = map_lookup(&traffics, &slot);
@@ -75,9 +63,9 @@ INLINE u64 known(const struct sk_buff *skb)
 }
 
 // A guest's frame is received.
-INLINE void follow_sent(struct sk_buff *skb, u32 slot, u32 state)
+INLINE void follow_sent(struct sk_buff *skb, u32 guest, u32 state)
 {
-	u32 mask = sampling_mask();
+	u32 mask = mask_of(guest), slot = slot_of(guest);
 
 	count_frame(slot, OUT, skb->len);
 	if (mask == NONE) {
@@ -120,17 +108,21 @@ INLINE void follow_sent(struct sk_buff *skb, u32 slot, u32 state)
 INLINE void stamp(struct sk_buff *skb, u32 state)
 {
 	const struct net_device *dev = skb->dev;
-	u32 ifindex = dev->ifindex, slot = slot_of(ifindex);
+	u32 ifindex = dev->ifindex, guest = guest_of(ifindex);
 
-	if (slot == NO_SLOT && sampling_mask()) {
-		if (!state && !skb->skb_iif)
-			clear_stamp(skb);
-		return;
+	if (guest == NO_SLOT) {
+		const struct control *its = control();
+
+		if (!its || !its->times_all) {
+			if (!state && !skb->skb_iif)
+				clear_stamp(skb);
+			return;
+		}
 	}
 	if (ifindex == LOOPBACK || skb->skb_iif || !in_host(dev))
 		return;
-	if (slot != NO_SLOT)
-		follow_sent(skb, slot, state);
+	if (guest != NO_SLOT)
+		follow_sent(skb, guest, state);
 	else
 		set_stamp(skb, NO_SLOT, state | TIMED, ktime());
 }
@@ -189,9 +181,9 @@ SECTION("tp_btf/netif_receive_skb") int on_receive(u64 *context)
 
 // Begins to follow a frame that is sent to a guest, unless it is followed already, or its flow is
 // not sampled. Returns it, locked.
-INLINE struct packet *follow_received(struct sk_buff *skb, u32 slot, u64 word)
+INLINE struct packet *follow_received(struct sk_buff *skb, u32 guest, u64 word)
 {
-	u32 mask = sampling_mask();
+	u32 mask = mask_of(guest), slot = slot_of(guest);
 	int followed = stamp_state(word) & FOLLOWED;
 
 	if (!followed && mask == NONE)
@@ -238,17 +230,17 @@ SECTION("tp_btf/net_dev_queue") int on_queue(u64 *context)
 	struct net_device *dev = skb->dev;
 	u32 ifindex = dev->ifindex;
 
-	u32 slot = slot_of(ifindex);
+	u32 guest = guest_of(ifindex);
 
-	if (slot == NO_SLOT && !stamp_at(skb))
+	if (guest == NO_SLOT && !stamp_at(skb))
 		return 0;
 	if (ifindex == LOOPBACK || !in_host(dev))
 		return 0;
 	u64 word = known(skb);
 	struct packet *packet;
 
-	if (slot != NO_SLOT)
-		packet = follow_received(skb, slot, word);
+	if (guest != NO_SLOT)
+		packet = follow_received(skb, guest, word);
 	else if (stamp_state(word) & FOLLOWED)
 		packet = find_packet(skb);
 	else
@@ -341,7 +333,8 @@ INLINE void leave(struct sk_buff *skb, const struct net_device *dev, u32 slot)
 	unlock(&packet->lock);
 }
 
-// (const struct sk_buff *skb, const struct net_device *dev)
+// (const struct sk_buff *skb, const struct net_device *dev). Segments that a queue made of a frame have no
+// stamp, and the same skb_iif: the interface that received it, unless a bridge of the host did after that.
 SECTION("tp_btf/net_dev_start_xmit") int on_start(u64 *context)
 {
 	struct sk_buff *skb = (void *)context[0];
@@ -350,7 +343,7 @@ SECTION("tp_btf/net_dev_start_xmit") int on_start(u64 *context)
 
 	if (ifindex == LOOPBACK || !in_host(dev))
 		return 0;
-	u32 slot = slot_of(ifindex), length = skb->len;
+	u32 slot = slot_of(guest_of(ifindex)), length = skb->len;
 	u64 word = known(skb);
 
 	if (slot != NO_SLOT)
@@ -362,7 +355,7 @@ SECTION("tp_btf/net_dev_start_xmit") int on_start(u64 *context)
 	else if (word && slot != NO_SLOT)
 		clear_stamp(skb);
 	if (can_queue(dev))
-		count_sent(ifindex, word ? stamp_slot(word) : NO_SLOT, length);
+		count_sent(ifindex, word ? stamp_slot(word) : slot_of(guest_of(skb->skb_iif)), length);
 	return 0;
 }
 
@@ -407,7 +400,7 @@ SECTION("tp_btf/kfree_skb") int on_drop(u64 *context)
 		reason = (u32)context[2];
 	if (!dev || !in_host(dev))
 		return 0;
-	u32 slot = slot_of(dev->ifindex), from = word ? stamp_slot(word) : NO_SLOT;
+	u32 slot = slot_of(guest_of(dev->ifindex)), from = word ? stamp_slot(word) : NO_SLOT;
 
 	if (from != NO_SLOT)
 		count_drop(from, OUT, reason);

@@ -16,8 +16,20 @@ pub(super) const NO_SLOT: u32 = 0xffff;
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Place {
     pub(super) ifindex: [u32; WAYS],
-    pub(super) slot: [u32; WAYS],
+    /// A slot, and above that the shift of its sampling.
+    pub(super) guest: [u32; WAYS],
 }
+
+/// `struct control`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Control {
+    pub(super) resumed: u64,
+    pub(super) times_all: u64,
+}
+
+/// `struct tags`.
+pub(super) const STAMPS: usize = 65_536;
 
 /// `struct traffic`.
 #[repr(C)]
@@ -123,6 +135,8 @@ pub(super) struct Event {
 
 // SAFETY: whole numbers alone, without padding.
 unsafe impl Pod for Place {}
+// SAFETY: as above.
+unsafe impl Pod for Control {}
 // SAFETY: as above.
 unsafe impl Pod for Traffic {}
 // SAFETY: as above.

@@ -13,10 +13,11 @@
 #define QUEUES 1024
 #define TIMES 5
 
-// Guests' interfaces, by their indexes in the host's network namespace. User space writes it.
+// Guests' interfaces, by their indexes in the host's network namespace. User space writes it: a slot
+// (16 bits), and of which flows the guest is examined: one in 2^n (16 bits), none from 32 on.
 struct place {
 	u32 ifindex[WAYS];
-	u32 slot[WAYS];
+	u32 guest[WAYS];
 };
 
 // A frame under way in the host: who sent it, and when it was first seen.
@@ -234,13 +235,14 @@ struct {
 	uint(max_entries, 1 << 18);
 } slow_requests SECTION(".maps");
 
-// Flows whose hash has none of these bits are followed.
-struct {
-	uint(type, BPF_MAP_TYPE_ARRAY);
-	uint(max_entries, 1);
-	u32 *key;
-	u32 *value;
-} sampling SECTION(".maps");
+// What user space sets for all guests.
+struct control {
+	// When the program was last attached: what was known of connections before is of no worth.
+	u64 resumed;
+	// Whether the time of frames from outside is taken, too, since all flows of a guest are followed.
+	u64 times_all;
+};
+ARRAY(controls, 1, control);
 
 // The network namespace that the interfaces are in.
 const volatile u32 host_netns;
@@ -269,7 +271,8 @@ INLINE int in_host(const struct net_device *dev)
 	return net && net->ns.inum == host_netns;
 }
 
-INLINE u32 slot_of(u32 ifindex)
+// The guest of an interface, as in struct place; NO_SLOT if it has none.
+INLINE u32 guest_of(u32 ifindex)
 {
 	u32 at = ifindex & (PLACES - 1);
 	struct place *place = map_lookup(&places, &at);
@@ -278,9 +281,31 @@ INLINE u32 slot_of(u32 ifindex)
 		return NO_SLOT;
 	for (int i = 0; i < WAYS; i++) {
 		if (place->ifindex[i] == ifindex)
-			return place->slot[i];
+			return place->guest[i];
 	}
 	return NO_SLOT;
+}
+INLINE u32 slot_of(u32 guest)
+{
+	return guest & 0xffff;
+}
+
+// No flow is followed.
+#define NONE ~0u
+
+// Returns bits that the hash of a guest's flow may not have to be followed.
+INLINE u32 mask_of(u32 guest)
+{
+	u32 shift = guest >> 16;
+
+	return shift < 32 ? (1u << shift) - 1 : NONE;
+}
+
+INLINE const struct control *control(void)
+{
+	u32 zero = 0;
+
+	return map_lookup(&controls, &zero);
 }
 
 // Where a frame is in tables. The verifier lets no program compute with a pointer, but with its lower

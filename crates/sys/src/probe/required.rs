@@ -230,7 +230,6 @@ mod tests {
             "dpdk",
             "perf",
             "openssl",
-            "bpf-packets",
         ];
         for (index, part) in PARTS.iter().enumerate() {
             assert!(

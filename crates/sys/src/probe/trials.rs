@@ -364,35 +364,68 @@ pub(super) fn schedstat() -> Outcome {
 /// Loads the program that measures waits, and lets go of it.
 #[cfg(feature = "waits")]
 pub(super) fn bpf_waits() -> Outcome {
-    use crate::bpf_program::LoadError;
     use crate::waits::{Tracer, WaitsError};
-    let error = match Tracer::try_load() {
-        Ok(tracer) => return Outcome::works(format!("loaded; {}", tracer.way())),
-        Err(error) => error,
-    };
-    let locked = text("/sys/kernel/security/lockdown").unwrap_or_default();
-    let mend = match &error {
-        WaitsError::Load(LoadError::NotPermitted) if locked.contains("[confidentiality]") => {
-            "start the kernel with lockdown=integrity: with confidentiality nobody may read it"
-        }
-        WaitsError::Load(LoadError::NotPermitted) => {
-            "run as root, or with AmbientCapabilities=CAP_BPF CAP_PERFMON; not in a container's \
-             user namespace"
-        }
-        WaitsError::Load(LoadError::NoBtf(_)) => "use a kernel with CONFIG_DEBUG_INFO_BTF",
-        WaitsError::Load(LoadError::Refused(_)) | WaitsError::Io(_) => {
-            "use Linux 6.1 or later; if this is one, report its `uname -r` and these words"
-        }
-    };
-    Outcome::lacks(error.to_string(), advice(mend))
+    match Tracer::try_load() {
+        Ok(tracer) => Outcome::works(format!("loaded; {}", tracer.way())),
+        Err(WaitsError::Load(error)) => no_bpf(&error),
+        Err(WaitsError::Io(error)) => no_bpf(&refused(&error)),
+    }
 }
 
 #[cfg(not(feature = "waits"))]
 pub(super) fn bpf_waits() -> Outcome {
+    not_built()
+}
+
+/// Loads the program that measures packets, and unloads it.
+#[cfg(feature = "packets")]
+pub(super) fn bpf_packets() -> Outcome {
+    use crate::packets::{PacketsError, Tracer};
+    match Tracer::try_load() {
+        Ok(tracer) if tracer.missing().is_empty() => Outcome::works("loaded"),
+        Ok(tracer) => Outcome::works(format!("loaded without {}", tracer.missing().join("; "))),
+        Err(PacketsError::Load(error)) => no_bpf(&error),
+        Err(error) => no_bpf(&refused(&error)),
+    }
+}
+
+#[cfg(not(feature = "packets"))]
+pub(super) fn bpf_packets() -> Outcome {
+    not_built()
+}
+
+#[cfg(any(not(feature = "waits"), not(feature = "packets")))]
+fn not_built() -> Outcome {
     Outcome::lacks(
         "this program was built without it",
         advice("use tailbound as it is shipped"),
     )
+}
+
+#[cfg(any(feature = "waits", feature = "packets"))]
+fn refused(error: &dyn std::error::Error) -> crate::bpf_program::LoadError {
+    crate::bpf_program::LoadError::Refused(error.to_string())
+}
+
+/// A BPF program cannot be loaded.
+#[cfg(any(feature = "waits", feature = "packets"))]
+fn no_bpf(error: &crate::bpf_program::LoadError) -> Outcome {
+    use crate::bpf_program::LoadError;
+    let locked = text("/sys/kernel/security/lockdown").unwrap_or_default();
+    let mend = match &error {
+        LoadError::NotPermitted if locked.contains("[confidentiality]") => {
+            "start the kernel with lockdown=integrity: with confidentiality nobody may read it"
+        }
+        LoadError::NotPermitted => {
+            "run as root, or with AmbientCapabilities=CAP_BPF CAP_PERFMON; not in a container's \
+             user namespace"
+        }
+        LoadError::NoBtf(_) => "use a kernel with CONFIG_DEBUG_INFO_BTF",
+        LoadError::Refused(_) => {
+            "use Linux 6.1 or later; if this is one, report its `uname -r` and these words"
+        }
+    };
+    Outcome::lacks(error.to_string(), advice(mend))
 }
 
 pub(super) fn cpu_weight() -> Outcome {

@@ -30,6 +30,7 @@ fn tracer(by_number: bool) -> Option<Tracer> {
         late: Nanos(1),
         bounds: &bounds,
         cells: &cells,
+        times_softirqs: true,
     };
     match Tracer::load_as(&settings, by_number) {
         Ok(tracer) => Some(tracer),
@@ -90,6 +91,40 @@ fn measures(mut tracer: Tracer) {
     // A place starts empty.
     tracer.follow(tid, 2).unwrap();
     assert!(count(&tracer.read(2).unwrap().woken) < 2);
+}
+
+#[test]
+fn the_part_of_a_run_that_soft_interrupts_took_is_reported() {
+    let Some(mut tracer) = tracer(true) else {
+        return;
+    };
+    // The loopback interface delivers in a soft interrupt of the sender's.
+    let [to, from] = [0, 1].map(|_| std::net::UdpSocket::bind("127.0.0.1:0").unwrap());
+    let address = to.local_addr().unwrap();
+    tracer.follow(own_tid(), 1).unwrap();
+    let send = |tracer: &mut Tracer| -> Vec<_> {
+        for _ in 0..20 {
+            std::thread::sleep(Duration::from_millis(1));
+            for _ in 0..500 {
+                from.send_to(&[0], address).unwrap();
+            }
+        }
+        std::thread::sleep(Duration::from_millis(1));
+        std::iter::from_fn(|| tracer.next_interruption()).collect()
+    };
+    tracer.time_softirqs(false);
+    let untimed = send(&mut tracer);
+    assert!(untimed.iter().all(|it| it.interrupted == Nanos::ZERO));
+    tracer.time_softirqs(true);
+    let all = send(&mut tracer);
+    assert!(all.len() >= 10, "{}", all.len());
+    let times_interrupts = crate::probe::times_interrupts();
+    for one in all {
+        assert_eq!(one.place, 1);
+        let taken = one.interrupted + one.stolen;
+        assert!(taken >= MIN_INTERRUPTION);
+        assert!(times_interrupts || one.interrupted <= one.until.since(one.from));
+    }
 }
 
 /// A thread that says that it runs a vCPU, and sleeps.

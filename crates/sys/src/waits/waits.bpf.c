@@ -5,6 +5,9 @@
 // look-up. Of those that are followed it notes, too, who has entered a guest (kvm_entry): these run
 // vCPUs, whatever they are called. `scripts/bpf` makes waits.bpf.o of this; ../waits.rs loads it, and has the same structs.
 //
+// A kernel without CONFIG_IRQ_TIME_ACCOUNTING does not time its interrupts. There this program times the
+// soft ones itself (softirq_entry, softirq_exit), which do nearly all of the work on packets.
+//
 // Types of the kernel have the members that are used here; where these are is looked up in the
 // kernel's BTF when the program is loaded (CO-RE). Linux 5.18 and later tell a thread that goes to
 // sleep from one that loses its CPU; `scripts/bpf-guest` tries it on the kernel of a Debian.
@@ -149,9 +152,22 @@ struct cpu {
 	u32 kind;
 	u64 stolen;
 	u64 interrupted;
+	// The time that soft interrupts took, and since when one runs; 0: none does.
+	u64 softirq;
+	u64 softirq_since;
 	// How many runs there were; the last ones are in `runs`, in a circle.
 	u64 count;
 	struct run runs[RUNS];
+};
+
+// A run of a thread that is followed, of which interrupts or the hypervisor took much.
+struct interruption {
+	u64 since;
+	u64 until;
+	u32 slot;
+	u32 stolen;
+	u32 interrupted;
+	u32 unused;
 };
 
 struct {
@@ -188,10 +204,19 @@ struct {
 	uint(max_entries, 1 << 20);
 } late_waits SECTION(".maps");
 
+struct {
+	uint(type, BPF_MAP_TYPE_RINGBUF);
+	uint(max_entries, 1 << 16);
+} interruptions SECTION(".maps");
+
 // Whether threads are known by their numbers.
 const volatile u32 by_number;
 // From when on a wait is late, in nanoseconds.
 const volatile u64 late;
+// From when on the time that was taken of a run of a followed thread is reported, in nanoseconds.
+const volatile u64 long_interruption;
+// Whether soft interrupts are timed here.
+const volatile u32 times_softirqs;
 // The longest time of each bucket that has a bound, in nanoseconds.
 const volatile u64 bounds[BUCKETS - 1];
 // The bucket of the shortest time of each cell: a power of two and the four bits after the first.
@@ -295,28 +320,62 @@ INLINE struct cpu *note_run(struct task_struct *prev, u64 now)
 	struct rq *rq = prev->se.cfs_rq->rq;
 	struct run *run = &cpu->runs[cpu->count & (RUNS - 1)];
 	u64 stolen = FIELD(rq, prev_steal_time_rq, EXISTS) ? rq->prev_steal_time_rq : 0;
-	u64 interrupted = FIELD(rq, prev_irq_time, EXISTS) ? rq->prev_irq_time : 0;
+	u64 interrupted;
 
+	if (times_softirqs) {
+		interrupted = cpu->softirq;
+		// A real-time kernel may switch between threads within one.
+		cpu->softirq_since = 0;
+	} else {
+		interrupted = FIELD(rq, prev_irq_time, EXISTS) ? rq->prev_irq_time : 0;
+	}
 	run->until = now;
-	run->group = group_of(prev);
-	run->policy = prev->policy;
 	run->tid = prev->pid;
 	run->stolen = stolen - cpu->stolen;
 	run->interrupted = interrupted - cpu->interrupted;
-	run->name[0] = *(u64 *)&prev->comm[0];
-	run->name[1] = *(u64 *)&prev->comm[8];
+	// Of an idle CPU nobody asks more: half of all switches are from it on most hosts.
+	if (run->tid) {
+		run->group = group_of(prev);
+		run->policy = prev->policy;
+		run->name[0] = *(u64 *)&prev->comm[0];
+		run->name[1] = *(u64 *)&prev->comm[8];
+	} else {
+		run->group = run->policy = 0;
+		run->name[0] = run->name[1] = 0;
+	}
 	cpu->stolen = stolen;
 	cpu->interrupted = interrupted;
 	cpu->count++;
 	return cpu;
 }
 
-INLINE void note_leaving(struct task_struct *prev, u32 state, u64 now)
+// Reports the last run, if much of it was taken.
+INLINE void note_interruption(const struct cpu *cpu, u32 slot, u64 now)
+{
+	u64 last = cpu->count - 1;
+	const struct run *run = &cpu->runs[last & (RUNS - 1)];
+
+	if ((u64)run->stolen + run->interrupted < long_interruption || !last)
+		return;
+	struct interruption interruption = {
+		.since = cpu->runs[(last - 1) & (RUNS - 1)].until,
+		.until = now,
+		.slot = slot,
+		.stolen = run->stolen,
+		.interrupted = run->interrupted,
+	};
+
+	ringbuf_output(&interruptions, &interruption, sizeof(interruption), BPF_RB_NO_WAKEUP);
+}
+
+INLINE void note_leaving(struct task_struct *prev, u32 state, const struct cpu *cpu, u64 now)
 {
 	struct thread *thread = followed(prev);
 
 	if (!thread)
 		return;
+	if (cpu)
+		note_interruption(cpu, thread->slot, now);
 	thread->preempted = state == 0;
 	// Or another CPU woke it before it had left this one.
 	int woken = state != 0 && prev->__state == TASK_WAKING && thread->woken;
@@ -377,7 +436,7 @@ SECTION("tp_btf/sched_switch") int on_switch(u64 *context)
 	struct task_struct *prev = (void *)context[1];
 	struct cpu *cpu = note_run(prev, now);
 
-	note_leaving(prev, context[0] ? 0 : context[3], now);
+	note_leaving(prev, context[0] ? 0 : context[3], cpu, now);
 	note_coming((void *)context[2], cpu, now);
 	return 0;
 }
@@ -408,6 +467,29 @@ SECTION("tp_btf/sched_waking") int on_waking(u64 *context)
 SECTION("tp_btf/sched_wakeup_new") int on_wakeup_new(u64 *context)
 {
 	return note_waking((void *)context[0]);
+}
+
+// (unsigned int vector)
+SECTION("tp_btf/softirq_entry") int on_softirq(void)
+{
+	u32 zero = 0;
+	struct cpu *cpu = map_lookup(&cpus, &zero);
+
+	if (cpu)
+		cpu->softirq_since = ktime();
+	return 0;
+}
+
+SECTION("tp_btf/softirq_exit") int on_softirq_end(void)
+{
+	u32 zero = 0;
+	struct cpu *cpu = map_lookup(&cpus, &zero);
+
+	if (cpu && cpu->softirq_since) {
+		cpu->softirq += ktime() - cpu->softirq_since;
+		cpu->softirq_since = 0;
+	}
+	return 0;
 }
 
 // By its name alone, since the module that has it may come later: its arguments are not looked at.

@@ -57,6 +57,8 @@ enum Wanted {
     Host,
     /// Give guests' vCPUs a class
     Vcpu,
+    /// Find out why a guest is slow
+    Look,
     /// Probe from inside a guest
     Probe,
     /// Serve placements
@@ -71,6 +73,7 @@ impl From<Wanted> for Purpose {
             Wanted::Demo => Self::Demo,
             Wanted::Host => Self::Host,
             Wanted::Vcpu => Self::Vcpu,
+            Wanted::Look => Self::Look,
             Wanted::Probe => Self::Probe,
             Wanted::Place => Self::Place,
             Wanted::Lab => Self::Lab,
@@ -219,6 +222,7 @@ impl Args {
 const fn is_built(purpose: Purpose) -> bool {
     let is_of_the_lab = matches!(purpose, Purpose::Demo | Purpose::Lab);
     !(matches!(purpose, Purpose::Probe) && cfg!(not(feature = "probe"))
+        || matches!(purpose, Purpose::Look) && cfg!(not(feature = "look"))
         || matches!(purpose, Purpose::Place) && cfg!(not(feature = "place"))
         || is_of_the_lab && cfg!(not(any(feature = "lab", feature = "operator"))))
 }

@@ -3,9 +3,11 @@
 //! [`Sight`] looks for guests once a second, or less often if that costs more than 1 % of a core,
 //! and takes late waits for a CPU each [`SAMPLE`]. Evidence is judged by slices of 10 s
 //! ([`Sight::history`]) and forgotten after [`HELD`]. It changes nothing on the host, and the BPF
-//! programs end with this process.
+//! programs end with this process. On a busy host those that cost most are attached for a part of the
+//! time ([`Expense`]): waits are then examined in that part alone if interrupts are.
 
 mod document;
+mod expense;
 mod handles;
 mod hour;
 mod packets;
@@ -16,6 +18,7 @@ pub(super) use document::{GuestDocument, VerdictDocument};
 
 pub(super) use recorder::contents;
 
+use expense::Expense;
 use hour::{Facts, Hour};
 use packets::{GuestName, Packets};
 use records::{Record, Records};
@@ -26,11 +29,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tailbound_agent::inventory::{Guest, Inventory, Owned, Owner};
 use tailbound_agent::tail::Tail;
-use tailbound_look::evidence::{CpuWait, Evidence, Examined, Occupant, Run};
+use tailbound_look::evidence::{CpuWait, Evidence, Examined, Interruption, Occupant, Run};
 use tailbound_look::history::History;
 use tailbound_look::record::GuestEntry;
 use tailbound_look::{Verdict, judge};
-use tailbound_sys::probe::times_interrupts;
 use tailbound_sys::thread::{PolicyNumber, ThreadId};
 use tailbound_sys::waits::{Kind, LateWait, Run as SeenRun};
 use tailbound_units::Nanos;
@@ -57,6 +59,7 @@ pub(super) struct Sight {
     /// The measurement of waits, or why there is none.
     tail: Result<Tail, String>,
     packets: Packets,
+    expense: Expense,
     /// The only guest to examine, by key; else all.
     only: Option<Arc<str>>,
     records: Records,
@@ -77,8 +80,9 @@ impl Sight {
         inventory.look(Instant::now())?;
         let mut sight = Self {
             inventory,
-            tail: Tail::open(MIN_WAIT).map_err(|error| error.to_string()),
+            tail: Tail::open_with_interrupts(MIN_WAIT).map_err(|error| error.to_string()),
             packets: Packets::open(),
+            expense: Expense::new(clock()),
             only: None,
             records: Records::default(),
             threads: HashMap::new(),
@@ -127,7 +131,7 @@ impl Sight {
     /// The facts that are not known, and why.
     pub(super) fn notes(&self) -> impl Iterator<Item = &String> {
         let notes = self.inventory.notes().iter().chain(&self.notes);
-        notes.chain(self.packets.notes())
+        notes.chain(self.packets.notes()).chain(self.expense.note())
     }
 
     /// Examines guests until `end`.
@@ -139,6 +143,8 @@ impl Sight {
             }
             self.take_waits();
             self.packets.take();
+            self.expense
+                .keep(clock(), &mut self.packets, &mut self.tail);
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Ok(());
@@ -231,10 +237,16 @@ impl Sight {
             return;
         };
         let mut owners: Owners = HashMap::new();
+        let times_softirqs = tail.times_softirqs();
+        let is_whole = |from, until| !times_softirqs || self.expense.covers(from, until);
         for (thread, wait) in tail.late_waits() {
             let Some(key) = self.threads.get(&thread) else {
                 continue;
             };
+            // Else its interrupts would count as the time of others.
+            if !is_whole(wait.from, wait.until) {
+                continue;
+            }
             let occupants = Occupants {
                 inventory: &mut self.inventory,
                 owners: &mut owners,
@@ -243,6 +255,21 @@ impl Sight {
             };
             let wait = occupants.wait(thread, &wait);
             self.records.of(key).add(wait);
+        }
+        for (thread, seen) in tail.interruptions() {
+            let Some(key) = self.threads.get(&thread) else {
+                continue;
+            };
+            if !is_whole(seen.from, seen.until) {
+                continue;
+            }
+            self.records.of(key).interrupt(Interruption {
+                thread: thread.tid,
+                from: seen.from,
+                until: seen.until,
+                stolen: seen.stolen,
+                interrupted: seen.interrupted,
+            });
         }
     }
 
@@ -280,7 +307,7 @@ impl Sight {
             });
         }
         let facts = Facts {
-            examined: self.examined(),
+            examined: self.examined(from, now),
             notes: self.notes().map(|note| note.as_str().into()).collect(),
         };
         self.hour.end(now, entries, &kinds, facts)?;
@@ -288,17 +315,17 @@ impl Sight {
         Ok(())
     }
 
-    /// The parts that can be examined.
-    fn examined(&self) -> Examined {
+    /// The parts that can be examined, in an interval.
+    fn examined(&self, from: Nanos, now: Nanos) -> Examined {
         Examined {
             cpu: self.tail.as_ref().map(|_| ()).map_err(Clone::clone),
             packets: self.packets.examined(),
-            interrupts: if times_interrupts() {
-                Ok(())
-            } else {
-                Err("the kernel lacks CONFIG_IRQ_TIME_ACCOUNTING".to_owned())
-            },
+            interrupts: self
+                .tail
+                .as_ref()
+                .map_or(Ok(()), |tail| tail.interrupts().map_err(str::to_owned)),
             steal: Ok(()),
+            time: self.expense.examined(from, now),
         }
     }
 
@@ -311,10 +338,11 @@ impl Sight {
             guest: name.map_or_else(|| guest.name.clone(), ToString::to_string),
             window: now.saturating_sub(from),
             lost_waits: record.lost(from),
+            interruptions: record.interruptions(from),
             cpu_use: record.cpu_use(from),
             limits: record.limits(from, guest),
             handles: handles::handles(guest),
-            examined: self.examined(),
+            examined: self.examined(from, now),
             ..Evidence::default()
         };
         self.packets.enter(&guest.key, from, &mut evidence);
@@ -349,6 +377,7 @@ impl Sight {
         let from = now.saturating_sub(HELD);
         self.records.forget(from);
         self.packets.forget(from);
+        self.expense.forget(from);
         let guests = self.inventory.guests();
         let known: BTreeSet<_> = guests.iter().map(|guest| &guest.key).collect();
         self.records.retain(|key| known.contains(key));

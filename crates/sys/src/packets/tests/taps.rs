@@ -395,6 +395,55 @@ fn flows_are_sampled_in_both_directions() {
     assert_eq!(some.packets.inward, none.packets.inward + 256);
 }
 
+#[test]
+fn a_pause_is_no_wait_and_what_it_hid_is_not_measured() {
+    let Some(mut taps) = Taps::new() else { return };
+    let before = taps.host.read(0);
+    // Its answer comes in the pause.
+    taps.pass(PEER, SERVER, &data(1, 1, 200), NOW);
+    taps.host.tracer.pause();
+    assert!(!taps.host.tracer.is_attached());
+    taps.pass(SERVER, PEER, &data(1, 201, 500), NOW);
+    std::thread::sleep(ms(20));
+    taps.host.tracer.resume().unwrap();
+    taps.host.tracer.resume().unwrap();
+    // Without the pause this would be a late answer.
+    taps.pass(SERVER, PEER, &data(501, 201, 500), NOW);
+    assert_eq!(taps.host.slow_requests(), []);
+    taps.pass(PEER, SERVER, &data(201, 1001, 200), NOW);
+    taps.pass(SERVER, PEER, &data(1001, 401, 500), NOW);
+    let requests = taps.host.slow_requests();
+    assert_eq!(requests.len(), 1, "{requests:?}");
+    let after = taps.host.read(0);
+    assert_eq!(after.packets.inward, before.packets.inward + 2);
+    assert_eq!(after.packets.outward, before.packets.outward + 2);
+    assert_eq!(after.retransmitted, before.retransmitted);
+}
+
+#[test]
+fn a_guest_that_is_counted_has_packets_and_no_flows() {
+    let Some(mut taps) = Taps::new() else { return };
+    let index = taps.host.index(NEIGHBOUR);
+    taps.host.tracer.count(index, 1).unwrap();
+    let before = taps.host.read(1);
+    taps.pass(OTHER, SERVER, &data(1, 1, 200), NOW);
+    taps.pass(SERVER, OTHER, &data(1, 201, 500), NOW);
+    let requests = taps.host.slow_requests();
+    let [request] = requests.as_slice() else {
+        panic!("{requests:?}");
+    };
+    // It is known as the sender of what another guest served.
+    assert_eq!((request.slot, request.neighbour), (0, Some(1)));
+    let counted = taps.host.read(1);
+    assert_eq!(counted.packets.outward, before.packets.outward + 1);
+    assert_eq!(counted.packets.inward, before.packets.inward + 1);
+    assert_eq!(counted.segments, before.segments);
+    // A change of the sampling does not change that.
+    taps.host.tracer.set_sampling(0).unwrap();
+    taps.pass(OTHER, SERVER, &data(201, 501, 200), NOW);
+    assert_eq!(taps.host.read(1).segments, before.segments);
+}
+
 /// Prints the cost of each frame at all tracepoints together, which includes some 48 ns at each of
 /// them for counting.
 #[test]

@@ -38,6 +38,7 @@ fn each_purpose_is_judged_and_problems_come_first() {
         "demo   not ready\n\
          host   ready\n\
          vcpu   ready, with one limit\n\
+         look   ready\n\
          probe  ready\n\
          place  ready\n\
          lab    not ready\n\

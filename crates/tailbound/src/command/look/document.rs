@@ -83,6 +83,8 @@ pub(crate) struct VerdictDocument {
     lost_waits: u64,
     throttled_periods: u64,
     throttled_ns: u64,
+    /// The part of the window in which packets and interrupts were examined.
+    examined_ns: u64,
     unexamined: Vec<UnexaminedDocument>,
 }
 
@@ -171,6 +173,7 @@ impl VerdictDocument {
             lost_waits: verdict.lost_waits,
             throttled_periods: verdict.limits.throttled_periods,
             throttled_ns: verdict.limits.throttled.0,
+            examined_ns: verdict.examined.unwrap_or(verdict.window).0,
             unexamined: unexamined
                 .map(|(part, why)| UnexaminedDocument {
                     part,

@@ -116,6 +116,31 @@ impl Packets {
         self.tracer.as_ref().map(|_| ()).map_err(Clone::clone)
     }
 
+    /// Detaches the programs.
+    pub(super) fn pause(&mut self) {
+        if let Ok(tracer) = &mut self.tracer {
+            tracer.pause();
+        }
+    }
+
+    /// Attaches the programs again.
+    pub(super) fn resume(&mut self) -> Result<(), String> {
+        let Ok(tracer) = &mut self.tracer else {
+            return Ok(());
+        };
+        let resumed = tracer.resume();
+        resumed.map_err(|error| format!("packets are not measured any longer: {error}"))
+    }
+
+    /// The run time of each program until now and the number of its runs, by tracepoint, as far as the
+    /// kernel has counted them.
+    pub(super) fn cost(&self) -> Result<Vec<(&'static str, Nanos, u64)>, String> {
+        let Ok(tracer) = &self.tracer else {
+            return Ok(Vec::new());
+        };
+        tracer.cost().map_err(|error| error.to_string())
+    }
+
     /// The facts that are not known, and why.
     pub(super) fn notes(&self) -> &[String] {
         &self.notes
@@ -155,14 +180,26 @@ impl Packets {
             };
             self.names.insert(followed.slot, Arc::clone(name));
             let mut wanted: BTreeSet<_> = guest.interfaces.iter().map(|it| it.index).collect();
+            let is_examined = named.is_examined;
+            if followed.is_examined != is_examined {
+                followed.interfaces.iter().for_each(|it| tracer.forget(*it));
+                followed.interfaces.clear();
+            }
             for gone in followed.interfaces.difference(&wanted) {
                 tracer.forget(*gone);
             }
             // One that cannot be followed is tried at each look.
             wanted.retain(|index| {
+                let add = |tracer: &mut Tracer| {
+                    if is_examined {
+                        tracer.follow(*index, followed.slot)
+                    } else {
+                        // It may stand in the way of the one that is examined.
+                        tracer.count(*index, followed.slot)
+                    }
+                };
                 followed.interfaces.contains(index)
-                    || tracer
-                        .follow(*index, followed.slot)
+                    || add(tracer)
                         .map_err(|error| {
                             self.notes.push(format!("packets of {name}: {error}"));
                         })

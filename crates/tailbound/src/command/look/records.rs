@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use tailbound_agent::inventory::Guest;
 use tailbound_agent::scan::GroupQuota;
-use tailbound_look::evidence::{CpuUse, CpuWait, InterfaceLimit, Limits};
+use tailbound_look::evidence::{CpuUse, CpuWait, InterfaceLimit, Interruption, Limits};
 use tailbound_sys::cgroup::Throttled;
 use tailbound_sys::interfaces::{Limit, LimitKind};
 use tailbound_sys::root::Root;
@@ -30,6 +30,7 @@ pub(super) struct Record {
     waits: VecDeque<CpuWait>,
     /// Waits that were lost, and when that was seen.
     lost: VecDeque<(Nanos, u64)>,
+    interruptions: VecDeque<Interruption>,
     counters: VecDeque<Counters>,
     cpu_use: VecDeque<CpuUse>,
     /// The CPU time of each thread at the last look.
@@ -43,6 +44,14 @@ impl Record {
             self.lose(wait.until, 1);
         }
         self.waits.push_back(wait);
+    }
+
+    /// Keeps a run of which others took a part.
+    pub(super) fn interrupt(&mut self, interruption: Interruption) {
+        if self.interruptions.len() == MAX_WAITS {
+            self.interruptions.pop_front();
+        }
+        self.interruptions.push_back(interruption);
     }
 
     pub(super) fn lose(&mut self, at: Nanos, count: u64) {
@@ -104,6 +113,12 @@ impl Record {
         recent.cloned().collect()
     }
 
+    /// The runs that ended since `from`, of which others took a part.
+    pub(super) fn interruptions(&self, from: Nanos) -> Vec<Interruption> {
+        let recent = self.interruptions.iter().filter(|one| one.until > from);
+        recent.copied().collect()
+    }
+
     pub(super) fn lost(&self, from: Nanos) -> u64 {
         let recent = self.lost.iter().filter(|(at, _)| *at > from);
         recent.map(|(_, count)| count).sum()
@@ -144,6 +159,7 @@ impl Record {
     fn forget(&mut self, from: Nanos) {
         self.waits.retain(|wait| wait.until > from);
         self.lost.retain(|(at, _)| *at > from);
+        self.interruptions.retain(|one| one.until > from);
         self.counters.retain(|one| one.at > from);
         self.cpu_use.retain(|one| one.until > from);
     }

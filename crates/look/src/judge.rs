@@ -1,7 +1,9 @@
 //! The verdict on a guest: the cause of most of its delay, if there is one.
 
 use crate::cause::{Cause, Kind};
-use crate::divide::{Division, Requests, divide_packet, divide_stall, divide_wait, length};
+use crate::divide::{
+    Division, Requests, divide_packet, divide_stall, divide_wait, length, span, time_in_wait,
+};
 use crate::evidence::{CpuWait, Evidence, Handles, Limits};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -207,6 +209,19 @@ struct Periods {
 }
 
 impl Periods {
+    /// Divides the slowest waits alone: a wait is as long as its division.
+    fn of_waits(waits: &[CpuWait]) -> Self {
+        let timed = waits
+            .iter()
+            .map(|it| (it.until.saturating_sub(it.from), it));
+        let (lengths, slowest) = slowest(timed);
+        Self {
+            basis: Basis::Waits,
+            divisions: slowest.into_iter().map(divide_wait).collect(),
+            lengths,
+        }
+    }
+
     fn of(basis: Basis, mut divisions: Vec<Division>) -> Self {
         divisions.retain(|division| division.length() > Nanos::ZERO);
         divisions.sort_by_key(|division| Reverse(division.length()));
@@ -221,22 +236,34 @@ impl Periods {
 
     /// Divides the slowest requests alone: each of them is compared with all waits.
     fn of_requests(evidence: &Evidence) -> Self {
-        let timed = evidence.requests.iter().map(|it| (length(it), it));
-        let mut timed: Vec<_> = timed.filter(|(time, _)| *time > Nanos::ZERO).collect();
-        timed.sort_by_key(|(time, _)| Reverse(*time));
+        let (lengths, slowest) = slowest(evidence.requests.iter().map(|it| (length(it), it)));
+        let spans: Vec<_> = slowest.iter().map(|it| span(it)).collect();
+        let is_within = |wait: &&CpuWait| {
+            let mut spans = spans.iter();
+            spans.any(|(from, until)| wait.from < *until && wait.until > *from)
+        };
         let mut requests = Requests::new(
-            &evidence.waits,
+            evidence.waits.iter().filter(is_within),
             &evidence.cpu_use,
             &evidence.limits,
             &evidence.examined,
         );
-        let slowest = timed.iter().take(MAX_PERIODS);
+        let slowest = slowest.into_iter();
         Self {
             basis: Basis::Requests,
-            divisions: slowest.map(|(_, it)| requests.divide(it)).collect(),
-            lengths: timed.iter().map(|(time, _)| *time).collect(),
+            divisions: slowest.map(|it| requests.divide(it)).collect(),
+            lengths,
         }
     }
+}
+
+/// Returns the lengths of periods, the longest first, and the periods that are judged.
+fn slowest<'e, T>(timed: impl Iterator<Item = (Nanos, &'e T)>) -> (Vec<Nanos>, Vec<&'e T>) {
+    let mut timed: Vec<_> = timed.filter(|(time, _)| *time > Nanos::ZERO).collect();
+    timed.sort_by_key(|(time, _)| Reverse(*time));
+    let lengths = timed.iter().map(|(time, _)| *time).collect();
+    timed.truncate(MAX_PERIODS);
+    (lengths, timed.into_iter().map(|(_, it)| it).collect())
 }
 
 /// The slow periods of a guest: its requests or its peers' closed windows, those with more delay; if
@@ -262,21 +289,19 @@ fn periods(evidence: &Evidence) -> Periods {
         // Requests that were answered in time are the better evidence: its threads may wait for a CPU.
         return requests;
     }
-    Periods::of(
-        Basis::Waits,
-        evidence.waits.iter().map(divide_wait).collect(),
-    )
+    Periods::of_waits(&evidence.waits)
 }
 
 /// The time in which threads that lost their CPU shared it with others.
 fn shared(waits: &[CpuWait]) -> Nanos {
     let preempted = waits.iter().filter(|wait| wait.was_preempted);
-    let shared = preempted.map(|wait| {
-        let division = divide_wait(wait);
-        let kinds = [Kind::NeighbourCpu, Kind::ProgramCpu, Kind::GuestItself];
-        kinds.map(|kind| division.of(kind).0).iter().sum::<u64>()
-    });
-    Nanos(shared.sum())
+    let is_shared = |cause: &Cause| {
+        matches!(
+            cause.kind,
+            Kind::NeighbourCpu | Kind::ProgramCpu | Kind::GuestItself
+        )
+    };
+    Nanos(preempted.map(|wait| time_in_wait(wait, is_shared).0).sum())
 }
 
 /// Slow periods of which intervals have a count and the mean.

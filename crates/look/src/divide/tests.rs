@@ -28,7 +28,7 @@ fn wait(from: u64, until: u64, runs: Vec<Run>) -> CpuWait {
         until: ms(until),
         reservation: Nanos::ZERO,
         quota: Nanos::ZERO,
-        runs,
+        runs: runs.into(),
     }
 }
 
@@ -71,7 +71,11 @@ fn divide(request: &SlowRequest, waits: &[CpuWait], ran: u64) -> Division {
         ran: ms(ran),
     }];
     let (limits, examined) = (Limits::default(), Examined::default());
-    Requests::new(waits, &cpu_use, &limits, &examined).divide(request)
+    Requests::new(waits.iter(), &cpu_use, &limits, &examined).divide(request)
+}
+
+fn run_of(wait: &mut CpuWait, index: usize) -> &mut Run {
+    &mut Arc::get_mut(&mut wait.runs).unwrap()[index]
 }
 
 #[test]
@@ -87,7 +91,7 @@ fn a_wait_is_divided_among_the_runs_on_its_cpu() {
             run(140, 190, Occupant::Own),
         ],
     );
-    one.runs[1].is_real_time = true;
+    run_of(&mut one, 1).is_real_time = true;
     assert_eq!(
         parts(&divide_wait(&one)),
         [
@@ -117,8 +121,8 @@ fn a_quota_holds_up_from_the_begin_and_a_run_meanwhile_is_not_to_blame() {
 #[test]
 fn steal_and_interrupts_are_no_runs() {
     let mut one = wait(100, 200, vec![run(0, 200, guest("web-7"))]);
-    one.runs[0].stolen = ms(100);
-    one.runs[0].interrupted = ms(20);
+    run_of(&mut one, 0).stolen = ms(100);
+    run_of(&mut one, 0).interrupted = ms(20);
     assert_eq!(
         parts(&divide_wait(&one)),
         [
@@ -263,7 +267,7 @@ fn the_guest_is_blamed_only_if_its_waits_were_measured() {
         cpu: Err("no BTF".to_owned()),
         ..Examined::default()
     };
-    let division = Requests::new(&[], &cpu_use, &limits, &blind).divide(&request);
+    let division = Requests::new([].iter(), &cpu_use, &limits, &blind).divide(&request);
     assert_eq!(parts(&division), [(Kind::Unknown, "", 40)]);
 }
 
@@ -334,7 +338,7 @@ fn any_wait() -> impl Strategy<Value = CpuWait> {
             until: Nanos(until),
             reservation: Nanos(reservation),
             quota: Nanos(quota),
-            runs,
+            runs: runs.into(),
         },
     )
 }
@@ -368,7 +372,7 @@ proptest! {
             CpuUse { from: Nanos(1_000), until: Nanos(2_000), ran: Nanos(ran / 2) },
         ];
         let (limits, examined) = (Limits::default(), Examined::default());
-        let mut requests = Requests::new(&waits, &cpu_use, &limits, &examined);
+        let mut requests = Requests::new(waits.iter(), &cpu_use, &limits, &examined);
         let mut computed = 0;
         for points in points {
             let [arrived, delivered, taken, sent, left] = points.map(Nanos);
@@ -387,6 +391,12 @@ proptest! {
             let moments = ordered(moments);
             request.begun = Nanos(if is_made { begun.min(moments[0]) } else { moments[0] });
             let division = requests.divide(&request);
+            // Waits beside its span make no difference.
+            let (from, until) = span(&request);
+            let within = waits.iter().filter(|it| it.from < until && it.until > from);
+            let both = [Requests::new(within, &cpu_use, &limits, &examined).divide(&request),
+                Requests::new(waits.iter(), &cpu_use, &limits, &examined).divide(&request)];
+            prop_assert_eq!(&both[0], &both[1]);
             let begin = moments[0].min(request.begun.0);
             prop_assert_eq!(division.length(), Nanos(moments[4] - begin));
             prop_assert_eq!(length(&request), division.length());

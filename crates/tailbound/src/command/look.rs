@@ -274,7 +274,7 @@ impl Occupants<'_> {
     fn wait(mut self, thread: ThreadId, wait: &LateWait) -> CpuWait {
         let overlaps = |run: &&SeenRun| run.until > wait.from && run.from < wait.until;
         let runs = wait.runs.iter().filter(overlaps);
-        let runs: Vec<_> = runs.map(|run| self.run(run)).collect();
+        let runs: Arc<[_]> = runs.map(|run| self.run(run)).collect();
         CpuWait {
             thread: thread.tid,
             was_preempted: wait.kind == Kind::Preempted,

@@ -188,7 +188,7 @@ pub fn rank(verdicts: &mut [Verdict]) {
 }
 
 /// The time of a kind of cause, from the times of those that time is divided to.
-fn time_of(kind: Kind, time: impl Fn(Kind) -> Nanos) -> Nanos {
+pub(crate) fn time_of(kind: Kind, time: impl Fn(Kind) -> Nanos) -> Nanos {
     match kind {
         Kind::BusyHost => time(Kind::NeighbourCpu).saturating_add(time(Kind::ProgramCpu)),
         kind => time(kind),
@@ -348,8 +348,45 @@ fn shares(divisions: &[Division]) -> Vec<Share> {
         periods,
     };
     let mut shares: Vec<_> = found.into_iter().map(share).collect();
-    shares.sort_by(|a, b| b.time.cmp(&a.time).then_with(|| a.cause.cmp(&b.cause)));
+    sort_shares(&mut shares);
     shares
+}
+
+/// Puts the largest first.
+pub(crate) fn sort_shares(shares: &mut [Share]) {
+    shares.sort_by(|a, b| b.time.cmp(&a.time).then_with(|| a.cause.cmp(&b.cause)));
+}
+
+fn has_half(part: Nanos, whole: Nanos) -> bool {
+    part.0 >= whole.0.div_ceil(2)
+}
+
+/// The kind of cause with most of the delay, and the reason why it is not named, if there is one.
+/// `affected` is the number of periods of which a kind has at least half.
+pub(crate) fn named(
+    time: impl Fn(Kind) -> Nanos,
+    whole: Nanos,
+    affected: impl Fn(Kind) -> usize,
+) -> (Kind, Option<Doubt>) {
+    let divided = Kind::ALL.into_iter().filter(|kind| *kind != Kind::BusyHost);
+    let largest = divided.max_by_key(|kind| time(*kind));
+    let kind = largest.unwrap_or(Kind::Unknown);
+    // Guests and programs together may be the cause if neither alone is.
+    let kind = if !has_half(time(kind), whole) && has_half(time(Kind::BusyHost), whole) {
+        Kind::BusyHost
+    } else {
+        kind
+    };
+    let doubt = if kind == Kind::Unknown {
+        Some(Doubt::NoCause)
+    } else if !has_half(time(kind), whole) {
+        Some(Doubt::Mixed)
+    } else if affected(kind) < MIN_AFFECTED {
+        Some(Doubt::TooFew)
+    } else {
+        None
+    };
+    (kind, doubt)
 }
 
 fn unexamined(evidence: &Evidence) -> Vec<(&'static str, String)> {
@@ -383,33 +420,13 @@ fn find(
     if is_quiet {
         return (Finding::NothingSlow, 0);
     }
-    let divided = Kind::ALL.iter().filter(|kind| **kind != Kind::BusyHost);
-    let largest = divided.max_by_key(|kind| verdict.time(**kind));
-    let Some(kind) = largest.copied() else {
-        return (Finding::Unknown(Doubt::NoCause), 0);
+    let affected = |kind| {
+        let affected = divisions
+            .iter()
+            .filter(|division| has_half(time_of(kind, |it| division.of(it)), division.length()));
+        affected.count()
     };
-    let has_half = |part: Nanos, whole: Nanos| part.0 >= whole.0.div_ceil(2);
-    // Guests and programs together may be the cause if neither alone is.
-    let kind = if has_half(verdict.time(kind), verdict.judged_delay) {
-        kind
-    } else if has_half(verdict.time(Kind::BusyHost), verdict.judged_delay) {
-        Kind::BusyHost
-    } else {
-        kind
-    };
-    let affected = divisions
-        .iter()
-        .filter(|division| has_half(time_of(kind, |it| division.of(it)), division.length()))
-        .count();
-    let doubt = if kind == Kind::Unknown {
-        Some(Doubt::NoCause)
-    } else if !has_half(verdict.time(kind), verdict.judged_delay) {
-        Some(Doubt::Mixed)
-    } else if affected < MIN_AFFECTED {
-        Some(Doubt::TooFew)
-    } else {
-        None
-    };
+    let (kind, doubt) = named(|kind| verdict.time(kind), verdict.judged_delay, affected);
     let finding = match doubt {
         Some(doubt) => Finding::Unknown(doubt),
         None => Finding::Because(Cause {
@@ -420,7 +437,7 @@ fn find(
                 .map(|(name, _)| Arc::clone(name)),
         }),
     };
-    (finding, affected)
+    (finding, affected(kind))
 }
 
 #[cfg(test)]

@@ -5,13 +5,14 @@
 //! [`judge`] divides each slow period's nanoseconds among [`Cause`]s by intervals, so that the parts
 //! sum exactly to the whole, and names the cause of most of the delay if there is one
 //! ([`Verdict`]). "I do not know" is an answer. [`rank`] puts the guests of a host in order, the
-//! worst first.
+//! worst first. [`History`] keeps the verdicts of the last hour, bounded.
 //!
 //! Read [`evidence`] first, then [`cause`], then [`divide`].
 
 pub mod cause;
 pub mod divide;
 pub mod evidence;
+pub mod history;
 mod judge;
 #[cfg(test)]
 mod testing;
@@ -19,5 +20,6 @@ mod words;
 
 pub use cause::{Cause, Kind};
 pub use evidence::Evidence;
+pub use history::History;
 pub use judge::{Basis, Doubt, Finding, Share, Verdict, judge, rank};
 pub use words::{Remedy, percent};

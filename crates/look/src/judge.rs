@@ -5,7 +5,7 @@ use crate::divide::{
     Division, Requests, divide_packet, divide_stall, divide_wait, length, span, time_in_wait,
 };
 use crate::evidence::{CpuWait, Evidence, Handles, Limits};
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeMap;
 use std::iter::repeat_n;
 use std::sync::Arc;
@@ -175,16 +175,19 @@ pub fn judge(evidence: &Evidence) -> Verdict {
 /// Puts verdicts in order: most delay first, in proportion to the window; guests with nothing slow
 /// last, each by name.
 pub fn rank(verdicts: &mut [Verdict]) {
-    verdicts.sort_by(|a, b| {
-        let is_quiet = |it: &Verdict| it.finding == Finding::NothingSlow;
-        let weight = |it: &Verdict, other: &Verdict| {
-            u128::from(it.ranked_delay.0) * u128::from(other.window.0.max(1))
-        };
-        is_quiet(a)
-            .cmp(&is_quiet(b))
-            .then_with(|| weight(b, a).cmp(&weight(a, b)))
-            .then_with(|| a.guest.cmp(&b.guest))
-    });
+    verdicts.sort_by(worse_first);
+}
+
+/// The order of two verdicts in a [`rank`].
+pub fn worse_first(a: &Verdict, b: &Verdict) -> Ordering {
+    let is_quiet = |it: &Verdict| it.finding == Finding::NothingSlow;
+    let weight = |it: &Verdict, other: &Verdict| {
+        u128::from(it.ranked_delay.0) * u128::from(other.window.0.max(1))
+    };
+    is_quiet(a)
+        .cmp(&is_quiet(b))
+        .then_with(|| weight(b, a).cmp(&weight(a, b)))
+        .then_with(|| a.guest.cmp(&b.guest))
 }
 
 /// The time of a kind of cause, from the times of those that time is divided to.

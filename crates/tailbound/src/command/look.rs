@@ -4,12 +4,9 @@
 //! and takes late waits for a CPU each [`SAMPLE`]. It changes nothing on the host, and the BPF
 //! programs end with this process.
 
-mod document;
 mod handles;
 mod packets;
 mod records;
-
-pub(super) use document::{GuestDocument, VerdictDocument};
 
 use packets::{GuestName, Packets};
 use records::{Record, Records};
@@ -19,11 +16,14 @@ use std::time::{Duration, Instant};
 use tailbound_agent::inventory::{Guest, Inventory, Owned, Owner};
 use tailbound_agent::tail::Tail;
 use tailbound_look::evidence::{CpuWait, Evidence, Examined, Occupant, Run};
-use tailbound_look::{Verdict, judge};
+use tailbound_look::history::{Label, SLICE};
+use tailbound_look::{History, Verdict, judge};
 use tailbound_sys::probe::times_interrupts;
 use tailbound_sys::thread::{PolicyNumber, ThreadId};
 use tailbound_sys::waits::{Kind, LateWait, Run as SeenRun};
 use tailbound_units::Nanos;
+use tailbound_watch::document::GuestDocument;
+use tailbound_watch::{Hours, Row, Snapshot};
 
 /// The time between two readings of late waits: the kernel keeps some hundred.
 const SAMPLE: Duration = Duration::from_millis(50);
@@ -50,6 +50,11 @@ pub(super) struct Sight {
     /// The names of guests that no other has, by key.
     names: BTreeMap<Arc<str>, Arc<str>>,
     next_look: Instant,
+    begin: Instant,
+    history: History,
+    hours: Hours,
+    /// The end of the history's last slice.
+    sliced: Nanos,
     notes: Vec<String>,
 }
 
@@ -67,6 +72,10 @@ impl Sight {
             threads: HashMap::new(),
             names: BTreeMap::new(),
             next_look: Instant::now(),
+            begin: Instant::now(),
+            history: History::new(),
+            hours: Hours::default(),
+            sliced: clock(),
             notes: Vec::new(),
         };
         sight.name();
@@ -247,9 +256,52 @@ impl Sight {
         judge(&self.evidence(guest, window))
     }
 
-    /// Forgets what happened before the last `window`.
+    /// All guests with their verdicts on the last `window`.
+    pub(super) fn snapshot(&self, window: Nanos) -> Snapshot {
+        let elapsed = self.begin.elapsed();
+        let window = window.min(Nanos::from(elapsed));
+        let guests = self.inventory.guests();
+        let row = |guest: &Guest| {
+            let record = self.records.get(&guest.key);
+            let counts = record.map(Record::counts).cloned().unwrap_or_default();
+            let hour = self.hours.of_guest(&guest.key);
+            Row::new(
+                GuestDocument::of(guest),
+                self.judge(guest, window),
+                counts,
+                hour,
+            )
+        };
+        let rows = guests.iter().map(row).collect();
+        let notes = self.notes().cloned().collect();
+        Snapshot::new(window, (elapsed, cpu_time()), rows, notes)
+    }
+
+    /// Enters a slice into the history, if one is over.
+    pub(super) fn slice(&mut self) {
+        let (from, now) = (self.sliced, clock());
+        let length = now.saturating_sub(from);
+        if length < SLICE {
+            return;
+        }
+        self.sliced = now;
+        for guest in self.inventory.guests() {
+            let verdict = self.judge(guest, length);
+            let label = Label {
+                key: Arc::clone(&guest.key),
+                name: Arc::clone(self.names.get(&guest.key).unwrap_or(&guest.key)),
+                kind: guest.identity.kind(),
+            };
+            self.history.add(&label, from, now, &verdict);
+            self.records.of(&guest.key).count(&verdict);
+        }
+        self.history.forget(now);
+        self.hours = Hours::of(&self.history);
+    }
+
+    /// Forgets what happened before the last `window`, and before the slice that is not over.
     pub(super) fn forget(&mut self, window: Nanos) {
-        let from = clock().saturating_sub(window);
+        let from = clock().saturating_sub(window).min(self.sliced);
         self.records.forget(from);
         self.packets.forget(from);
         let guests = self.inventory.guests();

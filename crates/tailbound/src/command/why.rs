@@ -1,15 +1,16 @@
 //! `tailbound why`: the cause of a guest's slow periods.
 
-use super::look::{GuestDocument, Sight, VerdictDocument};
+use super::look::Sight;
 use super::output::{self, Output};
 use crate::exit::{Exit, Failure};
 use serde::Serialize;
-use std::fmt::Write as _;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tailbound_look::{Finding, Verdict};
+use tailbound_look::Finding;
 use tailbound_units::Nanos;
+use tailbound_watch::document::{GuestDocument, VerdictDocument};
+use tailbound_watch::text;
 
 /// The version of the JSON document's shape.
 const SCHEMA: u32 = 1;
@@ -49,7 +50,7 @@ pub(super) fn window(text: &str) -> Result<Nanos, String> {
 /// The document that `--output json` prints.
 #[derive(Debug, Serialize)]
 struct Document<'d> {
-    guest: GuestDocument<'d>,
+    guest: GuestDocument,
     #[serde(flatten)]
     verdict: VerdictDocument,
     notes: Vec<&'d String>,
@@ -79,41 +80,16 @@ impl Args {
             Output::Json => {
                 let document = Document {
                     guest: GuestDocument::of(guest),
-                    verdict: VerdictDocument::of(&verdict),
+                    verdict: VerdictDocument::of(&verdict, usize::MAX),
                     notes,
                 };
                 output::json("why", SCHEMA, &document)
             }
-            Output::Text => text(&verdict, guest.notes.iter().chain(notes)),
+            Output::Text => text::why(&verdict, guest.notes.iter().chain(notes)),
         });
         Ok(match verdict.finding {
             Finding::Unknown(_) => Exit::CouldNotRun,
             Finding::Because(_) | Finding::NothingSlow => Exit::Holds,
         })
     }
-}
-
-/// The sentence, the evidence, and the command that would help.
-fn text<'n>(verdict: &Verdict, notes: impl Iterator<Item = &'n String>) -> String {
-    let mut out = format!("{}\n", verdict.sentence());
-    // Writing to a String does not fail.
-    for line in verdict.evidence() {
-        let _ = writeln!(out, "  {line}");
-    }
-    for note in notes {
-        let _ = writeln!(out, "  Note: {note}.");
-    }
-    match verdict.remedy() {
-        Some(remedy) => match remedy.command {
-            Some(command) => {
-                let _ = writeln!(out, "To fix it: {command}\n  Cost: {}.", remedy.cost);
-            }
-            None => {
-                let _ = writeln!(out, "To fix it: {}.", remedy.cost);
-            }
-        },
-        None if verdict.finding == Finding::NothingSlow => {}
-        None => out += "To find out more: examine it for longer (--for 10m).\n",
-    }
-    out
 }

@@ -1,63 +1,99 @@
 //! Guests and verdicts as JSON.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+use std::sync::Arc;
 use tailbound_agent::inventory::Guest;
 use tailbound_look::{Basis, Doubt, Finding, Share, Verdict};
 
-/// A guest.
-#[derive(Debug, Serialize)]
-pub(crate) struct GuestDocument<'g> {
-    key: &'g str,
-    name: &'g str,
+/// The facts about a guest that a document has.
+#[derive(Debug, Clone, Serialize)]
+pub struct GuestDocument {
+    #[serde(serialize_with = "text")]
+    key: Arc<str>,
+    name: String,
     kind: &'static str,
     processes: usize,
     threads: usize,
     threads_left_out: usize,
-    containers: Vec<ContainerDocument<'g>>,
-    interfaces: Vec<InterfaceDocument<'g>>,
-    notes: &'g [String],
+    containers: Vec<ContainerDocument>,
+    interfaces: Vec<InterfaceDocument>,
+    notes: Vec<String>,
 }
 
-#[derive(Debug, Serialize)]
-struct ContainerDocument<'g> {
-    id: &'g str,
-    name: Option<&'g str>,
+fn text<S: Serializer>(text: &Arc<str>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(text)
 }
 
-#[derive(Debug, Serialize)]
-struct InterfaceDocument<'g> {
+#[derive(Debug, Clone, Serialize)]
+struct ContainerDocument {
+    id: String,
+    name: Option<String>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+struct InterfaceDocument {
     index: u32,
-    name: &'g str,
+    name: String,
 }
 
-impl<'g> GuestDocument<'g> {
-    pub(crate) fn of(guest: &'g Guest) -> Self {
+impl GuestDocument {
+    /// A guest of which nothing else is known.
+    pub fn new(key: Arc<str>, name: String, kind: &'static str) -> Self {
+        Self {
+            key,
+            name,
+            kind,
+            processes: 0,
+            threads: 0,
+            threads_left_out: 0,
+            containers: Vec::new(),
+            interfaces: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// The facts about a guest.
+    pub fn of(guest: &Guest) -> Self {
         let containers = guest.containers.iter().map(|(id, name)| ContainerDocument {
-            id,
-            name: name.as_deref(),
+            id: id.clone(),
+            name: name.clone(),
         });
         let interfaces = guest.interfaces.iter().map(|it| InterfaceDocument {
             index: it.index,
-            name: &it.name,
+            name: it.name.clone(),
         });
         Self {
-            key: &guest.key,
-            name: &guest.name,
+            key: Arc::clone(&guest.key),
+            name: guest.name.clone(),
             kind: guest.identity.kind(),
             processes: guest.processes.len(),
             threads: guest.threads.len(),
             threads_left_out: guest.beyond,
             containers: containers.collect(),
             interfaces: interfaces.collect(),
-            notes: &guest.notes,
+            notes: guest.notes.clone(),
         }
+    }
+
+    /// The guest's key.
+    pub fn key(&self) -> &Arc<str> {
+        &self.key
+    }
+
+    /// The guest's kind in one word.
+    pub const fn kind(&self) -> &'static str {
+        self.kind
+    }
+
+    /// The facts about the guest that are not known, and why.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
     }
 }
 
-/// A verdict.
+/// A finding.
 #[derive(Debug, Serialize)]
-pub(crate) struct VerdictDocument {
-    window_ns: u64,
+pub(crate) struct FindingDocument {
     /// `cause`, `nothing-slow` or `unknown`.
     finding: &'static str,
     /// The kind of cause.
@@ -66,6 +102,36 @@ pub(crate) struct VerdictDocument {
     by: Option<String>,
     /// The reason why no cause is named.
     doubt: Option<&'static str>,
+}
+
+impl FindingDocument {
+    pub(crate) fn of(finding: &Finding) -> Self {
+        let (finding, cause, doubt) = match finding {
+            Finding::Because(cause) => ("cause", Some(cause), None),
+            Finding::NothingSlow => ("nothing-slow", None, None),
+            Finding::Unknown(doubt) => ("unknown", None, Some(*doubt)),
+        };
+        Self {
+            finding,
+            cause: cause.map(|cause| cause.kind.name()),
+            by: cause.and_then(|cause| cause.by.as_ref().map(ToString::to_string)),
+            doubt: doubt.map(|doubt| match doubt {
+                Doubt::NoCause => "no-cause",
+                Doubt::Mixed => "mixed",
+                Doubt::TooFew => "too-few",
+                Doubt::Lost => "lost",
+                Doubt::Nothing => "not-examined",
+            }),
+        }
+    }
+}
+
+/// A verdict.
+#[derive(Debug, Serialize)]
+pub struct VerdictDocument {
+    window_ns: u64,
+    #[serde(flatten)]
+    finding: FindingDocument,
     sentence: String,
     evidence: [String; 3],
     remedy: Option<RemedyDocument>,
@@ -78,7 +144,11 @@ pub(crate) struct VerdictDocument {
     judged_delay_ns: u64,
     longest_ns: u64,
     affected_periods: usize,
+    /// The causes with the largest times.
     shares: Vec<ShareDocument>,
+    /// The number of other causes, and their time.
+    shares_left_out: usize,
+    shares_left_out_ns: u64,
     requests_answered: u64,
     lost_waits: u64,
     throttled_periods: u64,
@@ -93,7 +163,7 @@ struct RemedyDocument {
 }
 
 #[derive(Debug, Serialize)]
-struct ShareDocument {
+pub(crate) struct ShareDocument {
     cause: &'static str,
     by: Option<String>,
     time_ns: u64,
@@ -107,7 +177,7 @@ struct UnexaminedDocument {
 }
 
 impl ShareDocument {
-    fn of(share: &Share) -> Self {
+    pub(crate) fn of(share: &Share) -> Self {
         Self {
             cause: share.cause.kind.name(),
             by: share.cause.by.as_ref().map(ToString::to_string),
@@ -118,25 +188,14 @@ impl ShareDocument {
 }
 
 impl VerdictDocument {
-    pub(crate) fn of(verdict: &Verdict) -> Self {
-        let (finding, cause, doubt) = match &verdict.finding {
-            Finding::Because(cause) => ("cause", Some(cause), None),
-            Finding::NothingSlow => ("nothing-slow", None, None),
-            Finding::Unknown(doubt) => ("unknown", None, Some(*doubt)),
-        };
+    /// A verdict with at most so many causes.
+    pub fn of(verdict: &Verdict, max_shares: usize) -> Self {
         let unexamined = verdict.unexamined.iter();
+        let shown = verdict.shares.len().min(max_shares);
+        let (shown, left_out) = verdict.shares.split_at(shown);
         Self {
             window_ns: verdict.window.0,
-            finding,
-            cause: cause.map(|cause| cause.kind.name()),
-            by: cause.and_then(|cause| cause.by.as_ref().map(ToString::to_string)),
-            doubt: doubt.map(|doubt| match doubt {
-                Doubt::NoCause => "no-cause",
-                Doubt::Mixed => "mixed",
-                Doubt::TooFew => "too-few",
-                Doubt::Lost => "lost",
-                Doubt::Nothing => "not-examined",
-            }),
+            finding: FindingDocument::of(&verdict.finding),
             sentence: verdict.sentence(),
             evidence: verdict.evidence(),
             remedy: verdict.remedy().map(|remedy| RemedyDocument {
@@ -156,7 +215,9 @@ impl VerdictDocument {
             judged_delay_ns: verdict.judged_delay.0,
             longest_ns: verdict.longest.0,
             affected_periods: verdict.affected,
-            shares: verdict.shares.iter().map(ShareDocument::of).collect(),
+            shares: shown.iter().map(ShareDocument::of).collect(),
+            shares_left_out: left_out.len(),
+            shares_left_out_ns: left_out.iter().map(|share| share.time.0).sum(),
             requests_answered: verdict.answered,
             lost_waits: verdict.lost_waits,
             throttled_periods: verdict.limits.throttled_periods,

@@ -36,6 +36,14 @@ impl Counts {
         self.waits.record(length);
     }
 
+    /// Counts some delay of each cause.
+    #[cfg(test)]
+    pub(crate) fn add_all_causes(&mut self) {
+        self.slow += 123_456;
+        self.delay = [Nanos(12_345_678_901); KINDS];
+        self.not_judged = Nanos(12_345_678_901);
+    }
+
     /// The slow periods.
     pub const fn slow(&self) -> u64 {
         self.slow

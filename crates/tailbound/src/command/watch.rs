@@ -1,18 +1,23 @@
 //! `tailbound watch`: the guests of this host, the slowest first.
 
+mod listen;
+
+use super::address::address;
 use super::look::{Sight, cpu_time};
 use super::output::{self, Output};
 use super::why::window;
 use crate::exit::{Exit, Failure};
 use std::fmt::Write as _;
 use std::io::{IsTerminal as _, stdin, stdout};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
+use tailbound_otlp::{Endpoint, Exporter, Settings};
 use tailbound_top::guests::{Guests, Look, watch};
 use tailbound_units::Nanos;
-use tailbound_watch::{Snapshot, text};
+use tailbound_watch::{Board, Snapshot, text};
 
 /// The version of the JSON document's shape.
 const SCHEMA: u32 = 1;
@@ -29,7 +34,9 @@ const PAUSE_FACTOR: u32 = 100;
     in the window (waits for a CPU of 1 ms and longer), DELAY their sum, SHARE the part of the \
     delay that the cause has; 1 h is the last hour, of which slices of 10 s are kept. Keys: up and \
     down choose a guest, Enter or w shows why it is slow and the command that would help, Esc goes \
-    back, q quits. Exit code: 0 shown; 2 the host cannot be examined, or there is no terminal."
+    back, q quits. --listen prints a URL with a random token and serves the page at /, the JSON \
+    document at /api/watch and metrics at /metrics, until a signal ends it. Exit code: 0 shown; 2 \
+    the host cannot be examined, or there is no terminal."
 )]
 pub(crate) struct Args {
     /// The window that is judged, 1s to 1h; with --once it is printed when it is over
@@ -41,14 +48,31 @@ pub(crate) struct Args {
     /// The form of the output; json: once
     #[arg(long, value_enum, default_value_t)]
     output: Output,
+    /// Serve a page, JSON and metrics instead of a screen [default address: 127.0.0.1:9466]
+    #[arg(
+        long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "127.0.0.1:9466",
+        value_parser = address, conflicts_with_all = ["once", "output"]
+    )]
+    listen: Option<SocketAddr>,
+    /// Allow an address that other computers can reach; nothing is encrypted
+    #[arg(long, requires = "listen")]
+    allow_remote: bool,
+    /// Send the metrics to this collector each 15 s, by OTLP
+    #[arg(long, value_name = "URL", conflicts_with_all = ["once", "output"])]
+    otlp: Option<Endpoint>,
 }
 
 impl Args {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
         let once = self.once || self.output == Output::Json;
-        if !once && !(stdin().is_terminal() && stdout().is_terminal()) {
-            return Err(Failure::new("there is no terminal; use --once"));
+        let is_seen = stdin().is_terminal() && stdout().is_terminal();
+        if !once && self.listen.is_none() && !is_seen {
+            return Err(Failure::new(
+                "there is no terminal; use --once, or --listen",
+            ));
         }
+        let listener = self.listen.map(|at| listen::bind(at, self.allow_remote));
+        let listener = listener.transpose()?;
         let mut sight = Sight::open()?;
         if let Some(why) = sight.blind() {
             return Err(Failure::new(why));
@@ -62,8 +86,17 @@ impl Args {
             });
             return Ok(Exit::Holds);
         }
+        let board = Board::default();
+        let looks = looks(sight, self.window, board.clone())?;
+        let _exporter = self
+            .otlp
+            .map(|it| exporter(it, board.clone()))
+            .transpose()?;
+        if let Some(listener) = listener {
+            return listen::serve(listener, board, &looks);
+        }
         let mut guests = Guests::new();
-        watch(&mut guests, &looks(sight, self.window)?)?;
+        watch(&mut guests, &looks)?;
         match guests.error() {
             Some(error) => Err(Failure::new(error)),
             None => Ok(Exit::Holds),
@@ -71,18 +104,33 @@ impl Args {
     }
 }
 
+/// The document of all guests on one line.
+fn document(snapshot: &Snapshot) -> String {
+    output::compact("watch", SCHEMA, &snapshot.document())
+}
+
+/// Sends the metrics to a collector until it is dropped.
+fn exporter(endpoint: Endpoint, board: Board) -> std::io::Result<Exporter> {
+    let settings = Settings {
+        endpoint,
+        service: "tailbound-watch",
+        instance: rustix::system::uname().nodename().to_string_lossy().into(),
+    };
+    Exporter::start(settings, Box::new(move || board.metrics()))
+}
+
 /// Measures on a thread of its own: a terminal that is slow keeps no measurement waiting, nor the
 /// measurement a key.
-fn looks(sight: Sight, window: Nanos) -> std::io::Result<Receiver<Look>> {
+fn looks(sight: Sight, window: Nanos, board: Board) -> std::io::Result<Receiver<Look>> {
     let (tell, looks) = sync_channel(1);
     thread::Builder::new()
         .name("measure".to_owned())
-        .spawn(move || measure(sight, window, &tell))?;
+        .spawn(move || measure(sight, window, &board, &tell))?;
     Ok(looks)
 }
 
 /// Measures until nothing is listening any more, or an error.
-fn measure(mut sight: Sight, window: Nanos, tell: &SyncSender<Look>) {
+fn measure(mut sight: Sight, window: Nanos, board: &Board, tell: &SyncSender<Look>) {
     let mut next = Instant::now() + INTERVAL;
     loop {
         if let Err(error) = sight.run_until(next) {
@@ -94,6 +142,7 @@ fn measure(mut sight: Sight, window: Nanos, tell: &SyncSender<Look>) {
         sight.slice();
         sight.forget(window);
         let snapshot = Arc::new(sight.snapshot(window));
+        board.set(Arc::clone(&snapshot));
         // A screen that has not drawn the one before draws that.
         if let Err(TrySendError::Disconnected(_)) = tell.try_send(Ok(snapshot)) {
             return;

@@ -386,12 +386,12 @@ impl Screen for Guests {
     }
 }
 
-/// Takes the terminal, shows guests in it until a key or a signal ends that or no more looks come, and
-/// restores it, in a panic too.
+/// Takes the terminal, shows guests in it until a key or a signal ends that, and restores it, in a panic
+/// too.
 ///
 /// # Errors
 ///
-/// The terminal cannot be read, written or set.
+/// The terminal cannot be read, written or set, or no more looks come.
 pub fn watch(guests: &mut Guests, looks: &Receiver<Look>) -> std::io::Result<()> {
     in_terminal(guests, looks)
 }

@@ -15,6 +15,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use state::Next;
 pub use state::{Column, State};
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -64,17 +65,17 @@ impl Screen for State {
     }
 }
 
-/// Takes the terminal, shows looks in it until somebody wants to quit or nobody looks any more,
-/// and gives it back, in a panic too.
+/// Takes the terminal, shows looks in it until a key or a signal ends that, and restores it, in a panic
+/// too.
 ///
 /// # Errors
 ///
-/// The terminal cannot be read, written or set.
-pub fn watch(state: &mut State, looks: &Receiver<Look>) -> std::io::Result<()> {
+/// The terminal cannot be read, written or set, or no more looks come.
+pub fn watch(state: &mut State, looks: &Receiver<Look>) -> io::Result<()> {
     in_terminal(state, looks)
 }
 
-fn in_terminal<S: Screen>(screen: &mut S, looks: &Receiver<S::Look>) -> std::io::Result<()> {
+fn in_terminal<S: Screen>(screen: &mut S, looks: &Receiver<S::Look>) -> io::Result<()> {
     // A signal ends the loop below, so that the terminal is restored behind it.
     let ended = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT, SIGHUP] {
@@ -91,7 +92,7 @@ fn show<S: Screen>(
     screen: &mut S,
     looks: &Receiver<S::Look>,
     ended: &AtomicBool,
-) -> std::io::Result<()> {
+) -> io::Result<()> {
     loop {
         terminal.draw(|frame| screen.draw(frame))?;
         loop {
@@ -111,7 +112,9 @@ fn show<S: Screen>(
             match looks.recv_timeout(Duration::ZERO) {
                 Ok(look) => screen.take(look),
                 Err(RecvTimeoutError::Timeout) => continue,
-                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(io::Error::other("the thread that looks has ended"));
+                }
             }
             break;
         }

@@ -96,11 +96,12 @@ impl Args {
             return listen::serve(listener, board, &looks);
         }
         let mut guests = Guests::new();
-        watch(&mut guests, &looks)?;
-        match guests.error() {
-            Some(error) => Err(Failure::new(error)),
-            None => Ok(Exit::Holds),
+        let shown = watch(&mut guests, &looks);
+        if let Some(error) = guests.error() {
+            return Err(Failure::new(error));
         }
+        shown?;
+        Ok(Exit::Holds)
     }
 }
 

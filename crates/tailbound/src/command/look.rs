@@ -42,6 +42,8 @@ pub(super) struct Sight {
     /// The measurement of waits, or why there is none.
     tail: Result<Tail, String>,
     packets: Packets,
+    /// The reason why the time of interrupts is not known; reading it takes milliseconds.
+    interrupts: Result<(), String>,
     /// The only guest to examine, by key; else all.
     only: Option<Arc<str>>,
     records: Records,
@@ -67,6 +69,11 @@ impl Sight {
             inventory,
             tail: Tail::open(MIN_WAIT).map_err(|error| error.to_string()),
             packets: Packets::open(),
+            interrupts: if times_interrupts() {
+                Ok(())
+            } else {
+                Err("the kernel lacks CONFIG_IRQ_TIME_ACCOUNTING".to_owned())
+            },
             only: None,
             records: Records::default(),
             threads: HashMap::new(),
@@ -238,11 +245,7 @@ impl Sight {
             examined: Examined {
                 cpu: self.tail.as_ref().map(|_| ()).map_err(Clone::clone),
                 packets: self.packets.examined(),
-                interrupts: if times_interrupts() {
-                    Ok(())
-                } else {
-                    Err("the kernel lacks CONFIG_IRQ_TIME_ACCOUNTING".to_owned())
-                },
+                interrupts: self.interrupts.clone(),
                 steal: Ok(()),
             },
             ..Evidence::default()

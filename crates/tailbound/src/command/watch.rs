@@ -26,6 +26,8 @@ const SCHEMA: u32 = 1;
 const INTERVAL: Duration = Duration::from_secs(1);
 /// The pause between two snapshots, in times of the CPU time that one takes.
 const PAUSE_FACTOR: u32 = 100;
+/// The longest pause: slices of the history stay near 10 s.
+const MAX_PAUSE: Duration = Duration::from_secs(5);
 
 /// Arguments of `tailbound watch`.
 #[derive(Debug, clap::Args)]
@@ -149,7 +151,7 @@ fn measure(mut sight: Sight, window: Nanos, board: &Board, tell: &SyncSender<Loo
             return;
         }
         let cost = cpu_time().saturating_sub(before);
-        next = Instant::now() + INTERVAL.max(cost * PAUSE_FACTOR);
+        next = Instant::now() + (cost * PAUSE_FACTOR).clamp(INTERVAL, MAX_PAUSE);
     }
 }
 

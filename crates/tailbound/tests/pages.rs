@@ -296,7 +296,7 @@ const NOT_RUN: &[(&str, &str)] = &[
     ),
     (
         "why.md",
-        "needs guests of a host; why.rs runs both commands",
+        "needs guests of a host; why.rs and watch.rs run the commands",
     ),
     ("words.md", "reads the history of the repository"),
 ];

@@ -8,7 +8,7 @@ use tailbound_sys::probe::Capability;
 use tailbound_sys::probe::required::{Part, skipped};
 
 /// Longer than anything here takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
 fn tailbound(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tailbound"));
@@ -102,7 +102,7 @@ impl Watch {
     /// The body of a path, once something was measured.
     fn read(&self, path: &str) -> String {
         let bearer = format!("Bearer {}", self.token);
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + MAX_WAIT;
         loop {
             match self.get(path, Some(("Authorization", &bearer))) {
                 (200, body) => return body,

@@ -1,5 +1,5 @@
-//! The guests of a host, the slowest first, and the cause of one guest's delay: pure but for
-//! [`watch`].
+//! The guests of a host, the slowest first, and the cause of one guest's delay: pure, except
+//! for [`watch`].
 
 use crate::state::Next;
 use crate::{Screen, in_terminal};

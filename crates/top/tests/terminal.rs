@@ -16,7 +16,7 @@ use tempfile::TempDir;
 /// The variable that makes [`screen_process`] a screen: `stays`, `panics` or `fails`.
 const SCREEN: &str = "TAILBOUND_TEST_SCREEN";
 /// Longer than anything here takes.
-const PATIENCE: Duration = Duration::from_secs(30);
+const MAX_WAIT: Duration = Duration::from_secs(30);
 /// Leaves the screen of its own, and shows the cursor.
 const RESTORED: [&str; 2] = ["\x1b[?1049l", "\x1b[?25h"];
 
@@ -48,7 +48,7 @@ fn screen_process() {
     let looker = std::thread::spawn(move || {
         tell.send(Ok(snapshot())).unwrap();
         if end == "stays" {
-            std::thread::sleep(2 * PATIENCE);
+            std::thread::sleep(2 * MAX_WAIT);
         }
         std::thread::sleep(Duration::from_millis(300));
         assert_ne!(end, "panics", "the looks end by a panic");
@@ -105,7 +105,7 @@ impl Terminal {
 
     /// Waits until the terminal was sent a text.
     fn shows(&self, text: &str) {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + MAX_WAIT;
         while !self.read("out").contains(text) {
             assert!(Instant::now() < end, "{text}: {:?}", self.read("out"));
             std::thread::sleep(Duration::from_millis(20));
@@ -125,7 +125,7 @@ impl Terminal {
     /// Asserts that the screen has ended with this code and the terminal is as it was before.
     #[track_caller]
     fn is_restored(&self, code: &str) {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + MAX_WAIT;
         while self.read("after").is_empty() {
             assert!(Instant::now() < end, "{:?}", self.read("out"));
             std::thread::sleep(Duration::from_millis(20));

@@ -188,7 +188,7 @@ impl ShareDocument {
 }
 
 impl VerdictDocument {
-    /// A verdict with at most so many causes.
+    /// A verdict with at most `max_shares` causes.
     pub fn of(verdict: &Verdict, max_shares: usize) -> Self {
         let unexamined = verdict.unexamined.iter();
         let shown = verdict.shares.len().min(max_shares);

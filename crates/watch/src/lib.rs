@@ -1,5 +1,4 @@
-//! The guests of a host with their verdicts, for whoever looks: a [`Snapshot`] is what one moment
-//! shows, [`text`] has its words and [`document`] its JSON. A [`Board`] holds the last one, and [`Views`] of it are the site of a
+//! The guests of a host with their verdicts, for all views of them: a [`Snapshot`] is one moment, [`text`] has its words and [`document`] its JSON. A [`Board`] holds the last one, and [`Views`] of it are the site of a
 //! [`server::Server`].
 
 pub mod counts;

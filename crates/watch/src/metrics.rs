@@ -43,7 +43,7 @@ const RECENT: Head = (
     Unit::Seconds,
     Kind::Gauge,
 );
-const LATE: Head = (
+const LATE_WAITS: Head = (
     "tailbound_guest_late_wait",
     "Waits of a guest's threads for a CPU that took 1 ms or longer",
     Unit::Seconds,
@@ -121,7 +121,7 @@ impl Exposition for Metrics {
         self.of_guests(encoder, RECENT, |family, row| {
             family.number(row.verdict().delay.as_secs_f64())
         })?;
-        self.of_guests(encoder, LATE, |family, row| {
+        self.of_guests(encoder, LATE_WAITS, |family, row| {
             family.sparse_histogram(row.counts().waits())
         })
     }

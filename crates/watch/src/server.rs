@@ -1,7 +1,7 @@
 //! A small server of HTTP/1.1 for one reader or a few: it answers GET, closes each connection behind its
 //! answer, and has a bound for everything.
 //!
-//! It has threads of its own, so that no client holds up the measurement: at most
+//! The server has threads of its own, so that no client holds up the measurement: at most
 //! [`Limits::connections`], and a stranger's connection is closed for a new one. A head has a limit
 //! on its length and one on its time from the first byte to the last, which `tiny_http`, the server of
 //! the daemon's metrics, has not.
@@ -21,10 +21,10 @@ use std::time::{Duration, Instant};
 /// Bytes that are read in one call.
 const READ: usize = 2_048;
 /// The pause behind a connection that could not be accepted, such as without a free descriptor.
-const PAUSE: Duration = Duration::from_millis(100);
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The time within which the thread of a closed connection ends.
-const PATIENCE: Duration = Duration::from_secs(1);
+const MAX_THREAD_END: Duration = Duration::from_secs(1);
 
 /// The bounds of a server.
 #[derive(Debug, Clone, Copy)]
@@ -141,7 +141,7 @@ impl Drop for Server {
 struct Connections {
     next: u64,
     open: usize,
-    /// Those that have shown no token yet, with a handle to close them.
+    /// Connections that have shown no token yet, with a handle to close them.
     strangers: VecDeque<(u64, TcpStream)>,
 }
 
@@ -160,7 +160,7 @@ fn serve(listener: &TcpListener, serving: &Arc<Serving>, stop: &AtomicBool) {
             return;
         }
         let Ok(stream) = stream else {
-            thread::sleep(PAUSE);
+            thread::sleep(RETRY_INTERVAL);
             continue;
         };
         let Some(number) = serving.enter(&stream) else {
@@ -186,7 +186,7 @@ impl Serving {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets a connection in, if need be for a stranger's that is closed; `None` if there is no room.
+    /// Admits a connection, if need be in place of a stranger's, which is closed; `None` if there is no room.
     fn enter(&self, stream: &TcpStream) -> Option<u64> {
         let handle = stream.try_clone().ok()?;
         let mut connections = self.connections();
@@ -195,7 +195,9 @@ impl Serving {
             let _ = oldest.shutdown(Shutdown::Both);
             // Its thread ends soon after that.
             let is_full = |it: &mut Connections| it.open >= self.limits.connections;
-            let waited = self.left.wait_timeout_while(connections, PATIENCE, is_full);
+            let waited = self
+                .left
+                .wait_timeout_while(connections, MAX_THREAD_END, is_full);
             let (freed, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
             if timeout.timed_out() {
                 return None;
@@ -297,11 +299,10 @@ fn is_time(error: &io::Error) -> bool {
     )
 }
 
-/// Reads what a client still sends, a little and for a short time: a connection that is closed before
-/// that is reset, and the client may lose the answer.
+/// Reads the rest that a client sends, at most 16 KiB: a connection that is closed before that is reset, and the client may lose the answer.
 fn finish(stream: &mut TcpStream) {
     let _ = stream.shutdown(Shutdown::Write);
-    let _ = stream.set_read_timeout(Some(PAUSE));
+    let _ = stream.set_read_timeout(Some(RETRY_INTERVAL));
     let mut part = [0; READ];
     for _ in 0..8 {
         if !stream.read(&mut part).is_ok_and(|count| count > 0) {

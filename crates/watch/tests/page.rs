@@ -24,7 +24,7 @@ const MINUTE: Nanos = Nanos::from_secs(60);
 /// A name that would be a script if a page took it as HTML.
 const HOSTILE: &str = "<img src=x onerror=alert(1)>";
 
-/// Waits for a CPU that `web` had, each of so many milliseconds.
+/// Waits for a CPU that `web` had, each of this length in milliseconds.
 fn evidence(name: &str, milliseconds: u64) -> Evidence {
     let wait = |index: u64| {
         let from = Nanos::from_secs(index);

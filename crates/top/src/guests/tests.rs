@@ -10,7 +10,7 @@ use tailbound_watch::{Counts, Hours};
 
 const MINUTE: Nanos = Nanos::from_secs(60);
 
-/// Four waits for a CPU that `hog` had, each of so many milliseconds.
+/// Four waits for a CPU that `hog` had, each of this length in milliseconds.
 fn evidence(name: &str, milliseconds: u64) -> Evidence {
     let wait = |index: u64| {
         let from = Nanos::from_secs(index);
@@ -40,7 +40,7 @@ fn evidence(name: &str, milliseconds: u64) -> Evidence {
     }
 }
 
-/// Guests with waits of so many milliseconds in the last minute, and in one slice of the hour before.
+/// Guests with their waits in the last minute, and in one slice of the hour before, in milliseconds.
 fn snapshot(guests: &[(&str, u64, u64)]) -> Arc<Snapshot> {
     let mut history = History::new();
     for (name, _, earlier) in guests {

@@ -45,15 +45,15 @@ impl fmt::Debug for Token {
 /// The reason why a request is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// It is no request of HTTP/1.
+    /// The bytes are no request of HTTP/1.
     Malformed,
-    /// Its head did not come in time.
+    /// The head did not come in time.
     Slow,
-    /// Its head is too long.
+    /// The head is too long.
     Long,
     /// Its `Host` is a name that an attacker's DNS may have pointed here.
     Host,
-    /// It shows no token, or a wrong one.
+    /// The request shows no token, or a wrong one.
     Token,
     /// Its method is neither GET nor HEAD.
     Method,
@@ -107,7 +107,7 @@ pub(super) struct Request {
     pub(super) is_head: bool,
 }
 
-/// Reads a request's head and checks that it may be answered; `None` if more of it has to come.
+/// Reads a request's head and checks that it may be answered; `None` if its end is still to come.
 pub(super) fn admit(head: &[u8], token: &Token) -> Result<Option<Request>, Refusal> {
     let mut headers = [EMPTY_HEADER; MAX_HEADERS];
     let mut request = httparse::Request::new(&mut headers);

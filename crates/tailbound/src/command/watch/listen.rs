@@ -15,7 +15,7 @@ use tailbound_watch::server::{Limits, Server, Token};
 use tailbound_watch::{Board, Views};
 
 /// The time within which a signal ends it.
-const PATIENCE: Duration = Duration::from_millis(100);
+const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Listens at an address, which is this computer's own unless others are allowed.
 pub(super) fn bind(address: SocketAddr, is_remote_allowed: bool) -> Result<TcpListener, Failure> {
@@ -46,7 +46,7 @@ pub(super) fn serve(
     let server = Server::start(listener, token, Limits::default(), views)?;
     output::print(&format!("http://{}/?token={url}\n", server.address()));
     while !ended.load(Ordering::Relaxed) {
-        match looks.recv_timeout(PATIENCE) {
+        match looks.recv_timeout(SIGNAL_INTERVAL) {
             Ok(Ok(_)) | Err(RecvTimeoutError::Timeout) => {}
             Ok(Err(error)) => return Err(Failure::new(error)),
             Err(RecvTimeoutError::Disconnected) => {

@@ -70,13 +70,19 @@ fn cause_of(run: &Run) -> Cause {
 
 /// Divides a wait into segments that cover it exactly, in order.
 fn segments(wait: &CpuWait) -> Vec<Segment> {
+    let mut found = Vec::with_capacity(wait.runs.len() + 1);
+    each_segment(wait, |segment| found.push(segment));
+    found
+}
+
+/// Passes on the segments of a wait, which cover it exactly, in order.
+fn each_segment(wait: &CpuWait, mut take: impl FnMut(Segment)) {
     let (from, until) = (wait.from.0, wait.until.0.max(wait.from.0));
-    let mut found: Vec<Segment> = Vec::new();
     let mut at = from;
     let mut add = |at: &mut u64, end: u64, cause: Cause| {
         let end = end.clamp(*at, until);
         if end > *at {
-            found.push(Segment {
+            take(Segment {
                 from: *at,
                 until: end,
                 cause,
@@ -89,7 +95,7 @@ fn segments(wait: &CpuWait) -> Vec<Segment> {
     add(&mut at, reserved, Cause::of(Kind::Reservation));
     let throttled = at.saturating_add(wait.quota.0);
     add(&mut at, throttled, Cause::of(Kind::Quota));
-    for run in &wait.runs {
+    for run in wait.runs.iter() {
         add(&mut at, run.from.0, Cause::of(Kind::Unknown));
         let end = run.until.0.clamp(at, until);
         let whole = run.until.0.saturating_sub(run.from.0);
@@ -101,7 +107,17 @@ fn segments(wait: &CpuWait) -> Vec<Segment> {
         add(&mut at, end, cause_of(run));
     }
     add(&mut at, until, Cause::of(Kind::Unknown));
-    found
+}
+
+/// The time of a wait that has one of some causes, without an allocation.
+pub(crate) fn time_in_wait(wait: &CpuWait, is_one: impl Fn(&Cause) -> bool) -> Nanos {
+    let mut sum = 0;
+    each_segment(wait, |segment| {
+        if is_one(&segment.cause) {
+            sum += segment.until - segment.from;
+        }
+    });
+    Nanos(sum)
 }
 
 /// The parts of `time` of a run that the hypervisor and interrupts took, of which `whole` is the
@@ -118,9 +134,9 @@ fn taken((stolen, interrupted): (Nanos, Nanos), time: u64, whole: u64) -> (u64, 
 /// Divides a wait for a CPU that is a slow period by itself.
 pub fn divide_wait(wait: &CpuWait) -> Division {
     let mut division = Division::default();
-    for Segment { from, until, cause } in segments(wait) {
+    each_segment(wait, |Segment { from, until, cause }| {
         division.add(cause, until - from);
-    }
+    });
     division
 }
 
@@ -186,8 +202,8 @@ pub(crate) struct Requests<'e> {
 }
 
 impl<'e> Requests<'e> {
-    pub(crate) fn new(evidence: &'e Evidence) -> Self {
-        let waits = evidence.waits.iter();
+    /// The waits are those that any of the requests can overlap; the rest is the guest's.
+    pub(crate) fn new(waits: impl Iterator<Item = &'e CpuWait>, evidence: &'e Evidence) -> Self {
         Self {
             waits: waits.map(|wait| (wait, segments(wait))).collect(),
             limits: &evidence.limits,
@@ -197,7 +213,7 @@ impl<'e> Requests<'e> {
         }
     }
 
-    /// Divides a request.
+    /// Divides a request; no waits beside its [`span`] are needed for that.
     pub(crate) fn divide(&mut self, request: &SlowRequest) -> Division {
         let mut division = Division::default();
         let Points {
@@ -402,6 +418,20 @@ pub fn end(request: &SlowRequest) -> Nanos {
         Direction::Served => left,
         Direction::Made => taken.unwrap_or(delivered),
     }
+}
+
+/// The interval of all moments of a request.
+pub(crate) fn span(request: &SlowRequest) -> (Nanos, Nanos) {
+    let Points {
+        arrived,
+        delivered,
+        taken,
+        sent,
+        left,
+    } = request.points;
+    let moments = [arrived, delivered, taken.unwrap_or(delivered), sent, left];
+    let fold = |fold: fn(Nanos, Nanos) -> Nanos| moments.into_iter().fold(request.begun, fold);
+    (fold(Nanos::min), fold(Nanos::max))
 }
 
 /// Moments, none before the one that precedes it.

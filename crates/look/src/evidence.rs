@@ -53,8 +53,8 @@ pub struct CpuWait {
     pub reservation: Nanos,
     /// The time after that in which a CPU quota of the guest was used up.
     pub quota: Nanos,
-    /// The runs on the CPU that the thread got, in order.
-    pub runs: Vec<Run>,
+    /// The runs on the CPU that the thread got, in order; shared by the copies of a wait.
+    pub runs: Arc<[Run]>,
 }
 
 /// A run of one of the guest's threads of which others took a part, in moments that are not known.

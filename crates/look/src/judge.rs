@@ -1,9 +1,11 @@
 //! The verdict on a guest: the cause of most of its delay, if there is one.
 
 use crate::cause::{Cause, Kind};
-use crate::divide::{Division, Requests, divide_packet, divide_stall, divide_wait, length};
+use crate::divide::{
+    Division, Requests, divide_packet, divide_stall, divide_wait, length, span, time_in_wait,
+};
 use crate::evidence::{CpuWait, Evidence, Handles, Limits, Sum};
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeMap;
 use std::iter::repeat_n;
 use std::sync::Arc;
@@ -178,16 +180,19 @@ pub fn judge(evidence: &Evidence) -> Verdict {
 /// Puts verdicts in order: most delay first, in proportion to the window; guests with nothing slow
 /// last, each by name.
 pub fn rank(verdicts: &mut [Verdict]) {
-    verdicts.sort_by(|a, b| {
-        let is_quiet = |it: &Verdict| it.finding == Finding::NothingSlow;
-        let weight = |it: &Verdict, other: &Verdict| {
-            u128::from(it.ranked_delay.0) * u128::from(other.window.0.max(1))
-        };
-        is_quiet(a)
-            .cmp(&is_quiet(b))
-            .then_with(|| weight(b, a).cmp(&weight(a, b)))
-            .then_with(|| a.guest.cmp(&b.guest))
-    });
+    verdicts.sort_by(worse_first);
+}
+
+/// The order of two verdicts in a [`rank`].
+pub fn worse_first(a: &Verdict, b: &Verdict) -> Ordering {
+    let is_quiet = |it: &Verdict| it.finding == Finding::NothingSlow;
+    let weight = |it: &Verdict, other: &Verdict| {
+        u128::from(it.ranked_delay.0) * u128::from(other.window.0.max(1))
+    };
+    is_quiet(a)
+        .cmp(&is_quiet(b))
+        .then_with(|| weight(b, a).cmp(&weight(a, b)))
+        .then_with(|| a.guest.cmp(&b.guest))
 }
 
 /// The time of a kind of cause, from the times of those that time is divided to.
@@ -215,6 +220,19 @@ struct Periods {
 }
 
 impl Periods {
+    /// Divides the slowest waits alone: a wait is as long as its division.
+    fn of_waits(evidence: &Evidence) -> Self {
+        let timed = evidence.waits.iter();
+        let timed = timed.map(|it| (it.until.saturating_sub(it.from), it));
+        let (lengths, slowest) = slowest(timed);
+        Self {
+            basis: Basis::Waits,
+            divisions: slowest.into_iter().map(divide_wait).collect(),
+            lengths,
+            left_out: left_out(Basis::Waits, evidence),
+        }
+    }
+
     fn of(basis: Basis, mut divisions: Vec<Division>, evidence: &Evidence) -> Self {
         divisions.retain(|division| division.length() > Nanos::ZERO);
         divisions.sort_by_key(|division| Reverse(division.length()));
@@ -235,15 +253,18 @@ impl Periods {
 
     /// Divides the slowest requests alone: each of them is compared with all waits.
     fn of_requests(evidence: &Evidence) -> Self {
-        let timed = evidence.requests.iter().map(|it| (length(it), it));
-        let mut timed: Vec<_> = timed.filter(|(time, _)| *time > Nanos::ZERO).collect();
-        timed.sort_by_key(|(time, _)| Reverse(*time));
-        let mut requests = Requests::new(evidence);
-        let slowest = timed.iter().take(MAX_PERIODS);
+        let (lengths, slowest) = slowest(evidence.requests.iter().map(|it| (length(it), it)));
+        let spans: Vec<_> = slowest.iter().map(|it| span(it)).collect();
+        let is_within = |wait: &&CpuWait| {
+            let mut spans = spans.iter();
+            spans.any(|(from, until)| wait.from < *until && wait.until > *from)
+        };
+        let mut requests = Requests::new(evidence.waits.iter().filter(is_within), evidence);
+        let slowest = slowest.into_iter();
         Self {
             basis: Basis::Requests,
-            divisions: slowest.map(|(_, it)| requests.divide(it)).collect(),
-            lengths: timed.iter().map(|(time, _)| *time).collect(),
+            divisions: slowest.map(|it| requests.divide(it)).collect(),
+            lengths,
             left_out: left_out(Basis::Requests, evidence),
         }
     }
@@ -257,6 +278,15 @@ fn left_out(basis: Basis, evidence: &Evidence) -> Sum {
         Basis::Windows => evidence.left_out.stalls,
         Basis::Waits => evidence.left_out.waits,
     }
+}
+
+/// Returns the lengths of periods, the longest first, and the periods that are judged.
+fn slowest<'e, T>(timed: impl Iterator<Item = (Nanos, &'e T)>) -> (Vec<Nanos>, Vec<&'e T>) {
+    let mut timed: Vec<_> = timed.filter(|(time, _)| *time > Nanos::ZERO).collect();
+    timed.sort_by_key(|(time, _)| Reverse(*time));
+    let lengths = timed.iter().map(|(time, _)| *time).collect();
+    timed.truncate(MAX_PERIODS);
+    (lengths, timed.into_iter().map(|(_, it)| it).collect())
 }
 
 /// The slow periods of a guest: its requests or its peers' closed windows, those with more delay; if
@@ -282,21 +312,19 @@ fn periods(evidence: &Evidence) -> Periods {
         // Requests that were answered in time are the better evidence: its threads may wait for a CPU.
         return requests;
     }
-    Periods::of(
-        Basis::Waits,
-        evidence.waits.iter().map(divide_wait).collect(),
-        evidence,
-    )
+    Periods::of_waits(evidence)
 }
 
 /// The time in which threads that lost their CPU shared it with others.
 pub(crate) fn shared(waits: &[CpuWait]) -> Nanos {
     let preempted = waits.iter().filter(|wait| wait.was_preempted);
-    let shared = preempted.map(|wait| {
-        let division = divide_wait(wait);
-        let kinds = [Kind::NeighbourCpu, Kind::ProgramCpu, Kind::GuestItself];
-        Nanos(kinds.map(|kind| division.of(kind).0).iter().sum())
-    });
+    let is_shared = |cause: &Cause| {
+        matches!(
+            cause.kind,
+            Kind::NeighbourCpu | Kind::ProgramCpu | Kind::GuestItself
+        )
+    };
+    let shared = preempted.map(|wait| time_in_wait(wait, is_shared));
     shared.fold(Nanos::ZERO, Nanos::saturating_add)
 }
 

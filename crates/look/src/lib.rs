@@ -27,5 +27,5 @@ pub use budget::Budget;
 pub use cause::{Cause, Kind};
 pub use evidence::Evidence;
 pub use history::History;
-pub use judge::{Basis, Doubt, Finding, Share, Verdict, judge, rank};
+pub use judge::{Basis, Doubt, Finding, Share, Verdict, judge, rank, worse_first};
 pub use words::{Remedy, percent};

@@ -1,6 +1,7 @@
 //! Fixtures of several tests.
 
 use crate::evidence::{CpuWait, Occupant, Run};
+use std::sync::Arc;
 use tailbound_units::Nanos;
 
 /// Waits of these lengths in milliseconds, a second apart, on a CPU that `occupant` had.
@@ -15,14 +16,14 @@ pub(crate) fn waits(lengths: &[u64], occupant: &Occupant) -> Vec<CpuWait> {
             until,
             reservation: Nanos::ZERO,
             quota: Nanos::ZERO,
-            runs: vec![Run {
+            runs: Arc::new([Run {
                 from,
                 until,
                 occupant: occupant.clone(),
                 is_real_time: false,
                 stolen: Nanos::ZERO,
                 interrupted: Nanos::ZERO,
-            }],
+            }]),
         }
     };
     lengths.iter().enumerate().map(wait).collect()

@@ -76,7 +76,7 @@ impl Evidence {
         needed.sort_by_key(|wait| (wait.from, wait.thread));
         let size = (keep * 2).clamp(*RUNS.start(), *RUNS.end());
         for wait in &mut needed {
-            wait.runs = condensed(contiguous(std::mem::take(&mut wait.runs)), size);
+            wait.runs = condensed(contiguous(wait.runs.to_vec()), size).into();
         }
         self.waits = needed;
     }

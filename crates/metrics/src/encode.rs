@@ -244,6 +244,21 @@ impl Family<'_> {
         }
     }
 
+    /// Writes a histogram of times in seconds with fewer buckets: a bound is four times the one
+    /// below it. One for each of many guests stays small.
+    ///
+    /// # Errors
+    /// The histogram cannot be written.
+    pub fn sparse_histogram(&mut self, histogram: &Histogram) -> Result<(), Error> {
+        match &mut self.0 {
+            Samples::Text(encoder) => {
+                let (sum, count) = (histogram.sum().as_secs_f64(), histogram.count());
+                encoder.encode_histogram::<NoLabelSet>(sum, count, &sparse(histogram), None)
+            }
+            Samples::Protobuf(..) => self.push(native(histogram)),
+        }
+    }
+
     /// Writes a finer histogram of times, in seconds; as text in the coarser one's buckets.
     ///
     /// # Errors
@@ -332,6 +347,27 @@ fn classic(histogram: &Histogram) -> Vec<(f64, u64)> {
     used.collect()
 }
 
+/// Bounds and counts as [`classic`] has them, of which only powers of four are kept.
+fn sparse(histogram: &Histogram) -> Vec<(f64, u64)> {
+    let mut kept = Vec::new();
+    let mut sum = 0;
+    for (index, count) in histogram.counts().iter().enumerate() {
+        sum += count;
+        let bound = if index == Histogram::BUCKETS {
+            f64::INFINITY
+        } else if Histogram::exponent(index) % 4 == 0 {
+            Histogram::bound(index)
+        } else {
+            continue;
+        };
+        if sum > 0 || !kept.is_empty() || bound.is_infinite() {
+            kept.push((bound, sum));
+            sum = 0;
+        }
+    }
+    kept
+}
+
 /// Runs of buckets that have counts: how many are left out before each, and how many it
 /// has; and by how much each count is more than the one before.
 type Runs = (Vec<BucketSpan>, Vec<i64>);
@@ -400,6 +436,25 @@ mod tests {
             histogram.record_many(Nanos::from_micros(*micros), *count);
         }
         histogram
+    }
+
+    #[test]
+    fn a_sparse_histogram_has_the_same_counts_in_fewer_buckets() {
+        assert_eq!(sparse(&histogram_of(&[])), [(f64::INFINITY, 0)]);
+        let second = 1_000_000;
+        let times = [(800, 1), (977, 2), (3 * second, 4), (100 * second, 1)];
+        let expected = [
+            (1.0 / 1_024.0, 1),
+            (1.0 / 256.0, 2),
+            (1.0 / 64.0, 0),
+            (1.0 / 16.0, 0),
+            (0.25, 0),
+            (1.0, 0),
+            (4.0, 4),
+            (16.0, 0),
+            (f64::INFINITY, 1),
+        ];
+        assert_eq!(sparse(&histogram_of(&times)), expected);
     }
 
     #[test]

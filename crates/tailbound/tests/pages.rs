@@ -294,7 +294,10 @@ const NOT_RUN: &[(&str, &str)] = &[
         "vcpu.md",
         "needs virtual machines, and root for their classes",
     ),
-    ("why.md", "needs guests of a host; why.rs runs its commands"),
+    (
+        "why.md",
+        "needs guests of a host; why.rs and watch.rs run the commands",
+    ),
     ("words.md", "reads the history of the repository"),
 ];
 

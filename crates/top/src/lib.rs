@@ -1,17 +1,23 @@
 //! The guests of a host in a terminal, as they are now: here what passes their ports, in [`vcpu`]
-//! what their vCPUs wait.
+//! what their vCPUs wait, in [`guests`] which are slow and why.
 //!
 //! [`State`] holds what is shown, and learns it from looks at a daemon; whoever has the daemon
 //! takes these, each a [`Look`]. [`watch`] shows them in a terminal until somebody quits,
 //! [`State::text`] once.
 
+pub mod guests;
 mod state;
 pub mod vcpu;
 mod view;
 
 use ratatui::crossterm::event::{self, Event, KeyEvent, KeyEventKind};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
 use state::Next;
 pub use state::{Column, State};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 use tailbound_host::socket::Shown;
@@ -59,19 +65,24 @@ impl Screen for State {
     }
 }
 
-/// Takes the terminal, shows looks in it until somebody wants to quit or nobody looks any more,
-/// and gives it back, in a panic too.
+/// Takes the terminal, shows looks in it until a key or a signal ends that, and restores it, in a panic
+/// too.
 ///
 /// # Errors
 ///
-/// The terminal cannot be read, written or set.
-pub fn watch(state: &mut State, looks: &Receiver<Look>) -> std::io::Result<()> {
+/// The terminal cannot be read, written or set, or no more looks come.
+pub fn watch(state: &mut State, looks: &Receiver<Look>) -> io::Result<()> {
     in_terminal(state, looks)
 }
 
-fn in_terminal<S: Screen>(screen: &mut S, looks: &Receiver<S::Look>) -> std::io::Result<()> {
+fn in_terminal<S: Screen>(screen: &mut S, looks: &Receiver<S::Look>) -> io::Result<()> {
+    // A signal ends the loop below, so that the terminal is restored behind it.
+    let ended = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGINT, SIGHUP] {
+        flag::register(signal, Arc::clone(&ended))?;
+    }
     let mut terminal = ratatui::try_init()?;
-    let result = show(&mut terminal, screen, looks);
+    let result = show(&mut terminal, screen, looks, &ended);
     ratatui::restore();
     result
 }
@@ -80,10 +91,14 @@ fn show<S: Screen>(
     terminal: &mut ratatui::DefaultTerminal,
     screen: &mut S,
     looks: &Receiver<S::Look>,
-) -> std::io::Result<()> {
+    ended: &AtomicBool,
+) -> io::Result<()> {
     loop {
         terminal.draw(|frame| screen.draw(frame))?;
         loop {
+            if ended.load(Ordering::Relaxed) {
+                return Ok(());
+            }
             if event::poll(KEYS)? {
                 let event = event::read()?;
                 if let Event::Key(key) = event
@@ -97,7 +112,9 @@ fn show<S: Screen>(
             match looks.recv_timeout(Duration::ZERO) {
                 Ok(look) => screen.take(look),
                 Err(RecvTimeoutError::Timeout) => continue,
-                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(io::Error::other("the thread that looks has ended"));
+                }
             }
             break;
         }

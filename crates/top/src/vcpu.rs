@@ -285,12 +285,12 @@ impl Screen for Tails {
     }
 }
 
-/// Takes the terminal, shows looks in it until somebody wants to quit or nobody looks any more,
-/// and gives it back, in a panic too.
+/// Takes the terminal, shows looks in it until a key or a signal ends that, and restores it, in a panic
+/// too.
 ///
 /// # Errors
 ///
-/// The terminal cannot be read, written or set.
+/// The terminal cannot be read, written or set, or no more looks come.
 pub fn watch(tails: &mut Tails, looks: &Receiver<Look>) -> std::io::Result<()> {
     in_terminal(tails, looks)
 }

@@ -46,6 +46,11 @@ impl Page {
     /// Opens `origin` on a screen of 1280 x 900; None, and says so, where there
     /// is no Chromium.
     pub(crate) fn open(origin: &str) -> Option<Self> {
+        Self::open_at(origin, "")
+    }
+
+    /// As [`Self::open`], at a path of `origin`.
+    pub(crate) fn open_at(origin: &str, path: &str) -> Option<Self> {
         let Some(browser) = Browser::shared() else {
             skipped(Part::Chromium, "it is not in PATH");
             return None;
@@ -60,7 +65,10 @@ impl Page {
             _browser: browser,
         };
         page.screen(1280, 900);
-        page.load("Page.navigate", &json!({ "url": origin }));
+        page.load(
+            "Page.navigate",
+            &json!({ "url": format!("{origin}{path}") }),
+        );
         Some(page)
     }
 

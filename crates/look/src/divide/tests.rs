@@ -28,7 +28,7 @@ fn wait(from: u64, until: u64, runs: Vec<Run>) -> CpuWait {
         until: ms(until),
         reservation: Nanos::ZERO,
         quota: Nanos::ZERO,
-        runs,
+        runs: runs.into(),
     }
 }
 
@@ -78,7 +78,12 @@ fn evidence(waits: &[CpuWait], ran: u64) -> Evidence {
 }
 
 fn divide(request: &SlowRequest, waits: &[CpuWait], ran: u64) -> Division {
-    Requests::new(&evidence(waits, ran)).divide(request)
+    let evidence = evidence(waits, ran);
+    Requests::new(evidence.waits.iter(), &evidence).divide(request)
+}
+
+fn run_of(wait: &mut CpuWait, index: usize) -> &mut Run {
+    &mut Arc::get_mut(&mut wait.runs).unwrap()[index]
 }
 
 #[test]
@@ -94,7 +99,7 @@ fn a_wait_is_divided_among_the_runs_on_its_cpu() {
             run(140, 190, Occupant::Own),
         ],
     );
-    one.runs[1].is_real_time = true;
+    run_of(&mut one, 1).is_real_time = true;
     assert_eq!(
         parts(&divide_wait(&one)),
         [
@@ -124,8 +129,8 @@ fn a_quota_holds_up_from_the_begin_and_a_run_meanwhile_is_not_to_blame() {
 #[test]
 fn steal_and_interrupts_are_no_runs() {
     let mut one = wait(100, 200, vec![run(0, 200, guest("web-7"))]);
-    one.runs[0].stolen = ms(100);
-    one.runs[0].interrupted = ms(20);
+    run_of(&mut one, 0).stolen = ms(100);
+    run_of(&mut one, 0).interrupted = ms(20);
     assert_eq!(
         parts(&divide_wait(&one)),
         [
@@ -262,7 +267,7 @@ fn the_guest_is_blamed_only_if_its_waits_were_measured() {
     let request = served([0, 0, 0, 40, 40]);
     let mut blind = evidence(&[], 100);
     blind.examined.cpu = Err("no BTF".to_owned());
-    let division = Requests::new(&blind).divide(&request);
+    let division = Requests::new(blind.waits.iter(), &blind).divide(&request);
     assert_eq!(parts(&division), [(Kind::Unknown, "", 40)]);
 }
 
@@ -284,20 +289,29 @@ fn interrupts_and_steal_in_runs_of_the_guest_are_not_its_own_time() {
         (Kind::Interrupts, "", 20),
         (Kind::GuestItself, "", 16),
     ];
-    assert_eq!(parts(&Requests::new(&seen).divide(&request)), expected);
+    assert_eq!(
+        parts(&Requests::new(seen.waits.iter(), &seen).divide(&request)),
+        expected
+    );
     // Another thread that ran meanwhile lost the same time of the request.
     seen.interruptions.push(run(8));
-    assert_eq!(parts(&Requests::new(&seen).divide(&request)), expected);
+    assert_eq!(
+        parts(&Requests::new(seen.waits.iter(), &seen).divide(&request)),
+        expected
+    );
     // The kernel counts the time of interrupts as the thread's own, and the request has no more.
     seen.interruptions = vec![Interruption {
         interrupted: ms(80),
         ..run(7)
     }];
     let expected = [(Kind::Hypervisor, "", 4), (Kind::Interrupts, "", 36)];
-    assert_eq!(parts(&Requests::new(&seen).divide(&request)), expected);
+    assert_eq!(
+        parts(&Requests::new(seen.waits.iter(), &seen).divide(&request)),
+        expected
+    );
     // It did not run at that time.
     let later = served([80, 80, 80, 120, 120]);
-    let division = Requests::new(&seen).divide(&later);
+    let division = Requests::new(seen.waits.iter(), &seen).divide(&later);
     assert_eq!(parts(&division), [(Kind::GuestItself, "", 40)]);
 }
 
@@ -368,7 +382,7 @@ fn any_wait() -> impl Strategy<Value = CpuWait> {
             until: Nanos(until),
             reservation: Nanos(reservation),
             quota: Nanos(quota),
-            runs,
+            runs: runs.into(),
         },
     )
 }
@@ -416,7 +430,7 @@ proptest! {
             CpuUse { from: Nanos(1_000), until: Nanos(2_000), ran: Nanos(ran / 2) },
         ];
         let evidence = Evidence { waits, interruptions, cpu_use, ..Evidence::default() };
-        let mut requests = Requests::new(&evidence);
+        let mut requests = Requests::new(evidence.waits.iter(), &evidence);
         let mut computed = 0;
         for points in points {
             let [arrived, delivered, taken, sent, left] = points.map(Nanos);
@@ -435,6 +449,13 @@ proptest! {
             let moments = ordered(moments);
             request.begun = Nanos(if is_made { begun.min(moments[0]) } else { moments[0] });
             let division = requests.divide(&request);
+            // Waits beside its span make no difference.
+            let (from, until) = span(&request);
+            let all = evidence.waits.iter();
+            let within = all.clone().filter(|it| it.from < until && it.until > from);
+            let both = [Requests::new(within, &evidence).divide(&request),
+                Requests::new(all, &evidence).divide(&request)];
+            prop_assert_eq!(&both[0], &both[1]);
             let begin = moments[0].min(request.begun.0);
             prop_assert_eq!(division.length(), Nanos(moments[4] - begin));
             prop_assert_eq!(length(&request), division.length());

@@ -67,8 +67,9 @@ fn slow(index: u64) -> Evidence {
         let shift = Nanos::from_secs(500 + index * 10);
         wait.from += shift;
         wait.until += shift;
-        wait.runs[0].from += shift;
-        wait.runs[0].until += shift;
+        let run = &mut Arc::make_mut(&mut wait.runs)[0];
+        run.from += shift;
+        run.until += shift;
     }
     Evidence {
         waits,
@@ -136,7 +137,7 @@ fn wait(numbers: &mut Numbers, begin: Nanos) -> CpuWait {
         until: at,
         reservation: Nanos::ZERO,
         quota: numbers.ms(0, 1),
-        runs,
+        runs: runs.into(),
     }
 }
 
@@ -261,7 +262,7 @@ fn shift(evidence: &mut Evidence, by: Nanos) {
     for wait in &mut evidence.waits {
         wait.from += by;
         wait.until += by;
-        for run in &mut wait.runs {
+        for run in Arc::make_mut(&mut wait.runs) {
             run.from += by;
             run.until += by;
         }
@@ -405,8 +406,9 @@ fn the_clock_of_another_boot_does_not_mix_with_the_one_before() {
     for wait in &mut second.guests[0].evidence.waits {
         wait.from = wait.from.saturating_sub(shift);
         wait.until = wait.until.saturating_sub(shift);
-        wait.runs[0].from = wait.runs[0].from.saturating_sub(shift);
-        wait.runs[0].until = wait.runs[0].until.saturating_sub(shift);
+        let run = &mut Arc::make_mut(&mut wait.runs)[0];
+        run.from = run.from.saturating_sub(shift);
+        run.until = run.until.saturating_sub(shift);
     }
     let bytes = file([entry(0, vec![guest("db", slow(0))]), second]);
     let read = all(&Record::parse_some(&bytes).unwrap());

@@ -439,7 +439,7 @@ impl Unpack {
                 interrupted: time(run.interrupted)?,
             })
         });
-        let runs: Option<Vec<_>> = runs.collect();
+        let runs: Option<Arc<[_]>> = runs.collect();
         Some(CpuWait {
             thread: it.thread,
             was_preempted: it.was_preempted,

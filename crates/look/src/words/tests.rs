@@ -5,7 +5,10 @@ use crate::testing;
 
 fn waits(count: usize, length: u64, occupant: &Occupant, is_real_time: bool) -> Vec<CpuWait> {
     let mut waits = testing::waits(&vec![length; count], occupant);
-    for run in waits.iter_mut().flat_map(|wait| &mut wait.runs) {
+    for run in waits
+        .iter_mut()
+        .flat_map(|wait| Arc::get_mut(&mut wait.runs).unwrap())
+    {
         run.is_real_time = is_real_time;
     }
     waits

@@ -2,11 +2,10 @@
 //!
 //! [`Sight`] looks for guests once a second, or less often if that costs more than 1 % of a core,
 //! and takes late waits for a CPU each [`SAMPLE`]. Evidence is judged by slices of 10 s
-//! ([`Sight::history`]) and forgotten after [`HELD`]. It changes nothing on the host, and the BPF
+//! ([`Hour`]) and forgotten after [`HELD`]. It changes nothing on the host, and the BPF
 //! programs end with this process. On a busy host those that cost most are attached for a part of the
 //! time ([`Expense`]): waits are then examined in that part alone if interrupts are.
 
-mod document;
 mod expense;
 mod handles;
 mod hour;
@@ -14,12 +13,10 @@ mod packets;
 mod recorder;
 mod records;
 
-pub(super) use document::{GuestDocument, VerdictDocument};
-
 pub(super) use recorder::contents;
 
 use expense::Expense;
-use hour::{Facts, Hour};
+use hour::{Facts, Hour, Judged};
 use packets::{GuestName, Packets};
 use records::{Record, Records};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -30,12 +27,13 @@ use std::time::{Duration, Instant};
 use tailbound_agent::inventory::{Guest, Inventory, Owned, Owner};
 use tailbound_agent::tail::Tail;
 use tailbound_look::evidence::{CpuWait, Evidence, Examined, Interruption, Occupant, Run};
-use tailbound_look::history::History;
 use tailbound_look::record::GuestEntry;
 use tailbound_look::{Verdict, judge};
 use tailbound_sys::thread::{PolicyNumber, ThreadId};
 use tailbound_sys::waits::{Kind, LateWait, Run as SeenRun};
 use tailbound_units::Nanos;
+use tailbound_watch::document::GuestDocument;
+use tailbound_watch::{Hours, Row, Snapshot};
 
 /// The time between two readings of late waits: the kernel keeps some hundred.
 const SAMPLE: Duration = Duration::from_millis(50);
@@ -68,6 +66,8 @@ pub(super) struct Sight {
     /// The names of guests that no other has, by key.
     names: BTreeMap<Arc<str>, Arc<str>>,
     next_look: Instant,
+    begin: Instant,
+    hours: Hours,
     notes: Vec<String>,
     hour: Hour,
 }
@@ -88,6 +88,8 @@ impl Sight {
             threads: HashMap::new(),
             names: BTreeMap::new(),
             next_look: Instant::now(),
+            begin: Instant::now(),
+            hours: Hours::default(),
             notes: Vec::new(),
             hour: Hour::begin(clock(), window > RECENT),
         };
@@ -121,11 +123,6 @@ impl Sight {
     /// The file cannot be written, or is no record.
     pub(super) fn record(&mut self, file: &Path) -> io::Result<()> {
         self.hour.record(file)
-    }
-
-    /// The last hour of all guests that are examined.
-    pub(super) fn history(&self) -> &History {
-        self.hour.history()
     }
 
     /// The facts that are not known, and why.
@@ -293,24 +290,31 @@ impl Sight {
         let only = self.only.clone();
         let guests = self.inventory.guests().iter();
         let guests = guests.filter(|guest| only.as_ref().is_none_or(|key| *key == guest.key));
-        let mut kinds = BTreeMap::new();
-        let mut entries = Vec::new();
-        for guest in guests {
-            kinds.insert(Arc::clone(&guest.key), guest.identity.kind());
+        let judged = guests.map(|guest| {
+            let evidence = self.evidence(guest, from, now);
             let name = self.names.get(&guest.key).unwrap_or(&guest.key);
-            entries.push(GuestEntry {
-                key: Arc::clone(&guest.key),
-                name: Arc::clone(name),
-                kind: guest.identity.kind().into(),
-                notes: guest.notes.iter().map(|it| it.as_str().into()).collect(),
-                evidence: self.evidence(guest, from, now),
-            });
+            Judged {
+                kind: guest.identity.kind(),
+                verdict: judge(&evidence),
+                entry: GuestEntry {
+                    key: Arc::clone(&guest.key),
+                    name: Arc::clone(name),
+                    kind: guest.identity.kind().into(),
+                    notes: guest.notes.iter().map(|it| it.as_str().into()).collect(),
+                    evidence,
+                },
+            }
+        });
+        let judged: Vec<_> = judged.collect();
+        for guest in &judged {
+            self.records.of(&guest.entry.key).count(&guest.verdict);
         }
         let facts = Facts {
             examined: self.examined(from, now),
             notes: self.notes().map(|note| note.as_str().into()).collect(),
         };
-        self.hour.end(now, entries, &kinds, facts)?;
+        self.hour.end(now, judged, facts)?;
+        self.hours = Hours::of(self.hour.history());
         self.forget(now);
         Ok(())
     }
@@ -372,6 +376,21 @@ impl Sight {
         guests.map(|guest| (guest, verdict(guest))).collect()
     }
 
+    /// All guests with their verdicts on the last `window`.
+    pub(super) fn snapshot(&self, window: Nanos) -> Snapshot {
+        let elapsed = self.begin.elapsed();
+        let window = window.min(Nanos::from(elapsed));
+        let rows = self.judge_all(window).into_iter().map(|(guest, verdict)| {
+            let record = self.records.get(&guest.key);
+            let counts = record.map(Record::counts).cloned().unwrap_or_default();
+            let hour = self.hours.of_guest(&guest.key);
+            Row::new(GuestDocument::of(guest), verdict, counts, hour)
+        });
+        let rows = rows.collect();
+        let notes = self.notes().cloned().collect();
+        Snapshot::new(window, (elapsed, cpu_time()), rows, notes)
+    }
+
     /// Forgets evidence that no window has any more.
     fn forget(&mut self, now: Nanos) {
         let from = now.saturating_sub(HELD);
@@ -381,7 +400,7 @@ impl Sight {
         let guests = self.inventory.guests();
         let known: BTreeSet<_> = guests.iter().map(|guest| &guest.key).collect();
         self.records.retain(|key| known.contains(key));
-        let named = self.history().labels().map(|label| &label.key);
+        let named = self.hour.history().labels().map(|label| &label.key);
         let known: BTreeSet<_> = known.into_iter().chain(named).cloned().collect();
         self.names.retain(|key, _| known.contains(key));
     }
@@ -403,7 +422,7 @@ impl Occupants<'_> {
     fn wait(mut self, thread: ThreadId, wait: &LateWait) -> CpuWait {
         let overlaps = |run: &&SeenRun| run.until > wait.from && run.from < wait.until;
         let runs = wait.runs.iter().filter(overlaps);
-        let runs: Vec<_> = runs.map(|run| self.run(run)).collect();
+        let runs: Arc<[_]> = runs.map(|run| self.run(run)).collect();
         CpuWait {
             thread: thread.tid,
             was_preempted: wait.kind == Kind::Preempted,

@@ -149,6 +149,15 @@ pub(super) fn json(kind: &'static str, schema: u32, document: &impl Serialize) -
     indented(&Headed::new(kind, schema, document))
 }
 
+/// The same as one line: a program that reads it often needs no spaces.
+#[cfg(any(feature = "look", feature = "probe", feature = "place"))]
+pub(super) fn compact(kind: &'static str, schema: u32, document: &impl Serialize) -> String {
+    let headed = Headed::new(kind, schema, document);
+    let mut text = serde_json::to_string(&headed).expect(SERIALIZES);
+    text.push('\n');
+    text
+}
+
 /// The same of a document that another standard or file gives its head.
 pub(super) fn indented(document: &impl Serialize) -> String {
     let mut text = serde_json::to_string_pretty(document).expect(SERIALIZES);
@@ -159,10 +168,7 @@ pub(super) fn indented(document: &impl Serialize) -> String {
 /// Prints a document of this kind as one line of JSON, at once.
 #[cfg(any(feature = "probe", feature = "place"))]
 pub(super) fn line(kind: &'static str, schema: u32, document: &impl Serialize) {
-    let headed = Headed::new(kind, schema, document);
-    let mut text = serde_json::to_string(&headed).expect(SERIALIZES);
-    text.push('\n');
-    print(&text);
+    print(&compact(kind, schema, document));
 }
 
 /// The keys under which documents that are files and requests, too, have times as texts.

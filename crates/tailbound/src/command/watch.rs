@@ -1,39 +1,49 @@
 //! `tailbound watch`: the guests of this host, the slowest first.
 
-use super::look::{GuestDocument, RECENT, Sight, VerdictDocument, cpu_time};
+mod listen;
+
+use super::address::address;
+use super::look::{RECENT, Sight, cpu_time};
 use super::output::{self, Output};
 use super::why::window;
 use crate::exit::{Exit, Failure};
-use serde::Serialize;
 use std::fmt::Write as _;
-use std::io::{IsTerminal as _, stdout};
+use std::io::{IsTerminal as _, stdin, stdout};
+use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread;
 use std::time::{Duration, Instant};
-use tailbound_agent::inventory::Guest;
-use tailbound_look::history::Summary;
-use tailbound_look::{Cause, Finding, Verdict, percent, rank};
+use tailbound_otlp::{Endpoint, Exporter, Settings};
+use tailbound_top::guests::{Guests, Look, watch};
 use tailbound_units::Nanos;
+use tailbound_watch::{Board, Snapshot, text};
 
 /// The version of the JSON document's shape.
 const SCHEMA: u32 = 1;
 
-/// The time between two drawings of the table.
-const DRAW: Duration = Duration::from_secs(1);
-
-/// Clears the terminal and goes to its first column.
-const CLEAR: &str = "\x1b[H\x1b[2J";
+/// The time between two snapshots.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// The pause between two snapshots, in times of the CPU time that one takes.
+const PAUSE_FACTOR: u32 = 100;
+/// The longest pause: slices of the history stay near 10 s.
+const MAX_PAUSE: Duration = Duration::from_secs(5);
 
 /// Arguments of `tailbound watch`.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Read-only: guests and the host stay as they are. SLOW is the number of slow periods \
     in the window (waits for a CPU of 1 ms and longer), DELAY their sum, SHARE the part of the \
-    delay that the cause has. `tailbound why GUEST` has the evidence and the command that would \
-    help. Ctrl-C ends it. Exit code: 0 shown; 2 the host cannot be examined, or there is no \
-    terminal."
+    delay that the cause has; 1 h is the last hour, of which slices of 10 s are kept. Keys: up and \
+    down choose a guest, Enter or w shows why it is slow and the command that would help, Esc goes \
+    back, q quits. --listen prints a URL with a random token and serves the page at /, the JSON \
+    document at /api/watch and metrics at /metrics, until a signal ends it. Exit code: 0 shown; 2 \
+    the host cannot be examined, or there is no terminal."
 )]
 pub(crate) struct Args {
-    /// The window that is judged, 1s to 1h; with --once it is printed when it is over
+    /// The window that is judged, 1s to 1h with --once, which prints it when it is over; else up to
+    /// 60s, beside the last hour
     #[arg(long = "for", value_name = "TIME", default_value = "60s", value_parser = window)]
     window: Nanos,
     /// Write the evidence of the last hour to this file, at most 50 MB, for `tailbound why GUEST --at`;
@@ -46,33 +56,40 @@ pub(crate) struct Args {
     /// The form of the output; json: once
     #[arg(long, value_enum, default_value_t)]
     output: Output,
-}
-
-/// The document that `--output json` prints.
-#[derive(Debug, Serialize)]
-struct Document<'d> {
-    window_ns: u64,
-    /// The CPU time that this program took.
-    cpu_time_ns: u128,
-    guests: Vec<Row<'d>>,
-    notes: Vec<&'d String>,
-}
-
-/// A guest with its verdict.
-#[derive(Debug, Serialize)]
-struct Row<'d> {
-    guest: GuestDocument<'d>,
-    verdict: VerdictDocument,
+    /// Serve a page, JSON and metrics instead of a screen [default address: 127.0.0.1:9466]
+    #[arg(
+        long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "127.0.0.1:9466",
+        value_parser = address, conflicts_with_all = ["once", "output"]
+    )]
+    listen: Option<SocketAddr>,
+    /// Allow an address that other computers can reach; nothing is encrypted
+    #[arg(long, requires = "listen")]
+    allow_remote: bool,
+    /// Send the metrics to this collector each 15 s, by OTLP
+    #[arg(long, value_name = "URL", conflicts_with_all = ["once", "output"])]
+    otlp: Option<Endpoint>,
 }
 
 impl Args {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
         let once = self.once || self.output == Output::Json;
-        let is_shown = stdout().is_terminal();
-        if !once && !is_shown && self.record.is_none() {
-            return Err(Failure::new("there is no terminal; use --once or --record"));
+        let is_seen = stdin().is_terminal() && stdout().is_terminal();
+        let is_recorder = self.record.is_some() && self.listen.is_none() && !is_seen;
+        if !once && self.listen.is_none() && !is_seen && !is_recorder {
+            return Err(Failure::new(
+                "there is no terminal; use --once, --listen or --record",
+            ));
         }
-        let mut sight = Sight::open(if once { self.window } else { RECENT })?;
+        if !once && self.window > RECENT {
+            return Err(Failure::wrong_arguments(format!(
+                "--for {} takes --once; else the last {RECENT} are judged at most, and the last hour \
+                 is shown beside them",
+                self.window
+            )));
+        }
+        let listener = self.listen.map(|at| listen::bind(at, self.allow_remote));
+        let listener = listener.transpose()?;
+        let mut sight = Sight::open(self.window)?;
         if let Some(why) = sight.blind() {
             return Err(Failure::new(why));
         }
@@ -80,98 +97,110 @@ impl Args {
             let named = |error| Failure::new(format!("{}: {error}", file.display()));
             sight.record(file).map_err(named)?;
         }
-        let begin = Instant::now();
         if once {
-            sight.run_until(begin + Duration::from(self.window))?;
+            sight.run_until(Instant::now() + Duration::from(self.window))?;
             if self.record.is_some() {
                 sight.finish()?;
             }
-            self.print(&sight, self.window);
+            let snapshot = sight.snapshot(self.window);
+            output::print(&match self.output {
+                Output::Text => table(&snapshot),
+                Output::Json => output::json("watch", SCHEMA, &snapshot.document()),
+            });
             return Ok(Exit::Holds);
         }
-        loop {
-            sight.run_until(Instant::now() + DRAW)?;
-            if !is_shown {
-                continue;
+        if is_recorder && self.otlp.is_none() {
+            loop {
+                sight.run_until(Instant::now() + INTERVAL)?;
             }
-            let window = Nanos::from(begin.elapsed()).min(self.window);
-            let cost = cpu_time().as_secs_f64() / begin.elapsed().as_secs_f64();
-            output::print(&format!(
-                "{CLEAR}{}\ntailbound takes {:.1} % of a CPU. Ctrl-C ends it.\n",
-                live_table(&sight, window),
-                100.0 * cost
-            ));
         }
-    }
-
-    fn print(&self, sight: &Sight, window: Nanos) {
-        if self.output == Output::Text {
-            return output::print(&table(sight, window));
+        let board = Board::default();
+        let looks = looks(sight, self.window, board.clone())?;
+        let _exporter = self
+            .otlp
+            .map(|it| exporter(it, board.clone()))
+            .transpose()?;
+        if is_recorder {
+            for look in looks {
+                look.map_err(Failure::new)?;
+            }
+            return Err(Failure::new("the measurement ended"));
         }
-        let guests = ranked(sight, window);
-        let rows = guests.iter().map(|(guest, verdict)| Row {
-            guest: GuestDocument::of(guest),
-            verdict: VerdictDocument::of(verdict),
-        });
-        let document = Document {
-            window_ns: window.0,
-            cpu_time_ns: cpu_time().as_nanos(),
-            guests: rows.collect(),
-            notes: sight.notes().collect(),
-        };
-        output::print(&output::json("watch", SCHEMA, &document));
+        if let Some(listener) = listener {
+            return listen::serve(listener, board, &looks);
+        }
+        let mut guests = Guests::new();
+        let shown = watch(&mut guests, &looks);
+        if let Some(error) = guests.error() {
+            return Err(Failure::new(error));
+        }
+        shown?;
+        Ok(Exit::Holds)
     }
 }
 
-/// All guests with their verdicts, the slowest first.
-fn ranked(sight: &Sight, window: Nanos) -> Vec<(&Guest, Verdict)> {
-    let mut judged = sight.judge_all(window);
-    // Names of verdicts are unique, so they find their guests again.
-    let mut verdicts: Vec<_> = judged.iter().map(|(_, verdict)| verdict.clone()).collect();
-    rank(&mut verdicts);
-    let place = |name: &str| verdicts.iter().position(|verdict| verdict.guest == name);
-    judged.sort_by_key(|(_, verdict)| place(&verdict.guest));
-    judged
+/// The document of all guests on one line.
+fn document(snapshot: &Snapshot) -> String {
+    output::compact("watch", SCHEMA, &snapshot.document())
 }
 
-fn table(sight: &Sight, window: Nanos) -> String {
-    let guests = ranked(sight, window);
-    let rows = guests.iter().map(|(guest, verdict)| row(guest, verdict));
-    let unexamined = guests.first().map(|(_, verdict)| &verdict.unexamined);
-    let unexamined = unexamined.into_iter().flatten();
-    drawn(sight, rows.collect(), unexamined)
+/// Sends the metrics to a collector until it is dropped.
+fn exporter(endpoint: Endpoint, board: Board) -> std::io::Result<Exporter> {
+    let settings = Settings {
+        endpoint,
+        service: "tailbound-watch",
+        instance: rustix::system::uname().nodename().to_string_lossy().into(),
+    };
+    Exporter::start(settings, Box::new(move || board.metrics()))
 }
 
-/// A window that is longer than evidence is held is the sum of its slices.
-fn live_table(sight: &Sight, window: Nanos) -> String {
-    if window <= RECENT {
-        return table(sight, window);
+/// Measures on a thread of its own: a terminal that is slow keeps no measurement waiting, nor the
+/// measurement a key.
+fn looks(sight: Sight, window: Nanos, board: Board) -> std::io::Result<Receiver<Look>> {
+    let (tell, looks) = sync_channel(1);
+    thread::Builder::new()
+        .name("measure".to_owned())
+        .spawn(move || measure(sight, window, &board, &tell))?;
+    Ok(looks)
+}
+
+/// Measures until nothing is listening any more, or an error.
+fn measure(mut sight: Sight, window: Nanos, board: &Board, tell: &SyncSender<Look>) {
+    let mut next = Instant::now() + INTERVAL;
+    loop {
+        if let Err(error) = sight.run_until(next) {
+            // A reader that has gone needs no error.
+            let _ = tell.send(Err(error.to_string()));
+            return;
+        }
+        let before = cpu_time();
+        let snapshot = Arc::new(sight.snapshot(window));
+        board.set(Arc::clone(&snapshot));
+        // A screen that has not drawn the one before draws that.
+        if let Err(TrySendError::Disconnected(_)) = tell.try_send(Ok(snapshot)) {
+            return;
+        }
+        let cost = cpu_time().saturating_sub(before);
+        next = Instant::now() + (cost * PAUSE_FACTOR).clamp(INTERVAL, MAX_PAUSE);
     }
-    let guests = sight.history().recent(window);
-    drawn(sight, guests.iter().map(summary_row).collect(), [])
 }
 
-fn drawn<'u>(
-    sight: &Sight,
-    guests: Vec<[String; 7]>,
-    unexamined: impl IntoIterator<Item = &'u (&'static str, String)>,
-) -> String {
+/// All guests as a table of text.
+fn table(snapshot: &Snapshot) -> String {
     let mut out = String::new();
-    if guests.is_empty() {
+    let rows = snapshot.rows();
+    if rows.is_empty() {
         out += "no domain, pod, container, VMM or named network namespace runs here\n";
     } else {
-        let head = [
-            "GUEST", "KIND", "SLOW", "DELAY", "LONGEST", "SHARE", "CAUSE",
-        ];
-        let mut rows = vec![head.map(str::to_owned)];
-        rows.extend(guests);
-        let mut widths = [0; 7];
-        for row in &rows {
+        let mut table = vec![text::HEADS.map(str::to_owned)];
+        table.extend(rows.iter().map(text::cells));
+        let mut widths = [0; text::HEADS.len()];
+        for row in &table {
             for (width, field) in widths.iter_mut().zip(row) {
                 *width = (*width).max(field.chars().count());
             }
         }
-        for row in &rows {
+        for row in &table {
             let fields = row.iter().zip(widths);
             let mut line = String::new();
             // Writing to a String does not fail.
@@ -180,53 +209,13 @@ fn drawn<'u>(
             }
             let _ = writeln!(out, "{}", line.trim_end());
         }
-        for (part, why) in unexamined {
+        let unexamined = rows.first().map(|row| &row.verdict().unexamined);
+        for (part, why) in unexamined.into_iter().flatten() {
             let _ = writeln!(out, "Not examined: {part} ({why}).");
         }
     }
-    for note in sight.notes() {
+    for note in snapshot.notes() {
         let _ = writeln!(out, "Note: {note}.");
     }
     out
-}
-
-fn row(guest: &Guest, verdict: &Verdict) -> [String; 7] {
-    let share = |cause: &Cause| percent(verdict.time(cause.kind), verdict.judged_delay);
-    let (cause, share) = cause(&verdict.finding, share);
-    [
-        verdict.guest.clone(),
-        guest.identity.kind().to_owned(),
-        verdict.slow.to_string(),
-        format!("{:.1} ms", verdict.delay.as_millis_f64()),
-        format!("{:.1} ms", verdict.longest.as_millis_f64()),
-        share,
-        cause,
-    ]
-}
-
-fn summary_row(summary: &Summary) -> [String; 7] {
-    let share = |cause: &Cause| percent(summary.time(cause.kind), summary.judged_delay);
-    let (cause, share) = cause(&summary.finding, share);
-    [
-        summary.label.name.to_string(),
-        summary.label.kind.to_owned(),
-        summary.slow.to_string(),
-        format!("{:.1} ms", summary.delay.as_millis_f64()),
-        format!("{:.1} ms", summary.longest.as_millis_f64()),
-        share,
-        cause,
-    ]
-}
-
-/// The words of a finding, and the share of its cause.
-fn cause(finding: &Finding, share: impl Fn(&Cause) -> String) -> (String, String) {
-    match finding {
-        Finding::NothingSlow => ("nothing was slow".to_owned(), String::new()),
-        Finding::Unknown(_) => ("not known".to_owned(), String::new()),
-        Finding::Because(cause) => {
-            let by = cause.by.as_ref().map(|by| format!(" {by}"));
-            let words = format!("{}{}", cause.kind.name(), by.unwrap_or_default());
-            (words, share(cause))
-        }
-    }
 }

@@ -4,17 +4,18 @@ mod past;
 
 pub(super) use past::read;
 
-use super::look::{GuestDocument, Sight, VerdictDocument};
+use super::look::Sight;
 use super::output::{self, Output};
 use crate::exit::{Exit, Failure};
 use serde::Serialize;
-use std::fmt::Write as _;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tailbound_look::{Finding, Verdict};
 use tailbound_units::Nanos;
+use tailbound_watch::document::{GuestDocument, VerdictDocument};
+use tailbound_watch::text;
 
 /// The version of the JSON document's shape.
 const SCHEMA: u32 = 1;
@@ -64,7 +65,7 @@ pub(super) fn window(text: &str) -> Result<Nanos, String> {
 /// The document that `--output json` prints.
 #[derive(Debug, Serialize)]
 struct Document<'d> {
-    guest: GuestDocument<'d>,
+    guest: GuestDocument,
     #[serde(flatten)]
     verdict: VerdictDocument,
     notes: Vec<&'d String>,
@@ -96,12 +97,12 @@ impl Args {
             Output::Json => {
                 let document = Document {
                     guest: GuestDocument::of(guest),
-                    verdict: VerdictDocument::of(&verdict),
+                    verdict: VerdictDocument::of(&verdict, usize::MAX),
                     notes,
                 };
                 output::json("why", SCHEMA, &document)
             }
-            Output::Text => text(
+            Output::Text => text::why(
                 &verdict,
                 &verdict.sentence(),
                 guest.notes.iter().chain(notes),
@@ -116,29 +117,4 @@ fn exit(verdict: &Verdict) -> Exit {
         Finding::Unknown(_) => Exit::CouldNotRun,
         Finding::Because(_) | Finding::NothingSlow => Exit::Holds,
     }
-}
-
-/// The sentence, the evidence, and the command that would help.
-fn text<'n>(verdict: &Verdict, sentence: &str, notes: impl Iterator<Item = &'n String>) -> String {
-    let mut out = format!("{sentence}\n");
-    // Writing to a String does not fail.
-    for line in verdict.evidence() {
-        let _ = writeln!(out, "  {line}");
-    }
-    for note in notes {
-        let _ = writeln!(out, "  Note: {note}.");
-    }
-    match verdict.remedy() {
-        Some(remedy) => match remedy.command {
-            Some(command) => {
-                let _ = writeln!(out, "To fix it: {command}\n  Cost: {}.", remedy.cost);
-            }
-            None => {
-                let _ = writeln!(out, "To fix it: {}.", remedy.cost);
-            }
-        },
-        None if verdict.finding == Finding::NothingSlow => {}
-        None => out += "To find out more: examine it for longer (--for 10m).\n",
-    }
-    out
 }

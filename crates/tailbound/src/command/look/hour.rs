@@ -7,9 +7,9 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
+use tailbound_look::Verdict;
 use tailbound_look::evidence::{Evidence, Examined};
 use tailbound_look::history::{HOUR, History, Label, SLICE};
-use tailbound_look::judge;
 use tailbound_look::record::{Entry, GuestEntry, Record, Wall, Writer};
 use tailbound_units::Nanos;
 
@@ -26,6 +26,16 @@ pub(super) struct Hour {
     /// The names that stay the same: the host's and the boot's.
     host: Arc<str>,
     boot: Arc<str>,
+}
+
+/// A guest in a slice.
+#[derive(Debug)]
+pub(super) struct Judged {
+    pub(super) entry: GuestEntry,
+    /// Its kind in one word.
+    pub(super) kind: &'static str,
+    /// The verdict on the slice.
+    pub(super) verdict: Verdict,
 }
 
 /// The facts about the host in a slice.
@@ -76,25 +86,19 @@ impl Hour {
         now.saturating_sub(self.from) >= SLICE
     }
 
-    /// Ends the slice: judges its evidence, keeps and writes it.
+    /// Ends the slice: keeps its verdicts, and keeps and writes its evidence.
     ///
     /// # Errors
     /// The record cannot be written.
-    pub(super) fn end(
-        &mut self,
-        now: Nanos,
-        guests: Vec<GuestEntry>,
-        kinds: &BTreeMap<Arc<str>, &'static str>,
-        facts: Facts,
-    ) -> io::Result<()> {
+    pub(super) fn end(&mut self, now: Nanos, guests: Vec<Judged>, facts: Facts) -> io::Result<()> {
         let from = std::mem::replace(&mut self.from, now);
         for guest in &guests {
             let label = Label {
-                key: Arc::clone(&guest.key),
-                name: Arc::clone(&guest.name),
-                kind: kinds.get(&guest.key).copied().unwrap_or_default(),
+                key: Arc::clone(&guest.entry.key),
+                name: Arc::clone(&guest.entry.name),
+                kind: guest.kind,
             };
-            self.history.add(&label, from, now, &judge(&guest.evidence));
+            self.history.add(&label, from, now, &guest.verdict);
         }
         self.history.forget(now);
         if self.entries.is_none() && self.recorder.is_none() {
@@ -111,7 +115,7 @@ impl Hour {
             program: crate::command::version().into(),
             examined: facts.examined,
             notes: facts.notes,
-            guests,
+            guests: guests.into_iter().map(|guest| guest.entry).collect(),
             left_out: 0,
         };
         let (at, bytes) = self.writer.write(entry);

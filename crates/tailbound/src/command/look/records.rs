@@ -4,12 +4,14 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use tailbound_agent::inventory::Guest;
 use tailbound_agent::scan::GroupQuota;
+use tailbound_look::Verdict;
 use tailbound_look::evidence::{CpuUse, CpuWait, InterfaceLimit, Interruption, Limits};
 use tailbound_sys::cgroup::Throttled;
 use tailbound_sys::interfaces::{Limit, LimitKind};
 use tailbound_sys::root::Root;
 use tailbound_sys::thread::{Tasks, ThreadId};
 use tailbound_units::Nanos;
+use tailbound_watch::Counts;
 
 /// Late waits of one guest that are kept.
 const MAX_WAITS: usize = 10_000;
@@ -35,6 +37,7 @@ pub(super) struct Record {
     cpu_use: VecDeque<CpuUse>,
     /// The CPU time of each thread at the last look.
     ran: HashMap<ThreadId, Nanos>,
+    counts: Counts,
 }
 
 impl Record {
@@ -43,6 +46,7 @@ impl Record {
             self.waits.pop_front();
             self.lose(wait.until, 1);
         }
+        self.counts.wait(wait.until.saturating_sub(wait.from));
         self.waits.push_back(wait);
     }
 
@@ -52,6 +56,16 @@ impl Record {
             self.interruptions.pop_front();
         }
         self.interruptions.push_back(interruption);
+    }
+
+    /// Counts the verdict on an interval.
+    pub(super) fn count(&mut self, verdict: &Verdict) {
+        self.counts.add(verdict);
+    }
+
+    /// The counts since the begin.
+    pub(super) const fn counts(&self) -> &Counts {
+        &self.counts
     }
 
     pub(super) fn lose(&mut self, at: Nanos, count: u64) {

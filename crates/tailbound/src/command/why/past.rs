@@ -1,7 +1,7 @@
 //! `tailbound why GUEST --at TIME FILE`: the answer from a record, on any machine.
 
-use super::{SCHEMA, text};
-use crate::command::look::{VerdictDocument, contents};
+use super::SCHEMA;
+use crate::command::look::contents;
 use crate::command::output::{self, Output};
 use crate::exit::Failure;
 use chrono::{DateTime, FixedOffset, NaiveDateTime, NaiveTime, Offset as _, TimeDelta};
@@ -15,6 +15,8 @@ use tailbound_agent::text::printable;
 use tailbound_look::record::{Entry, FILE_SIZE, Record, RecordError, Wall};
 use tailbound_look::{Evidence, Verdict, judge};
 use tailbound_units::Nanos;
+use tailbound_watch::document::VerdictDocument;
+use tailbound_watch::text;
 
 /// Guests, and times, that an error lists.
 const MAX_LISTED: usize = 20;
@@ -174,7 +176,7 @@ pub(super) fn answer(
         shown(answer.wall.0, zone, "%Y-%m-%d %:z")
     );
     output::print(&match form {
-        Output::Text => text(
+        Output::Text => text::why(
             &answer.verdict,
             &answer.verdict.sentence_in(&when),
             answer.notes.iter(),

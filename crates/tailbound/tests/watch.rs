@@ -1,0 +1,205 @@
+//! `tailbound watch --listen`: the page, the document and the metrics of this host.
+
+use serde_json::Value;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use tailbound_sys::probe::Capability;
+use tailbound_sys::probe::required::{Part, skipped};
+
+/// Longer than anything here takes.
+const MAX_WAIT: Duration = Duration::from_secs(60);
+
+fn tailbound(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tailbound"));
+    let command = command.args(arguments).stdin(Stdio::null());
+    command.output().unwrap()
+}
+
+/// A process that is killed with this.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A network namespace with a process in it, which is a guest.
+struct Namespace {
+    name: String,
+    process: Option<Process>,
+}
+
+impl Namespace {
+    fn start(test: &str) -> Option<Self> {
+        let name = format!("tbwatch{}", std::process::id());
+        let made = Command::new("ip").args(["netns", "add", &name]).status();
+        let mut namespace = Self {
+            name,
+            process: None,
+        };
+        if !made.is_ok_and(|status| status.success()) {
+            skipped(Part::NetworkNamespaces, test);
+            return None;
+        }
+        let mut command = Command::new("ip");
+        let command = command.args(["netns", "exec", &namespace.name, "sleep", "600"]);
+        namespace.process = command.spawn().ok().map(Process);
+        Some(namespace)
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        self.process = None;
+        let _ = Command::new("ip")
+            .args(["netns", "del", &self.name])
+            .status();
+    }
+}
+
+/// `watch --listen` at a free port.
+struct Watch {
+    process: Process,
+    origin: String,
+    token: String,
+}
+
+impl Watch {
+    fn start(arguments: &[&str]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tailbound"));
+        let command = command.args(["watch", "--listen", "127.0.0.1:0"]);
+        let command = command.args(arguments).stdin(Stdio::null());
+        let mut process = Process(command.stdout(Stdio::piped()).spawn().unwrap());
+        let mut url = String::new();
+        let stdout = process.0.stdout.take().unwrap();
+        BufReader::new(stdout).read_line(&mut url).unwrap();
+        let (origin, token) = url.trim().split_once("/?token=").expect("a URL");
+        Self {
+            origin: origin.to_owned(),
+            token: token.to_owned(),
+            process,
+        }
+    }
+
+    /// The status and the body of a path; `header` is a name and a value.
+    fn get(&self, path: &str, header: Option<(&str, &str)>) -> (u16, String) {
+        let agent = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .build()
+            .new_agent();
+        let mut request = agent.get(format!("{}{path}", self.origin));
+        if let Some((name, value)) = header {
+            request = request.header(name, value);
+        }
+        let mut answer = request.call().unwrap();
+        let body = answer.body_mut().read_to_string().unwrap();
+        (answer.status().as_u16(), body)
+    }
+
+    /// The body of a path, once something was measured.
+    fn read(&self, path: &str) -> String {
+        let bearer = format!("Bearer {}", self.token);
+        let end = Instant::now() + MAX_WAIT;
+        loop {
+            match self.get(path, Some(("Authorization", &bearer))) {
+                (200, body) => return body,
+                (503, body) => assert!(Instant::now() < end, "{body}"),
+                (status, body) => panic!("{path}: {status} {body}"),
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+#[test]
+fn the_guests_are_served_to_those_who_have_the_url() {
+    let test = "the_guests_are_served_to_those_who_have_the_url";
+    if !Capability::BpfWaits.try_here().works {
+        skipped(Part::BpfWaits, test);
+        return;
+    }
+    let Some(namespace) = Namespace::start(test) else {
+        return;
+    };
+    let watch = Watch::start(&["--for", "2s"]);
+    let key = format!("netns/{}", namespace.name);
+    let document: Value = serde_json::from_str(&watch.read("/api/watch")).unwrap();
+    assert_eq!(
+        (&document["kind"], &document["schema"]),
+        (&"watch".into(), &1.into())
+    );
+    let guests = document["guests"].as_array().unwrap();
+    let guest = guests.iter().find(|it| it["guest"]["key"] == key.as_str());
+    assert!(guest.is_some(), "{document:#}");
+    let metrics = watch.read("/metrics");
+    let sample =
+        format!("tailbound_guest_slow_periods_total{{guest=\"{key}\",kind=\"namespace\"}} ");
+    assert!(metrics.contains(&sample), "{metrics}");
+    let (status, page) = watch.get(&format!("/?token={}", watch.token), None);
+    assert_eq!(
+        (status, page.contains("<svg") || page.contains("picture")),
+        (200, true)
+    );
+    // Others learn nothing.
+    let host = Some(("Host", "evil.example"));
+    for (path, header, expected) in [
+        ("/", None, 401),
+        ("/?token=00000000000000000000000000000000", None, 401),
+        ("/api/watch", Some(("Authorization", "Bearer x")), 401),
+        (&format!("/metrics?token={}", watch.token), host, 421),
+    ] {
+        let (status, body) = watch.get(path, header);
+        assert_eq!(status, expected, "{path}");
+        assert!(!body.contains(&namespace.name), "{body}");
+    }
+    // The document is the one that is printed.
+    let once = tailbound(&["watch", "--for", "1s", "--output", "json"]);
+    let printed: Value = serde_json::from_slice(&once.stdout).unwrap();
+    let keys = |of: &Value| -> Vec<String> { of.as_object().unwrap().keys().cloned().collect() };
+    assert_eq!(keys(&printed), keys(&document));
+    assert_eq!(keys(&printed["guests"][0]), keys(&document["guests"][0]));
+    let mut process = watch.process;
+    let pid = process.0.id().to_string();
+    assert!(Command::new("kill").arg(&pid).status().unwrap().success());
+    assert_eq!(process.0.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn an_address_that_others_reach_needs_a_flag_and_a_screen_a_terminal() {
+    let output = tailbound(&["watch", "--listen", "0.0.0.0:0"]);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(64), "{error}");
+    assert!(error.contains("--allow-remote"), "{error}");
+    let output = tailbound(&["watch"]);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(
+        error.contains("there is no terminal; use --once, or --listen"),
+        "{error}"
+    );
+    for wrong in [
+        &["--listen", "--once"][..],
+        &["--allow-remote"],
+        &["--listen", "localhost:1"],
+    ] {
+        let output = tailbound(&[&["watch"], wrong].concat());
+        assert_eq!(output.status.code(), Some(64), "{wrong:?}");
+    }
+}
+
+#[test]
+fn an_address_that_is_taken_is_one_clear_error() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let output = tailbound(&["watch", "--listen", &address]);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    let begin = format!("tailbound: cannot listen at {address}: ");
+    assert!(
+        error.starts_with(&begin) && error.lines().count() == 1,
+        "{error}"
+    );
+}

@@ -1,0 +1,99 @@
+//! The views of a host that are served: the page, the document and the metrics.
+
+use crate::metrics;
+use crate::page;
+use crate::server::{Answer, Content, Site};
+use crate::snapshot::Snapshot;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+/// The policy of an answer that is no page.
+const NOTHING: &str = "default-src 'none'; frame-ancestors 'none'";
+
+/// The last snapshot, which the measurement sets and the views read.
+#[derive(Debug, Clone, Default)]
+pub struct Board(Arc<Mutex<Option<Arc<Published>>>>);
+
+/// A snapshot with its texts, each of which is written at most once, however often it is read.
+#[derive(Debug)]
+struct Published {
+    snapshot: Arc<Snapshot>,
+    document: OnceLock<Arc<[u8]>>,
+    metrics: OnceLock<Arc<[u8]>>,
+}
+
+impl Board {
+    /// Shows a snapshot instead of the one before.
+    pub fn set(&self, snapshot: Arc<Snapshot>) {
+        let published = Published {
+            snapshot,
+            document: OnceLock::new(),
+            metrics: OnceLock::new(),
+        };
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(published));
+    }
+
+    fn get(&self) -> Option<Arc<Published>> {
+        let last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        last.clone()
+    }
+
+    /// The metrics as text; `None` if nothing was measured yet.
+    pub fn metrics(&self) -> Option<String> {
+        metrics::text(&self.get()?.snapshot).ok()
+    }
+}
+
+/// The views of a host.
+#[derive(Debug)]
+pub struct Views {
+    board: Board,
+    /// The text of a document.
+    document: fn(&Snapshot) -> String,
+}
+
+impl Views {
+    /// Views of what the board shows; `document` writes the document of all guests.
+    pub const fn new(board: Board, document: fn(&Snapshot) -> String) -> Self {
+        Self { board, document }
+    }
+}
+
+impl Site for Views {
+    fn answer(&self, path: &str) -> Answer {
+        if path == "/" {
+            return page::content().map_or(Answer::Early, Answer::Content);
+        }
+        let (kind, is_metrics) = match path {
+            "/api/watch" => ("application/json", false),
+            "/metrics" => (metrics::CONTENT_TYPE, true),
+            _ => return Answer::Missing,
+        };
+        let Some(published) = self.board.get() else {
+            return Answer::Early;
+        };
+        let Published {
+            snapshot,
+            document,
+            metrics,
+        } = &*published;
+        let body = if is_metrics {
+            metrics.get_or_init(|| {
+                // Labels and numbers are written to memory, which does not fail.
+                metrics::text(snapshot)
+                    .unwrap_or_default()
+                    .into_bytes()
+                    .into()
+            })
+        } else {
+            document.get_or_init(|| (self.document)(snapshot).into_bytes().into())
+        };
+        Answer::Content(Content {
+            kind,
+            policy: NOTHING.to_owned(),
+            body: Arc::clone(body),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

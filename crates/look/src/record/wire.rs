@@ -308,15 +308,6 @@ impl Unpack {
                 was_reached: limit.was_reached,
             })
         };
-        let interruption = |run: &message::Interruption| {
-            Some(Interruption {
-                thread: run.thread,
-                from: self.at(run.from)?,
-                until: self.at(run.until)?,
-                stolen: time(run.stolen)?,
-                interrupted: time(run.interrupted)?,
-            })
-        };
         let notes = it.notes.iter().map(|note| self.name(*note));
         let evidence = Evidence {
             guest: name.to_string(),
@@ -327,7 +318,7 @@ impl Unpack {
             stalls: all(&it.stalls, stall)?,
             waits: all(&it.waits, |it| self.wait(it))?,
             lost_waits: it.lost_waits,
-            interruptions: all(&it.interruptions, interruption)?,
+            interruptions: all(&it.interruptions, |it| self.interruption(it))?,
             left_out: left_out(&it.left_out)?,
             cpu_use: all(&it.cpu_use, cpu_use)?,
             limits: Limits {
@@ -354,6 +345,16 @@ impl Unpack {
             kind: self.name(it.kind)?,
             notes: notes.collect::<Option<_>>()?,
             evidence,
+        })
+    }
+
+    fn interruption(&self, it: &message::Interruption) -> Option<Interruption> {
+        Some(Interruption {
+            thread: it.thread,
+            from: self.at(it.from)?,
+            until: self.at(it.until)?,
+            stolen: time(it.stolen)?,
+            interrupted: time(it.interrupted)?,
         })
     }
 

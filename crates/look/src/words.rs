@@ -27,7 +27,7 @@ pub fn percent(part: Nanos, whole: Nanos) -> String {
 }
 
 /// A time with the unit that fits it.
-fn time(time: Nanos) -> String {
+pub(crate) fn time(time: Nanos) -> String {
     match time.0 {
         0..1_000_000 => format!("{} µs", time.0 / 1_000),
         1_000_000..1_000_000_000 => format!("{:.1} ms", time.as_millis_f64()),

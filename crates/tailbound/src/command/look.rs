@@ -28,7 +28,7 @@ use tailbound_agent::inventory::{Guest, Inventory, Owned, Owner};
 use tailbound_agent::tail::Tail;
 use tailbound_look::evidence::{CpuWait, Evidence, Examined, Occupant, Run};
 use tailbound_look::history::History;
-use tailbound_look::record::GuestEntry;
+use tailbound_look::record::{GuestEntry, MAX_KEEP};
 use tailbound_look::{Verdict, judge};
 use tailbound_sys::probe::times_interrupts;
 use tailbound_sys::thread::{PolicyNumber, ThreadId};
@@ -198,11 +198,12 @@ impl Sight {
             is_examined: is_examined(&guest),
         });
         self.packets.follow(moment, &named.collect::<Vec<_>>());
+        let cost = cpu_time().saturating_sub(before);
+        self.next_look = now + LOOK_INTERVAL.max(cost * PAUSE_FACTOR);
+        // A slice costs more than a look, once in ten seconds: no reason to look less often.
         if self.hour.is_over(moment) {
             self.end_slice(moment)?;
         }
-        let cost = cpu_time().saturating_sub(before);
-        self.next_look = now + LOOK_INTERVAL.max(cost * PAUSE_FACTOR);
         Ok(())
     }
 
@@ -270,13 +271,15 @@ impl Sight {
         let mut entries = Vec::new();
         for guest in guests {
             kinds.insert(Arc::clone(&guest.key), guest.identity.kind());
+            let mut evidence = self.evidence(guest, from, now);
+            evidence.thin(MAX_KEEP);
             let name = self.names.get(&guest.key).unwrap_or(&guest.key);
             entries.push(GuestEntry {
                 key: Arc::clone(&guest.key),
                 name: Arc::clone(name),
                 kind: guest.identity.kind().into(),
                 notes: guest.notes.iter().map(|it| it.as_str().into()).collect(),
-                evidence: self.evidence(guest, from, now),
+                evidence,
             });
         }
         let facts = Facts {

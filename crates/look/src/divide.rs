@@ -59,13 +59,16 @@ fn cause_of(run: &Run) -> Cause {
         Occupant::Idle => Cause::of(Kind::Scheduler),
         Occupant::Guest(name) => named(Kind::NeighbourCpu, name),
         // Threads of interrupts, also if their policy is real-time.
-        Occupant::Kernel(name) if name.starts_with("ksoftirqd/") || name.starts_with("irq/") => {
-            Cause::by(Kind::Interrupts, name)
-        }
+        Occupant::Kernel(name) if is_interrupt(name) => Cause::by(Kind::Interrupts, name),
         Occupant::Program(name) | Occupant::Kernel(name) => named(Kind::ProgramCpu, name),
         // Its owner may be anything, so it is no evidence against the host's programs.
         Occupant::Exited(_) => Cause::of(Kind::Unknown),
     }
+}
+
+/// Returns true for a thread of the kernel that handles interrupts.
+pub(crate) fn is_interrupt(name: &str) -> bool {
+    name.starts_with("ksoftirqd/") || name.starts_with("irq/")
 }
 
 /// Divides a wait into segments that cover it exactly, in order.

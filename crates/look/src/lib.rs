@@ -16,6 +16,7 @@ pub mod cause;
 pub mod divide;
 pub mod evidence;
 pub mod history;
+pub mod inside;
 mod judge;
 pub mod record;
 #[cfg(test)]

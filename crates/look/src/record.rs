@@ -56,7 +56,7 @@ const HEAD_SIZE: usize = 36;
 /// The largest entry before it is compressed.
 const MAX_RAW: usize = 16 << 20;
 /// Slow periods of each kind and guest in an entry, if there is room.
-const MAX_KEEP: usize = 60;
+pub const MAX_KEEP: usize = 60;
 /// Times of an entry are within a day of its slice; those of a window, within four hundred.
 const DAY: Nanos = Nanos::from_secs(86_400);
 const WINDOW: Nanos = Nanos(DAY.0 * 400);
@@ -128,7 +128,7 @@ fn crc(bytes: &[u8]) -> u32 {
 #[derive(Debug)]
 pub struct Writer {
     next: u64,
-    /// The periods that the last entry had room for.
+    /// The periods that the next entry probably has room for.
     keep: usize,
 }
 
@@ -153,7 +153,7 @@ impl Writer {
     /// The compressed entry: with fewer slow periods of each guest, and at last fewer guests, until
     /// there is room.
     fn payload(&mut self, entry: &mut Entry) -> Vec<u8> {
-        let mut keep = (self.keep * 3 / 2 + 1).min(MAX_KEEP);
+        let mut keep = self.keep;
         entry
             .guests
             .sort_by_key(|guest| Reverse(weight(&guest.evidence)));
@@ -165,7 +165,12 @@ impl Writer {
             let size = if raw.len() <= MAX_RAW {
                 let payload = compressed(&raw);
                 if payload.len() <= SLOT_SIZE - HEAD_SIZE {
-                    self.keep = keep;
+                    // Each try costs as much as the whole entry, so there are few.
+                    self.keep = if payload.len() < SLOT_SIZE * 2 / 3 {
+                        (keep * 3 / 2 + 1).min(MAX_KEEP)
+                    } else {
+                        keep
+                    };
                     return payload;
                 }
                 payload.len()

@@ -1,9 +1,9 @@
 //! Makes evidence small, and joins that of several slices. The slowest periods stay with all that
 //! their causes need; the others are counted.
 
-use crate::divide::{end, length};
+use crate::divide::{end, is_interrupt, length};
 use crate::evidence::{
-    CpuWait, Evidence, Examined, Interruption, Limits, QueueWaits, Run, SlowRequest, Sum,
+    CpuWait, Evidence, Examined, Interruption, Limits, Occupant, QueueWaits, Run, SlowRequest, Sum,
 };
 use crate::judge::{SLOW, shared};
 use std::cmp::Reverse;
@@ -13,6 +13,8 @@ use tailbound_units::Nanos;
 
 /// Waits for a CPU that are kept for each request that is kept, on average.
 const WAITS_PER_REQUEST: usize = 8;
+/// Requests that are looked at for each one that is kept: those behind them are much shorter.
+const TRIES_PER_REQUEST: usize = 4;
 /// Runs of one wait that are kept if few periods are, and if many are.
 const RUNS: RangeInclusive<usize> = 4..=32;
 /// Owners of runs in a part of a wait, on average.
@@ -44,10 +46,16 @@ impl Evidence {
         self.requests.sort_by_key(|it| Reverse(length(it)));
         let mut room = keep * WAITS_PER_REQUEST;
         let mut kept = Vec::new();
+        let mut tries = keep * TRIES_PER_REQUEST;
         for request in std::mem::take(&mut self.requests) {
+            if kept.len() == keep || tries == 0 {
+                self.left_out.requests.add(1, length(&request));
+                continue;
+            }
+            tries -= 1;
             let needs = self.waits.iter().filter(|it| overlaps(it, &request));
             let needs = needs.count();
-            if kept.len() < keep && (needs <= room || kept.is_empty()) {
+            if needs <= room || kept.is_empty() {
                 room = room.saturating_sub(needs);
                 kept.push(request);
             } else {
@@ -173,43 +181,66 @@ fn contiguous(runs: Vec<Run>) -> Vec<Run> {
 }
 
 /// Joins the runs of each owner within a part of a wait if there are more than `size`: the time of
-/// each owner stays, and only the order in a part is lost. If that is not enough, the shortest are
-/// left out, and their time has no owner.
+/// each owner stays, and only the order in a part is lost. The owners with the least time lose their
+/// names, not their kind.
 fn condensed(runs: Vec<Run>, size: usize) -> Vec<Run> {
     if runs.len() <= size {
         return runs;
     }
+    let parts = (size / OWNERS).max(1);
     let mut found: Vec<Run> = Vec::new();
-    for part in runs.chunks(runs.len().div_ceil((size / OWNERS).max(1))) {
-        let mut owners: BTreeMap<_, Run> = BTreeMap::new();
-        for run in part {
-            let owner = owners.entry((&run.occupant, run.is_real_time));
-            let sum = owner.or_insert_with(|| Run {
-                from: Nanos::ZERO,
-                until: Nanos::ZERO,
-                stolen: Nanos::ZERO,
-                interrupted: Nanos::ZERO,
-                ..run.clone()
-            });
-            let length = run.until.saturating_sub(run.from);
-            sum.until = sum.until.saturating_add(length);
-            sum.stolen = sum.stolen.saturating_add(run.stolen);
-            sum.interrupted = sum.interrupted.saturating_add(run.interrupted);
-        }
-        let mut owners: Vec<_> = owners.into_values().collect();
-        owners.sort_by_key(|run| Reverse(run.until));
+    for part in runs.chunks(runs.len().div_ceil(parts)) {
+        let mut owners = by_owner(part.iter().cloned());
+        let small = owners.split_off((size / parts).min(owners.len()));
+        let nameless = small.into_iter().map(|run| Run {
+            occupant: nameless(run.occupant),
+            ..run
+        });
+        owners.extend(by_owner(nameless));
         let mut at = part[0].from;
         for mut run in owners {
+            let length = run.until.saturating_sub(run.from);
             run.from = at;
-            at = at.saturating_add(run.until);
+            at = at.saturating_add(length);
             run.until = at;
             found.push(run);
         }
     }
-    found.sort_by_key(|run| Reverse(run.until.saturating_sub(run.from)));
-    found.truncate(size);
-    found.sort_by_key(|run| run.from);
     found
+}
+
+/// Sums up runs by owner, the longest first. Their begins are lost.
+fn by_owner(runs: impl Iterator<Item = Run>) -> Vec<Run> {
+    let mut owners: BTreeMap<_, Run> = BTreeMap::new();
+    for run in runs {
+        let length = run.until.saturating_sub(run.from);
+        let owner = owners.entry((run.occupant.clone(), run.is_real_time));
+        let sum = owner.or_insert_with(|| Run {
+            from: Nanos::ZERO,
+            until: Nanos::ZERO,
+            stolen: Nanos::ZERO,
+            interrupted: Nanos::ZERO,
+            ..run.clone()
+        });
+        sum.until = sum.until.saturating_add(length);
+        sum.stolen = sum.stolen.saturating_add(run.stolen);
+        sum.interrupted = sum.interrupted.saturating_add(run.interrupted);
+    }
+    let mut owners: Vec<_> = owners.into_values().collect();
+    owners.sort_by_key(|run| Reverse(run.until));
+    owners
+}
+
+/// One of several owners of a kind.
+fn nameless(occupant: Occupant) -> Occupant {
+    match occupant {
+        Occupant::Guest(_) => Occupant::Guest("other guests".into()),
+        Occupant::Program(_) => Occupant::Program("other programs".into()),
+        Occupant::Kernel(name) if is_interrupt(&name) => Occupant::Kernel("irq/others".into()),
+        Occupant::Kernel(_) => Occupant::Kernel("other threads".into()),
+        Occupant::Exited(_) => Occupant::Exited("others".into()),
+        occupant @ (Occupant::Own | Occupant::Idle) => occupant,
+    }
 }
 
 impl Sum {

@@ -27,7 +27,7 @@ pub fn percent(part: Nanos, whole: Nanos) -> String {
 }
 
 /// A time with the unit that fits it.
-fn time(time: Nanos) -> String {
+pub(crate) fn time(time: Nanos) -> String {
     match time.0 {
         0..1_000_000 => format!("{} µs", time.0 / 1_000),
         1_000_000..1_000_000_000 => format!("{:.1} ms", time.as_millis_f64()),
@@ -46,8 +46,12 @@ fn window(window: Nanos) -> String {
 /// A cause as the object of a share: `the CPU time of web-7`.
 pub(crate) fn noun(cause: &Cause) -> String {
     let by = cause.by.as_deref();
-    let of =
-        |noun: &str, other: &str| by.map_or_else(|| other.to_owned(), |by| format!("{noun} {by}"));
+    let of = |noun: &str, other: &str| match by {
+        None => other.to_owned(),
+        // Several that had no room for their names.
+        Some(by) if by.starts_with("other ") => by.to_owned(),
+        Some(by) => format!("{noun} {by}"),
+    };
     match cause.kind {
         Kind::NeighbourCpu => of("the guest", "another guest"),
         Kind::ProgramCpu => of("the host's program", "a program of the host"),

@@ -412,6 +412,32 @@ fn bundle(path: &Path, record: &str) {
 }
 
 #[test]
+fn a_guest_examines_itself_and_lists_what_it_cannot_see() {
+    let (document, code) = tailbound(&["why", "--self", "--for", "1s", "--output", "json"]);
+    let finding = document["finding"].as_str().unwrap();
+    assert_eq!(code, Some(if finding == "unknown" { 2 } else { 0 }));
+    assert_eq!(document["kind"], "why-self");
+    let unexamined = document["unexamined"].as_array().unwrap();
+    let parts: Vec<_> = unexamined
+        .iter()
+        .map(|it| it["part"].as_str().unwrap())
+        .collect();
+    assert!(
+        parts.contains(&"other guests and the host's queues"),
+        "{parts:?}"
+    );
+    // Each part is measured, or listed with the reason.
+    for (part, field) in [
+        ("late wakes", "wakes"),
+        ("steal", "steal_ns"),
+        ("quota", "throttled_ns"),
+        ("retransmissions", "segments_sent"),
+    ] {
+        assert_ne!(parts.contains(&part), !document[field].is_null(), "{part}");
+    }
+}
+
+#[test]
 fn a_guest_that_is_not_there_is_one_clear_error() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tailbound"));
     let output = command.args(["why", "no\x1bwhere"]).output().unwrap();

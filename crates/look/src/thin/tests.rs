@@ -179,12 +179,12 @@ fn a_wait_with_many_runs_keeps_the_time_of_each_owner() {
     let few = judge(&thin);
     let times = |verdict: &crate::Verdict| Kind::ALL.map(|kind| verdict.time(kind));
     assert_eq!(times(&few), times(&whole));
-    // Four runs have no room for six owners: the rest has none, and no other has its time.
+    // Four runs have no room for six owners: some lose their names, and none its kind.
     thin.thin(1);
+    assert!(thin.waits[0].runs.len() <= 11);
     let few = judge(&thin);
-    let whole = whole.judged_delay.0 / 5;
-    assert_eq!(few.judged_delay.0, whole);
-    assert!(few.time(Kind::Unknown).0 < whole / 2, "{few:?}");
+    let fifth = |times: [Nanos; Kind::ALL.len()]| times.map(|time| time.0 / 5);
+    assert_eq!(times(&few).map(|time| time.0), fifth(times(&whole)));
 }
 
 #[test]

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 use tailbound_agent::inventory::{Guest, Inventory, Owned, Owner};
 use tailbound_agent::tail::Tail;
 use tailbound_look::evidence::{CpuWait, Evidence, Examined, Interruption, Occupant, Run};
-use tailbound_look::record::GuestEntry;
+use tailbound_look::record::{GuestEntry, MAX_KEEP};
 use tailbound_look::{Verdict, judge};
 use tailbound_sys::thread::{PolicyNumber, ThreadId};
 use tailbound_sys::waits::{Kind, LateWait, Run as SeenRun};
@@ -201,11 +201,12 @@ impl Sight {
             is_examined: is_examined(&guest),
         });
         self.packets.follow(moment, &named.collect::<Vec<_>>());
+        let cost = cpu_time().saturating_sub(before);
+        self.next_look = now + LOOK_INTERVAL.max(cost * PAUSE_FACTOR);
+        // A slice costs more than a look, once in ten seconds: no reason to look less often.
         if self.hour.is_over(moment) {
             self.end_slice(moment)?;
         }
-        let cost = cpu_time().saturating_sub(before);
-        self.next_look = now + LOOK_INTERVAL.max(cost * PAUSE_FACTOR);
         Ok(())
     }
 
@@ -291,7 +292,8 @@ impl Sight {
         let guests = self.inventory.guests().iter();
         let guests = guests.filter(|guest| only.as_ref().is_none_or(|key| *key == guest.key));
         let judged = guests.map(|guest| {
-            let evidence = self.evidence(guest, from, now);
+            let mut evidence = self.evidence(guest, from, now);
+            evidence.thin(MAX_KEEP);
             let name = self.names.get(&guest.key).unwrap_or(&guest.key);
             Judged {
                 kind: guest.identity.kind(),

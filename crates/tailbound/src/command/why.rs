@@ -1,5 +1,6 @@
 //! `tailbound why`: the cause of a guest's slow periods.
 
+mod inside;
 mod past;
 
 pub(super) use past::read;
@@ -37,11 +38,15 @@ const WINDOWS: RangeInclusive<Nanos> = Nanos::from_secs(1)..=Nanos::from_secs(3_
 )]
 pub(crate) struct Args {
     /// The guest
-    #[arg(value_name = "GUEST")]
-    guest: String,
+    #[arg(value_name = "GUEST", required_unless_present = "inside")]
+    guest: Option<String>,
     /// The file that has the answer, with --at
     #[arg(value_name = "FILE", requires = "at")]
     record: Option<PathBuf>,
+    /// Examine this guest from inside, without privilege: late wakes, steal, quota, CPU use,
+    /// retransmissions
+    #[arg(long = "self", conflicts_with_all = ["guest", "record", "at"])]
+    inside: bool,
     /// The begin of the window in FILE
     #[arg(long, value_name = "TIME", requires = "record")]
     at: Option<past::At>,
@@ -73,12 +78,15 @@ struct Document<'d> {
 
 impl Args {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
+        let Some(asked) = &self.guest else {
+            return Ok(inside::answer(self.window, self.output));
+        };
         if let (Some(at), Some(file)) = (self.at, &self.record) {
-            let verdict = past::answer(&self.guest, at, self.window, file, self.output)?;
+            let verdict = past::answer(asked, at, self.window, file, self.output)?;
             return Ok(exit(&verdict));
         }
         let mut sight = Sight::open(self.window)?;
-        let key = Arc::clone(&sight.inventory().find(&self.guest)?.key);
+        let key = Arc::clone(&sight.inventory().find(asked)?.key);
         if let Some(why) = sight.blind() {
             return Err(Failure::new(why));
         }
@@ -87,10 +95,7 @@ impl Args {
         sight.run_until(begin + Duration::from(self.window))?;
         let judged = sight.judge_all(self.window).pop();
         let Some((guest, verdict)) = judged else {
-            return Err(Failure::new(format!(
-                "{} ended while it was examined",
-                self.guest
-            )));
+            return Err(Failure::new(format!("{asked} ended while it was examined")));
         };
         let notes: Vec<_> = sight.notes().collect();
         output::print(&match self.output {

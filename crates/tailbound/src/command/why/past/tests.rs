@@ -85,6 +85,35 @@ fn a_time_is_that_of_the_recorded_host_or_exact() {
 }
 
 #[test]
+fn a_time_of_the_day_is_the_last_one_in_the_record() {
+    let zone = zone(3_600);
+    let wall = |text: &str| {
+        let moment = DateTime::parse_from_rfc3339(text).unwrap();
+        Wall(moment.timestamp_nanos_opt().unwrap())
+    };
+    let spans = [
+        (
+            wall("2026-01-29T23:50:00+01:00"),
+            wall("2026-01-29T23:55:00+01:00"),
+        ),
+        (
+            wall("2026-01-30T23:40:00+01:00"),
+            wall("2026-01-31T00:20:00+01:00"),
+        ),
+    ];
+    for (at, meant) in [
+        ("00:10", "2026-01-31T00:10:00+01:00"),
+        ("23:52", "2026-01-30T23:52:00+01:00"),
+        ("23:40", "2026-01-30T23:40:00+01:00"),
+        // Nothing was recorded then: the day of the end is meant.
+        ("00:20", "2026-01-31T00:20:00+01:00"),
+    ] {
+        let found = moment(at.parse().unwrap(), &spans, zone);
+        assert_eq!(found, Some(wall(meant)), "{at}");
+    }
+}
+
+#[test]
 fn a_window_takes_whole_slices_and_says_what_is_missing() {
     let answer = ask("db", "03:11:55", 60).unwrap();
     assert_eq!(answer.slices, (1, 1));

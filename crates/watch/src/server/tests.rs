@@ -152,6 +152,10 @@ fn a_reader_that_takes_no_answer_is_closed_in_time() {
     let (server, token) = start(limits, &vec![b'x'; 64 << 20]);
     let mut reader = connect(&server);
     reader.write_all(get("/", token.text()).as_bytes()).unwrap();
+    // It is known from its first byte on, so that it is not closed for another.
+    reader.read_exact(&mut [0]).unwrap();
+    let other = ask_or_nothing(&server, &get("/other", token.text()));
+    assert_eq!(other, "");
     let end = Instant::now() + Duration::from_secs(30);
     while !ask_or_nothing(&server, &get("/other", token.text())).starts_with("HTTP/1.1 404 ") {
         assert!(Instant::now() < end, "the reader holds the only connection");

@@ -112,12 +112,12 @@ fn evidence(guest: usize) -> Evidence {
 /// Guests that were all slow in each slice of the last hour.
 fn snapshot(guests: usize) -> Snapshot {
     let verdicts: Vec<_> = (0..guests).map(|index| judge(&evidence(index))).collect();
-    of_verdicts(&verdicts)
+    of_verdicts(&verdicts, 360)
 }
 
-fn of_verdicts(verdicts: &[Verdict]) -> Snapshot {
+fn of_verdicts(verdicts: &[Verdict], slices: u64) -> Snapshot {
     let mut history = History::new();
-    for slice in 0..360 {
+    for slice in 0..slices {
         for (index, verdict) in verdicts.iter().enumerate() {
             let label = Label {
                 key: key(index),
@@ -248,7 +248,7 @@ fn metrics_have_bounded_labels_and_counts_that_only_rise() {
         key(1)
     )));
     assert!(text.ends_with("# EOF\n"), "{text}");
-    let many = body(&views(of_verdicts(&vec![verdict; 1_030])), "/metrics");
+    let many = body(&views(of_verdicts(&vec![verdict; 1_030], 0)), "/metrics");
     let many = String::from_utf8(many.to_vec()).unwrap();
     let guests = many.matches("tailbound_guest_slow_periods_total{").count();
     assert_eq!(guests, 1_024);

@@ -16,7 +16,7 @@ use tailbound_units::Nanos;
 
 const GROUPS: &str = "/sys/fs/cgroup";
 const TAILBOUND: &str = "/bin/tailbound";
-const WINDOW: &str = "3s";
+const WINDOW: &str = "2s";
 /// The time from the begin of the load to the begin of the window.
 const WARM_UP: Nanos = Nanos::from_millis(300);
 /// A rate that a neighbour's bulk exceeds.
@@ -342,7 +342,7 @@ fn connect_by_flows(guests: &[Guest]) -> Outcome<()> {
     for from in guests {
         for to in guests.iter().filter(|to| to.number() != from.number()) {
             let key = format!(
-                "in_port({}),eth(dst={}),eth_type(0x0800)",
+                "in_port({}),eth(dst={}),eth_type(0x0800),ipv4(frag=no)",
                 from.number(),
                 to.mac_text()
             );

@@ -17,7 +17,7 @@ pub(crate) const SINK: u16 = 7002;
 const LENGTH: usize = 64;
 /// The CPU time that an answer takes, and the pause between requests.
 const WORK: Nanos = Nanos::from_micros(300);
-const PAUSE: Nanos = Nanos::from_millis(5);
+const REQUEST_INTERVAL: Nanos = Nanos::from_millis(5);
 /// The longest time between two looks at the guest's own TAP.
 const TURN: Nanos = Nanos::from_micros(100);
 
@@ -94,7 +94,7 @@ fn ask(mut stream: TcpStream) -> Outcome<()> {
     loop {
         stream.write_all(&bytes)?;
         stream.read_exact(&mut bytes)?;
-        pause(PAUSE);
+        pause(REQUEST_INTERVAL);
     }
 }
 

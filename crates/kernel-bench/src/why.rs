@@ -16,13 +16,13 @@ use tailbound_units::Nanos;
 
 const GROUPS: &str = "/sys/fs/cgroup";
 const TAILBOUND: &str = "/bin/tailbound";
-const WINDOW: &str = "3s";
+const WINDOW: &str = "2s";
 /// The time from the begin of the load to the begin of the window.
 const WARM_UP: Nanos = Nanos::from_millis(300);
 /// A rate that a neighbour's bulk exceeds.
 const RATE: &str = "20mbit burst 16kb latency 60ms";
 
-/// How guests are attached to the host.
+/// A way in which guests are attached to the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Topology {
     /// Containers with veths on a bridge.
@@ -87,6 +87,8 @@ const PLACES: [(&str, &str); 2] = [
 const MONITOR: &str = "firecracker";
 const MONITORS: [(&str, &str); 2] = [(MONITOR, "machines/first"), (MONITOR, "machines/second")];
 const OUTSIDE_GROUP: &str = "outside";
+/// The group of the program that is tried: beside guests that compute it needs a share of its own.
+const HOST_GROUP: &str = "host";
 
 /// Runs a trial, and returns whether the verdict is right.
 pub(crate) fn run(topology: &str, cause: &str) -> Outcome<bool> {
@@ -151,11 +153,12 @@ impl Trial {
             std::fs::create_dir_all(&group)?;
             std::fs::write(group.join("cgroup.subtree_control"), "+cpu")?;
         }
-        for group in [self.victim.group, self.neighbour.group, OUTSIDE_GROUP] {
+        let own = [self.victim.group, self.neighbour.group];
+        for group in own.into_iter().chain([OUTSIDE_GROUP, HOST_GROUP]) {
             std::fs::create_dir_all(Path::new(GROUPS).join(group))?;
         }
         // The peers outside would have a computer of their own.
-        for group in ["docker", "machines", OUTSIDE_GROUP] {
+        for group in ["docker", "machines", OUTSIDE_GROUP, HOST_GROUP] {
             std::fs::write(Path::new(GROUPS).join(group).join("cpu.weight"), "10000")?;
         }
         Guest::add(self.outside.number())?;
@@ -287,18 +290,24 @@ impl Trial {
     /// Returns the number of the process.
     fn start(&mut self, mut command: Command, group: &str) -> Outcome<u32> {
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
-        let file = Path::new(GROUPS).join(group).join("cgroup.procs");
-        std::fs::write(file, child.id().to_string())?;
+        enter(&child, group)?;
         let process = child.id();
         self.children.push(child);
         Ok(process)
     }
 
-    /// Asks for the verdict on the victim.
+    /// Runs `why` for the victim.
     fn ask(&self) -> Outcome<String> {
         let victim = self.victim.known_name();
         let arguments = ["why", &victim, "--for", WINDOW, "--output", "json"];
-        let output = Command::new(TAILBOUND).args(arguments).output()?;
+        let mut command = Command::new(TAILBOUND);
+        command.args(arguments).stdin(Stdio::null());
+        let child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        enter(&child, HOST_GROUP)?;
+        let output = child.wait_with_output()?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         if text.is_empty() {
             return Err(String::from_utf8_lossy(&output.stderr).into_owned().into());
@@ -312,6 +321,12 @@ impl Trial {
             let _ = child.wait();
         }
     }
+}
+
+/// Moves a process into a control group.
+fn enter(child: &Child, group: &str) -> Outcome<()> {
+    let file = Path::new(GROUPS).join(group).join("cgroup.procs");
+    Ok(std::fs::write(file, child.id().to_string())?)
 }
 
 /// This program by the name of a VMM.
@@ -342,7 +357,7 @@ fn connect_by_flows(guests: &[Guest]) -> Outcome<()> {
     for from in guests {
         for to in guests.iter().filter(|to| to.number() != from.number()) {
             let key = format!(
-                "in_port({}),eth(dst={}),eth_type(0x0800)",
+                "in_port({}),eth(dst={}),eth_type(0x0800),ipv4(frag=no)",
                 from.number(),
                 to.mac_text()
             );

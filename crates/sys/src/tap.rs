@@ -190,9 +190,12 @@ impl Tap {
         })
     }
 
-    /// Lets the kernel segment and checksum what it hands over.
+    /// The kernel segments and checksums frames before it hands them over.
+    ///
+    /// # Errors
+    /// The kernel refuses that.
     #[cfg(feature = "vhost-net")]
-    pub(crate) fn leave_offloads(&self) -> io::Result<()> {
+    pub fn leave_offloads(&self) -> io::Result<()> {
         take_over(&self.fd, 0)
     }
 

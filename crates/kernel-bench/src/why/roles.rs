@@ -1,10 +1,11 @@
 //! The programs of guests and of the peer outside, each a process.
 
 use crate::Outcome;
-use crate::load::{cpu_time, now, sleep_until};
+use crate::load::{cpu_time, now, sleep_until, spin};
 use std::io::{IoSliceMut, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use tailbound_sys::netns;
 use tailbound_sys::tap::{Tap, VIRTIO_HEADER_LEN};
 use tailbound_sys::vhost_net::{Driver, MAX_FRAME};
@@ -16,7 +17,7 @@ pub(crate) const SINK: u16 = 7002;
 const LENGTH: usize = 64;
 /// The CPU time that an answer takes, and the pause between requests.
 const WORK: Nanos = Nanos::from_micros(300);
-const PAUSE: Nanos = Nanos::from_millis(5);
+const REQUEST_INTERVAL: Nanos = Nanos::from_millis(5);
 /// The longest time between two looks at the guest's own TAP.
 const TURN: Nanos = Nanos::from_micros(100);
 
@@ -32,9 +33,10 @@ fn run_in(space: Option<&Path>, arguments: &[&str]) -> Outcome<()> {
         ["sink", port] => sink(&listen(space, port.parse()?)?),
         ["ask", address, port] => ask(connect(space, address, port.parse()?)?),
         ["bulk", address, port] => bulk(connect(space, address, port.parse()?)?),
-        ["compute"] => loop {
-            std::hint::spin_loop();
-        },
+        ["compute"] => {
+            spin(&AtomicBool::new(false));
+            Ok(())
+        }
         ["wait"] => loop {
             pause(Nanos::from_secs(1));
         },
@@ -92,7 +94,7 @@ fn ask(mut stream: TcpStream) -> Outcome<()> {
     loop {
         stream.write_all(&bytes)?;
         stream.read_exact(&mut bytes)?;
-        pause(PAUSE);
+        pause(REQUEST_INTERVAL);
     }
 }
 
@@ -117,6 +119,8 @@ fn monitor(port: &str, name: &str, role: &[&str]) -> Outcome<()> {
     let space = PathBuf::from("/run/netns").join(name);
     let mut driver = Driver::open(port)?;
     let inner = Tap::open("eth0", Some(&space))?;
+    // The rings carry none.
+    inner.leave_offloads()?;
     std::thread::scope(|scope| {
         // By the name that a vCPU's thread has.
         let vcpu = std::thread::Builder::new().name("fc_vcpu 0".to_owned());

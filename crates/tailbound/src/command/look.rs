@@ -1,7 +1,7 @@
 //! The loop that `why` and `watch` share: from what the kernel measures of guests to evidence.
 //!
-//! [`Sight`] looks for guests once a second, or less often if that costs more than 1 % of a core,
-//! and takes late waits for a CPU each [`SAMPLE`]. Evidence is judged by slices of 10 s
+//! [`Sight`] looks for guests once a second, or down to once in 10 s if that costs more than 1 % of a
+//! core, and takes late waits for a CPU each [`SAMPLE`]. Evidence is judged by slices of 10 s
 //! ([`Hour`]) and forgotten after [`HELD`]. It changes nothing on the host, and the BPF
 //! programs end with this process. On a busy host those that cost most are attached for a part of the
 //! time ([`Expense`]): waits are then examined in that part alone if interrupts are.
@@ -27,6 +27,7 @@ use std::time::{Duration, Instant};
 use tailbound_agent::inventory::{Guest, Inventory, Owned, Owner};
 use tailbound_agent::tail::Tail;
 use tailbound_look::evidence::{CpuWait, Evidence, Examined, Interruption, Occupant, Run};
+use tailbound_look::history::SLICE;
 use tailbound_look::record::{GuestEntry, MAX_KEEP};
 use tailbound_look::{Verdict, judge};
 use tailbound_sys::thread::{PolicyNumber, ThreadId};
@@ -202,11 +203,14 @@ impl Sight {
         });
         self.packets.follow(moment, &named.collect::<Vec<_>>());
         let cost = cpu_time().saturating_sub(before);
-        self.next_look = now + LOOK_INTERVAL.max(cost * PAUSE_FACTOR);
         // A slice costs more than a look, once in ten seconds: no reason to look less often.
         if self.hour.is_over(moment) {
             self.end_slice(moment)?;
         }
+        // The counters of a slice come from the look at its end.
+        let left = SLICE.saturating_sub(moment.saturating_sub(self.hour.from()));
+        let pause = (cost * PAUSE_FACTOR).min(Duration::from(left));
+        self.next_look = now + LOOK_INTERVAL.max(pause);
         Ok(())
     }
 

@@ -31,7 +31,7 @@ fn snapshot() -> Arc<Snapshot> {
     });
     let spent = (Duration::from_secs(1), Duration::ZERO);
     Arc::new(Snapshot::new(
-        Nanos::default(),
+        tailbound_units::Nanos::ZERO,
         spent,
         rows.into(),
         Vec::new(),

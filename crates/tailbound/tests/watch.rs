@@ -8,7 +8,7 @@ use tailbound_sys::probe::Capability;
 use tailbound_sys::probe::required::{Part, skipped};
 
 /// Longer than anything here takes.
-const MAX_WAIT: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_mins(1);
 
 fn tailbound(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tailbound"));

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use tailbound_look::evidence::Evidence;
 use tailbound_look::judge;
 use tailbound_top::guests::{Guests, watch};
+use tailbound_units::Nanos;
 use tailbound_watch::document::GuestDocument;
 use tailbound_watch::{Counts, Row, Snapshot};
 use tempfile::TempDir;
@@ -30,12 +31,7 @@ fn snapshot() -> Arc<Snapshot> {
         Row::new(guest, judge(&evidence), Counts::default(), None)
     });
     let spent = (Duration::from_secs(1), Duration::ZERO);
-    Arc::new(Snapshot::new(
-        tailbound_units::Nanos::ZERO,
-        spent,
-        rows.into(),
-        Vec::new(),
-    ))
+    Arc::new(Snapshot::new(Nanos::ZERO, spent, rows.into(), Vec::new()))
 }
 
 /// Not a test of its own: the screen that the tests start in a terminal.

@@ -37,9 +37,9 @@ impl Host {
             while let Some(step) = self.budget.poll(self.now) {
                 self.take(step, steady, costly);
             }
-            self.now = self.now + ms(TICK);
+            self.now += ms(TICK);
             if self.is_attached {
-                self.ran = self.ran + Nanos(TICK * costly);
+                self.ran += Nanos(TICK * costly);
             }
         }
     }

@@ -250,7 +250,12 @@ impl Trial {
                 self.beyond(&["sink", &sink])?;
                 neighbour = vec!["bulk", &outside, &sink];
             }
-            Cause::NeighbourCpu => neighbour = vec!["compute"],
+            Cause::NeighbourCpu => {
+                neighbour = vec!["compute"];
+                // CFS (until Linux 6.5) spares a thread that sleeps this often, at equal weights.
+                let group = Path::new(GROUPS).join(self.neighbour.group);
+                std::fs::write(group.join("cpu.weight"), "1000")?;
+            }
             Cause::Nothing => {}
         }
         self.victim.process = self.inside(self.victim, &["serve", &service])?;

@@ -260,15 +260,20 @@ fn periods(evidence: &Evidence) -> Periods {
         // Requests that were answered in time are the better evidence: its threads may wait for a CPU.
         return requests;
     }
-    Periods::of(
-        Basis::Waits,
-        evidence.waits.iter().map(divide_wait).collect(),
-    )
+    let waits = evidence.waits.iter().filter(|wait| is_slow(wait));
+    Periods::of(Basis::Waits, waits.map(divide_wait).collect())
+}
+
+/// Returns true if a wait is a slow period by itself; shorter ones may be parts of requests.
+fn is_slow(wait: &CpuWait) -> bool {
+    wait.until.since(wait.from) >= SLOW
 }
 
 /// The time in which threads that lost their CPU shared it with others.
 fn shared(waits: &[CpuWait]) -> Nanos {
-    let preempted = waits.iter().filter(|wait| wait.was_preempted);
+    let preempted = waits
+        .iter()
+        .filter(|wait| wait.was_preempted && is_slow(wait));
     let shared = preempted.map(|wait| {
         let division = divide_wait(wait);
         let kinds = [Kind::NeighbourCpu, Kind::ProgramCpu, Kind::GuestItself];

@@ -1,6 +1,6 @@
 //! `tailbound watch`: the guests of this host, the slowest first.
 
-use super::look::{GuestDocument, Sight, VerdictDocument, cpu_time};
+use super::look::{GuestDocument, MIN_WAIT, Sight, VerdictDocument, cpu_time};
 use super::output::{self, Output};
 use super::why::window;
 use crate::exit::{Exit, Failure};
@@ -65,7 +65,7 @@ impl Args {
         if !once && !stdout().is_terminal() {
             return Err(Failure::new("there is no terminal; use --once"));
         }
-        let mut sight = Sight::open()?;
+        let mut sight = Sight::open(MIN_WAIT)?;
         if let Some(why) = sight.blind() {
             return Err(Failure::new(why));
         }

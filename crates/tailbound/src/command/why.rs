@@ -1,6 +1,6 @@
 //! `tailbound why`: the cause of a guest's slow periods.
 
-use super::look::{GuestDocument, Sight, VerdictDocument};
+use super::look::{GuestDocument, MIN_WAIT_OF_ONE, Sight, VerdictDocument};
 use super::output::{self, Output};
 use crate::exit::{Exit, Failure};
 use serde::Serialize;
@@ -57,7 +57,7 @@ struct Document<'d> {
 
 impl Args {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
-        let mut sight = Sight::open()?;
+        let mut sight = Sight::open(MIN_WAIT_OF_ONE)?;
         let key = Arc::clone(&sight.inventory().find(&self.guest)?.key);
         if let Some(why) = sight.blind() {
             return Err(Failure::new(why));

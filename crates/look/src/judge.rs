@@ -222,7 +222,7 @@ struct Periods {
 impl Periods {
     /// Divides the slowest waits alone: a wait is as long as its division.
     fn of_waits(evidence: &Evidence) -> Self {
-        let timed = evidence.waits.iter();
+        let timed = evidence.waits.iter().filter(|wait| is_slow(wait));
         let timed = timed.map(|it| (it.until.saturating_sub(it.from), it));
         let (lengths, slowest) = slowest(timed);
         Self {
@@ -315,9 +315,16 @@ fn periods(evidence: &Evidence) -> Periods {
     Periods::of_waits(evidence)
 }
 
+/// Returns true if a wait is a slow period by itself; shorter ones may be parts of requests.
+pub(crate) fn is_slow(wait: &CpuWait) -> bool {
+    wait.until.since(wait.from) >= SLOW
+}
+
 /// The time in which threads that lost their CPU shared it with others.
 pub(crate) fn shared(waits: &[CpuWait]) -> Nanos {
-    let preempted = waits.iter().filter(|wait| wait.was_preempted);
+    let preempted = waits
+        .iter()
+        .filter(|wait| wait.was_preempted && is_slow(wait));
     let is_shared = |cause: &Cause| {
         matches!(
             cause.kind,

@@ -5,7 +5,7 @@ use crate::divide::{end, is_interrupt, length};
 use crate::evidence::{
     CpuWait, Evidence, Examined, Interruption, Limits, Occupant, QueueWaits, Run, SlowRequest, Sum,
 };
-use crate::judge::{SLOW, shared};
+use crate::judge::{SLOW, is_slow, shared};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -75,7 +75,7 @@ impl Evidence {
         rest.extend(needed.drain(size.min(needed.len())..));
         rest.sort_by_key(|wait| Reverse(wait.until.saturating_sub(wait.from)));
         let beyond = rest.split_off(keep.min(rest.len()));
-        for wait in &beyond {
+        for wait in beyond.iter().filter(|wait| is_slow(wait)) {
             let time = wait.until.saturating_sub(wait.from);
             self.left_out.waits.add(1, time);
         }

@@ -15,8 +15,7 @@ use tailbound_units::Nanos;
 pub(crate) const SERVICE: u16 = 7001;
 pub(crate) const SINK: u16 = 7002;
 const LENGTH: usize = 64;
-/// The CPU time that an answer takes, and the pause between requests.
-const WORK: Nanos = Nanos::from_micros(300);
+/// The pause between requests.
 const REQUEST_INTERVAL: Nanos = Nanos::from_millis(5);
 /// The longest time between two looks at the guest's own TAP.
 const TURN: Nanos = Nanos::from_micros(100);
@@ -29,7 +28,10 @@ pub(crate) fn run(arguments: &[&str]) -> Outcome<()> {
 /// Sockets are of the network namespace of this file, or of the process.
 fn run_in(space: Option<&Path>, arguments: &[&str]) -> Outcome<()> {
     match arguments {
-        ["serve", port] => serve(&listen(space, port.parse()?)?),
+        ["serve", port, work] => {
+            let work = Nanos::from_micros(work.parse()?);
+            serve(&listen(space, port.parse()?)?, work)
+        }
         ["sink", port] => sink(&listen(space, port.parse()?)?),
         ["ask", address, port] => ask(connect(space, address, port.parse()?)?),
         ["bulk", address, port] => bulk(connect(space, address, port.parse()?)?),
@@ -74,15 +76,15 @@ fn connect(space: Option<&Path>, address: &str, port: u16) -> Outcome<TcpStream>
     Err(format!("{address} does not answer").into())
 }
 
-/// Answers requests.
-fn serve(listener: &TcpListener) -> Outcome<()> {
+/// Answers requests, each after this CPU time.
+fn serve(listener: &TcpListener, work: Nanos) -> Outcome<()> {
     let mut bytes = [0; LENGTH];
     loop {
         let (mut stream, _) = listener.accept()?;
         stream.set_nodelay(true)?;
         while stream.read_exact(&mut bytes).is_ok() {
             let begun = cpu_time();
-            while cpu_time().since(begun) < WORK {}
+            while cpu_time().since(begun) < work {}
             stream.write_all(&bytes)?;
         }
     }

@@ -181,6 +181,17 @@ fn lost_waits_and_nothing_measured_are_no_verdict() {
 }
 
 #[test]
+fn a_short_wait_is_no_slow_period_by_itself() {
+    let mut short = waits(&[40; 9], &guest("web-7"));
+    for wait in &mut short {
+        wait.until = wait.from.saturating_add(Nanos::from_micros(999));
+    }
+    let verdict = judge(&evidence(short));
+    assert_eq!(verdict.finding, Finding::NothingSlow);
+    assert_eq!((verdict.slow, verdict.delay), (0, Nanos::ZERO));
+}
+
+#[test]
 fn the_worst_guest_comes_first() {
     let named = |name: &str, lengths: &[u64]| {
         judge(&Evidence {

@@ -42,8 +42,11 @@ const SAMPLE: Duration = Duration::from_millis(50);
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// The pause between two looks, in times of the CPU time that a look takes.
 const PAUSE_FACTOR: u32 = 100;
-/// The shortest wait that is examined.
-const MIN_WAIT: Nanos = Nanos::from_millis(1);
+/// The shortest wait that is examined of all guests.
+pub(super) const MIN_WAIT: Nanos = Nanos::from_millis(1);
+/// The same if one guest alone is: a request may wait several times, and a thread gets a CPU for less
+/// than 1 ms at a time where many compute.
+pub(super) const MIN_WAIT_OF_ONE: Nanos = Nanos::from_micros(250);
 /// The window that is judged by all evidence. A longer one is judged by what its slices keep: the
 /// slowest periods of each.
 pub(super) const RECENT: Nanos = Nanos::from_secs(60);
@@ -74,14 +77,14 @@ pub(super) struct Sight {
 }
 
 impl Sight {
-    /// Opens the measurement and looks for guests; none is examined yet. Windows of up to `window`
-    /// can be judged.
-    pub(super) fn open(window: Nanos) -> io::Result<Self> {
+    /// Opens the measurement of waits of at least `min_wait`, and looks for guests; none is examined yet.
+    /// Windows of up to `window` can be judged.
+    pub(super) fn open(min_wait: Nanos, window: Nanos) -> io::Result<Self> {
         let mut inventory = Inventory::new()?;
         inventory.look(Instant::now())?;
         let mut sight = Self {
             inventory,
-            tail: Tail::open_with_interrupts(MIN_WAIT).map_err(|error| error.to_string()),
+            tail: Tail::open_with_interrupts(min_wait).map_err(|error| error.to_string()),
             packets: Packets::open(),
             expense: Expense::new(clock()),
             only: None,

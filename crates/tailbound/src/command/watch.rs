@@ -3,7 +3,7 @@
 mod listen;
 
 use super::address::address;
-use super::look::{RECENT, Sight, cpu_time};
+use super::look::{MIN_WAIT, RECENT, Sight, cpu_time};
 use super::output::{self, Output};
 use super::why::window;
 use crate::exit::{Exit, Failure};
@@ -89,7 +89,7 @@ impl Args {
         }
         let listener = self.listen.map(|at| listen::bind(at, self.allow_remote));
         let listener = listener.transpose()?;
-        let mut sight = Sight::open(self.window)?;
+        let mut sight = Sight::open(MIN_WAIT, self.window)?;
         if let Some(why) = sight.blind() {
             return Err(Failure::new(why));
         }

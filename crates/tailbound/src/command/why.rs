@@ -5,7 +5,7 @@ mod past;
 
 pub(super) use past::read;
 
-use super::look::Sight;
+use super::look::{MIN_WAIT_OF_ONE, Sight};
 use super::output::{self, Output};
 use crate::exit::{Exit, Failure};
 use serde::Serialize;
@@ -85,7 +85,7 @@ impl Args {
             let verdict = past::answer(asked, at, self.window, file, self.output)?;
             return Ok(exit(&verdict));
         }
-        let mut sight = Sight::open(self.window)?;
+        let mut sight = Sight::open(MIN_WAIT_OF_ONE, self.window)?;
         let key = Arc::clone(&sight.inventory().find(asked)?.key);
         if let Some(why) = sight.blind() {
             return Err(Failure::new(why));

@@ -1,5 +1,6 @@
 //! The measurements of each guest in the window.
 
+use super::MIN_WAIT;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use tailbound_agent::inventory::Guest;
@@ -43,8 +44,11 @@ pub(super) struct Record {
 impl Record {
     pub(super) fn add(&mut self, wait: CpuWait) {
         if self.waits.len() == MAX_WAITS {
-            self.waits.pop_front();
-            self.lose(wait.until, 1);
+            let oldest = self.waits.pop_front();
+            // A shorter one is no slow period by itself.
+            if oldest.is_some_and(|it| it.until.since(it.from) >= MIN_WAIT) {
+                self.lose(wait.until, 1);
+            }
         }
         self.counts.wait(wait.until.saturating_sub(wait.from));
         self.waits.push_back(wait);

@@ -24,6 +24,7 @@
 mod agenda;
 mod config;
 mod drain;
+mod flood;
 mod gathered;
 mod guarantees;
 mod guard;
@@ -354,6 +355,11 @@ impl Switch {
         while let Some(port) = self.agenda.ready.next(next) {
             next = port + 1;
             let index = PortIndex(port);
+            let state = &mut self.states[port];
+            state.floods.begin_turn();
+            if !state.floods.is_empty() {
+                self.go_on_copying(now, index, ports, turn);
+            }
             if self.states[port].has_received() && self.is_open(index) {
                 self.states[port].credit.begin_round();
                 self.forward_received(now, index, ports, turn);
@@ -424,7 +430,7 @@ impl Switch {
                 (Some(_), None) => self.uplink.as_ref().map_or(0, |up| up.egress.waiting()),
             };
             let outgoing = port.as_ref().map_or(0, |_| state.outgoing.len());
-            state.received.len() + limited + leaving + outgoing
+            state.received.len() + state.floods.len() + limited + leaving + outgoing
         });
         waiting.sum()
     }

@@ -90,7 +90,8 @@ impl Switch {
         let is_read = is_open && self.reads && !self.is_drained(index);
         let state = &mut self.states[port];
         let is_pending = state.has_received();
-        let is_ready = is_open && (is_pending || (is_read && state.readable));
+        let is_copying = !state.floods.is_empty();
+        let is_ready = is_copying || is_open && (is_pending || (is_read && state.readable));
         self.agenda.ready.set(port, is_ready);
         let interest = Interest {
             receive: is_read,

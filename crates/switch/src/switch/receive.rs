@@ -32,8 +32,10 @@ impl Switch {
         ports: &mut Ports,
         turn: &mut Turn,
     ) -> Round {
-        let state = &mut self.states[from.0];
-        if !(state.readable || state.has_received()) || !self.is_open(from) {
+        let state = &self.states[from.0];
+        let is_copying = !state.floods.is_empty();
+        let is_read = (state.readable || state.has_received()) && self.is_open(from);
+        if !(is_read || is_copying) {
             return Round::Idle;
         }
         let state = &mut self.states[from.0];
@@ -46,13 +48,18 @@ impl Switch {
         let credit = state.credit;
         let stopwatch = self.stopwatch.as_deref_mut();
         let lap = stopwatch.map(|stopwatch| state.dear_in.begin(stopwatch));
-        if state.readable && !self.is_drained(from) {
+        state.floods.begin_turn();
+        if is_copying {
+            self.go_on_copying(now, from, ports, turn);
+        }
+        if is_read && self.states[from.0].readable && !self.is_drained(from) {
             self.receive(now, from, ports, turn);
         }
-        let is_idle = !self.states[from.0].has_received();
-        if !is_idle {
+        let has_received = self.states[from.0].has_received();
+        if is_read && has_received {
             self.forward_received(now, from, ports, turn);
         }
+        let is_idle = !(is_copying || has_received);
         if let Some(lap) = lap
             && let Some(stopwatch) = self.stopwatch.as_deref_mut()
         {
@@ -107,6 +114,7 @@ impl Switch {
         let mut total = Cost::default();
         let mut refused = 0;
         while !self.states[from.0].credit.is_spent()
+            && !self.states[from.0].floods.is_full()
             && self.is_open(from)
             && let Some(received) = self.states[from.0].received.pop_front()
         {
@@ -129,6 +137,22 @@ impl Switch {
         // port may have more, and nothing else says so.
         let state = &self.states[from.0];
         turn.busy |= (state.has_received() || state.readable) && self.is_open(from);
+        turn.busy |= !state.floods.is_empty();
+    }
+
+    /// Makes a turn's copies of frames that go to all ports.
+    pub(super) fn go_on_copying(
+        &mut self,
+        now: Nanos,
+        from: PortIndex,
+        ports: &Ports,
+        turn: &mut Turn,
+    ) {
+        let cost = self.copy(now, from, ports);
+        self.hand_over(now);
+        let state = &mut self.states[from.0];
+        state.credit.charge(cost);
+        turn.busy |= !state.floods.is_empty();
     }
 
     /// Frames that a paced uplink dropped for want of room.
@@ -242,7 +266,7 @@ impl Switch {
     /// What it costs to bring a packet out by a port: by the uplink it is cut, here or
     /// in the kernel; to a guest it may go whole, unless its sender is guaranteed
     /// something.
-    fn cost(&self, from: PortIndex, to: PortIndex, packet: &Packet) -> Cost {
+    pub(super) fn cost(&self, from: PortIndex, to: PortIndex, packet: &Packet) -> Cost {
         let guest = to.0.checked_sub(self.first_guest());
         let cut = guest.is_none_or(|guest| self.guests[guest].pipeline.segments())
             || packet.segments() > 1 && self.is_paced_within(from, packet);
@@ -251,25 +275,5 @@ impl Switch {
             bytes: if cut { packet.wire_len() } else { packet.len() },
             pieces: 0,
         }
-    }
-
-    /// Copies a frame for every port but the one it came from, and those of guests that are
-    /// away; the last takes the frame itself. Returns what all of them cost.
-    fn flood(&mut self, now: Nanos, from: PortIndex, packet: Packet, ports: &Ports) -> Cost {
-        let mut cost = Cost::default();
-        let mut last = None;
-        for index in (0..self.states.len()).filter(|index| *index != from.0) {
-            if self.is_away(PortIndex(index)) {
-                continue;
-            }
-            cost += self.cost(from, PortIndex(index), &packet);
-            if let Some(port) = last.replace(PortIndex(index)) {
-                self.push(now, from, port, packet.duplicate(), ports);
-            }
-        }
-        if let Some(port) = last {
-            self.push(now, from, port, packet, ports);
-        }
-        cost
     }
 }

@@ -1,5 +1,6 @@
 //! What every port has, the uplink's and a guest's.
 
+use super::flood::Floods;
 use super::timing::{Stopwatch, Timing};
 use super::work::{Cost, Credit};
 use crate::port::{BURST, Outgoing, Port, Received};
@@ -77,6 +78,8 @@ pub(super) struct PortState {
     pub(super) name: String,
     /// What was received from the port and not looked at yet: a burst at most.
     pub(super) received: VecDeque<Received>,
+    /// Frames from the port to all others, which are being copied.
+    pub(super) floods: Floods,
     /// What forwarding that may still cost in this round.
     pub(super) credit: Credit,
     /// Credit for putting frames into the port in this turn, beyond the charge to their
@@ -108,6 +111,7 @@ impl PortState {
         Self {
             name,
             received: VecDeque::with_capacity(BURST),
+            floods: Floods::default(),
             credit: Credit::default(),
             outward: Credit::default(),
             dear_in: Timing::default(),

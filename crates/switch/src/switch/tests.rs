@@ -1,6 +1,7 @@
 mod away;
 mod churn;
 mod early;
+mod floods;
 mod guarded;
 mod inward;
 mod limited;

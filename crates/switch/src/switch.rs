@@ -49,6 +49,7 @@ mod timing;
 mod trace;
 mod transmit;
 mod uplink;
+mod wakes;
 mod work;
 
 pub use config::{GuestConfig, SwitchConfig, UPLINK};
@@ -245,6 +246,7 @@ impl Switch {
     pub fn handle_readable(&mut self, port: PortIndex) {
         if let Some(state) = self.states.get_mut(port.0) {
             state.readable = true;
+            state.wakes.note(state.interest);
             self.agenda.ready.set(port.0, true);
         }
     }

@@ -87,6 +87,9 @@ impl Switch {
     pub(super) fn note(&mut self, index: PortIndex, ports: &Ports) {
         let port = index.0;
         let is_open = self.is_open(index);
+        let is_resting = self
+            .guest_at(index)
+            .is_some_and(|it| it.ingress.is_resting());
         let is_read = is_open && self.reads && !self.is_drained(index);
         let state = &mut self.states[port];
         let is_pending = state.has_received();
@@ -95,7 +98,7 @@ impl Switch {
         self.agenda.ready.set(port, is_ready);
         let interest = Interest {
             receive: is_read,
-            transmit: state.full,
+            transmit: state.full && !is_resting,
         };
         if std::mem::replace(&mut state.interest, interest) != interest {
             self.agenda.changed.set(port, true);

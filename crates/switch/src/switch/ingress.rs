@@ -14,6 +14,9 @@ pub(super) struct Ingress {
     /// Frames of its last burst were dropped, for want of room or as they may not be
     /// sent: until then the next ones stay where they cost little.
     throttled_until: Option<Nanos>,
+    /// Its port woke the loop for nothing too often: until then it is not waited for, neither for
+    /// frames nor for room.
+    rests_until: Option<Nanos>,
     /// Nothing more is to be received, until that is undone.
     drained: bool,
 }
@@ -21,17 +24,20 @@ pub(super) struct Ingress {
 impl Ingress {
     /// What was received is forwarded, and the port is read unless it is drained.
     pub(super) const fn is_open(&self) -> bool {
-        !self.crowded && !self.limited && self.throttled_until.is_none()
+        !self.crowded && !self.limited && self.throttled_until.is_none() && !self.is_resting()
     }
 
     /// When there is something to do; `None` while time alone changes nothing.
-    pub(super) const fn poll_at(&self) -> Option<Nanos> {
-        self.throttled_until
+    pub(super) fn poll_at(&self) -> Option<Nanos> {
+        let times = [self.throttled_until, self.rests_until];
+        times.into_iter().flatten().min()
     }
 
     /// Ends what ends at `now`.
     pub(super) fn handle_timeout(&mut self, now: Nanos) {
-        self.throttled_until = self.throttled_until.filter(|until| *until > now);
+        for until in [&mut self.throttled_until, &mut self.rests_until] {
+            *until = until.filter(|until| *until > now);
+        }
     }
 
     /// Whether it is left unread for the guest's guarantee.
@@ -62,6 +68,16 @@ impl Ingress {
     /// Sets whether nothing more is to be received.
     pub(super) const fn set_drained(&mut self, drained: bool) {
         self.drained = drained;
+    }
+
+    /// True if the port is not waited for at all.
+    pub(super) const fn is_resting(&self) -> bool {
+        self.rests_until.is_some()
+    }
+
+    /// The port is not waited for until then.
+    pub(super) const fn rest(&mut self, until: Nanos) {
+        self.rests_until = Some(until);
     }
 
     /// Leaves the port unread until then.

@@ -36,6 +36,7 @@ impl Switch {
         let is_copying = !state.floods.is_empty();
         let is_read = (state.readable || state.has_received()) && self.is_open(from);
         if !(is_read || is_copying) {
+            self.note_idle_wake(now, from);
             return Round::Idle;
         }
         let state = &mut self.states[from.0];
@@ -70,8 +71,10 @@ impl Switch {
             state.credit.charge_time(dear);
         }
         if is_idle {
+            self.note_idle_wake(now, from);
             return Round::Idle;
         }
+        self.states[from.0].wakes.clear();
         // What came since then is received in the next turn.
         turn.busy |= is_pending && self.states[from.0].readable && self.is_open(from);
         Round::Served

@@ -2,6 +2,7 @@
 
 use super::flood::Floods;
 use super::timing::{Stopwatch, Timing};
+use super::wakes::Wakes;
 use super::work::{Cost, Credit};
 use crate::port::{BURST, Outgoing, Port, Received};
 use crate::reason::Reason;
@@ -94,6 +95,8 @@ pub(super) struct PortState {
     taken: u64,
     /// The port may have something to receive.
     pub(super) readable: bool,
+    /// Wake-ups by the port for nothing.
+    pub(super) wakes: Wakes,
     /// The port had no room when it was last offered a frame.
     pub(super) full: bool,
     /// What the caller was last told to wait for.
@@ -119,6 +122,7 @@ impl PortState {
             outgoing: VecDeque::with_capacity(BURST),
             taken: 0,
             readable: false,
+            wakes: Wakes::default(),
             full: false,
             interest: Interest {
                 receive: true,

@@ -11,6 +11,7 @@ mod paced;
 mod queued;
 mod reloads;
 mod share;
+mod wakes;
 
 use super::*;
 use crate::mac::Mac;

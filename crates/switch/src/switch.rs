@@ -153,6 +153,10 @@ pub struct Switch {
     uplink_there: bool,
     /// As of the last turn.
     now: Nanos,
+    /// The number of turns so far.
+    turns: u64,
+    /// Frames to all ports are being copied.
+    is_copying: bool,
 }
 
 impl Switch {
@@ -194,6 +198,8 @@ impl Switch {
             stopwatch: None,
             uplink_there: false,
             now: Nanos::ZERO,
+            turns: 0,
+            is_copying: false,
         };
         switch.reconfigure(Nanos::ZERO, config)?;
         Ok(switch)
@@ -246,7 +252,7 @@ impl Switch {
     pub fn handle_readable(&mut self, port: PortIndex) {
         if let Some(state) = self.states.get_mut(port.0) {
             state.readable = true;
-            state.wakes.note(state.interest);
+            state.wakes.note();
             self.agenda.ready.set(port.0, true);
         }
     }
@@ -306,12 +312,16 @@ impl Switch {
     fn turn(&mut self, now: Nanos, ports: &mut Ports, reads: bool) -> Turn {
         let mut turn = Turn::default();
         self.now = now;
+        self.turns += 1;
         if std::mem::replace(&mut self.reads, reads) != reads {
             self.note_all();
         }
         self.begin_turn(now, ports);
         self.release_due(now, ports, &mut turn);
         self.handle_timers(now, ports, &mut turn);
+        if self.is_copying {
+            self.go_on_copying(now, ports);
+        }
         if reads {
             // Where all that have work caused more than their share, nobody waits for the
             // rounds that make up for it.
@@ -321,6 +331,7 @@ impl Switch {
         }
         self.transmit(now, ports, &mut turn);
         self.read_again(ports, &mut turn);
+        turn.busy |= self.is_copying;
         turn.memory_is_free = self.give_back(now);
         turn.moved = std::mem::take(&mut self.agenda.is_news);
         turn
@@ -357,11 +368,6 @@ impl Switch {
         while let Some(port) = self.agenda.ready.next(next) {
             next = port + 1;
             let index = PortIndex(port);
-            let state = &mut self.states[port];
-            state.floods.begin_turn();
-            if !state.floods.is_empty() {
-                self.go_on_copying(now, index, ports, turn);
-            }
             if self.states[port].has_received() && self.is_open(index) {
                 self.states[port].credit.begin_round();
                 self.forward_received(now, index, ports, turn);

@@ -33,7 +33,7 @@ impl Switch {
         let limited = port.0.checked_sub(self.first_guest());
         let limited = limited.map_or(0, |guest| self.guests[guest].waits_for_limit());
         let state = &self.states[port.0];
-        let is_forwarded = !state.has_received() && state.floods.is_empty();
+        let is_forwarded = !state.has_received() && state.floods.len() == 0;
         !is_forwarded || limited > 0 || held > Bytes(0)
     }
 

@@ -19,7 +19,8 @@ use tailbound_units::Nanos;
 /// Copies that a port has made in a turn: 16 us of work ([`super::work`]), a tenth of its share.
 const COPIES: usize = 4;
 
-/// Frames of a port that may wait for their copies. While all do, the port forwards no more frames.
+/// The number of a port's frames that wait for copies from which on it forwards no more frames. The
+/// burst that reaches it is forwarded.
 const MAX_WAITING: usize = BURST;
 
 /// A frame that is being copied.
@@ -39,16 +40,11 @@ struct Place(usize);
 #[derive(Debug, Default)]
 pub(super) struct Floods {
     waiting: VecDeque<Flood>,
-    /// Copies that may still be made in this turn.
-    left: usize,
+    /// Copies that were made in the turn of this number.
+    made: (u64, usize),
 }
 
 impl Floods {
-    /// True if no frame waits for copies.
-    pub(super) fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
-    }
-
     /// The number of frames that wait for copies.
     pub(super) fn len(&self) -> usize {
         self.waiting.len()
@@ -58,17 +54,13 @@ impl Floods {
     pub(super) fn is_full(&self) -> bool {
         self.waiting.len() >= MAX_WAITING
     }
-
-    /// The port is served in another turn.
-    pub(super) const fn begin_turn(&mut self) {
-        self.left = COPIES;
-    }
 }
 
 impl Switch {
     /// Copies a frame for every port but the one it came from, and those of guests that are
     /// away: [`COPIES`] in this turn, and the others in later ones. Returns
     /// the cost of the copies that were made.
+    #[cold]
     pub(super) fn flood(
         &mut self,
         now: Nanos,
@@ -84,29 +76,67 @@ impl Switch {
         if floods.waiting.len() > 1 {
             return Cost::default();
         }
-        self.copy(now, from, ports)
+        let cost = self.copy(now, from, ports);
+        if !self.states[from.0].floods.waiting.is_empty() {
+            self.agenda.copying.set(from.0, true);
+            self.is_copying = true;
+        }
+        cost
     }
 
-    /// Goes on with frames of a port that are being copied; returns the cost of the copies.
-    pub(super) fn copy(&mut self, now: Nanos, from: PortIndex, ports: &Ports) -> Cost {
+    /// Begins a turn of copies: continues with the frames of each port that are being copied.
+    #[cold]
+    pub(super) fn go_on_copying(&mut self, now: Nanos, ports: &Ports) {
+        let mut next = 0;
+        while let Some(port) = self.agenda.copying.next(next) {
+            next = port + 1;
+            let is_served = self.agenda.ready.has(port);
+            let credit = &mut self.states[port].credit;
+            // A port that is served as well has its share then.
+            if !is_served {
+                credit.begin_round();
+            }
+            if credit.is_spent() {
+                continue;
+            }
+            let cost = self.copy(now, PortIndex(port), ports);
+            self.states[port].credit.charge(cost);
+            let is_over = self.states[port].floods.waiting.is_empty();
+            self.agenda.copying.set(port, !is_over);
+        }
+        self.is_copying = !self.agenda.copying.is_empty();
+        self.hand_over(now);
+    }
+
+    /// Continues with frames of a port that are being copied; returns the cost of the copies.
+    #[cold]
+    fn copy(&mut self, now: Nanos, from: PortIndex, ports: &Ports) -> Cost {
         let mut cost = Cost::default();
+        let turn = self.turns;
+        let floods = &mut self.states[from.0].floods;
+        if floods.made.0 != turn {
+            floods.made = (turn, 0);
+        }
         while let floods = &mut self.states[from.0].floods
-            && floods.left > 0
+            && floods.made.1 < COPIES
             && let Some(Flood { packet, next }) = floods.waiting.pop_front()
         {
-            floods.left -= 1;
+            floods.made.1 += 1;
             // One that has left, or is away by now, has no copy.
             let Some((place, to)) = self.destination(from, next) else {
                 continue;
             };
             cost += self.cost(from, to, &packet);
-            if let Some((next, _)) = self.destination(from, Place(place.0 + 1)) {
-                self.push(now, from, to, packet.duplicate(), ports);
+            let next = self.destination(from, Place(place.0 + 1));
+            let frame = if let Some((next, _)) = next {
+                let frame = packet.duplicate();
                 let floods = &mut self.states[from.0].floods;
                 floods.waiting.push_front(Flood { packet, next });
+                frame
             } else {
-                self.push(now, from, to, packet, ports);
-            }
+                packet
+            };
+            self.push(now, from, to, frame, ports);
         }
         cost
     }

@@ -33,9 +33,7 @@ impl Switch {
         turn: &mut Turn,
     ) -> Round {
         let state = &self.states[from.0];
-        let is_copying = !state.floods.is_empty();
-        let is_read = (state.readable || state.has_received()) && self.is_open(from);
-        if !(is_read || is_copying) {
+        if !(state.readable || state.has_received()) || !self.is_open(from) {
             self.note_idle_wake(now, from);
             return Round::Idle;
         }
@@ -49,18 +47,13 @@ impl Switch {
         let credit = state.credit;
         let stopwatch = self.stopwatch.as_deref_mut();
         let lap = stopwatch.map(|stopwatch| state.dear_in.begin(stopwatch));
-        state.floods.begin_turn();
-        if is_copying {
-            self.go_on_copying(now, from, ports, turn);
-        }
-        if is_read && self.states[from.0].readable && !self.is_drained(from) {
+        if state.readable && !self.is_drained(from) {
             self.receive(now, from, ports, turn);
         }
-        let has_received = self.states[from.0].has_received();
-        if is_read && has_received {
+        let is_idle = !self.states[from.0].has_received();
+        if !is_idle {
             self.forward_received(now, from, ports, turn);
         }
-        let is_idle = !(is_copying || has_received);
         if let Some(lap) = lap
             && let Some(stopwatch) = self.stopwatch.as_deref_mut()
         {
@@ -113,11 +106,13 @@ impl Switch {
         ports: &Ports,
         turn: &mut Turn,
     ) {
+        if self.states[from.0].floods.is_full() {
+            return;
+        }
         let dropped = self.uplink_drops();
         let mut total = Cost::default();
         let mut refused = 0;
         while !self.states[from.0].credit.is_spent()
-            && !self.states[from.0].floods.is_full()
             && self.is_open(from)
             && let Some(received) = self.states[from.0].received.pop_front()
         {
@@ -140,22 +135,6 @@ impl Switch {
         // port may have more, and nothing else says so.
         let state = &self.states[from.0];
         turn.busy |= (state.has_received() || state.readable) && self.is_open(from);
-        turn.busy |= !state.floods.is_empty();
-    }
-
-    /// Makes a turn's copies of frames that go to all ports.
-    pub(super) fn go_on_copying(
-        &mut self,
-        now: Nanos,
-        from: PortIndex,
-        ports: &Ports,
-        turn: &mut Turn,
-    ) {
-        let cost = self.copy(now, from, ports);
-        self.hand_over(now);
-        let state = &mut self.states[from.0];
-        state.credit.charge(cost);
-        turn.busy |= !state.floods.is_empty();
     }
 
     /// Frames that a paced uplink dropped for want of room.

@@ -9,7 +9,7 @@
 //! A wake-up is free if the port received or took a frame since the last one for nothing: a
 //! driver's kick may come when its frames were taken already.
 
-use super::{Interest, Switch};
+use super::Switch;
 use crate::forward::PortIndex;
 use tailbound_units::Nanos;
 
@@ -31,9 +31,9 @@ pub(super) struct Wakes {
 }
 
 impl Wakes {
-    /// The port wakes the loop, if that was waited for.
-    pub(super) const fn note(&mut self, interest: Interest) {
-        self.is_woken |= interest.receive || interest.transmit;
+    /// The port wakes the loop.
+    pub(super) const fn note(&mut self) {
+        self.is_woken = true;
     }
 
     /// The port is served, and has something to do.
@@ -55,9 +55,22 @@ impl Wakes {
 }
 
 impl Switch {
+    /// True if a port is not waited for at all.
+    #[cold]
+    pub(super) fn is_resting(&mut self, port: PortIndex) -> bool {
+        let guest = self.guest_at(port);
+        guest.is_some_and(|guest| guest.ingress.is_resting())
+    }
+
     /// A port has nothing to do: if it woke the loop too often for that, it rests.
+    #[cold]
     pub(super) fn note_idle_wake(&mut self, now: Nanos, port: PortIndex) {
         let state = &mut self.states[port.0];
+        // An event that was not waited for is the caller's own.
+        let is_waited_for = state.interest.receive || state.interest.transmit;
+        if !(state.wakes.is_woken && is_waited_for) {
+            return;
+        }
         let frames = state.counters.received.packets + state.taken();
         let until = state.wakes.charge(now, frames);
         if let Some(until) = until
@@ -72,11 +85,6 @@ impl Switch {
 mod tests {
     use super::*;
 
-    const ALL: Interest = Interest {
-        receive: true,
-        transmit: true,
-    };
-
     #[test]
     fn wake_ups_for_nothing_keep_to_the_interval_after_a_burst() {
         let mut wakes = Wakes::default();
@@ -85,7 +93,7 @@ mod tests {
         let mut count = 0;
         while now < begin + Nanos::from_secs(1) {
             count += 1;
-            wakes.note(ALL);
+            wakes.note();
             let until = wakes.charge(now, 7);
             assert!(until.is_none_or(|until| until <= now + INTERVAL));
             now = until.unwrap_or(now + Nanos::from_micros(2));
@@ -106,7 +114,7 @@ mod tests {
         let mut wakes = Wakes::default();
         for frame in 1..100_000 {
             let now = Nanos(frame * 2000);
-            wakes.note(ALL);
+            wakes.note();
             assert_eq!(wakes.charge(now, frame), None);
         }
     }

@@ -177,7 +177,7 @@ fn an_address_that_others_reach_needs_a_flag_and_a_screen_a_terminal() {
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{error}");
     assert!(
-        error.contains("there is no terminal; use --once, or --listen"),
+        error.contains("there is no terminal; use --once, --listen or --record"),
         "{error}"
     );
     for wrong in [

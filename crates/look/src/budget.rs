@@ -2,7 +2,7 @@
 //!
 //! A program at a tracepoint costs most by being called at all, so the budget is kept by detaching:
 //! the programs are attached for a part of the time, and within that part everything is examined.
-//! Their cost is counted by the kernel for [`COUNT_TIME`] of each interval in which they are attached,
+//! Their cost is counted by the kernel for 50 ms of each interval in which they are attached,
 //! as counting costs time, too. No clock, no I/O: [`Budget::poll`] returns the next step, and the
 //! caller takes it.
 

@@ -1,7 +1,6 @@
 mod away;
 mod churn;
 mod early;
-mod floods;
 mod guarded;
 mod inward;
 mod limited;
@@ -11,7 +10,6 @@ mod paced;
 mod queued;
 mod reloads;
 mod share;
-mod wakes;
 
 use super::*;
 use crate::mac::Mac;

@@ -67,6 +67,8 @@ pub struct Guest {
     pub beyond: usize,
     /// The host's interfaces of it.
     pub interfaces: Vec<HostInterface>,
+    /// A process in each network namespace of its own.
+    pub networks: Vec<u32>,
     /// The limits of traffic control on these.
     pub limits: Vec<Limit>,
     /// The CPU quotas of its control groups, and what each did.

@@ -18,6 +18,7 @@ pub mod link;
 pub mod memory;
 pub mod netns;
 pub mod notify;
+pub mod origin;
 pub mod packet;
 #[cfg(feature = "packets")]
 pub mod packets;

@@ -273,6 +273,7 @@ impl Resolver<'_> {
             }
         }
         guest.interfaces = found.into_iter().collect();
+        guest.networks = slot.namespaces(self.here).into_values().collect();
         if guest.interfaces.is_empty() {
             let note = "it has no interface in the host's network namespace";
             guest.notes.push(note.to_owned());
@@ -319,6 +320,7 @@ impl Guest {
             threads: Vec::new(),
             beyond: 0,
             interfaces: Vec::new(),
+            networks: Vec::new(),
             limits: Vec::new(),
             quotas: Vec::new(),
             group: None,

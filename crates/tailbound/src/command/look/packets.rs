@@ -2,12 +2,14 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::net::IpAddr;
 use std::sync::Arc;
 use tailbound_agent::inventory::Guest;
 use tailbound_look::divide::end;
 use tailbound_look::evidence::{
     Ahead, Direction, Evidence, Points, QueueWaits, Side, SlowRequest, Stall,
 };
+use tailbound_sys::origin::Origin;
 use tailbound_sys::packets::{
     Delay, Direction as Way, Event, Kind, Measurement, Occupant, Settings,
     SlowRequest as SeenRequest, Tracer,
@@ -23,6 +25,28 @@ const MAX_REQUESTS: usize = 10_000;
 
 /// The name of the guest of each slot.
 type Names = HashMap<u32, Arc<str>>;
+
+/// The network namespaces of the guest of each slot.
+#[derive(Debug, Default)]
+struct Origins {
+    /// A process in each; none of a VM, whose addresses the host does not know.
+    networks: HashMap<u32, Vec<u32>>,
+    /// Those that were read since the last look.
+    known: HashMap<u32, Vec<Origin>>,
+}
+
+impl Origins {
+    /// Returns true if the packets with this source that come from a guest are its own, and not those
+    /// of somebody behind it.
+    fn can_be(&mut self, slot: u32, source: IpAddr) -> bool {
+        let Some(networks) = self.networks.get(&slot).filter(|them| !them.is_empty()) else {
+            return true;
+        };
+        let read = || networks.iter().filter_map(|it| Origin::of(*it).ok());
+        let known = self.known.entry(slot).or_insert_with(|| read().collect());
+        known.iter().any(|origin| origin.can_be(source))
+    }
+}
 
 /// A guest and its unique name.
 #[derive(Debug)]
@@ -51,6 +75,36 @@ struct Followed {
 }
 
 impl Followed {
+    /// Measures the interfaces that the guest has now, and no others.
+    fn follow(&mut self, named: &GuestName<'_>, tracer: &mut Tracer, notes: &mut Vec<String>) {
+        let mut wanted: BTreeSet<_> = named.guest.interfaces.iter().map(|it| it.index).collect();
+        if self.is_examined != named.is_examined {
+            self.interfaces.iter().for_each(|it| tracer.forget(*it));
+            self.interfaces.clear();
+        }
+        for gone in self.interfaces.difference(&wanted) {
+            tracer.forget(*gone);
+        }
+        // An interface that cannot be followed is tried at each look.
+        wanted.retain(|index| {
+            if self.interfaces.contains(index) {
+                return true;
+            }
+            let added = if named.is_examined {
+                tracer.follow(*index, self.slot)
+            } else {
+                // It may stand in the way of the guest that is examined.
+                tracer.count(*index, self.slot)
+            };
+            if let Err(error) = &added {
+                notes.push(format!("packets of {}: {error}", named.name));
+            }
+            added.is_ok()
+        });
+        self.interfaces = wanted;
+        self.is_examined = named.is_examined;
+    }
+
     fn look(&mut self, now: Nanos, measured: Measurement, names: &Names) {
         for (key, delay) in &measured.behind {
             let before = self.behind.get(key).copied().unwrap_or_default();
@@ -89,6 +143,7 @@ pub(crate) struct Packets {
     tracer: Result<Tracer, String>,
     guests: BTreeMap<Arc<str>, Followed>,
     names: Names,
+    origins: Origins,
     /// Free slots. One that was freed is used last, as an event of the guest before may be on its way.
     free: VecDeque<u32>,
     notes: Vec<String>,
@@ -106,6 +161,7 @@ impl Packets {
             tracer: Tracer::load(&settings).map_err(|error| error.to_string()),
             guests: BTreeMap::new(),
             names: HashMap::new(),
+            origins: Origins::default(),
             free: (0..MAX_GUESTS).collect(),
             notes: Vec::new(),
         }
@@ -152,6 +208,7 @@ impl Packets {
             return;
         };
         self.notes = tracer.missing().to_vec();
+        self.origins.known.clear();
         let keys: BTreeSet<_> = guests.iter().map(|it| &it.guest.key).collect();
         self.guests.retain(|key, followed| {
             let stays = keys.contains(key);
@@ -179,34 +236,9 @@ impl Packets {
                 }
             };
             self.names.insert(followed.slot, Arc::clone(name));
-            let mut wanted: BTreeSet<_> = guest.interfaces.iter().map(|it| it.index).collect();
-            let is_examined = named.is_examined;
-            if followed.is_examined != is_examined {
-                followed.interfaces.iter().for_each(|it| tracer.forget(*it));
-                followed.interfaces.clear();
-            }
-            for gone in followed.interfaces.difference(&wanted) {
-                tracer.forget(*gone);
-            }
-            // One that cannot be followed is tried at each look.
-            wanted.retain(|index| {
-                let add = |tracer: &mut Tracer| {
-                    if is_examined {
-                        tracer.follow(*index, followed.slot)
-                    } else {
-                        // It may stand in the way of the one that is examined.
-                        tracer.count(*index, followed.slot)
-                    }
-                };
-                followed.interfaces.contains(index)
-                    || add(tracer)
-                        .map_err(|error| {
-                            self.notes.push(format!("packets of {name}: {error}"));
-                        })
-                        .is_ok()
-            });
-            followed.interfaces = wanted;
-            followed.is_examined = named.is_examined;
+            let networks = guest.networks.clone();
+            self.origins.networks.insert(followed.slot, networks);
+            followed.follow(named, tracer, &mut self.notes);
             if !followed.is_examined {
                 continue;
             }
@@ -228,6 +260,7 @@ impl Packets {
             tracer,
             guests,
             names,
+            origins,
             ..
         } = self;
         let Ok(tracer) = tracer else {
@@ -244,7 +277,10 @@ impl Packets {
             if followed.requests.len() == MAX_REQUESTS {
                 followed.requests.pop_front();
             }
-            let request = request(&seen, &followed.interfaces, names);
+            let source = seen.peer.ip();
+            let origin = seen.neighbour.filter(|slot| origins.can_be(*slot, source));
+            let peer_guest = origin.and_then(|slot| names.get(&slot).cloned());
+            let request = request(&seen, &followed.interfaces, names, peer_guest);
             followed.requests.push_back(request);
         });
     }
@@ -300,7 +336,12 @@ fn ahead(occupant: Occupant, interface: u32, own: &BTreeSet<u32>, names: &Names)
 }
 
 /// A request as the judge takes it.
-fn request(seen: &SeenRequest, own: &BTreeSet<u32>, names: &Names) -> SlowRequest {
+fn request(
+    seen: &SeenRequest,
+    own: &BTreeSet<u32>,
+    names: &Names,
+    peer_guest: Option<Arc<str>>,
+) -> SlowRequest {
     let [first, second, third, fourth, fifth] = seen.times;
     let (direction, points) = match seen.kind {
         Kind::Served => (
@@ -344,7 +385,7 @@ fn request(seen: &SeenRequest, own: &BTreeSet<u32>, names: &Names) -> SlowReques
         begun: seen.began,
         points,
         peer: seen.peer.ip().to_canonical().to_string().into(),
-        peer_guest: seen.neighbour.and_then(|slot| names.get(&slot).cloned()),
+        peer_guest,
         ahead_inward,
         ahead_outward,
         retransmits: seen.retransmitted.inward + seen.retransmitted.outward,

@@ -177,13 +177,8 @@ pub fn judge(evidence: &Evidence) -> Verdict {
     verdict
 }
 
-/// Puts verdicts in order: most delay first, in proportion to the window; guests with nothing slow
+/// The order of two verdicts: most delay first, in proportion to the window; guests with nothing slow
 /// last, each by name.
-pub fn rank(verdicts: &mut [Verdict]) {
-    verdicts.sort_by(worse_first);
-}
-
-/// The order of two verdicts in a [`rank`].
 pub fn worse_first(a: &Verdict, b: &Verdict) -> Ordering {
     let is_quiet = |it: &Verdict| it.finding == Finding::NothingSlow;
     let weight = |it: &Verdict, other: &Verdict| {

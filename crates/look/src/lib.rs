@@ -4,8 +4,8 @@
 //! in the host's queues, waits of its threads for a CPU, its limits, and what could not be examined.
 //! [`judge`] divides each slow period's nanoseconds among [`Cause`]s by intervals, so that the parts
 //! sum exactly to the whole, and names the cause of most of the delay if there is one
-//! ([`Verdict`]). "I do not know" is an answer. [`rank`] puts the guests of a host in order, the
-//! worst first. [`History`] keeps the verdicts of the last hour, bounded.
+//! ([`Verdict`]). "I do not know" is an answer. [`worse_first`] is the order of the guests of a
+//! host. [`History`] keeps the verdicts of the last hour, bounded.
 //!
 //! [`Budget`] decides when the measurement is attached, so that it costs a bounded part of a core.
 //!
@@ -19,8 +19,8 @@ pub mod history;
 pub mod inside;
 mod judge;
 pub mod record;
-#[cfg(test)]
-mod testing;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod thin;
 mod words;
 
@@ -28,5 +28,5 @@ pub use budget::Budget;
 pub use cause::{Cause, Kind};
 pub use evidence::Evidence;
 pub use history::History;
-pub use judge::{Basis, Doubt, Finding, Share, Verdict, judge, rank, worse_first};
+pub use judge::{Basis, Doubt, Finding, Share, Verdict, judge, worse_first};
 pub use words::{Remedy, percent};

@@ -329,16 +329,8 @@ fn a_record_has_the_answer_after_its_recorder_was_killed() {
     let outside = error(&["why", victim.name(), "--at", "2020-01-01 03:12", file]);
     let (_, covers) = outside.split_once("the record covers ").unwrap();
     let begin = format!("{}T{}", &covers[..10], &covers[11..19]);
-    let ask = [
-        "why",
-        victim.name(),
-        "--at",
-        &begin,
-        file,
-        "--output",
-        "json",
-    ];
-    let (document, code) = tailbound(&ask);
+    let then = ["why", victim.name(), "--at", &begin, file];
+    let (document, code) = tailbound(&[&then[..], &["--output", "json"]].concat());
     assert_eq!(code, Some(0), "{document:#}");
     because(&document, "neighbour-cpu", Some(hog.name()));
     assert_eq!(document["guest"]["name"], victim.name());
@@ -361,17 +353,38 @@ fn a_record_has_the_answer_after_its_recorder_was_killed() {
     assert!(missing.contains(victim.name()), "{missing}");
     // It goes on in the same file.
     record(&path, 2);
-    let (document, _) = tailbound(&[
-        "why",
-        victim.name(),
-        "--at",
-        &begin,
-        file,
-        "--output",
-        "json",
-    ]);
+    let (document, _) = tailbound(&[&then[..], &["--output", "json"]].concat());
     assert_eq!(document["record"]["slices"], 2, "{document:#}");
     bundle(&directory.path().join("bundle"), file);
+    // A recorder that is ended by SIGTERM writes the slice that has begun.
+    end_recorder(&directory.path().join("ended"));
+}
+
+fn end_recorder(file: &Path) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tailbound"));
+    let mut watch = Load(
+        command
+            .args(["watch", "--record"])
+            .arg(file)
+            .spawn()
+            .unwrap(),
+    );
+    let end = Instant::now() + Duration::from_secs(20);
+    while !file.exists() {
+        assert!(Instant::now() < end);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let process = watch.0.id().to_string();
+    assert!(
+        Command::new("kill")
+            .arg(&process)
+            .status()
+            .unwrap()
+            .success()
+    );
+    assert_eq!(watch.0.wait().unwrap().code(), Some(0));
+    let size = std::fs::metadata(file).unwrap().len();
+    assert!(size > HEADER_SIZE, "{size} bytes");
 }
 
 /// Packs a record for support, and looks at what is in the file.

@@ -216,7 +216,7 @@ impl Guests {
         let [top, middle, below, bottom] = Layout::vertical(parts).areas(frame.area());
         self.draw_title(frame, top);
         let heads = self.heads();
-        // A row is drawn if it is on the screen, whatever the number of guests.
+        // Cells are made for the rows on the screen alone: a host has hundreds of guests.
         let height = usize::from(middle.height.saturating_sub(1));
         let first = first_shown(self.place, height, self.rows().len());
         let shown = self.rows().iter().skip(first).take(height);

@@ -1,4 +1,4 @@
-//! The screen of guests in a terminal, which is restored whatever ends it.
+//! The screen of guests in a terminal. The program restores the terminal on every exit.
 
 use std::io::Write as _;
 use std::path::Path;

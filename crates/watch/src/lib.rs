@@ -1,5 +1,6 @@
-//! The guests of a host with their verdicts, for all views of them: a [`Snapshot`] is one moment, [`text`] has its words and [`document`] its JSON. A [`Board`] holds the last one, and [`Views`] of it are the site of a
-//! [`server::Server`].
+//! The guests of a host with their verdicts, for all views of them. A [`Snapshot`] is one moment:
+//! [`text`] has its words, [`document`] its JSON, and [`metrics`] its numbers for Prometheus. A
+//! [`Board`] holds the last one, and [`Views`] of it are the site of a [`server::Server`].
 
 pub mod counts;
 pub mod document;

@@ -11,9 +11,9 @@ use browser::Page;
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
-use tailbound_look::evidence::{CpuWait, Evidence, Handles, Occupant, Run};
+use tailbound_look::evidence::{Evidence, Handles};
 use tailbound_look::history::{Label, SLICE};
-use tailbound_look::{History, judge};
+use tailbound_look::{History, judge, testing};
 use tailbound_units::Nanos;
 use tailbound_watch::document::GuestDocument;
 use tailbound_watch::server::{Limits, Server, Token};
@@ -24,37 +24,17 @@ const MINUTE: Nanos = Nanos::from_secs(60);
 /// A name that would be a script if a page took it as HTML.
 const HOSTILE: &str = "<img src=x onerror=alert(1)>";
 
-/// Waits for a CPU that `web` had, each of this length in milliseconds.
+/// Nine waits for a CPU that `web` had, each of this length in milliseconds.
 fn evidence(name: &str, milliseconds: u64) -> Evidence {
-    let wait = |index: u64| {
-        let from = Nanos::from_secs(index);
-        let until = Nanos(from.0 + milliseconds * 1_000_000);
-        CpuWait {
-            thread: 1,
-            was_preempted: false,
-            from,
-            until,
-            reservation: Nanos::ZERO,
-            quota: Nanos::ZERO,
-            runs: Arc::new([Run {
-                from,
-                until,
-                occupant: Occupant::Guest("web".into()),
-                is_real_time: false,
-                stolen: Nanos::ZERO,
-                interrupted: Nanos::ZERO,
-            }]),
-        }
-    };
+    let count = if milliseconds > 0 { 9 } else { 0 };
+    let waits = testing::waits(&vec![milliseconds; count], &testing::guest("web"));
     Evidence {
         guest: name.to_owned(),
-        window: MINUTE,
-        waits: (0..9).filter(|_| milliseconds > 0).map(wait).collect(),
         handles: Handles {
             select: Some("--container 4fa6".to_owned()),
             ..Handles::default()
         },
-        ..Evidence::default()
+        ..testing::evidence(waits)
     }
 }
 

@@ -1,4 +1,5 @@
 use super::*;
+use crate::testing::{guest, served};
 use proptest::prelude::*;
 
 fn ms(time: u64) -> Nanos {
@@ -16,10 +17,6 @@ fn run(from: u64, until: u64, occupant: Occupant) -> Run {
     }
 }
 
-fn guest(name: &str) -> Occupant {
-    Occupant::Guest(name.into())
-}
-
 fn wait(from: u64, until: u64, runs: Vec<Run>) -> CpuWait {
     CpuWait {
         thread: 7,
@@ -29,29 +26,6 @@ fn wait(from: u64, until: u64, runs: Vec<Run>) -> CpuWait {
         reservation: Nanos::ZERO,
         quota: Nanos::ZERO,
         runs: runs.into(),
-    }
-}
-
-fn served(points: [u64; 5]) -> SlowRequest {
-    let [arrived, delivered, taken, sent, left] = points.map(ms);
-    SlowRequest {
-        direction: Direction::Served,
-        begun: arrived,
-        points: Points {
-            arrived,
-            delivered,
-            taken: Some(taken),
-            sent,
-            left,
-        },
-        peer: "10.0.0.9:443".into(),
-        peer_guest: None,
-        ahead_inward: Ahead::Unknown,
-        ahead_outward: Ahead::Unknown,
-        retransmits: 0,
-        dropped: 0,
-        zero_window: None,
-        thread: None,
     }
 }
 
@@ -223,7 +197,7 @@ fn a_request_that_was_made_waits_beyond_the_host() {
         ..lossy.clone()
     };
     assert_eq!(of(&neighbour), Some((Kind::PeerGuest, "db-3".to_owned())));
-    // What this host dropped was not lost beyond it.
+    // A segment that this host dropped is not a loss beyond it.
     let dropped = SlowRequest {
         dropped: 1,
         ..lossy

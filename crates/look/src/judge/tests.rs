@@ -2,21 +2,8 @@ use super::*;
 use crate::evidence::{
     Ahead, Direction, Examined, Occupant, Points, QueueWaits, SlowRequest, Stall,
 };
-use crate::testing::waits;
+use crate::testing::{evidence, guest, served, waits};
 use proptest::prelude::*;
-
-fn guest(name: &str) -> Occupant {
-    Occupant::Guest(name.into())
-}
-
-fn evidence(waits: Vec<CpuWait>) -> Evidence {
-    Evidence {
-        guest: "db-3".to_owned(),
-        window: Nanos::from_secs(60),
-        waits,
-        ..Evidence::default()
-    }
-}
 
 #[test]
 fn the_cause_of_most_of_the_delay_is_named_with_its_largest_name() {
@@ -98,13 +85,7 @@ fn requests(lengths_us: &[u64]) -> Vec<SlowRequest> {
                 taken: None,
             },
             peer: "10.0.0.9".into(),
-            peer_guest: None,
-            ahead_inward: Ahead::Unknown,
-            ahead_outward: Ahead::Unknown,
-            retransmits: 0,
-            dropped: 0,
-            zero_window: None,
-            thread: None,
+            ..served([0; 5])
         }
     };
     lengths_us.iter().map(request).collect()
@@ -205,7 +186,7 @@ fn the_worst_guest_comes_first() {
         named("worst", &[40; 50]),
         named("a", &[40; 5]),
     ];
-    rank(&mut all);
+    all.sort_by(worse_first);
     assert_eq!(
         all.map(|verdict| verdict.guest),
         ["worst", "a", "b", "quiet"]
@@ -223,13 +204,13 @@ fn a_guest_that_computes_without_a_pause_comes_after_those_that_it_delays() {
         judge(&hog),
         judge(&evidence(waits(&[40; 5], &guest("hog")))),
     ];
-    rank(&mut all);
+    all.sort_by(worse_first);
     assert_eq!(all[0].guest, "db-3");
     // A quota is no sharing.
     let quota = Nanos::from_millis(40);
     hog.waits.iter_mut().for_each(|wait| wait.quota = quota);
     all[1] = judge(&hog);
-    rank(&mut all);
+    all.sort_by(worse_first);
     assert_eq!(all[0].guest, "hog");
 }
 

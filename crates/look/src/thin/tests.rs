@@ -1,44 +1,12 @@
 use super::*;
 use crate::cause::{Cause, Kind};
-use crate::evidence::{Ahead, Direction, Occupant, Points, Stall};
+use crate::evidence::{Ahead, Occupant, Stall};
 use crate::judge::{Finding, judge};
-use crate::testing::waits;
-
-fn guest(name: &str) -> Occupant {
-    Occupant::Guest(name.into())
-}
-
-fn evidence(waits: Vec<CpuWait>) -> Evidence {
-    Evidence {
-        guest: "db-3".to_owned(),
-        window: Nanos::from_secs(60),
-        waits,
-        ..Evidence::default()
-    }
-}
+use crate::testing::{self, evidence, guest, waits};
 
 /// A request that the guest served from `from` for `length`, in ms.
 fn served(from: u64, length: u64) -> SlowRequest {
-    let [from, until] = [from, from + length].map(Nanos::from_millis);
-    SlowRequest {
-        direction: Direction::Served,
-        begun: from,
-        points: Points {
-            arrived: from,
-            delivered: from,
-            taken: None,
-            sent: until,
-            left: until,
-        },
-        peer: "10.0.0.9".into(),
-        peer_guest: None,
-        ahead_inward: Ahead::Unknown,
-        ahead_outward: Ahead::Unknown,
-        retransmits: 0,
-        dropped: 0,
-        zero_window: None,
-        thread: None,
-    }
+    testing::served([from, from, from, from + length, from + length])
 }
 
 #[test]

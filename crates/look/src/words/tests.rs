@@ -16,9 +16,6 @@ fn waits(count: usize, length: u64, occupant: &Occupant, is_real_time: bool) -> 
 
 fn evidence(waits: Vec<CpuWait>) -> Evidence {
     Evidence {
-        guest: "db-3".to_owned(),
-        window: Nanos::from_secs(60),
-        waits,
         examined: Examined {
             packets: Err("not asked for".to_owned()),
             ..Examined::default()
@@ -28,7 +25,7 @@ fn evidence(waits: Vec<CpuWait>) -> Evidence {
             quota: Some("docker update --cpus 2 db-3".to_owned()),
             ..Handles::default()
         },
-        ..Evidence::default()
+        ..testing::evidence(waits)
     }
 }
 

@@ -7,11 +7,14 @@ use super::look::{MIN_WAIT, RECENT, Sight, cpu_time};
 use super::output::{self, Output};
 use super::why::window;
 use crate::exit::{Exit, Failure};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
 use std::fmt::Write as _;
 use std::io::{IsTerminal as _, stdin, stdout};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -70,25 +73,64 @@ pub(crate) struct Args {
     otlp: Option<Endpoint>,
 }
 
+/// The way in which guests are shown.
+#[derive(Debug)]
+enum View {
+    /// One table or document, after one window.
+    Once,
+    /// Nowhere: their evidence is recorded.
+    Record,
+    /// To readers of a page.
+    Serve(TcpListener),
+    /// On a live screen.
+    Screen,
+}
+
 impl Args {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
-        let once = self.once || self.output == Output::Json;
-        let is_seen = stdin().is_terminal() && stdout().is_terminal();
-        let is_recorder = self.record.is_some() && self.listen.is_none() && !is_seen;
-        if !once && self.listen.is_none() && !is_seen && !is_recorder {
-            return Err(Failure::new(
-                "there is no terminal; use --once, --listen or --record",
-            ));
+        match self.view()? {
+            View::Once => self.once(self.open()?),
+            View::Record => {
+                let ended = ended_by_signal()?;
+                self.record(self.open()?, &ended)
+            }
+            View::Serve(listener) => {
+                let sight = self.open()?;
+                let board = Board::default();
+                let looks = looks(sight, self.window, board.clone())?;
+                let _exporter = self.exporter(&board)?;
+                listen::serve(listener, board, &looks)
+            }
+            View::Screen => self.screen(self.open()?),
         }
-        if !once && self.window > RECENT {
+    }
+
+    fn view(&self) -> Result<View, Failure> {
+        if self.once || self.output == Output::Json {
+            return Ok(View::Once);
+        }
+        if self.window > RECENT {
             return Err(Failure::wrong_arguments(format!(
                 "--for {} takes --once; else the last {RECENT} are judged at most, and the last hour \
                  is shown beside them",
                 self.window
             )));
         }
-        let listener = self.listen.map(|at| listen::bind(at, self.allow_remote));
-        let listener = listener.transpose()?;
+        if let Some(address) = self.listen {
+            return Ok(View::Serve(listen::bind(address, self.allow_remote)?));
+        }
+        if stdin().is_terminal() && stdout().is_terminal() {
+            return Ok(View::Screen);
+        }
+        if self.record.is_some() {
+            return Ok(View::Record);
+        }
+        Err(Failure::new(
+            "there is no terminal; use --once, --listen or --record",
+        ))
+    }
+
+    fn open(&self) -> Result<Sight, Failure> {
         let mut sight = Sight::open(MIN_WAIT, self.window)?;
         if let Some(why) = sight.blind() {
             return Err(Failure::new(why));
@@ -97,38 +139,54 @@ impl Args {
             let named = |error| Failure::new(format!("{}: {error}", file.display()));
             sight.record(file).map_err(named)?;
         }
-        if once {
-            sight.run_until(Instant::now() + Duration::from(self.window))?;
-            if self.record.is_some() {
-                sight.finish()?;
-            }
-            let snapshot = sight.snapshot(self.window);
-            output::print(&match self.output {
-                Output::Text => table(&snapshot),
-                Output::Json => output::json("watch", SCHEMA, &snapshot.document()),
-            });
-            return Ok(Exit::Holds);
+        Ok(sight)
+    }
+
+    /// Sends the metrics of the board to a collector until it is dropped, if there is one.
+    fn exporter(&self, board: &Board) -> std::io::Result<Option<Exporter>> {
+        let Some(endpoint) = &self.otlp else {
+            return Ok(None);
+        };
+        let settings = Settings {
+            endpoint: endpoint.clone(),
+            service: "tailbound-watch",
+            instance: rustix::system::uname().nodename().to_string_lossy().into(),
+        };
+        let board = board.clone();
+        Exporter::start(settings, Box::new(move || board.metrics())).map(Some)
+    }
+
+    fn once(&self, mut sight: Sight) -> Result<Exit, Failure> {
+        sight.run_until(Instant::now() + Duration::from(self.window))?;
+        if self.record.is_some() {
+            sight.finish()?;
         }
-        if is_recorder && self.otlp.is_none() {
-            loop {
-                sight.run_until(Instant::now() + INTERVAL)?;
+        let snapshot = sight.snapshot(self.window);
+        output::print(&match self.output {
+            Output::Text => table(&snapshot),
+            Output::Json => output::json("watch", SCHEMA, &snapshot.document()),
+        });
+        Ok(Exit::Holds)
+    }
+
+    /// Records until a signal comes, also the slice that is short then.
+    fn record(&self, mut sight: Sight, ended: &AtomicBool) -> Result<Exit, Failure> {
+        let board = Board::default();
+        let exporter = self.exporter(&board)?;
+        while !ended.load(Ordering::Relaxed) {
+            sight.run_until(Instant::now() + INTERVAL)?;
+            if exporter.is_some() {
+                board.set(Arc::new(sight.snapshot(self.window)));
             }
         }
+        sight.finish()?;
+        Ok(Exit::Holds)
+    }
+
+    fn screen(&self, sight: Sight) -> Result<Exit, Failure> {
         let board = Board::default();
         let looks = looks(sight, self.window, board.clone())?;
-        let _exporter = self
-            .otlp
-            .map(|it| exporter(it, board.clone()))
-            .transpose()?;
-        if is_recorder {
-            for look in looks {
-                look.map_err(Failure::new)?;
-            }
-            return Err(Failure::new("the measurement ended"));
-        }
-        if let Some(listener) = listener {
-            return listen::serve(listener, board, &looks);
-        }
+        let _exporter = self.exporter(&board)?;
         let mut guests = Guests::new();
         let shown = watch(&mut guests, &looks);
         if let Some(error) = guests.error() {
@@ -139,19 +197,18 @@ impl Args {
     }
 }
 
+/// A flag that is set by a signal that ends the program.
+fn ended_by_signal() -> std::io::Result<Arc<AtomicBool>> {
+    let ended = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGINT, SIGHUP] {
+        flag::register(signal, Arc::clone(&ended))?;
+    }
+    Ok(ended)
+}
+
 /// The document of all guests on one line.
 fn document(snapshot: &Snapshot) -> String {
     output::compact("watch", SCHEMA, &snapshot.document())
-}
-
-/// Sends the metrics to a collector until it is dropped.
-fn exporter(endpoint: Endpoint, board: Board) -> std::io::Result<Exporter> {
-    let settings = Settings {
-        endpoint,
-        service: "tailbound-watch",
-        instance: rustix::system::uname().nodename().to_string_lossy().into(),
-    };
-    Exporter::start(settings, Box::new(move || board.metrics()))
 }
 
 /// Measures on a thread of its own: a terminal that is slow keeps no measurement waiting, nor the

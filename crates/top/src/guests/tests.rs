@@ -2,9 +2,9 @@ use super::*;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::style::Modifier;
-use tailbound_look::evidence::{CpuWait, Evidence, Occupant, Run};
+use tailbound_look::evidence::Evidence;
 use tailbound_look::history::{Label, SLICE};
-use tailbound_look::{History, judge};
+use tailbound_look::{History, judge, testing};
 use tailbound_watch::document::GuestDocument;
 use tailbound_watch::{Counts, Hours};
 
@@ -12,31 +12,11 @@ const MINUTE: Nanos = Nanos::from_secs(60);
 
 /// Four waits for a CPU that `hog` had, each of this length in milliseconds.
 fn evidence(name: &str, milliseconds: u64) -> Evidence {
-    let wait = |index: u64| {
-        let from = Nanos::from_secs(index);
-        let until = Nanos(from.0 + milliseconds * 1_000_000);
-        CpuWait {
-            thread: 1,
-            was_preempted: false,
-            from,
-            until,
-            reservation: Nanos::ZERO,
-            quota: Nanos::ZERO,
-            runs: Arc::new([Run {
-                from,
-                until,
-                occupant: Occupant::Guest("hog".into()),
-                is_real_time: false,
-                stolen: Nanos::ZERO,
-                interrupted: Nanos::ZERO,
-            }]),
-        }
-    };
+    let count = if milliseconds > 0 { 4 } else { 0 };
+    let waits = testing::waits(&vec![milliseconds; count], &testing::guest("hog"));
     Evidence {
         guest: name.to_owned(),
-        window: MINUTE,
-        waits: (0..4).filter(|_| milliseconds > 0).map(wait).collect(),
-        ..Evidence::default()
+        ..testing::evidence(waits)
     }
 }
 

@@ -1,13 +1,10 @@
 //! `tailbound watch --listen`: the page, the document and the metrics at an address.
 
-use super::document;
+use super::{document, ended_by_signal};
 use crate::command::output;
 use crate::exit::{Exit, Failure};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::flag;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 use tailbound_top::guests::Look;
@@ -36,10 +33,7 @@ pub(super) fn serve(
     board: Board,
     looks: &Receiver<Look>,
 ) -> Result<Exit, Failure> {
-    let ended = Arc::new(AtomicBool::new(false));
-    for signal in [SIGTERM, SIGINT, SIGHUP] {
-        flag::register(signal, Arc::clone(&ended))?;
-    }
+    let ended = ended_by_signal()?;
     let token = Token::random()?;
     let url = token.text().to_owned();
     let views = Views::new(board, document);

@@ -1,12 +1,13 @@
-//! Whether a network namespace can be the origin of packets, or forwards those of others: by its
-//! addresses and interfaces, as `/proc` shows them to whoever may read a process of it.
+//! The origin of packets that come from a network namespace: the namespace itself, or another sender
+//! whose packets it forwards. Its addresses and interfaces decide, as `/proc` shows them.
 
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Bytes of each file that are read: some thousand addresses. The kernel writes as much as is read.
+/// Bytes of each file that are read: some thousand addresses. The kernel writes no more than the
+/// reader takes, so a guest with more addresses costs no more.
 const MAX_BYTES: u64 = 256 << 10;
 
 /// The addresses and interfaces of a network namespace.

@@ -31,13 +31,13 @@ type Names = HashMap<u32, Arc<str>>;
 struct Origins {
     /// A process in each; none of a VM, whose addresses the host does not know.
     networks: HashMap<u32, Vec<u32>>,
-    /// Those that were read since the last look.
+    /// The namespaces that were read since the last look.
     known: HashMap<u32, Vec<Origin>>,
 }
 
 impl Origins {
     /// Returns true if the packets with this source that come from a guest are its own, and not those
-    /// of somebody behind it.
+    /// of another sender, which the guest forwards.
     fn can_be(&mut self, slot: u32, source: IpAddr) -> bool {
         let Some(networks) = self.networks.get(&slot).filter(|them| !them.is_empty()) else {
             return true;

@@ -36,8 +36,8 @@ struct Origins {
 }
 
 impl Origins {
-    /// Returns true if the packets with this source that come from a guest are its own, and not those
-    /// of another sender, which the guest forwards.
+    /// Returns true if a guest made the packets with this source that come from it; false if it forwards
+    /// them for another sender.
     fn can_be(&mut self, slot: u32, source: IpAddr) -> bool {
         let Some(networks) = self.networks.get(&slot).filter(|them| !them.is_empty()) else {
             return true;

@@ -73,7 +73,7 @@ sim: build-all ## Run all simulations: the papers' figures, bounds against packe
 	$(TAILBOUND) sim flows run all --out $(OUT)
 
 .PHONY: reproduce
-reproduce: build-all ## Hold every table and figure of the papers against what comes out here: docs/reproduction.md (an hour)
+reproduce: build-all ## Hold every table and figure of the papers against what comes out here: docs/reference/reproduction.md (an hour)
 	@scripts/need lab memcached
 	@scripts/reproduce $(TAILBOUND) $(OUT)/reproduce
 
@@ -187,7 +187,7 @@ release: export RUSTFLAGS := $(shell scripts/reproducible rust)
 release: export CFLAGS := $(shell scripts/reproducible c)
 
 .PHONY: release
-release: cargo-deb stage static probe-static ## Make the files of a release, byte for byte the same for a commit: target/release-files (docs/release.md)
+release: cargo-deb stage static probe-static ## Make the files of a release, byte for byte the same for a commit: target/release-files (docs/how-to/release.md)
 	@scripts/need deb rpm image
 	@scripts/release target/release-files
 
@@ -216,7 +216,7 @@ cpuset-guest: ## Try CPU partitions of cgroup version 2 on emulated machines wit
 	    --message-format json | sed -n 's/.*"executable":"\([^"]*\)".*/\1/p')" $(TARGET)/debug/tailbound $(KERNELS)
 
 .PHONY: kernel-bench
-kernel-bench: ## Compare all experiments of docs/kernel-bench.md on Debian's kernels with their record (KERNELS=trixie)
+kernel-bench: ## Compare all experiments of docs/reference/kernel-bench.md on Debian's kernels with their record (KERNELS=trixie)
 	@scripts/need compile kernel-bench
 	@CARGO="$(CARGO)" scripts/kernel-bench-check $(KERNELS)
 

@@ -71,7 +71,7 @@ impl Aperiodic {
 }
 
 impl Default for Aperiodic {
-    /// Measured beside five hogs on one core (`docs/vcpu.md`): a larger weight
+    /// Measured beside five hogs on one core (`docs/reference/vcpu.md`): a larger weight
     /// helps little more, and a guest that ran away would leave the others less.
     fn default() -> Self {
         Self {

@@ -165,14 +165,17 @@ mod tests {
     /// The documentation has this table, row by row.
     #[test]
     fn the_documentation_has_this_table() {
-        let documentation = include_str!("../../../docs/classes.md");
+        let documentation = include_str!("../../../docs/reference/classes.md");
         for traffic in Traffic::ALL {
             let classes = Fabric::ALL.map(|fabric| match fabric.class_of(traffic) {
                 Some(class) => class.word(),
                 None => "by its flow's size",
             });
             let row = format!("| {} | {} |", traffic.words(), classes.join(" | "));
-            assert!(documentation.contains(&row), "docs/classes.md lacks {row}");
+            assert!(
+                documentation.contains(&row),
+                "docs/reference/classes.md lacks {row}"
+            );
         }
     }
 }

@@ -559,7 +559,7 @@ fn tls_hint(why: String) -> String {
     let has_any = |words: &[&str]| words.iter().any(|word| why.contains(word));
     if has_any(&["CaUsedAsEndEntity"]) {
         return "the service presents the certificate of a certificate authority itself; make a \
-                server certificate that this authority signs (docs/control.md, Certificates), and \
+                server certificate that this authority signs (docs/reference/control.md, Certificates), and \
                 restart the service with it"
             .to_owned();
     }

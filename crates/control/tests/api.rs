@@ -307,7 +307,7 @@ fn a_host_gets_the_keys_of_its_own_pairs_and_no_others() {
     assert_eq!(former.epoch + 1, latest.epoch);
     let names: Vec<_> = latest.keys.keys().map(String::as_str).collect();
     assert_eq!(names, ["a-2", "b-1", "b-2"]);
-    // By what docs/hose.md says of them.
+    // By what docs/explanation/hose.md says of them.
     let secret = Secret::new(HOSE_SECRET.as_bytes()).unwrap();
     let expected = secret.pair_key(KeyEpoch(latest.epoch), "b-1", "a-1");
     assert_eq!(latest.keys["b-1"].0, expected.to_hex());

@@ -3,7 +3,7 @@
 //! with a queue behind that.
 //!
 //! `cargo test -p tailbound-dataplane --test first_class -- --ignored --nocapture` prints the table
-//! of docs/dataplane.md.
+//! of docs/explanation/dataplane.md.
 
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;

@@ -1,7 +1,7 @@
 //! The hose model between hosts (Silo, SIGCOMM 2015, 4.1 and 4.3): how fast each
 //! machine may send to each other one of its tenant.
 //!
-//! docs/hose.md has the protocol, the bounds and their proof. In short: for each
+//! docs/explanation/hose.md has the protocol, the bounds and their proof. In short: for each
 //! pair (sender, receiver) that is in use, the sender's host requests a rate from
 //! the receiver's host, which divides its machine's bandwidth B among all senders
 //! (max-min fair) and **grants** each a rate on a **lease**. The sender's host

@@ -1,4 +1,4 @@
-//! What goes between hosts, byte for byte. docs/hose.md draws it.
+//! What goes between hosts, byte for byte. docs/explanation/hose.md draws it.
 //!
 //! A datagram is a [`Header`], entries, and a MAC over both. [`Envelope::read`] says
 //! between which hosts it is and with which of their keys it is signed, so that this is

@@ -1,7 +1,7 @@
 //! The hose model's socket and clock: rates are exchanged with other hosts, and
 //! set in the pacer.
 //!
-//! [`tailbound_hose`] decides; docs/hose.md has the protocol.
+//! [`tailbound_hose`] decides; docs/explanation/hose.md has the protocol.
 
 mod config;
 mod former;

@@ -4,7 +4,7 @@
 //! Read [`Results`] first: it is the whole of a run. [`page`] shows it as HTML,
 //! [`Results::brief`] in eight lines, [`Results::summary`] as tables. [`Stats`] holds one set of samples, [`Comparison`] two runs side by
 //! side, [`Chart`] figures over what was varied. The format is an interface, described field by field in
-//! `docs/reports.md`.
+//! `docs/reference/reports.md`.
 
 mod brief;
 mod canvas;

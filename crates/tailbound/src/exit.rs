@@ -1,6 +1,6 @@
 //! How a command ends: one table of exit codes and one form of errors for all of them.
 //!
-//! `docs/exit-codes.md` is the table for users.
+//! `docs/reference/exit-codes.md` is the table for users.
 
 use crate::journal::{self, Priority, with_priority};
 use std::fmt::{Display, Write as _};

@@ -1,4 +1,4 @@
-//! The table of exit codes (`docs/exit-codes.md`), command by command, and the one
+//! The table of exit codes (`docs/reference/exit-codes.md`), command by command, and the one
 //! form of errors.
 //!
 //! Each code of each command is driven here that needs neither a network nor a

@@ -130,8 +130,8 @@ fn pages_name_the_rust_that_will_do() {
     for page in [
         "README.md",
         "CONTRIBUTING.md",
-        "docs/install.md",
-        "docs/quick-start.md",
+        "docs/how-to/install.md",
+        "docs/tutorials/quick-start.md",
     ] {
         for rest in file(page).split("Rust 1.").skip(1) {
             let version: String = rest.chars().take_while(char::is_ascii_digit).collect();
@@ -249,7 +249,7 @@ fn the_demo_takes_as_long_and_as_much_as_it_says() {
             "three for the first build and two of real traffic",
         ),
         (
-            "docs/quick-start.md",
+            "docs/tutorials/quick-start.md",
             "The run takes two minutes; `make demo` builds for three",
         ),
     ] {
@@ -328,7 +328,7 @@ fn seconds(text: &str) -> f64 {
 
 /// The rows of the three traps: 50th, 99th, 99.9th percentile, maximum and mean.
 fn traps() -> BTreeMap<&'static str, Vec<f64>> {
-    let page = file("docs/results.md");
+    let page = file("docs/explanation/results.md");
     let (_, rest) = page
         .split_once("\n| | 50th | 99th | 99.9th | max | mean |\n")
         .unwrap();
@@ -412,7 +412,7 @@ fn what_the_readme_says_of_the_traps_is_what_the_table_has() {
     );
     // The small figure stands with the disturbed samples, too, as the page of results has it.
     let all = all.strip_suffix(" with the disturbed samples").expect(row);
-    let results = file("docs/results.md");
+    let results = file("docs/explanation/results.md");
     assert!(
         results.contains(&format!("with them its 99th percentile is {all}")),
         "{all}"

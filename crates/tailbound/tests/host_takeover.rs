@@ -624,7 +624,7 @@ fn after_a_crash_ports_come_back_from_systemd_and_only_what_was_taken_is_lost() 
     });
 }
 
-/// How long guests are cut off, for docs/takeover.md. Prints median and worst.
+/// How long guests are cut off, for docs/how-to/takeover.md. Prints median and worst.
 ///
 /// `cargo test --release -p tailbound --test host_takeover -- --ignored --nocapture`
 #[test]

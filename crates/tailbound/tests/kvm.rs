@@ -13,8 +13,8 @@ use page::commands;
 use serde_json::Value;
 use support::sandboxed;
 
-const KVM: &str = include_str!("../../../docs/kvm.md");
-const QEMU: &str = include_str!("../../../docs/qemu.md");
+const KVM: &str = include_str!("../../../docs/how-to/kvm.md");
+const QEMU: &str = include_str!("../../../docs/how-to/qemu.md");
 
 /// What a daemon shows of a guest.
 fn shown(hosts: &Hosts, host: &str, guest: &str) -> Value {

@@ -15,6 +15,25 @@ fn page(name: &str) -> String {
     fs::read_to_string(root().join("docs").join(name)).unwrap()
 }
 
+/// The pages below `docs/`, by their paths in it.
+fn pages() -> Vec<String> {
+    let docs = root().join("docs");
+    let mut ahead = vec![docs.clone()];
+    let mut found = Vec::new();
+    while let Some(directory) = ahead.pop() {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                ahead.push(path);
+            } else if path.extension().is_some_and(|it| it == "md") {
+                let name = path.strip_prefix(&docs).unwrap();
+                found.push(name.to_str().unwrap().to_owned());
+            }
+        }
+    }
+    found
+}
+
 /// Types the commands of a page, and checks what each prints and its exit code.
 fn script(name: &str, prompt: &str) -> String {
     let output = Command::new(root().join("scripts/typed"))
@@ -81,7 +100,7 @@ fn assert_runs(output: &Output) {
 #[test]
 fn a_tenants_commands_run_as_they_stand_on_the_page() {
     for user in users() {
-        let output = run(&script("tenant.md", "$ "), user);
+        let output = run(&script("how-to/tenant.md", "$ "), user);
         assert_runs(&output);
         let printed = String::from_utf8_lossy(&output.stdout);
         let verdicts = ["GOOD ", "BAD ", "UNSURE ", "INCONCLUSIVE "];
@@ -97,7 +116,7 @@ fn a_tenants_commands_run_as_they_stand_on_the_page() {
 #[test]
 fn a_researchers_commands_run_as_they_stand_on_the_page() {
     for user in users() {
-        let output = run(&script("researcher.md", "$ "), user);
+        let output = run(&script("how-to/researcher.md", "$ "), user);
         assert_runs(&output);
     }
 }
@@ -108,7 +127,7 @@ fn an_operators_commands_for_certificates_run_as_they_stand_on_the_page() {
         skipped(Part::Openssl, "it is not installed");
         return;
     }
-    let page = script("control.md", "$ ");
+    let page = script("reference/control.md", "$ ");
     assert_runs(&run(&page, &["env"]));
     // The authority's own certificate is refused with the remedy.
     let own = "printf 'frame = \"1538B\"\n[[host]]\nname = \"a\"\ncount = 2\nslots = 8\n\
@@ -158,7 +177,7 @@ fn an_operators_commands_for_containers_run_as_they_stand_on_the_page() {
     }
     // Names of namespaces and the daemon's lock are nobody else's.
     let before = "mount -t tmpfs none /run\n";
-    let script = format!("{before}{}", script("containers.md", "# "));
+    let script = format!("{before}{}", script("how-to/containers.md", "# "));
     for inside in ways {
         let output = run(&script, &inside);
         assert_runs(&output);
@@ -265,59 +284,70 @@ fn a_command_that_does_not_do_what_its_page_shows_ends_the_page() {
 
 /// Pages whose commands run here or in another test, as they stand on the page.
 const RUN: &[(&str, &str)] = &[
-    ("containers.md", "pages.rs"),
-    ("control.md", "pages.rs"),
-    ("kvm.md", "kvm.rs"),
-    ("qemu.md", "kvm.rs"),
-    ("researcher.md", "pages.rs"),
-    ("tenant.md", "pages.rs"),
+    ("how-to/containers.md", "pages.rs"),
+    ("reference/control.md", "pages.rs"),
+    ("how-to/kvm.md", "kvm.rs"),
+    ("how-to/qemu.md", "kvm.rs"),
+    ("how-to/researcher.md", "pages.rs"),
+    ("how-to/tenant.md", "pages.rs"),
 ];
 
 /// Pages whose commands do not run as they stand on the page, and why not.
 const NOT_RUN: &[(&str, &str)] = &[
     ("README.md", "builds and runs the tests themselves"),
-    ("host.md", "asks a second host by ssh"),
-    ("install.md", "installs, and starts a service of systemd"),
+    ("reference/host.md", "asks a second host by ssh"),
     (
-        "kernel-bench.md",
+        "how-to/install.md",
+        "installs, and starts a service of systemd",
+    ),
+    (
+        "reference/kernel-bench.md",
         "boots Debian's kernels; `make kernel-bench` runs all experiments",
     ),
-    ("lab.md", "measures for ten minutes; lab.rs runs short ones"),
-    ("models.md", "simulates for minutes; sim.rs runs short ones"),
-    ("quick-start.md", "builds, and measures for two minutes"),
-    ("release.md", "builds a release, and has files of one"),
     (
-        "results.md",
+        "reference/lab.md",
+        "measures for ten minutes; lab.rs runs short ones",
+    ),
+    (
+        "explanation/models.md",
+        "simulates for minutes; sim.rs runs short ones",
+    ),
+    (
+        "tutorials/quick-start.md",
+        "builds, and measures for two minutes",
+    ),
+    (
+        "how-to/release.md",
+        "builds a release, and has files of one",
+    ),
+    (
+        "explanation/results.md",
         "shows a data centre of 400 hosts as it was on a day",
     ),
     (
-        "vcpu.md",
+        "reference/vcpu.md",
         "needs virtual machines, and root for their classes",
     ),
     (
-        "why.md",
+        "how-to/why.md",
         "needs guests of a host; why.rs and watch.rs run the commands",
     ),
-    ("words.md", "reads the history of the repository"),
+    ("reference/words.md", "reads the history of the repository"),
 ];
 
 #[test]
 fn commands_of_all_pages_run_or_are_listed_with_the_reason() {
-    let docs = fs::read_dir(root().join("docs")).unwrap();
-    let mut paths: Vec<_> = docs.map(|entry| entry.unwrap().path()).collect();
-    paths.push(root().join("README.md"));
+    let docs = pages();
+    let docs = docs.iter().map(|name| (&name[..], page(name)));
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
     let mut with_commands = Vec::new();
-    for path in paths {
-        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
-        let Ok(text) = fs::read_to_string(&path) else {
-            continue;
-        };
+    for (name, text) in docs.chain([("README.md", readme)]) {
         assert!(
             !text.contains("|| true"),
             "{name}: `|| true` hides the exit code; write `# exit code 1` behind the command"
         );
         if text.contains("\n```console\n") {
-            with_commands.push(name);
+            with_commands.push(name.to_owned());
         }
     }
     with_commands.sort_unstable();
@@ -334,13 +364,16 @@ fn the_reference_is_what_the_types_say() {
         .unwrap();
     assert!(output.status.success(), "{output:?}");
     let made = String::from_utf8(output.stdout).unwrap();
-    let is_same = made == page("reference.md");
-    assert!(is_same, "run: scripts/reference > docs/reference.md");
+    let is_same = made == page("reference/configuration.md");
+    assert!(
+        is_same,
+        "run: scripts/reference > docs/reference/configuration.md"
+    );
 }
 
 /// The keys of the table below a heading of the reference.
 fn keys(heading: &str) -> BTreeSet<String> {
-    let page = page("reference.md");
+    let page = page("reference/configuration.md");
     let (_, rest) = page.split_once(&format!("\n{heading}\n")).expect(heading);
     let section = rest.split("\n##").next().unwrap();
     let rows = section.lines().filter_map(|line| line.strip_prefix("| `"));
@@ -402,7 +435,7 @@ fn sources() -> String {
 
 #[test]
 fn the_messages_of_the_page_on_trouble_are_messages_of_the_program() {
-    let page = page("operation.md");
+    let page = page("how-to/operation.md");
     let (_, table) = page.split_once("\n| message |").unwrap();
     let rows = table.lines().filter_map(|line| line.strip_prefix("| `"));
     let messages: Vec<_> = rows.map(|row| row.split_once('`').unwrap().0).collect();
@@ -431,13 +464,7 @@ fn each_page_stands_in_the_table_of_contents_once() {
         "SPECIFICATION",
     ];
     let mut there: Vec<_> = above.iter().map(|name| format!("{name}.md")).collect();
-    for entry in fs::read_dir(root().join("docs")).unwrap() {
-        let path = entry.unwrap().path();
-        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
-        if path.extension().is_some_and(|it| it == "md") && name != "SUMMARY.md" {
-            there.push(name);
-        }
-    }
+    there.extend(pages().into_iter().filter(|name| name != "SUMMARY.md"));
     there.sort_unstable();
     assert_eq!(listed, there);
 }

@@ -267,7 +267,7 @@ fn a_check_that_names_what_is_not_there_is_refused_before_anything_runs_in_every
 #[test]
 fn a_recording_is_replayed_as_the_page_shows() {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-    let page = fs::read_to_string(format!("{root}/docs/sim-replay.md")).unwrap();
+    let page = fs::read_to_string(format!("{root}/docs/reference/sim-replay.md")).unwrap();
     let (_, example) = page.split_once("```\n$ tailbound ").unwrap();
     let (example, _) = example.split_once("\n```\n").unwrap();
     let (command, wanted) = example.split_once(".toml\n").unwrap();

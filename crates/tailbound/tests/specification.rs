@@ -145,9 +145,13 @@ fn a_row_of_an_ignored_test_needs_the_nightly_result() {
 fn alerts_and_dashboards_ask_for_what_is_documented() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let read = |file: &str| std::fs::read_to_string(root.join(file)).unwrap();
-    let documented: String = ["docs/host.md", "docs/vcpu.md", "docs/control.md"]
-        .map(read)
-        .concat();
+    let documented: String = [
+        "docs/reference/host.md",
+        "docs/reference/vcpu.md",
+        "docs/reference/control.md",
+    ]
+    .map(read)
+    .concat();
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let mut seen = 0;
     for file in [

@@ -1,4 +1,4 @@
-//! The units of `contrib`, held to docs/systemd.md: keys that systemd 247 knows, and as little
+//! The units of `contrib`, held to docs/how-to/systemd.md: keys that systemd 247 knows, and as little
 //! that they may do.
 
 use serde_json::Value;
@@ -19,7 +19,7 @@ fn root() -> PathBuf {
 }
 
 fn document() -> String {
-    fs::read_to_string(root().join("docs/systemd.md")).unwrap()
+    fs::read_to_string(root().join("docs/how-to/systemd.md")).unwrap()
 }
 
 /// The cells of a table's rows whose first cell passes.

@@ -61,7 +61,7 @@ impl Times {
     }
 }
 
-/// Prints the figures of docs/hose.md: `cargo test -p tailbound-hose converge
+/// Prints the figures of docs/explanation/hose.md: `cargo test -p tailbound-hose converge
 /// -- --nocapture`.
 #[test]
 fn every_change_has_converged_within_5_ms() {

@@ -114,7 +114,7 @@ mod tests {
             config(0, &keys).packet_memory().0
         };
         let by_default = paced("") - paced(", memory = \"1MiB\"") + (1 << 20);
-        let manual = include_str!("../../../../docs/host.md");
+        let manual = include_str!("../../../../docs/reference/host.md");
         let manual = manual.split_whitespace().collect::<Vec<_>>().join(" ");
         for said in [
             format!(
@@ -127,7 +127,7 @@ mod tests {
         }
     }
 
-    /// What contrib/tailbound-host.service allows, and docs/host.md says of it.
+    /// What contrib/tailbound-host.service allows, and docs/reference/host.md says of it.
     #[test]
     fn the_unit_has_room_for_forty_guests_and_a_paced_uplink() {
         let unit = include_str!("../../../../contrib/tailbound-host.service");

@@ -533,7 +533,7 @@ fn what_needs_a_pacer_is_refused_without_one() {
 
 #[test]
 fn the_configurations_in_the_manual_are_right() {
-    let manual = include_str!("../../../../docs/host.md");
+    let manual = include_str!("../../../../docs/reference/host.md");
     let mut blocks = manual.split("```toml\n").skip(1);
     let mut paced = 0;
     while let Some((text, _)) = blocks.next().and_then(|block| block.split_once("```")) {

@@ -2,7 +2,7 @@
 //! the guests' ports to the uplink's wire, in virtual time.
 //!
 //! `cargo test -p tailbound-switch --test noisy -- --nocapture` prints the table in
-//! docs/host.md. Processing takes no time here: what small frames cost the host's
+//! docs/reference/host.md. Processing takes no time here: what small frames cost the host's
 //! processor is another matter, which `experiments/noisy.toml` measures.
 
 mod frames;

@@ -17,10 +17,18 @@ const OTHERS: &[(&str, &str)] = &[
 
 fn pages() -> Vec<(PathBuf, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let docs = fs::read_dir(root.join("docs")).unwrap();
-    let mut paths: Vec<_> = docs.map(|entry| entry.unwrap().path()).collect();
-    paths.push(root.join("README.md"));
-    paths.retain(|path| path.extension().is_some_and(|it| it == "md"));
+    let mut paths = vec![root.join("README.md")];
+    let mut ahead = vec![root.join("docs")];
+    while let Some(directory) = ahead.pop() {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                ahead.push(path);
+            } else if path.extension().is_some_and(|it| it == "md") {
+                paths.push(path);
+            }
+        }
+    }
     let read = |path: PathBuf| {
         let text = fs::read_to_string(&path).unwrap();
         (path, text)

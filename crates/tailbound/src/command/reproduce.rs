@@ -399,7 +399,7 @@ mod tests {
     fn pages_are_those_of_the_table_but_for_what_came_out() {
         let registry = Registry::read().unwrap();
         let made = Made::now(None);
-        let read = |name| fs::read_to_string(root().join("docs").join(name)).unwrap();
+        let read = |name| fs::read_to_string(root().join("docs/reference").join(name)).unwrap();
         let text = read("reproduction.md");
         for (size, text) in [
             (Size::Usual, &text),

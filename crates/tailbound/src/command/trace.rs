@@ -42,7 +42,7 @@ enum Of {
     the kernel (BPF). Each frame of a guest is a slice, too: what it waited for, from when it joined a \
     queue until it was let go, the port took it, and it begins on the wire. The daemon keeps 131,072 of \
     them at most. Open the file at https://ui.perfetto.dev or chrome://tracing, or ask it with \
-    trace_processor: docs/vcpu.md. Exit code: 0 written; 2 waits cannot be measured one by one here, no \
+    trace_processor: docs/reference/vcpu.md. Exit code: 0 written; 2 waits cannot be measured one by one here, no \
     daemon answers, there is no such guest, or the file cannot be written."
 )]
 pub(crate) struct Args {

@@ -63,7 +63,7 @@ fn offered_in_runs(host: &mut Host, run: u64, millis: u64) -> Vec<f64> {
         .collect()
 }
 
-/// The table in docs/dataplane.md: `cargo test -p tailbound-dataplane --lib
+/// The table in docs/explanation/dataplane.md: `cargo test -p tailbound-dataplane --lib
 /// slow_closed_and_silent -- --nocapture`.
 #[test]
 fn slow_closed_and_silent_destinations_cost_the_others_nothing() {

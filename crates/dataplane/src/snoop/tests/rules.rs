@@ -1,4 +1,4 @@
-//! Each rule of `docs/snoop.md` as a script. The first lines of most are a handshake: the
+//! Each rule of `docs/explanation/snoop.md` as a script. The first lines of most are a handshake: the
 //! guest has room for 10,000 bytes in steps of 4, and segments have 1,000.
 
 use super::script::{World, config, run};
@@ -1225,7 +1225,7 @@ fn what_the_peer_says_is_brought_before_the_guests_window() {
 /// The document's rules, and the scripts here that name them.
 #[test]
 fn each_rule_has_a_script() {
-    let document = include_str!("../../../../../docs/snoop.md");
+    let document = include_str!("../../../../../docs/explanation/snoop.md");
     let rules = document
         .split_once("## The rules")
         .expect("they are there")

@@ -1,4 +1,4 @@
-//! All items as a page: `docs/reproduction.md`.
+//! All items as a page: `docs/reference/reproduction.md`.
 
 use super::outcome;
 use super::registry::{By, Checks, Item, Ran, Registry, Size, command};
@@ -36,7 +36,7 @@ A run follows from its seed, which is 1 here. The lines are in
 | **NOISY** | not judged: this machine was too busy |
 | **NOT TESTED** | what it needs did not run, or there were too few samples, as is told |
 | **not run** | the command runs it; on one CPU, and in the lab on the whole machine, it takes as long as is told |
-| lab | on this machine's own threads and packets, in a scaled setting; [results.md](results.md) has more of it |
+| lab | on this machine's own threads and packets, in a scaled setting; [results.md](../explanation/results.md) has more of it |
 | test | the command holds that the mechanism does what the paper says; the paper has no figure for it, or its hardware is not here |
 | - | not reproduced, or impossible, for the reason that is told |
 

@@ -11,7 +11,7 @@ use tailbound_units::Nanos;
 /// A file of rules, or one rule in flags.
 #[derive(Debug, clap::Args)]
 pub(super) struct Select {
-    /// Rules for guests (TOML, see docs/vcpu.md)
+    /// Rules for guests (TOML, see docs/reference/vcpu.md)
     #[arg(long, value_name = "FILE", conflicts_with_all = ["rule", "class", "level"])]
     config: Option<PathBuf>,
     #[command(flatten)]

@@ -7,8 +7,7 @@ use tailbound_sys::sched::Deadline;
 use tailbound_sys::thread::{PolicyNumber, Scheduling};
 use tailbound_units::Nanos;
 
-/// How a guest's threads get the CPU. Each class is a policy of the kernel with its
-/// parameters.
+/// The scheduling class of a guest's threads: a kernel policy and its parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(
     tag = "kind",
@@ -18,18 +17,16 @@ use tailbound_units::Nanos;
                  (normal, high, top)"
 )]
 pub enum Class {
-    /// As before the agent changed it.
+    /// The settings from before the agent changed them.
     Normal,
-    /// Sooner when it wakes: a short time slice, and a share large enough that it
-    /// is not behind when it does. It takes as much CPU as it wants up to that
-    /// share.
+    /// For threads that sleep and wake: a short time slice lets a thread preempt others when it
+    /// wakes, and a larger share keeps it from falling behind. It may use as much CPU as its share.
     Aperiodic(Aperiodic),
-    /// A reservation, `SCHED_DEADLINE`: `runtime` in each `period`, by `deadline`
-    /// after it woke. It never gets more than that.
+    /// A reservation (`SCHED_DEADLINE`): `runtime` in each `period`, within `deadline` after a
+    /// wake-up, and no more.
     Periodic(Periodic),
-    /// Before all that have a proportional share, and behind reservations (`SCHED_FIFO`). Of
-    /// the host's packet loop alone ([`super::path`]): a guest that never sleeps would starve
-    /// its host.
+    /// `SCHED_FIFO`: above all proportional shares, below reservations. For the host's packet loop
+    /// only (path), since a guest that never sleeps would starve the host.
     #[serde(skip_deserializing)]
     RealTime,
 }
@@ -42,12 +39,11 @@ pub const REAL_TIME_PRIORITY: u32 = 3;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Aperiodic {
-    /// The time slice, 0.1 ms to 100 ms. Where the kernel has none of one's own
-    /// (before Linux 6.12) only the weight is applied, and the plan says so.
+    /// The time slice, 0.1 ms to 100 ms. Before Linux 6.12 threads have no time slice of their own:
+    /// only the weight is applied, and the plan reports that.
     pub slice: Nanos,
-    /// Its share in units of the default: 1 to 100. Above 1 it is given to the
-    /// guest's control group where it has one of its own, otherwise to each
-    /// thread as a nice value.
+    /// The share, in multiples of the default: 1 to 100. A share above 1 is set on the guest's own
+    /// control group if there is one, otherwise on each thread as a nice value.
     pub weight: u32,
 }
 
@@ -87,7 +83,7 @@ impl Default for Aperiodic {
 pub struct Periodic {
     /// CPU time in each period.
     pub runtime: Nanos,
-    /// The time after its wake-up within which it gets that.
+    /// The time after a wake-up within which the thread gets its runtime.
     pub deadline: Nanos,
     /// The period.
     pub period: Nanos,

@@ -10,39 +10,39 @@ use std::path::{Path, PathBuf};
 use tailbound_document::{Document, DocumentError, Mistake, Problem, Step};
 use tailbound_units::Nanos;
 
-/// The vCPU agent's part of a configuration.
+/// The configuration of the vCPU agent.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AgentConfig {
-    /// Where `tailbound vcpu watch` serves metrics; not at all by default. Part of
-    /// `tailbound host` they are among its own.
+    /// The address at which `tailbound vcpu watch` serves metrics; none by default. Inside
+    /// `tailbound host`, the daemon serves them.
     pub metrics: Option<SocketAddr>,
     /// The interval between two scans for guests, their threads and drift.
     pub every: Nanos,
     /// The interval between two readings of waits.
     pub sample: Nanos,
-    /// Whether each wait is measured in the kernel, where that can be.
+    /// True: each wait for a CPU is measured by BPF where the kernel permits it.
     pub bpf: bool,
-    /// From when on a wait is late, and what it was spent on is looked at.
+    /// The wait from which on the agent looks for the cause of a wait.
     pub late: Nanos,
-    /// Whether metrics show each thread by itself, not those of a guest that do the same
-    /// together, and its waits in the finest buckets.
+    /// True: metrics have one series for each thread, with the finest histogram buckets, instead of
+    /// one series for equal threads of a guest.
     pub detail: bool,
-    /// The state file, which keeps what was there before.
+    /// The state file, which stores the settings that the agent restores.
     pub state: PathBuf,
-    /// Accepts other agents on this host, each with guests and a state of its own. By default a
-    /// second agent with another state is refused.
+    /// True: other agents may run on this host, each with its own guests and state file. By default
+    /// a second agent with another state file is refused.
     pub beside_others: bool,
-    /// The socket of the container runtime that says what pods are called; where it is not given,
-    /// one that is found.
+    /// The container runtime's CRI socket, which reports the names of pods. By default the agent
+    /// looks for a known socket.
     pub cri: Option<PathBuf>,
-    /// What becomes of threads that drifted.
+    /// The reaction to a thread whose settings another program changed.
     pub drift: OnDrift,
-    /// What the host's own path gets; nothing without.
+    /// CPUs and scheduling class of the host's own packet path; unchanged by default.
     pub path: Option<PathConfig>,
-    /// What the placement service may reserve of this host's CPU; nothing without.
+    /// The CPU time that the placement service may reserve on this host; none by default.
     pub offer: Option<OfferConfig>,
-    /// The rules; the first that matches a guest counts.
+    /// The rules; the first rule that matches a guest applies.
     #[serde(rename = "guest")]
     pub rules: Vec<GuestRule>,
 }

@@ -21,23 +21,24 @@ pub use tailbound_hypervisor::reservation::Pool;
 /// How often all reservations of the machine are looked at, in rounds.
 const BOOKED_EVERY: u32 = 10;
 
-/// What the placement service may reserve of a host's CPU.
+/// The CPU time that the placement service may reserve on this host.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct OfferConfig {
-    /// The sum of runtime / deadline of all reservations; half of what is proved without.
+    /// The maximum sum of runtime / deadline of all reservations; half of the proven bound by
+    /// default.
     pub cpus: Option<Bandwidth>,
-    /// The largest runtime / deadline of one.
+    /// The maximum runtime / deadline of one reservation.
     pub largest: Bandwidth,
-    /// How many threads may have one; four for each CPU without. Where ticks enforce runtimes,
-    /// each may make others late by one.
+    /// The maximum number of threads with a reservation; four for each CPU by default. Where the
+    /// scheduler's tick enforces runtimes, each such thread can delay others by one tick.
     pub threads: Option<u32>,
-    /// What interrupts take of a CPU at once, unless more was measured.
+    /// The longest time that interrupts occupy a CPU, unless more was measured.
     pub interrupts: Nanos,
-    /// What whoever runs the host as a guest takes of a CPU at once, unless more was measured.
+    /// The longest time that a hypervisor below this host takes a CPU away (steal), unless more was
+    /// measured.
     pub steal: Nanos,
-    /// What both take of a CPU in the long run, unless more was measured. What comes faster counts
-    /// as at once.
+    /// The share of a CPU that interrupts and steal take in the long run, unless more was measured.
     pub share: Bandwidth,
 }
 

@@ -26,15 +26,15 @@ pub const DAEMON_GROUP: &str = "/tailbound.slice/tailbound-host.service";
 /// What guests' metrics and messages call the daemon.
 pub const DAEMON: &str = "tailbound-host";
 
-/// What the host's own path gets.
+/// The scheduling of the host's own packet path.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PathConfig {
-    /// The daemon's control group, where the agent is a process of its own.
+    /// The daemon's control group, if the agent runs as a separate process.
     pub cgroup: String,
-    /// The CPUs that it has for itself; without them it has the class alone.
+    /// The CPUs reserved for the path. Without this key, the path gets a scheduling class only.
     pub cpus: Option<Cpus>,
-    /// The interfaces whose interrupts are served there.
+    /// The interfaces whose interrupts are moved to those CPUs.
     pub interrupts: Vec<String>,
 }
 

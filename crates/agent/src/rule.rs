@@ -17,55 +17,54 @@ use std::path::PathBuf;
 use tailbound_document::{Problem, Step};
 use tailbound_units::Nanos;
 
-/// Which guests, and what they get.
+/// A match on guests, and the class of their threads.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct GuestRule {
-    /// Guests of this name; `*` stands for any text.
+    /// Matches guests by name; `*` matches any text.
     pub name: Option<String>,
-    /// The domain of libvirt's with this UUID.
+    /// Matches the libvirt domain with this UUID.
     pub uuid: Option<Uuid>,
-    /// The virtual machine of Proxmox VE's with this number.
+    /// Matches the Proxmox VE VM with this number.
     pub vmid: Option<Vmid>,
-    /// The process of this number.
+    /// Matches the process with this PID.
     pub pid: Option<u32>,
-    /// The processes of this control group.
+    /// Matches the processes of this control group.
     pub cgroup: Option<String>,
-    /// The container whose id begins so.
+    /// Matches the container whose ID begins with this text.
     pub container: Option<String>,
-    /// The pod with this UID.
+    /// Matches the pod with this UID.
     pub pod: Option<String>,
-    /// The user that a guest must run as. Without it: any where a manager vouches for the
-    /// guest, otherwise the agent's own.
+    /// The UID that the guest's process must have. By default any UID for guests that a manager
+    /// (libvirt, a container runtime) started, otherwise the agent's own.
     pub uid: Option<u32>,
-    /// The file that a guest must be running; by its inode, whatever it is called.
+    /// The executable that the guest's process must run, compared by inode.
     pub exe: Option<PathBuf>,
-    /// How many threads of all its guests together get a class.
+    /// The maximum number of threads that get a class, over all guests of the rule.
     pub max_threads: Option<u32>,
-    /// How much CPU it reserves for all its guests together.
+    /// The maximum CPU time reserved, over all guests of the rule.
     pub max_cpus: Option<Bandwidth>,
-    /// The name of a guest that is not picked by its name.
+    /// The guest's name in output and metrics, for rules that do not match by name.
     pub label: Option<String>,
-    /// A QMP socket of its own, for a QEMU that does not name its vCPUs.
+    /// A QMP socket that the agent may use, for a QEMU that does not name its vCPU threads.
     pub qmp: Option<PathBuf>,
-    /// The class of its vCPUs, as a level.
+    /// The class of the vCPU threads, as a level.
     pub level: Option<Level>,
-    /// The class of its vCPUs, in numbers.
+    /// The class of the vCPU threads, with explicit parameters.
     pub class: Option<Class>,
-    /// The class of its other threads: emulator, iothreads, vhost.
+    /// The class of the other threads: emulator, iothreads, vhost.
     pub helpers: Option<Class>,
-    /// Whether CPU masks may be widened.
+    /// Whether the agent may widen CPU affinity masks.
     pub affinity: Affinity,
-    /// A CPU to bring its vCPUs to.
+    /// The CPU to which the vCPU threads are moved.
     pub home: Option<u32>,
-    /// What vCPUs with a reservation have beyond it.
+    /// Whether vCPU threads with a reservation may use spare CPU time beyond it.
     pub excess: ExcessKind,
-    /// For how long at a stretch others may wait at most for a vCPU that has more than its
-    /// reservation.
+    /// The longest time that other threads may wait for a vCPU that runs beyond its reservation.
     pub longest_excess: Option<Nanos>,
 }
 
-/// What vCPUs with a reservation have beyond it.
+/// Whether vCPU threads with a reservation may use spare CPU time beyond it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ExcessKind {

@@ -4,7 +4,7 @@ use crate::{Class, Fabric};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// By what a switch knows a frame's class.
+/// The marks by which a switch recognises a frame's class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -49,21 +49,20 @@ pub struct Classes {
     marks: [Mark; Class::ALL.len()],
 }
 
-/// [`Classes`] as a file says them, which may break a rule. A mark that is left out is the
-/// default of its fabric.
+/// Priority classes, before they are validated. A missing mark is the default of its fabric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Classes))]
 #[serde(deny_unknown_fields)]
 pub struct ClassesSpec {
-    /// What switches serve first.
+    /// The class that switches serve first.
     pub fabric: Fabric,
-    /// The mark of what is guaranteed.
+    /// The mark of guaranteed traffic.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guaranteed: Option<Mark>,
     /// The mark of small flows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub small: Option<Mark>,
-    /// The mark of all else.
+    /// The mark of all other traffic.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lowest: Option<Mark>,
 }

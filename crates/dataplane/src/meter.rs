@@ -50,25 +50,23 @@ use table::{Table, Touched};
 use tailbound_units::exact::BYTE_IN_NANOS;
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// What a small flow is, and how many flows are known.
+/// Classification of flows: a flow within its token bucket is small.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MeterConfig {
-    /// How fast a flow's bucket fills; 10 Mbit/s, 1 % of a 1 Gbit/s link.
+    /// The rate of a flow's token bucket; 10 Mbit/s, 1 % of a 1 Gbit/s link.
     pub rate: Rate,
-    /// What the bucket holds; 30 KB, some twenty full frames. More than 250 MB
-    /// counts as that.
+    /// The depth of a flow's bucket; 30 KB, about twenty full frames; at most 250 MB.
     pub burst: Bytes,
-    /// After what time a large flow is checked again; 100 ms.
+    /// The interval after which a large flow is classified again; 100 ms.
     pub recheck: Nanos,
-    /// After what time without a packet a flow is forgotten; 10 s.
+    /// The idle time after which a flow's state is evicted; 10 s.
     pub idle: Nanos,
-    /// Flows that are known at once; 65,536, about 5 MB. When there is no room, one
-    /// of a guest that has more than its share goes: that which has been idle for
-    /// longest (to within 67 ms).
+    /// The maximum number of tracked flows; 65,536 (about 5 MB). When the table is full, the
+    /// longest-idle flow (to within 67 ms) of a guest above its share is evicted.
     pub flows: usize,
-    /// The rate that all small flows of a guest may have together; by default a quarter of the
-    /// link divided by the number of guests.
+    /// The maximum rate of all small flows of a guest; by default a quarter of the link divided by
+    /// the number of guests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<Rate>,
     /// The rate of the link that the guests share, a quarter of which is what their small

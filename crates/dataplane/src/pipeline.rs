@@ -33,19 +33,19 @@ use crate::{Classes, Frame, Gate, HashKeys, MeterConfig, MeterStats, RateLimit};
 use serde::{Deserialize, Serialize};
 use tailbound_units::{Bytes, Nanos, WireBytes};
 
-/// Which mechanisms, with which configuration.
+/// The queue in front of a port: metering, segmentation, queue and NIC limit.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PipelineConfig {
-    /// Tells small flows from others.
+    /// Classifies flows as small or large.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub meter: Option<MeterConfig>,
-    /// Whether packets are cut to one MTU before they join the queue.
+    /// True: packets are segmented to the MTU before they are enqueued.
     pub segment: bool,
-    /// The software queue; a FIFO of 1000 packets.
+    /// The software queue; a FIFO of 1,000 packets by default.
     pub queue: QueueConfig,
-    /// Bounds what waits behind the software queue; without it, whatever is
-    /// behind takes frames as it likes.
+    /// Limits the bytes queued behind the software queue. Without this key, the next stage is not
+    /// limited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nic: Option<NicConfig>,
     /// The classes of the fabric that is behind it: each frame of a guest gets the one

@@ -34,7 +34,7 @@ use priority::Priority;
 use serde::{Deserialize, Serialize};
 use tailbound_units::{Bytes, Nanos};
 
-/// Which queue, with which limits.
+/// A queue and its limits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum QueueConfig {
@@ -42,10 +42,10 @@ pub enum QueueConfig {
     Fifo(FifoConfig),
     /// One queue under `CoDel`.
     Codel(CodelConfig),
-    /// A queue for each flow, under `CoDel` each; guests are served in turn, and the
-    /// flows of each.
+    /// FQ-CoDel: one `CoDel` queue for each flow. Deficit round robin over guests, then over the
+    /// flows of a guest.
     FqCodel(FqCodelConfig),
-    /// One queue a class; each goes before those below it.
+    /// Strict priority: one queue for each class.
     Priority(PriorityConfig),
 }
 

@@ -45,28 +45,29 @@ use tailbound_vhost::Mode;
 /// What a host forwards for whom.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Config {
-    /// Where metrics are served; not at all by default.
+    /// The address that serves Prometheus metrics; none by default.
     pub metrics: Option<SocketAddr>,
-    /// The collector that is told them by OTLP; none by default.
+    /// The OpenTelemetry collector that receives the metrics by OTLP; none by default.
     pub otlp: Option<Endpoint>,
-    /// The classes of the fabric behind the uplink; `None` for a host that gives frames
-    /// no class.
+    /// The priority classes of the network behind the uplink. Without this key, frames get no
+    /// class.
     pub classes: Option<Classes>,
-    /// The way out; a host without one only connects its guests.
+    /// The port that leads to other hosts. A host without one only connects its guests.
     pub uplink: Option<UplinkConfig>,
-    /// The guests.
+    /// One entry for each guest.
     pub guests: Vec<GuestConfig>,
-    /// The CPU that the packet loop has to itself as far as this program goes;
-    /// any by default.
+    /// The CPU to which the packet loop is pinned; not pinned by default. Other programs are not
+    /// kept away from it.
     pub cpu: Option<u32>,
-    /// The scheduling class of the packet loop; a real-time one if the system permits it.
+    /// The scheduling class of the packet loop: a real-time class if the system permits it by
+    /// default.
     pub loop_class: LoopClass,
-    /// The vCPU agent; none by default.
+    /// The vCPU agent; disabled by default.
     pub vcpu: Option<AgentConfig>,
-    /// The exchange of rates with other hosts; none by default.
+    /// The exchange of rates with other hosts; disabled by default.
     pub hose: Option<HoseConfig>,
-    /// The file that keeps guests that came by the control socket; one of the
-    /// configuration's name in the state directory by default.
+    /// The file that stores guests added over the control socket. By default it is in the state
+    /// directory and named after the configuration file.
     pub added: Option<PathBuf>,
 }
 
@@ -84,86 +85,85 @@ pub enum LoopClass {
     Share,
 }
 
-/// The way out of the host.
+/// The port that leads to other hosts, and its queues.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UplinkConfig {
-    /// Where it is.
+    /// The interface or socket.
     pub port: PortConfig,
-    /// The way of a packet to it; a FIFO of 1000 packets by default. With a
-    /// `pacer` only its meter counts.
+    /// The queue in front of the uplink; a FIFO of 1,000 packets by default. With a `pacer`, only
+    /// the `meter` applies.
     #[serde(default)]
     pub pipeline: PipelineConfig,
-    /// Paces guests to what they are guaranteed; nothing by default.
+    /// Paces guests to their guarantees; disabled by default.
     #[serde(default)]
     pub pacer: Option<PacerConfig>,
-    /// Whether a frame without a VLAN tag gets one of VLAN 0 (IEEE 802.1Q, 6.9:
-    /// a priority tag), so that switches that look at no DSCP know its class.
-    /// False by default.
+    /// True: frames without a VLAN tag get a priority tag (VLAN 0, IEEE 802.1Q, 6.9), for switches
+    /// that ignore the DSCP. False by default.
     #[serde(default)]
     pub priority_tag: bool,
-    /// A budget for frames from outside to groups (broadcast and multicast), each copy
-    /// counted; 100 Mbit/s and 12.5 MB by default.
+    /// Token bucket for broadcast and multicast frames that arrive from the uplink. Each copy is
+    /// charged. 100 Mbit/s and 12.5 MB by default.
     #[serde(default = "outside_groups")]
     pub groups: BudgetConfig,
 }
 
-/// A guest.
+/// A VM or container.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GuestConfig {
-    /// Its name in logs and metrics.
+    /// The guest's name in logs and metrics.
     pub name: String,
-    /// Its MAC address.
+    /// The guest's MAC address.
     pub mac: Mac,
-    /// Its IP addresses and prefixes, nobody else's. IPv6 link-local addresses need
-    /// not be listed.
+    /// The guest's IP addresses and prefixes; no other guest may list them. IPv6 link-local
+    /// addresses need not be listed.
     #[serde(default)]
     pub ip: Vec<Prefix>,
-    /// Prefixes in which it chooses IPv6 addresses by itself; several guests may have
-    /// the same. None by default.
+    /// Prefixes in which the guest may choose IPv6 addresses (SLAAC). Several guests may have the
+    /// same prefix. None by default.
     #[serde(default)]
     pub slaac: Vec<Prefix>,
-    /// How many addresses it may choose at once, link-local ones among them; 16 by
+    /// The maximum number of self-chosen IPv6 addresses in use, link-local ones included; 16 by
     /// default.
     #[serde(default = "chosen_addresses")]
     pub chosen_addresses: usize,
-    /// Whether it hands out addresses (DHCP); false by default.
+    /// True: the guest may act as a DHCP server. False by default.
     #[serde(default)]
     pub dhcp_server: bool,
-    /// Its roles in the network beside a station's; none by default.
+    /// Network roles that the guest may have beside a plain station's; none by default.
     #[serde(default)]
     pub guard: GuardConfig,
-    /// What it may send to groups (broadcast and multicast), each copy counted;
+    /// Token bucket for broadcast and multicast frames that the guest sends. Each copy is charged.
     /// 10 Mbit/s by default.
     #[serde(default)]
     pub groups: BudgetConfig,
-    /// What it may send to addresses that nobody is known to have; 10 Mbit/s by
-    /// default.
+    /// Token bucket for frames to unknown MAC addresses, which are flooded; 10 Mbit/s by default.
     #[serde(default)]
     pub unknown: BudgetConfig,
-    /// Which machine of the placement service it is; none, without a promise, by
-    /// default.
+    /// The VM of the placement service that this guest is. Without this key, the service promises
+    /// the guest nothing.
     #[serde(default)]
     pub vm: Option<VmName>,
-    /// What it is guaranteed on the uplink, unless the placement service knows its
-    /// machine: then that service's word counts. Nothing by default.
+    /// The guest's guarantee on the uplink; none by default. If the placement service knows the
+    /// guest's `vm`, the service's guarantee applies instead.
     #[serde(default)]
     pub guarantee: Option<Guarantee>,
-    /// What it may send and be sent at most; any amount by default.
+    /// Rate limits in both directions; unlimited by default.
     #[serde(default)]
     pub limit: Option<LimitConfig>,
-    /// Where it is.
+    /// The interface or socket.
     pub port: PortConfig,
-    /// Whether it may send in its own name only; true by default.
+    /// True: frames with another source MAC or IP address than the guest's are dropped. True by
+    /// default.
     #[serde(default = "yes")]
     pub anti_spoofing: bool,
-    /// The way of a packet to it; by default a FIFO of 1000 packets, or FQ-CoDel where
-    /// other hosts are told what may come for it (`hose`, `vm`), or that has a limit.
+    /// The queue in front of the guest. By default a FIFO of 1,000 packets, or FQ-CoDel for a guest
+    /// with a limit or with rates granted to other hosts (`hose`, `vm`).
     #[serde(default)]
     pub pipeline: Option<PipelineConfig>,
-    /// How far TCP is acknowledged in its place, while it waits for its CPU: `"retaining"`,
-    /// `"strict"` or all of a [`SnoopConfig`]; not at all by default.
+    /// Early acknowledgement of TCP while the guest waits for a CPU: `"retaining"`, `"strict"` or a
+    /// whole SnoopConfig; disabled by default.
     #[serde(default, deserialize_with = "snoop::read")]
     pub snoop: Option<SnoopConfig>,
 }
@@ -184,77 +184,74 @@ fn chosen_addresses() -> usize {
     SpoofFilter::MOST_ADDRESSES
 }
 
-/// Where frames come from and go to.
+/// An interface or socket that frames are received from and sent to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum PortConfig {
-    /// A TAP, which is made where there is none yet.
+    /// A TAP device, created if it does not exist.
     Tap {
-        /// Its name.
+        /// The interface's name.
         interface: String,
-        /// The network namespace it lives in, as a file; the daemon's own by
-        /// default.
+        /// The network namespace of the interface, as a file; the daemon's own by default.
         netns: Option<PathBuf>,
     },
-    /// An interface that exists and is up.
+    /// An existing interface that is up, by packet sockets.
     AfPacket {
-        /// Its name.
+        /// The interface's name.
         interface: String,
-        /// The network namespace it lives in, as a file; the daemon's own by
-        /// default.
+        /// The network namespace of the interface, as a file; the daemon's own by default.
         netns: Option<PathBuf>,
-        /// Whether the other end of a veth cuts packets inside of tunnels by itself, though
-        /// the daemon cannot ask it; false by default.
+        /// True: the other end of a veth segments tunnelled packets itself, which the daemon cannot
+        /// query. False by default.
         #[serde(default)]
         cuts_tunnels: bool,
-        /// How many packets the interface holds that it has not sent; as many as it does by
-        /// default.
+        /// The length of the interface's transmit queue, in packets; unchanged by default.
         txqueuelen: Option<u32>,
-        /// True: the other end of a guest's veth receives on other CPUs than the packet
-        /// loop's (receive packet steering), unless it names CPUs itself; true by default.
+        /// True: receive packet steering moves the receive work of the guest's end of a veth to
+        /// CPUs other than the packet loop's, unless the veth already has steering CPUs. True by
+        /// default.
         #[serde(default = "yes")]
         rps: bool,
     },
-    /// An interface that exists and is up, past the kernel's stack.
+    /// An existing interface that is up, by AF_XDP sockets that bypass the kernel's network stack.
     AfXdp {
-        /// Its name.
+        /// The interface's name.
         interface: String,
-        /// The network namespace it lives in, as a file; the daemon's own by
-        /// default.
+        /// The network namespace of the interface, as a file; the daemon's own by default.
         netns: Option<PathBuf>,
-        /// Whether the NIC is to use the sockets' memory itself; where it can, by
-        /// default.
+        /// Whether the NIC uses the sockets' memory directly (zero-copy); by default if its driver
+        /// supports that.
         #[serde(default)]
         mode: AfXdpMode,
-        /// How many of its receive queues are read; all by default.
+        /// The number of receive queues that are read; all by default.
         queues: Option<u32>,
-        /// Whether the other end of a veth cuts packets inside of tunnels by itself, though
-        /// the daemon cannot ask it; false by default.
+        /// True: the other end of a veth segments tunnelled packets itself, which the daemon cannot
+        /// query. False by default.
         #[serde(default)]
         cuts_tunnels: bool,
     },
-    /// The network card of a virtual machine, by vhost-user.
+    /// The virtio NIC of a VM, by vhost-user.
     VhostUser {
-        /// The socket that the machine's monitor is spoken to by.
+        /// The vhost-user socket between the daemon and the VMM.
         socket: PathBuf,
-        /// Whether the socket is made here, and the monitor connects, or the other way
-        /// about; made here by default.
+        /// `"server"`: the daemon creates the socket and the VMM connects; `"client"`: the reverse.
+        /// `"server"` by default.
         #[serde(default)]
         mode: Mode,
-        /// The user that the monitor runs as, by number, where that is neither the
-        /// daemon's own nor root.
+        /// The numeric UID of the VMM, if it is neither the daemon's own nor root.
         user: Option<u32>,
-        /// Pairs of queues that the guest may use; 1 by default.
+        /// The maximum number of queue pairs; 1 by default.
         #[serde(default = "one")]
         queues: usize,
-        /// Gets the start of each frame that passes the card, both ways; none by default.
+        /// A pcap file that receives the beginning of each frame in both directions; none by
+        /// default.
         capture: Option<PathBuf>,
     },
-    /// Captures in place of an interface.
+    /// Capture files instead of an interface.
     Pcap {
-        /// Replayed, once, at the spacing it was captured with.
+        /// The capture that is replayed once, with its original spacing.
         read: Option<PathBuf>,
-        /// Gets what is sent.
+        /// The capture to which sent frames are written.
         write: Option<PathBuf>,
     },
 }

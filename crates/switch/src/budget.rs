@@ -4,17 +4,14 @@ use serde::Deserialize;
 use tailbound_units::exact::Work;
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// How much of some traffic a guest may send: `rate`, and `burst` at once.
-///
-/// It is counted on the wire, preamble, FCS and gap included, for each port that a
-/// frame is copied to: that is what it costs.
+/// A token bucket: `rate` and `burst`. A frame is charged its length on the wire (with preamble,
+/// FCS and gap) for each port that it is copied to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BudgetConfig {
-    /// How fast what was spent comes back; 10 Mbit/s: some 14,800 of the shortest
-    /// frames a second.
+    /// The rate of the bucket; 10 Mbit/s, which is 14,880 of the shortest frames a second.
     pub rate: Rate,
-    /// What may be spent at once; 1.25 MB, a second's worth.
+    /// The depth of the bucket; 1.25 MB, which is one second of the default rate.
     pub burst: Bytes,
 }
 

@@ -6,46 +6,45 @@ use crate::{GuestId, Packet};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tailbound_units::{Bytes, Nanos, Rate, WireBytes};
 
-/// The wire, and how it is filled.
+/// The link and how the pacer fills it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct PacerConfig {
-    /// What the wire carries, all that is on it counted: 1 Mbit/s to 1 Tbit/s.
+    /// The rate of the link, including preambles and gaps: 1 Mbit/s to 1 Tbit/s.
     pub link: Rate,
-    /// Wire time that is handed over at once; 50 us (Silo, 5), or what a longest frame takes
-    /// where the link is too slow for that. The most that the NIC holds, and what a frame may
-    /// wait for those before it.
+    /// The transmit time of one batch; 50 us (Silo, 5), or one longest frame's on a slow link. The
+    /// NIC holds at most one batch, and a frame waits at most one batch behind frames already
+    /// handed over.
     #[serde(default = "defaults::unset_batch")]
     pub batch: Nanos,
-    /// Whether gaps are filled with void frames; yes. Not where the NIC keeps
-    /// launch times itself: then [`super::WireClock::moment`] tells each frame's.
+    /// True: gaps are filled with void frames. True by default; set it to false for a NIC that
+    /// keeps launch times itself.
     #[serde(default = "defaults::voids")]
     pub voids: bool,
-    /// The longest frame on the wire; 1538 B, which is 1500 B of payload. 4 B more
-    /// for each VLAN tag that guests may use.
+    /// The longest frame on the wire; 1,538 B, which is 1,500 B of payload. Add 4 B for each VLAN
+    /// tag that guests may use.
     #[serde(default = "defaults::frame")]
     pub frame: Bytes,
-    /// Longest delay that the wire makes up for at the link's rate, in bursts of this
-    /// length; 0: each guest makes up for a delay within its burst and burst rate, and every
+    /// The longest delay that the pacer makes up for at the link's rate, in bursts of this length.
+    /// 0 by default: each guest makes up for delays within its own burst and burst rate, and every
     /// interval conforms.
     #[serde(default)]
     pub catch_up: Nanos,
-    /// The memory that frames of guaranteed guests may hold, of all together; 512 MiB,
-    /// at least 1 MiB. A guest may hold what it sends in 20 ms, 2 MiB at least, or less
-    /// in proportion where that is more than this in all; one destination a quarter of
-    /// it.
+    /// The memory for queued frames of all guaranteed guests; 512 MiB by default, at least 1 MiB. A
+    /// guest's share is 20 ms of its rate, at least 2 MiB, scaled down in proportion if the shares
+    /// exceed the total. One destination may hold a quarter of the guest's share.
     #[serde(default = "defaults::memory")]
     pub memory: Bytes,
-    /// Where frames without a guarantee wait; FQ-CoDel.
+    /// The queue of frames without a guarantee; FQ-CoDel by default.
     #[serde(default = "defaults::best_effort")]
     pub best_effort: QueueConfig,
-    /// Whether a guest may send more than it is guaranteed while the wire is idle: flows
-    /// of guests that wait for {B, S} become elastic; yes. See [`super`], *Elastic flows*.
+    /// True: a guest may exceed its guarantee while the link is idle; flows that wait for {B, S}
+    /// become elastic. True by default.
     #[serde(default = "defaults::work_conserving")]
     pub work_conserving: bool,
-    /// How long a flow that was elastic waits before it is guaranteed again, from where its
-    /// last elastic frame ends; 1 ms, at most 1 s. As long as frames of the lowest class
-    /// may wait in the network: what stays there longer can be overtaken.
+    /// The pause between a flow's last elastic frame and its first guaranteed one; 1 ms by default,
+    /// at most 1 s. It must cover the longest queueing delay of the lowest class in the network, or
+    /// frames can be reordered.
     #[serde(default = "defaults::drain")]
     pub drain: Nanos,
 }

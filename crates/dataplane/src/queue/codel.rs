@@ -17,25 +17,23 @@ use tailbound_units::{Bytes, Nanos};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CodelConfig {
-    /// The sojourn time that is accepted as standing; 5 ms, which is 5 % of the
-    /// interval (RFC 8289, 4.4).
+    /// The acceptable standing queueing delay; 5 ms, 5 % of the interval (RFC 8289, 4.4).
     pub target: Nanos,
-    /// How long it may be exceeded; 100 ms, a round trip of the wide Internet
-    /// (RFC 8289, 4.3).
+    /// The time for which the target may be exceeded; 100 ms, a long round trip (RFC 8289, 4.3).
     pub interval: Nanos,
-    /// Marks in place of dropping where the sender takes marks; off, as in
+    /// True: packets of ECN-capable senders are marked instead of dropped. False by default, as in
     /// Linux's `codel`.
     pub ecn: bool,
-    /// A full frame of the port, without FCS; 1514. With no more than so many bytes left
-    /// there is no standing queue (RFC 8289, 5.4: `maxpacket`; Linux: `mtu`).
+    /// The size of a full frame without FCS; 1,514. A queue of at most this many bytes is not a
+    /// standing queue (RFC 8289, 5.4: `maxpacket`; Linux: `mtu`).
     pub mtu: Bytes,
-    /// After what wait frames of scalable senders (ECT(1)) are marked, whatever `ecn`
-    /// says: L4S (RFC 9331; RFC 9332 takes 1 ms). `None`: never.
+    /// The queueing delay from which frames of scalable senders (ECT(1), L4S) are marked,
+    /// independently of `ecn` (RFC 9331; RFC 9332 uses 1 ms). `None`: never.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ce_threshold: Option<Nanos>,
-    /// Most packets; 1000, as in Linux.
+    /// The limit in packets; 1,000, as in Linux.
     pub packets: usize,
-    /// Most memory that they hold; 68 MiB, so that 1000 packets of 64 KiB fit.
+    /// The limit in memory; 68 MiB, so that 1,000 packets of 64 KiB fit.
     pub memory: Bytes,
 }
 

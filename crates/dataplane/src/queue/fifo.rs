@@ -13,10 +13,9 @@ use tailbound_units::{Bytes, Nanos};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FifoConfig {
-    /// Most packets; 1000, Linux's `txqueuelen` for Ethernet.
+    /// The limit in packets; 1,000, Linux's `txqueuelen` for Ethernet.
     pub packets: usize,
-    /// Most memory that they hold; 68 MiB, which 1000 packets of 64 KiB do not reach:
-    /// the limit in packets is the one that Linux has.
+    /// The limit in memory; 68 MiB, so that the limit in packets applies first.
     pub memory: Bytes,
 }
 

@@ -40,23 +40,22 @@ pub struct FqCodelConfig {
     pub target: Nanos,
     /// See [`super::CodelConfig::interval`]; 100 ms.
     pub interval: Nanos,
-    /// Marks in place of dropping where the sender takes marks; on, as in Linux's
-    /// `fq_codel`.
+    /// True: packets of ECN-capable senders are marked instead of dropped. True by default, as in
+    /// Linux's `fq_codel`.
     pub ecn: bool,
     /// See [`super::CodelConfig::mtu`]; 1514.
     pub mtu: Bytes,
     /// See [`super::CodelConfig::ce_threshold`]; never.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ce_threshold: Option<Nanos>,
-    /// Bytes that a guest, and a flow of it, may send before the next has its turn;
-    /// 1514, one full Ethernet frame (RFC 8290, 5.2.4).
+    /// The deficit round robin quantum of a guest and of a flow, in bytes; 1,514, one full Ethernet
+    /// frame (RFC 8290, 5.2.4).
     pub quantum: Bytes,
-    /// Most packets in all flows; 10,240 (RFC 8290, 5.2.3).
+    /// The limit of all flows together, in packets; 10,240 (RFC 8290, 5.2.3).
     pub packets: usize,
-    /// Most memory that all flows hold; 32 MiB, as in Linux.
+    /// The limit of all flows together, in memory; 32 MiB, as in Linux.
     pub memory: Bytes,
-    /// Into how many flows the connections of each guest are hashed; 1024 (RFC 8290,
-    /// 5.2.5).
+    /// The number of hash buckets for the connections of each guest; 1,024 (RFC 8290, 5.2.5).
     pub flows: usize,
 }
 

@@ -14,20 +14,18 @@ use serde::{Deserialize, Serialize};
 use tailbound_units::exact::Work;
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// The wire, and how much may wait for it.
+/// The link behind the software queue, and the limit of bytes outstanding on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NicConfig {
-    /// What the wire sends, at least 1 bit/s.
+    /// The rate of the link, at least 1 bit/s.
     pub rate: Rate,
-    /// Bytes that may be outstanding. By default what the wire sends in 300 us,
-    /// the paper's round trip, and at least one full frame. More than 1 GB counts as
-    /// that.
+    /// The maximum of outstanding bytes. By default what the link sends in 300 us (the paper's
+    /// round trip), at least one full frame; at most 1 GB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<Bytes>,
-    /// Bytes that the wire spends on a frame beside its own: 24 on Ethernet
-    /// (preamble 8, FCS 4, gap 12). 0 by default: what shapes a virtual link
-    /// counts the frame alone.
+    /// The overhead of a frame on the wire, in bytes: 24 on Ethernet (preamble 8, FCS 4, gap 12). 0
+    /// by default, for virtual links.
     #[serde(default)]
     pub overhead: Bytes,
 }

@@ -14,11 +14,11 @@ use tailbound_units::Nanos;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PriorityConfig {
-    /// Of what is guaranteed; a FIFO of 1000 packets, which paced traffic does not fill.
+    /// The queue of guaranteed traffic; a FIFO of 1,000 packets, which paced traffic does not fill.
     pub guaranteed: Box<QueueConfig>,
-    /// Of small flows; a FIFO of 1000 packets, which metered traffic does not fill.
+    /// The queue of small flows; a FIFO of 1,000 packets, which metered traffic does not fill.
     pub small: Box<QueueConfig>,
-    /// Of everything else; FQ-CoDel, since this is where a queue stands.
+    /// The queue of all other traffic; FQ-CoDel, since a queue builds up here.
     pub lowest: Box<QueueConfig>,
 }
 

@@ -79,14 +79,13 @@ pub enum ShaperError {
     },
 }
 
-/// A rate, and what may leave at once beside it.
+/// A token bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RateLimit {
-    /// Bits a second, of Ethernet frames without FCS.
+    /// The rate, counted in Ethernet frames without FCS.
     pub rate: Rate,
-    /// What may leave at once after a pause; by default what the rate carries in 20 ms, and
-    /// at least two full frames.
+    /// The depth of the bucket; by default 20 ms of the rate, at least two full frames.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub depth: Option<Bytes>,
 }
@@ -122,16 +121,15 @@ impl RateLimit {
     }
 }
 
-/// The budget of what passes at once.
+/// The budget for control packets (TCP without payload, ICMP echo, ARP, ND) that bypass the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ControlConfig {
-    /// Their part of the limit; 5. With 0 nothing passes at once.
+    /// The share of the limit, in percent; 5. With 0 no packet bypasses the queue.
     pub percent: u8,
-    /// How many may pass one after the other, of 128 bytes each; 64. Half of that is for
-    /// connections that are being opened.
+    /// The burst, in packets of 128 bytes; 64. Half of the burst is reserved for connection setup.
     pub packets: u32,
-    /// Whether requests for names pass, and their answers (DNS); false.
+    /// True: DNS requests and answers bypass the queue, too. False by default.
     pub dns: bool,
 }
 
@@ -154,14 +152,13 @@ pub struct BucketConfig {
     /// See [`RateLimit::depth`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub depth: Option<Bytes>,
-    /// Where frames wait; FQ-CoDel by default.
+    /// The queue in front of the bucket; FQ-CoDel by default.
     #[serde(default = "fq_codel")]
     pub queue: QueueConfig,
-    /// The memory that they may hold; by default twice what the rate carries in 100 ms, from
-    /// 256 KiB to 4 MiB.
+    /// The memory limit of queued frames; by default 200 ms of the rate, from 256 KiB to 4 MiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<Bytes>,
-    /// What passes at once.
+    /// The budget for control packets that bypass the queue.
     #[serde(default)]
     pub control: ControlConfig,
 }
@@ -227,15 +224,15 @@ impl<'de> Deserialize<'de> for Gain {
     }
 }
 
-/// The gains of the window's controller.
+/// The gains of the controller that moves the window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Gains {
-    /// Of the error; 2. A window returns within an interval at half the load.
+    /// The gain of the error; 2. At half the load, a window returns within one interval.
     pub proportional: Gain,
-    /// Of the sum of errors, in widths of the window; 1.
+    /// The gain of the sum of errors, in widths of the window; 1.
     pub integral: Gain,
-    /// Of the change of the error; 0, as a second's error changes with every burst.
+    /// The gain of the change of the error; 0, since the error changes with every burst.
     pub derivative: Gain,
 }
 
@@ -258,25 +255,25 @@ pub struct WindowConfig {
     /// See [`RateLimit::depth`], of the bucket beneath.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub depth: Option<Bytes>,
-    /// The least delay, where the window begins and returns to; 0.
+    /// The lower end of the delay range, where the window starts and returns to; 0.
     #[serde(default)]
     pub dmin: Nanos,
-    /// The greatest delay; 100 ms. What more waits for the limit leaves beyond its window.
+    /// The upper end of the delay range; 100 ms. Frames that wait longer leave without a window.
     #[serde(default = "dmax")]
     pub dmax: Nanos,
-    /// How wide the window is; 3 ms, the paper's.
+    /// The width of the window; 3 ms, as in the paper.
     #[serde(default = "width")]
     pub width: Nanos,
-    /// How long an interval is; 1 s, the paper's.
+    /// The length of a control interval; 1 s, as in the paper.
     #[serde(default = "second")]
     pub interval: Nanos,
-    /// How much it moves.
+    /// The gains of the controller that moves the window.
     #[serde(default)]
     pub gains: Gains,
     /// See [`BucketConfig::memory`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<Bytes>,
-    /// What passes at once.
+    /// The budget for control packets that bypass the queue.
     #[serde(default)]
     pub control: ControlConfig,
 }
@@ -345,10 +342,10 @@ impl WindowConfig {
 pub struct CreditConfig {
     /// See [`RateLimit::rate`].
     pub rate: Rate,
-    /// How often credit is given; 50 ms, as Xen's tools set it.
+    /// The interval of credit replenishment; 50 ms, as Xen's tools set it.
     #[serde(default = "replenish")]
     pub interval: Nanos,
-    /// How far the ticks of its timers are apart: 4 ms at 250 Hz; exact (1 ns) by default.
+    /// The tick of the timers: 4 ms at 250 Hz; exact (1 ns) by default.
     #[serde(default = "exact")]
     pub tick: Nanos,
 }
@@ -372,15 +369,16 @@ impl CreditConfig {
     }
 }
 
-/// How much a guest may send, and in which way it is held to that.
+/// The rate limit of a guest's outgoing traffic, and its algorithm.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum ShaperConfig {
-    /// An exact token bucket, and a queue before it.
+    /// An exact token bucket behind a queue.
     Bucket(BucketConfig),
-    /// Delays of a smooth window, and an exact token bucket beneath.
+    /// The smooth window (delays that keep TCP's window from collapsing), above an exact token
+    /// bucket.
     SmoothWindow(WindowConfig),
-    /// The credit of Xen's netback.
+    /// The credit algorithm of Xen's netback.
     Credit(CreditConfig),
 }
 
@@ -388,7 +386,7 @@ impl ShaperConfig {
     /// The most memory that frames may hold where the configuration does not say it.
     pub const MOST_DEFAULT_MEMORY: Bytes = Bytes(MOST_MEMORY);
 
-    /// Bits a second, of Ethernet frames without FCS.
+    /// The rate, counted in Ethernet frames without FCS.
     pub const fn rate(&self) -> Rate {
         match self {
             Self::Bucket(config) => config.rate,

@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 use tailbound_units::{Bytes, Nanos};
 
-/// What stands behind an early acknowledgement.
+/// The data behind an early acknowledgement: `"retaining"` keeps a copy in the host; `"strict"`
+/// acknowledges only data already in the guest's receive ring.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SnoopMode {
@@ -15,21 +16,21 @@ pub enum SnoopMode {
     Strict,
 }
 
-/// How far the host answers for a guest.
-///
-/// The defaults are for guests that wait tens of milliseconds for a CPU at some Gbit/s.
+/// Early acknowledgement of TCP for a guest. The defaults suit guests that wait tens of
+/// milliseconds for a CPU at a few Gbit/s.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SnoopConfig {
-    /// What stands behind an early acknowledgement.
+    /// The data behind an early acknowledgement: `"retaining"` keeps a copy in the host; `"strict"`
+    /// acknowledges only data already in the guest's receive ring.
     pub mode: SnoopMode,
-    /// The largest window that a peer is shown (`buf_size` of the paper, III-C).
+    /// The largest window advertised to a peer (vSnoop's `buf_size`, III-C).
     pub window: Bytes,
-    /// The most that is kept of one connection, in memory with all that belongs to it.
+    /// The memory limit of one connection.
     pub flow: Bytes,
-    /// The most that is kept for the guest.
+    /// The memory limit of the guest.
     pub guest: Bytes,
-    /// Connections that are known at once; the one that was idle for longest goes.
+    /// The maximum number of tracked connections; the one idle for longest is evicted.
     pub flows: usize,
 }
 

@@ -8,14 +8,14 @@ use tailbound_dataplane::{Guarantee, RateLimit, ShaperConfig, ShaperError};
 use tailbound_document::{Problem, Step};
 use tailbound_units::{Bytes, Rate};
 
-/// What a guest may send and be sent at most, of Ethernet frames without FCS.
+/// Rate limits of a guest, counted in Ethernet frames without FCS.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LimitConfig {
-    /// What it may send, wherever that goes; any amount by default.
+    /// The limit of all traffic that the guest sends; unlimited by default.
     #[serde(default)]
     pub out: Option<ShaperConfig>,
-    /// What may come for it; any amount by default.
+    /// The limit of all traffic to the guest; unlimited by default.
     #[serde(default, rename = "in")]
     pub inward: Option<RateLimit>,
 }

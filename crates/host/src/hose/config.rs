@@ -20,34 +20,34 @@ const MAX_JITTER: Nanos = Nanos::from_millis(100);
 /// Peers of one host.
 const MAX_PEERS: usize = 4096;
 
-/// With whom rates are exchanged, and how.
+/// The exchange of rates with other hosts.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HoseConfig {
-    /// The name that its peers call this host by.
+    /// This host's name; peers refer to the host by it.
     pub host: String,
-    /// The address and UDP port that datagrams come to and go from.
+    /// The local address and UDP port of the exchange.
     pub listen: SocketAddr,
-    /// The secret that all hosts share, a file of its owner's alone: for peers without
-    /// one of their own.
+    /// The secret that all hosts share, for peers without a `key_file` of their own. Only the
+    /// file's owner may be able to read the file.
     #[serde(default)]
     pub key_file: Option<PathBuf>,
-    /// Who issues the keys in its place; nobody by default.
+    /// `"service"`: the placement service issues the keys instead of a file. No issuer by default.
     #[serde(default)]
     pub keys: Option<Issuer>,
-    /// How often rates are exchanged while there is traffic; 1 ms.
+    /// The interval of the exchange while there is traffic; 1 ms.
     #[serde(default = "interval")]
     pub interval: Nanos,
-    /// By how much longer one frame may take than another, from when its sender's bucket
-    /// releases it to when this host looks at it, besides the delay that the placement
-    /// service promises; 4 ms: a horizon on the sender's host, and 2 ms of lateness.
+    /// The largest difference between two frames' delays from the sender's bucket to this host's
+    /// meter, beyond the delay that the placement service promises; 4 ms (one horizon of the
+    /// sender's host, and 2 ms of lateness).
     #[serde(default = "jitter")]
     pub jitter: Nanos,
-    /// How many machines a tenant (`OWNER/NAME`) has, where the placement service
-    /// does not say so. Without, as many as are known.
+    /// The number of VMs of each tenant (`OWNER/NAME`) that the placement service does not know. By
+    /// default the VMs that this host has heard of are counted.
     #[serde(default)]
     pub machines: BTreeMap<String, u32>,
-    /// The other hosts.
+    /// One entry for each other host.
     #[serde(default, rename = "peer")]
     pub peers: Vec<PeerConfig>,
 }
@@ -64,11 +64,11 @@ pub enum Issuer {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PeerConfig {
-    /// The name that it calls itself by.
+    /// The other host's `host` name.
     pub host: String,
-    /// The address and UDP port that it listens at.
+    /// The other host's address and UDP port.
     pub address: SocketAddr,
-    /// The secret that it and this host alone share, a file of its owner's alone.
+    /// The secret shared with this peer only. Only the file's owner may be able to read the file.
     #[serde(default)]
     pub key_file: Option<PathBuf>,
 }

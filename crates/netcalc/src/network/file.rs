@@ -21,33 +21,34 @@ const MAX_NAME: usize = 64;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PortEntry {
-    /// What flows call it.
+    /// The name by which flows refer to the port.
     name: Spanned<String>,
-    /// What it sends.
+    /// The rate of the port.
     rate: Spanned<Rate>,
-    /// How long it may wait before it begins to; 0 by default.
+    /// The longest delay before the port starts to send; 0 by default.
     latency: Option<Spanned<Nanos>>,
-    /// What its queue holds: then whether that is enough is told, too.
+    /// The capacity of the port's queue. With it, the result includes whether the capacity
+    /// suffices.
     buffer: Option<Spanned<Bytes>>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FlowEntry {
-    /// What results call it.
+    /// The flow's name in results.
     name: Spanned<String>,
-    /// The ports that it passes, in their order.
+    /// The ports along the path, in order.
     path: Spanned<Vec<Spanned<String>>>,
-    /// What it sends on average.
+    /// The average rate.
     rate: Spanned<Rate>,
-    /// What it may send at once beyond that.
+    /// The burst beyond the average rate.
     burst: Spanned<Bytes>,
-    /// How fast it sends that; at once by default.
+    /// The rate of the burst; unlimited by default.
     burst_rate: Option<Spanned<Rate>>,
-    /// 0 goes first; 0 by default.
+    /// The strict priority; 0 is the highest and the default.
     #[serde(default)]
     priority: u8,
-    /// What it may take from end to end: then whether it does is told, too.
+    /// The allowed end-to-end delay. With it, the result includes whether the bound is within it.
     deadline: Option<Spanned<Nanos>>,
 }
 

@@ -47,21 +47,21 @@ pub enum Spread {
 pub struct UplinkSpec {
     /// The rate of each link.
     pub rate: Rate,
-    /// The number of parallel links: NICs of a host, roots above a rack.
+    /// The number of parallel links: NICs of a host, or spine switches above a rack.
     #[serde(default = "one")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 256))]
     pub links: u32,
-    /// How traffic uses the links.
+    /// How traffic is spread over the links.
     #[serde(default)]
     pub spread: Spread,
-    /// What each link's queue can hold, of traffic with guarantees but for `shared_buffer`.
+    /// The capacity of each link's queue for guaranteed traffic, before `shared_buffer` is
+    /// subtracted.
     pub buffer: Bytes,
-    /// The same for the queue at the lower end, if it differs; for a host that is the queue of its
-    /// NIC.
+    /// The capacity of the queue at the lower end (of a host: its NIC's), if that differs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub up_buffer: Option<Bytes>,
-    /// How much of it lower classes can take, in the queues of switches: what is left is the
-    /// guaranteed class's alone, and that is what counts. None by default.
+    /// The part of the buffer of switches that lower classes can occupy. Admission counts only the
+    /// rest, which the guaranteed class has for itself. None by default.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub shared_buffer: Bytes,
 }
@@ -95,14 +95,14 @@ enum LowerEnd {
     Switch,
 }
 
-/// A switch and what is below it: a rack, a pod.
+/// A switch and everything below it: a rack or a pod.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct GroupSpec {
-    /// Unique among groups and hosts.
+    /// The name, unique among groups and hosts.
     pub name: String,
-    /// The group above it; the core if left out.
+    /// The group above this one; the core by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
     /// The link to the node above.
@@ -114,29 +114,30 @@ pub struct GroupSpec {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct HostSpec {
-    /// Unique among groups and hosts. Of several, each gets `-1`, `-2`, ...
+    /// The name, unique among groups and hosts. If `count` is given, the hosts are named with `-1`,
+    /// `-2`, ... appended.
     pub name: String,
-    /// The group it is in; directly below the core if left out.
+    /// The host's group; directly below the core by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// The number of such hosts.
+    /// The number of equal hosts.
     #[serde(default = "one")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 2_000_000))]
     pub count: u32,
-    /// The number of machines that each host takes.
+    /// The maximum number of VMs on each host.
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 100_000))]
     pub slots: u32,
-    /// Thousandths of a CPU; not counted if left out.
+    /// The CPU capacity for VMs, in thousandths of a CPU; not counted by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(
         feature = "openapi",
         schema(minimum = 1, maximum = 4_398_046_511_104_u64)
     )]
     pub cpu: Option<u64>,
-    /// Memory for machines; not counted if left out.
+    /// The memory for VMs; not counted by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<Bytes>,
-    /// To what is above.
+    /// The link to the node above.
     pub uplink: UplinkSpec,
 }
 
@@ -145,16 +146,16 @@ pub struct HostSpec {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Spec {
-    /// The longest frame, with all that goes over the wire.
+    /// The longest frame on the wire, including preamble, FCS and gap.
     pub frame: Bytes,
-    /// What switches serve first, and by which marks. Guarantees first by default; where small
-    /// flows are first, no delay can be promised.
+    /// The priority classes of the switches and their marks. Guaranteed traffic is first by
+    /// default. If small flows are first, no delay can be promised.
     #[serde(default = "default_classes", skip_serializing_if = "is_default")]
     pub classes: ClassesSpec,
-    /// Groups, in any order.
+    /// The switches: racks and pods, in any order.
     #[serde(default, rename = "group", skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<GroupSpec>,
-    /// Hosts, in any order.
+    /// The hosts, in any order.
     #[serde(default, rename = "host", skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<HostSpec>,
 }

@@ -4,8 +4,8 @@ use crate::reason::Reason;
 use serde::Deserialize;
 use tailbound_dataplane::Role;
 
-/// Roles in the network that a guest may have beside a station's. None by default: in these roles a
-/// guest can attract packets of others, or pass firewalls that look at one packet alone.
+/// Network roles of a guest beside a plain station's. None by default, since in these roles a guest
+/// can attract other guests' packets or pass stateless firewalls.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[expect(
@@ -18,9 +18,9 @@ pub struct GuardConfig {
     pub stations: bool,
     /// Allows IGMP and MLD queries, by which switches send all groups to the guest.
     pub group_queries: bool,
-    /// Allows VRRP and CARP, by which a guest stands for a router.
+    /// Allows VRRP and CARP, by which a guest acts as a router.
     pub vrrp: bool,
-    /// Allows HSRP, likewise.
+    /// Allows HSRP, by which a guest acts as a router.
     pub hsrp: bool,
     /// Allows OSPF.
     pub ospf: bool,

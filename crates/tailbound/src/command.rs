@@ -61,7 +61,7 @@ pub(crate) use output::{Color, help, lost, print};
 pub(crate) use version::commit;
 pub(crate) use version::version;
 
-/// What `tailbound` can do.
+/// The commands of `tailbound`.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     /// Find the cause of a guest's slow periods: CPU, host, network, its own limits, or itself
@@ -70,68 +70,68 @@ pub(crate) enum Command {
     /// Show the guests of this host, the slowest first, each with the cause
     #[cfg(feature = "look")]
     Watch(watch::Args),
-    /// Forward the packets of this host's guests: meter, tag, segment, queue, pace
+    /// Run the host daemon, which forwards and paces the packets of this host's guests
     #[cfg(feature = "host")]
     Host(host::Args),
     /// Check a host configuration without applying it
     #[cfg(feature = "host")]
     CheckConfig(check_config::Args),
-    /// Watch the guests of a daemon: rates, guarantees, backlogs, waits, drops
+    /// Show rates, guarantees, backlogs, queueing delays and drops of a daemon's guests
     #[cfg(feature = "top")]
     Top(top::Args),
-    /// Give guests' vCPUs a class, and take it back
+    /// Set and restore the scheduling class of vCPU threads
     #[cfg(feature = "host")]
     Vcpu(vcpu::Args),
-    /// Record each wait of a guest's threads for a CPU, and of its frames, for Perfetto
+    /// Record CPU waits and frame delays of a guest, for Perfetto
     #[cfg(feature = "host")]
     Trace(trace::Args),
-    /// Tell from inside a guest whether its neighbours keep its CPU
+    /// Test from inside a guest whether neighbours delay its vCPUs
     #[cfg(feature = "probe")]
     Probe(Box<probe::Args>),
-    /// Choose the best of many probed nodes
+    /// Choose the best of many probed instances
     #[cfg(feature = "probe")]
     Select(select::Args),
-    /// Run experiments in a data centre of network namespaces on this machine
+    /// Run experiments in network namespaces on this computer
     #[cfg(feature = "lab")]
     Lab(lab::Args),
-    /// Run experiments in a data centre of network namespaces (package tailbound-lab)
+    /// Run experiments in network namespaces on this computer (package tailbound-lab)
     #[cfg(all(feature = "operator", not(feature = "lab")))]
     #[command(disable_help_flag = true)]
     Lab(elsewhere::Args),
-    /// Run experiments in virtual time, beside the papers' figures
+    /// Run simulations, with the papers' figures beside them
     #[cfg(feature = "sim")]
     Sim(sim::Args),
-    /// Run experiments in virtual time, beside the papers' figures (package tailbound-lab)
+    /// Run simulations, with the papers' figures beside them (package tailbound-lab)
     #[cfg(all(feature = "operator", not(feature = "sim")))]
     #[command(disable_help_flag = true)]
     Sim(elsewhere::Args),
-    /// Hold every table and figure of the papers against what comes out here
+    /// Compare every table and figure of the papers with results from this computer
     #[cfg(feature = "sim")]
     Reproduce(reproduce::Args),
-    /// Hold every table and figure of the papers against what comes out here (package
+    /// Compare every table and figure of the papers with results from this computer (package
     /// tailbound-lab)
     #[cfg(all(feature = "operator", not(feature = "sim")))]
     #[command(disable_help_flag = true)]
     Reproduce(elsewhere::Args),
-    /// Bound delay and backlog in a network of queues, by network calculus
+    /// Compute bounds of delay and backlog for a network of queues (network calculus)
     #[cfg(feature = "calc")]
     Calc(calc::Args),
-    /// Promise tenants bandwidth, burst and delay, and place their machines
+    /// Run and use the placement service, which admits tenants with guarantees
     #[cfg(feature = "place")]
     Place(place::Args),
     /// Show and compare the results of experiments
     #[cfg(feature = "report")]
     Report(report::Args),
-    /// Say what this machine can do, and how to mend what it cannot
+    /// Check what this computer supports, and show how to fix problems
     #[cfg(feature = "host")]
     Doctor(doctor::Args),
-    /// Write the facts about this machine, and a record, into one file for a person who helps
+    /// Write a file with facts about this computer, for a support request
     #[cfg(feature = "look")]
     SupportBundle(support_bundle::Args),
-    /// Print a command's manual page, or write all of them
+    /// Print the manual page of a command, or write all pages
     #[cfg(feature = "manual")]
     Man(manual::Man),
-    /// Print what a shell needs to complete commands and flags
+    /// Print the completion script for a shell
     #[cfg(feature = "manual")]
     Completions(manual::Completions),
 }

@@ -23,10 +23,10 @@ use std::process::ExitCode;
     name = "tailbound",
     version = command::version(),
     max_term_width = 100,
-    after_help = "Exit code of all commands: 0 what was asked holds, or is done; 1 it does not \
-    hold, or is refused; 2 there is no answer: it could not run, or what it measured cannot be \
-    judged; 64 the arguments are wrong; 74 the output could not be written. The help of each \
-    command says what holds."
+    after_help = "Exit code of all commands: 0 the answer is yes, or the request is done; 1 \
+    the answer is no, or the request is refused; 2 there is no answer: the command could not \
+    run, or the measurement cannot be judged; 64 wrong arguments; 74 the output could not be \
+    written. The help of each command has the details."
 )]
 struct Cli {
     /// When text is coloured: auto (on a terminal, unless `NO_COLOR` is set or `TERM` is dumb),

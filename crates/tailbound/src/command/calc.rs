@@ -17,16 +17,16 @@ const SCHEMA: u32 = 1;
 /// Arguments of `tailbound calc`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Delays and backlogs are never exceeded while each flow keeps to its rate and \
-    burst and no frame is lost; they are rounded up. Exit code: 0 all buffers and deadlines of the \
-    file hold; 1 one may not; 2 there are no bounds: the file is wrong, a port is not stable, or \
-    the flows make a cycle."
+    after_help = "The bounds hold as long as each flow keeps to its rate and burst and no \
+    frame is lost. They are rounded up. Exit code: 0 all buffers and deadlines of the file \
+    hold; 1 a buffer or deadline may not hold; 2 there are no bounds: the file is invalid, a \
+    port is overloaded, or the flows form a cycle."
 )]
 pub(crate) struct Args {
     /// The ports and flows (TOML)
     #[arg(value_name = "NETWORK")]
     network: PathBuf,
-    /// What to print
+    /// The output format
     #[arg(long, value_enum, default_value_t)]
     output: Output,
 }

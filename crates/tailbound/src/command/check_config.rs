@@ -9,17 +9,19 @@ use tailbound_host::{Config, Lateness};
 /// Arguments of `tailbound check-config`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Prints what the configuration connects and which traffic leaves in which class \
-    when it is right, and all its mistakes when it is not. Exit code: 0 it is right; 1 it is not; 2 it cannot be read."
+    after_help = "Prints the ports and the class of each kind of traffic if the configuration \
+    is valid, and otherwise all errors. Exit code: 0 valid; 1 invalid; 2 the file cannot be \
+    read."
 )]
 pub(crate) struct Args {
-    /// The configuration of `tailbound host` (TOML), with the guests that were added to it
+    /// The configuration of `tailbound host` (TOML); guests added over the control socket are
+    /// included
     #[arg(value_name = "FILE")]
     config: PathBuf,
-    /// What to print
+    /// The output format
     #[arg(long, value_enum, default_value_t)]
     output: Output,
-    /// Check the file alone, whoever was added at the control socket
+    /// Check the file alone, without guests added over the control socket
     #[arg(long)]
     without_added: bool,
 }

@@ -14,36 +14,34 @@ use tailbound_sys::probe::Purpose;
 /// Arguments of `tailbound doctor`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "For each purpose whether this machine is ready for it, then its problems, each \
-    with what was seen and what mends it, then what works, and what is not there and nothing uses. \
-    FAIL is only what a purpose cannot do without, WARN what it does less well without. The trials \
-    leave nothing behind. \
-    Exit code: 0 ready for what was asked, without PURPOSE for `demo` and `host`; 1 not.\n\n\
-    With --switch, a hundred void frames and as many to a station that nobody is \
-    are sent to the switch in a tenth of a second, and nothing else is tried. \
-    Exit code: 0 no void came back, nor to the witness; 1 some did; \
-    2 it could not be found out."
+    after_help = "Prints for each use whether this computer is ready for it, then each problem \
+    with the observation and the remedy, then the working features, then unused missing \
+    features. FAIL is a missing requirement, WARN a missing optional feature. The tests leave \
+    no trace. Exit code: 0 ready for PURPOSE (without PURPOSE: for `demo` and `host`); 1 not \
+    ready.\n\nWith --switch, only the switch is tested: it receives 100 void frames and 100 \
+    frames to an unknown station within 0.1 s. Exit code: 0 no void frame returned or reached \
+    the witness; 1 some did; 2 the test could not run."
 )]
 pub(crate) struct Args {
-    /// What this machine is wanted for [default: everything]
+    /// The intended use of this computer [default: everything]
     #[arg(value_enum, conflicts_with = "switch")]
     purpose: Option<Wanted>,
-    /// Lines for people, or JSON with a schema version
+    /// The output format
     #[arg(long, value_enum, default_value_t)]
     output: Output,
-    /// Find out what the switch behind this interface does with void frames
+    /// Test whether the switch behind this interface drops void frames
     #[arg(long, value_name = "INTERFACE")]
     switch: Option<String>,
-    /// The network namespace that the interface is in, as a file
+    /// The network namespace of the interface, as a file
     #[arg(long, value_name = "FILE", requires = "switch")]
     netns: Option<PathBuf>,
-    /// An interface on another port of the same switch: sees whether voids flood
+    /// An interface on another port of the same switch, which detects flooded void frames
     #[arg(long, value_name = "INTERFACE", requires = "switch")]
     witness: Option<String>,
-    /// The network namespace that the witness is in, as a file
+    /// The network namespace of the witness, as a file
     #[arg(long, value_name = "FILE", requires = "witness")]
     witness_netns: Option<PathBuf>,
-    /// Run the trials of a throw-away namespace and print them for the parent
+    /// Run the trials of a temporary namespace and print their results for the parent process
     #[arg(long, value_enum, hide = true)]
     inside: Option<Inside>,
 }
@@ -55,13 +53,13 @@ enum Wanted {
     Demo,
     /// Forward the packets of guests
     Host,
-    /// Give guests' vCPUs a class
+    /// Set the scheduling class of vCPU threads
     Vcpu,
     /// Find out why a guest is slow
     Look,
     /// Probe from inside a guest
     Probe,
-    /// Serve placements
+    /// Run the placement service
     Place,
     /// Run all experiments, tests and benchmarks
     Lab,

@@ -17,10 +17,10 @@ use tailbound_report::{Made, Results};
 /// Where reports go, and what is printed.
 #[derive(Debug, clap::Args)]
 pub(super) struct Report {
-    /// Where the reports go
+    /// The directory of the reports
     #[arg(long, value_name = "DIR", default_value = "out")]
     out: PathBuf,
-    /// What to print; of several experiments as JSON, one document after the other
+    /// The output format; for several experiments, JSON documents follow one another
     #[arg(long, value_enum, default_value_t)]
     output: Form,
 }
@@ -31,7 +31,7 @@ enum Form {
     /// The result in a few lines
     #[default]
     Text,
-    /// Every figure, as `tailbound report show` prints them
+    /// All figures, as `tailbound report show` prints them
     Table,
     /// One JSON document with a schema version
     Json,
@@ -83,7 +83,7 @@ impl Report {
 /// Arguments of `list`.
 #[derive(Debug, clap::Args)]
 pub(super) struct List {
-    /// What to print
+    /// The output format
     #[arg(long, value_enum, default_value_t)]
     output: Output,
 }

@@ -20,21 +20,21 @@ use tailbound_host::control::{ControlConfig, DEFAULT_STATE};
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
-    after_help = "Exit code: 0 ended by SIGTERM or SIGINT; 2 it could not start: the configuration \
-    is wrong, a port cannot be opened, or another daemon runs for it. The commands ask a daemon \
-    that runs: 0 it is so; 1 it refuses that; 2 there is none, or it does not answer."
+    after_help = "Exit code: 0 ended by SIGTERM or SIGINT; 2 not started: the configuration is \
+    invalid, a port cannot be opened, or another daemon runs for this configuration. The \
+    commands query the running daemon: 0 done; 1 refused; 2 no daemon answers."
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
     ask: Option<Ask>,
-    /// The configuration (TOML); SIGHUP reads it again
+    /// The configuration file (TOML); SIGHUP reloads it
     #[arg(long, value_name = "FILE", default_value = which::CONFIG)]
     config: PathBuf,
-    /// Take over from the daemon that runs for this configuration, if one does
+    /// Take over from the running daemon of this configuration, if there is one
     #[arg(long)]
     takeover: bool,
-    /// Where the lock is kept that only one daemon of a configuration holds, and its control
-    /// socket [default: /run/tailbound, or a directory of the user's]
+    /// The directory of the daemon's lock and control socket [default: /run/tailbound, or a
+    /// directory of the user's]
     #[arg(long, value_name = "DIR")]
     runtime_dir: Option<PathBuf>,
     #[command(flatten)]
@@ -46,20 +46,20 @@ pub(crate) struct Args {
 #[command(next_help_heading = "Guarantees")]
 #[group(requires = "control")]
 struct Control {
-    /// Take what guests are promised from the placement service here; of several replicas all
-    /// addresses, with commas between them
+    /// Receive guarantees from the placement service at this URL; for several replicas, all URLs,
+    /// separated by commas
     #[arg(long = "control", id = "control", value_name = "URL", required = false)]
     url: String,
-    /// What the service calls this host [default: the host name]
+    /// The name of this host at the service [default: the host name]
     #[arg(long = "control-host", value_name = "NAME")]
     host: Option<String>,
-    /// The file that holds this host's token
+    /// The file with this host's token
     #[arg(long = "control-token-file", value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Trust these authorities alone (PEM) to vouch for the service [default: the public ones]
+    /// The certificate authorities (PEM) to trust for the service [default: the public ones]
     #[arg(long = "control-ca", value_name = "FILE")]
     ca: Option<PathBuf>,
-    /// The file that keeps the last known guarantees for when the service is away
+    /// The file that stores the last known guarantees, for times when the service is unreachable
     #[arg(
         long = "control-state",
         value_name = "FILE",

@@ -26,18 +26,18 @@ enum Action {
     Run(Run),
     /// Compare forwarding with a Linux bridge and Open vSwitch
     Forward(Forward),
-    /// Compare machines' cards with TAPs and a Linux bridge
+    /// Compare vhost-user NICs with TAPs and a Linux bridge
     Cards(Cards),
-    /// Compare limits of guests on packets, with those of the kernel too
+    /// Compare rate limiters of guests on real packets, the kernel's included
     Shaped(Shaped),
     /// List the experiments that come with tailbound
     List(List),
-    /// Print an experiment's TOML, to start another one from
+    /// Print the TOML file of an experiment, as a template
     Show {
-        /// Its name
+        /// The name of the experiment
         name: String,
     },
-    /// Remove what crashed runs left behind
+    /// Remove leftovers of crashed runs
     Clean(Clean),
     /// Do a task inside a guest
     #[command(hide = true)]
@@ -74,8 +74,8 @@ enum Machine {
 /// Arguments of `tailbound lab run`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Exit code: 0 all checks hold; 1 one does not; 2 the machine was too \
-    noisy to judge, or the experiment could not run."
+    after_help = "Exit code: 0 all checks passed; 1 a check failed; 2 this computer was too \
+    busy to judge, or the experiment could not run."
 )]
 struct Run {
     /// The name of an experiment (see `tailbound lab list`) or a TOML file
@@ -83,22 +83,22 @@ struct Run {
     /// The rate of every link, such as 1Gbit/s [default: the experiment's]
     #[arg(long, value_name = "RATE")]
     link_rate: Option<Rate>,
-    /// All random arrivals follow from this number
+    /// The seed of all random arrivals
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Run the variants this often, in turn; figures are medians then
+    /// The number of runs of each variant, in turn; figures are medians
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     repeat: u32,
-    /// How long each variant is measured, such as 15s [default: the experiment's]
+    /// The duration of each variant's measurement, such as 15s [default: the experiment's]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<Nanos>,
     /// Run these variants only
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     variants: Option<Vec<String>>,
-    /// What guests that are virtual machines boot [default: the newest in /boot]
+    /// The kernel image for VM guests [default: the newest in /boot]
     #[arg(long, value_name = "FILE")]
     guest_kernel: Option<PathBuf>,
-    /// Keep configurations and logs of the run, and say where
+    /// Keep configurations and logs of the run, and print their directory
     #[arg(long)]
     keep: bool,
     #[command(flatten)]
@@ -108,10 +108,10 @@ struct Run {
 /// Arguments of `tailbound lab forward`.
 #[derive(Debug, clap::Args)]
 struct Forward {
-    /// How long each load is measured
+    /// The duration of each load's measurement
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = duration)]
     duration: Nanos,
-    /// Measure each of them this often, in turn; figures are medians
+    /// The number of measurements of each, in turn; figures are medians
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     repeat: u32,
     #[command(flatten)]
@@ -121,10 +121,10 @@ struct Forward {
 /// Arguments of `tailbound lab cards`.
 #[derive(Debug, clap::Args)]
 struct Cards {
-    /// How long each size of frames is measured
+    /// The duration of the measurement of each frame size
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
     duration: Nanos,
-    /// Measure each of them this often, in turn; figures are medians
+    /// The number of measurements of each, in turn; figures are medians
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     repeat: u32,
     #[command(flatten)]
@@ -134,20 +134,20 @@ struct Cards {
 /// Arguments of `tailbound lab shaped`.
 #[derive(Debug, clap::Args)]
 struct Shaped {
-    /// What the guest sends: streams of RTP, pages of nginx, or TCP and UDP without end
+    /// The guest's traffic: RTP streams, pages of nginx, or bulk TCP and UDP
     #[arg(value_parser = ["rtp", "http", "rate"])]
     load: String,
-    /// How long each load is measured
+    /// The duration of each load's measurement
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     duration: Nanos,
-    /// Measure these limiters alone
+    /// Measure only these limiters
     #[arg(long, value_name = "LIMITER,...", value_delimiter = ',')]
     only: Vec<Limiter>,
     /// Send this video instead of ffmpeg's test source: lines of milliseconds, bytes, and 1 for
     /// a key frame, as scripts/trace writes them
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Measure each limiter this often, in turn; figures are medians
+    /// The number of measurements of each limiter, in turn; figures are medians
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     repeat: u32,
     #[command(flatten)]
@@ -310,7 +310,7 @@ fn duration(text: &str) -> Result<Nanos, String> {
 /// Arguments of `tailbound lab clean`.
 #[derive(Debug, clap::Args)]
 struct Clean {
-    /// What to print
+    /// The output format
     #[arg(long, value_enum, default_value_t)]
     output: Output,
 }

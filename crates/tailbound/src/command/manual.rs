@@ -13,11 +13,11 @@ use std::path::{Path, PathBuf};
 /// Arguments of `tailbound man`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "A page is for man(1): `tailbound man place serve | man -l -`. \
-    Exit code: 0 printed or written; 2 it could not be written."
+    after_help = "The page has the format of man(1): `tailbound man place serve | man -l -`. \
+    Exit code: 0 printed or written; 2 not written."
 )]
 pub(crate) struct Man {
-    /// The command whose page is printed, in words as on the command line [default: tailbound]
+    /// The command, such as `place serve` [default: tailbound]
     #[arg(value_name = "COMMAND", conflicts_with = "out")]
     command: Vec<String>,
     /// Write the pages of all commands to this directory
@@ -28,11 +28,11 @@ pub(crate) struct Man {
 /// Arguments of `tailbound completions`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "For bash, in ~/.bashrc: source <(tailbound completions bash). \
-    Packages bring the files for bash, fish and zsh. Exit code: 0."
+    after_help = "For bash, add to ~/.bashrc: source <(tailbound completions bash). The \
+    packages contain the files for bash, fish and zsh. Exit code: 0."
 )]
 pub(crate) struct Completions {
-    /// For which shell
+    /// The shell
     #[arg(value_enum)]
     shell: Shell,
 }

@@ -26,7 +26,7 @@ pub(crate) enum Color {
     /// On a terminal, unless `NO_COLOR` is set or `TERM` is dumb
     #[default]
     Auto,
-    /// Wherever text goes
+    /// Always, also in files and pipes
     Always,
     /// Never
     Never,

@@ -32,10 +32,10 @@ use crate::exit::{Exit, Failure};
 /// Arguments of `tailbound place`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "The service is named with --url, or by the environment: TAILBOUND_URL, \
-    TAILBOUND_TOKEN_FILE, TAILBOUND_CA. Exit code: 0 done; 1 refused, does not fit, or would break \
-    a promise; 2 could not: the service is away, a file or a name is wrong, the token does not \
-    allow it."
+    after_help = "--url selects the service, or the environment variables TAILBOUND_URL, \
+    TAILBOUND_TOKEN_FILE and TAILBOUND_CA do. Exit code: 0 done; 1 refused: the request does not \
+    fit or would break a guarantee; 2 failed: the service is unreachable, a file or name is \
+    wrong, or the token does not permit the request."
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -46,55 +46,55 @@ pub(crate) struct Args {
 enum Action {
     /// Run the placement service
     Serve(Box<serve::Serve>),
-    /// Admit a tenant: promise its machines what they ask for, and place them
+    /// Admit a tenant: place its VMs and guarantee what they request
     Create(tenants::Create),
     /// List tenants
     List(tenants::List),
-    /// Show a tenant, where its machines are, and which hosts keep what it is promised
+    /// Show a tenant, the hosts of its VMs, and whether each host enforces the guarantee
     Get(tenants::Get),
-    /// Give a tenant another number of machines; those that stay are not moved
+    /// Change the number of a tenant's VMs; remaining VMs do not move
     Resize(tenants::Resize),
-    /// Take a tenant's machines and promises away
+    /// Delete a tenant
     Delete(tenants::Delete),
-    /// Move a tenant's machines off hosts that are closed or do not keep what it is promised
+    /// Move a tenant's VMs away from hosts that are closed or do not enforce its guarantee
     Relocate(tenants::Relocate),
-    /// Have a machine move to another host: both have a place for it until it is there
+    /// Move a VM to another host; both hosts reserve a slot until the move ends
     Move(moves::Move),
-    /// Limit what a tenant's machines may send and be sent, while they run
+    /// Set rate limits of a tenant's running VMs
     Limit(limit::Limit),
-    /// Say whether a request would pass now, and where it would go
+    /// Check whether a request would be admitted now, and where
     Fit(explain::Fit),
-    /// Say the same, and if it does not pass, why not and what would
+    /// Check a request, and if it is refused, show why and the nearest request that fits
     Explain(explain::Explain),
-    /// Bound the delay between two machines of a tenant
+    /// Compute the delay bound between two VMs of a tenant
     Bound(bound::Bound),
-    /// List hosts, and whether they follow
+    /// List hosts and whether they follow the service
     Hosts(hosts::List),
-    /// Show a host, its machines and its ports
+    /// Show a host, its VMs and its ports
     Host(hosts::Show),
-    /// Give a host, rack or pod no more machines
+    /// Close a host, rack or pod to new VMs
     Drain(hosts::Drain),
-    /// Take a host, rack or pod for broken
+    /// Mark a host, rack or pod as failed
     Fail(hosts::Fail),
-    /// Open a host, rack or pod again
+    /// Reopen a host, rack or pod
     Restore(hosts::Restore),
     /// Show the tree of hosts, compare it with a file, or replace it
     Topology(topology::Args),
-    /// Show what a host has to keep to
+    /// Show the guarantees that a host must enforce
     Guarantees(guarantees::Guarantees),
-    /// Tell which promises are not kept, and which are again, as it happens
+    /// Print guarantees as they become broken and as they recover
     Events(standing::Events),
-    /// Show the service and the data centre in short
+    /// Show a summary of the service and the data centre
     Status(status::Status),
     #[command(about = "Print the OpenAPI document of the service")]
     Openapi,
-    /// Check every promise from a store alone, without the code that decided
+    /// Verify every guarantee in a store by independent code
     Audit(audit::Audit),
-    /// Write all that the service keeps to a file, while it runs
+    /// Write a backup of the running service's state to a file
     Backup(backup::Backup),
-    /// Make a new store of a backup, if every promise in it holds
+    /// Create a store from a backup, if every guarantee in it holds
     Import(backup::Import),
-    /// Make a token for the service's file of tokens
+    /// Create a token and its entry for the service's token file
     Token(token::Token),
 }
 

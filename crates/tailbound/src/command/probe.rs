@@ -18,10 +18,10 @@ use crate::exit::{Exit, Failure};
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
-    after_help = "The first line says what the node is and why; a table of the vCPUs follows. \
+    after_help = "The first line is the verdict with its reason; a table of the vCPUs follows. \
     Exit code: 0 GOOD; 1 BAD; 2 UNSURE (the network test decides) or INCONCLUSIVE (the guest \
-    itself was busy), or it could not run. \
-    As a plugin of node-problem-detector: --output line."
+    itself was busy), or the probe could not run. As a plugin of node-problem-detector: \
+    --output line."
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -32,17 +32,17 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    /// Answer the calls of a network test
+    /// Answer the requests of a network test
     Serve(serve::Args),
-    /// Call nodes that serve, and tell from their answers what they are
+    /// Send requests to instances that run `serve`, and judge them by their response times
     Network(network::Args),
-    /// Call many nodes for one answer, in a row and at once, and tell how long that takes
+    /// Measure workflows that call many instances, sequentially and in parallel
     Workflows(workflows::Args),
-    /// Find the marks for other hypervisors, from nodes that both tests judged
+    /// Compute thresholds for another hypervisor, from instances that both tests judged
     Calibrate(calibrate::Args),
-    /// Tell whose the long tails among many nodes are, from network tests of each against each
+    /// Find the instances that cause long tails, from network tests of all pairs
     Pairs(pairs::Args),
-    /// Probe again and again, and keep in a small file what the node was over weeks
+    /// Probe repeatedly, and store the results of weeks in a small file
     Watch(watch::Args),
 }
 

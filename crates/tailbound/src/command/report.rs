@@ -18,14 +18,14 @@ pub(crate) struct Args {
 enum Action {
     /// Show the result of one experiment
     Show(Show),
-    /// Put the results of two runs side by side
+    /// Compare the results of two runs
     Compare(Compare),
-    /// Write the histograms of one experiment for other tools
+    /// Export the histograms of one experiment for other tools
     Export(Export),
-    /// Put the rows of a grid's shards together, and write its report
+    /// Merge the rows of a grid's shards, and write the report
     #[cfg(feature = "sim")]
     Merge(super::sim::Merge),
-    /// Put the rows of a grid's shards together (package tailbound-lab)
+    /// Merge the rows of a grid's shards (package tailbound-lab)
     #[cfg(all(feature = "operator", not(feature = "sim")))]
     #[command(disable_help_flag = true)]
     Merge(super::elsewhere::Args),
@@ -33,21 +33,23 @@ enum Action {
 
 /// Arguments of `tailbound report show`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Prints the verdict, then the tables. \
-    Exit code: 0 whatever the verdict; 2 if the file cannot be read.")]
+#[command(
+    after_help = "Prints the verdict, then the tables. Exit code: 0 independently of the \
+    verdict; 2 the file cannot be read."
+)]
 struct Show {
-    /// The JSON file that an experiment wrote
+    /// The JSON report of an experiment
     file: PathBuf,
-    /// Write the page to this file instead
+    /// Write the report as an HTML page to this file
     #[arg(long, value_name = "OUT")]
     html: Option<PathBuf>,
-    /// Print the picture of this series as SVG instead
+    /// Print a picture of this series as SVG
     #[arg(long, value_name = "SERIES", conflicts_with = "html")]
     svg: Option<String>,
-    /// Print this chart as SVG instead
+    /// Print this chart as SVG
     #[arg(long, value_name = "CHART", conflicts_with_all = ["html", "svg"])]
     chart: Option<String>,
-    /// Which picture
+    /// The kind of picture
     #[arg(long, value_enum, default_value_t = Picture::Tail, requires = "svg")]
     view: Picture,
 }
@@ -76,16 +78,15 @@ impl From<Picture> for View {
 /// Arguments of `tailbound report compare`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Prints the conditions that differ, what only one run has, \
-    and every figure of both with the ratio B/A. \
-    Exit code: 0, or 2 if a file cannot be read."
+    after_help = "Prints the conditions that differ, the figures of only one run, and every \
+    common figure with the ratio B/A. Exit code: 0 printed; 2 a file cannot be read."
 )]
 struct Compare {
-    /// The JSON file of the first run
+    /// The JSON report of the first run
     a: PathBuf,
-    /// The JSON file of the second run
+    /// The JSON report of the second run
     b: PathBuf,
-    /// Text for people, or JSON with a schema version
+    /// The output format
     #[arg(long, value_enum, default_value_t)]
     output: Output,
 }
@@ -93,15 +94,15 @@ struct Compare {
 /// Arguments of `tailbound report export`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "A log of HdrHistogram's, format 1.3: a line for each series of each variant, tagged \
-    VARIANT/SERIES, of the samples that were not disturbed, and VARIANT/SERIES/all of all samples \
-    where some were. `HistogramLogProcessor -i OUT -tag VARIANT/SERIES` reads it. \
-    Exit code: 0, or 2 if the file cannot be read."
+    after_help = "Writes an HdrHistogram log, format 1.3, with one line for each series of \
+    each variant: the tag VARIANT/SERIES has the undisturbed samples, VARIANT/SERIES/all has \
+    all samples if some were disturbed. `HistogramLogProcessor -i OUT -tag VARIANT/SERIES` \
+    reads it. Exit code: 0 written; 2 the file cannot be read."
 )]
 struct Export {
-    /// The JSON file that an experiment wrote
+    /// The JSON report of an experiment
     file: PathBuf,
-    /// Where the log goes
+    /// The file to write
     #[arg(long, value_name = "OUT")]
     hlog: PathBuf,
 }

@@ -24,22 +24,22 @@ fn at_least_one(text: &str) -> Result<usize, String> {
 /// Arguments of `tailbound select`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Best first: GOOD nodes with the smallest share of late sleeps, then those that \
-    the network test approved. A network test belongs to the node of that name, or to the result \
-    that is named after its address. Exit code: 0 so many are GOOD; 1 fewer are; 2 a file is \
-    no result."
+    after_help = "Prints the best first: GOOD instances with the smallest share of late \
+    sleeps, then instances that the network test approved. A network test belongs to the \
+    instance of that name, or to the result file named after its address. Exit code: 0 enough \
+    instances are GOOD; 1 fewer are; 2 a file is not a result."
 )]
 pub(crate) struct Args {
-    /// What `tailbound probe --output json` printed on each node, and `tailbound probe network
-    /// --output json` of some of them
+    /// Outputs of `tailbound probe --output json` from each instance, and of `tailbound probe
+    /// network --output json` from some of them
     #[arg(required_unless_present = "launch", value_name = "RESULT.json")]
     results: Vec<PathBuf>,
-    /// How many nodes are needed
+    /// The number of instances needed
     #[arg(long, value_name = "N", value_parser = at_least_one, required_unless_present = "launch")]
     keep: Option<usize>,
     #[command(flatten)]
     start: launch::Options,
-    /// What to print
+    /// The output format
     #[arg(long, value_enum, default_value_t)]
     output: Output,
 }

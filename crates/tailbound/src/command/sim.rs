@@ -29,28 +29,28 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Subject {
-    /// Tenants with data to move: who is accepted, and what the network carries
+    /// Simulate tenants with data to move: acceptance and throughput
     Flows(Of<Parallel<FlowsExperiment>>),
-    /// Frames through queues and links, against their bounds
+    /// Simulate frames in queues and links, and compare delays with their bounds
     Net(net::Args),
-    /// Guests through the pacer of the data path: rates, spacing, isolation
+    /// Simulate the pacer of the data path: rates, spacing, isolation
     Pacer(Of<Parallel<PacerExperiment>>),
-    /// Messages over TCP through switches: how long they take
+    /// Simulate messages over TCP through switches: completion times
     Packets(Of<Parallel<PacketsExperiment>>),
-    /// Tenants into data centres: who is admitted, and what a decision costs
+    /// Simulate tenant admission: acceptance, and the cost of a decision
     Placement(Of<placement::Timed>),
-    /// Price a grid: how long it takes, and in how much memory
+    /// Estimate the run time and memory of a grid
     Plan(grid::Plan),
     /// One point of a grid, as a process of its own
     #[command(hide = true)]
     Point,
-    /// Send what was recorded at a host again: what its tail would have been
+    /// Replay a capture of a host through the data path, and show the tail latency
     Replay(replay::Args),
-    /// Run a grid: one experiment with some of its values varied, each several times
+    /// Run a grid: an experiment with varied values and several seeds
     Run(grid::Run),
-    /// Guests through limits of the data path: media, pages, bulk
+    /// Simulate rate limits of the data path: media, web pages, bulk
     Shaper(Of<Parallel<ShaperExperiment>>),
-    /// Guests under models of hypervisors' schedulers
+    /// Simulate guests under models of hypervisor schedulers
     Vcpu(Of<Parallel<VcpuExperiment>>),
 }
 

@@ -18,20 +18,20 @@ const LONGEST: Nanos = Nanos::from_secs(60);
 /// Arguments of `tailbound top`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "What a guest sends and receives, what it is guaranteed, what waits (for it, and of \
-    its own frames for its guarantee), the 99th percentile of the waits in software queues, and \
-    drops, each over the last interval. Keys: n, s, r, g, b, w, d sort by a column, and once more \
-    the other way; up and down move; q quits. Exit code: 0 shown; 2 no daemon answers, or there is \
-    no terminal."
+    after_help = "Columns: the guest's traffic in both directions, its guarantee, queued \
+    packets (to the guest, and of the guest behind its guarantee), the 99th percentile of the \
+    delay in software queues, and drops, each over the last interval. Keys: n, s, r, g, b, w, \
+    d sort by a column, the same key again reverses the order; up and down move; q quits. Exit \
+    code: 0 shown; 2 no daemon answers, or there is no terminal."
 )]
 pub(crate) struct Args {
-    /// How long each look is
+    /// The interval between two updates
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
     interval: Nanos,
-    /// The column that the guests are sorted by
+    /// The column to sort guests by
     #[arg(long, value_enum, default_value_t = Column::Sends)]
     sort: Column,
-    /// Print one table, after one interval, and end
+    /// Print one table after one interval, then exit
     #[arg(long)]
     once: bool,
     #[command(flatten)]

@@ -32,35 +32,35 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    /// Show guests, how their threads are scheduled, and how long they wait
+    /// Show guests, the scheduling of their threads, and the threads' waits for a CPU
     List(list::List),
-    /// Show how long guests' threads wait for a CPU and who runs meanwhile, as it is now
+    /// Show live how long guests' threads wait for a CPU, and which threads run instead
     #[cfg(feature = "top")]
     Top(top::Top),
-    /// Give guests' threads a class, once
+    /// Set the class of guests' threads once
     Apply(Apply),
-    /// Keep guests in their classes until SIGTERM, and measure their waits
+    /// Keep the class of guests' threads until SIGTERM, and measure waits
     Watch(Watch),
-    /// Put back what `apply`, or a watch that was killed, has changed
+    /// Restore the settings that `apply` or a killed `watch` changed
     Restore(Restore),
 }
 
 /// Arguments of `tailbound vcpu apply`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "All threads are changed, each read back, or none. Exit code: 0 done; \
-    1 refused: the machine cannot keep that beside what it keeps already; 2 it could not."
+    after_help = "Changes all threads or none, and reads each change back. Exit code: 0 done; \
+    1 refused: this host cannot guarantee the class beside the existing ones; 2 failed."
 )]
 struct Apply {
     #[command(flatten)]
     select: Select,
-    /// Print what would be done and do nothing
+    /// Print the planned changes and change nothing
     #[arg(long)]
     dry_run: bool,
-    /// Where what was there before is written down [default: the file's]
+    /// The file that stores the previous settings [default: the path in the rules file]
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
-    /// What to print
+    /// The output format
     #[arg(long, value_enum, default_value_t)]
     output: Output,
 }
@@ -68,28 +68,29 @@ struct Apply {
 /// Arguments of `tailbound vcpu watch`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "SIGHUP reads the file again. At the end every thread is as it was before, but \
-    for those that somebody else has changed since. Exit code: 0 ended by a signal; 2 it could not."
+    after_help = "SIGHUP reloads the file. At the end every thread gets its previous settings \
+    back, except threads that another program has changed since. Exit code: 0 ended by a \
+    signal; 2 failed."
 )]
 struct Watch {
     #[command(flatten)]
     select: Select,
-    /// Where what was there before is written down [default: the file's]
+    /// The file that stores the previous settings [default: the path in the rules file]
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
-    /// Where metrics are served, where no file is given
+    /// The address that serves metrics, if no rules file is given
     #[arg(long, value_name = "ADDRESS", conflicts_with = "config", value_parser = address)]
     metrics: Option<std::net::SocketAddr>,
 }
 
 /// Arguments of `tailbound vcpu restore`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Exit code: 0 done; 1 something could not be put back; 2 it could not.")]
+#[command(after_help = "Exit code: 0 done; 1 a setting could not be restored; 2 failed.")]
 struct Restore {
-    /// Where what was there before is written down
+    /// The file that stores the previous settings
     #[arg(long, value_name = "FILE", default_value = DEFAULT_STATE)]
     state: PathBuf,
-    /// What to print
+    /// The output format
     #[arg(long, value_enum, default_value_t)]
     output: Output,
 }

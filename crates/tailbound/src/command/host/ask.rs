@@ -22,26 +22,26 @@ const STDIN: &str = "<stdin>";
 /// What a daemon that runs is asked.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Ask {
-    /// Add guests to those of the configuration, now and for its next start
+    /// Add guests to the running daemon, and keep them for its next start
     AddGuest(Add),
-    /// Change guests that were added, now and for the next start
+    /// Change added guests, and keep the change for the next start
     ChangeGuest(Change),
-    /// Remove a guest that was added
+    /// Remove an added guest
     RemoveGuest(Remove),
-    /// Show guests, guarantees, counters
+    /// Show guests, guarantees and counters
     Show(Show),
-    /// Read a guest's port no more, and wait until what it has sent has left
+    /// Stop reading from a guest and wait until its queued packets are sent
     Drain(Drain),
-    /// Prepare a guest's move to another host, and wait until it may go
+    /// Prepare the migration of a guest, and wait until it may start
     MigratePrepare(snoop::MigratePrepare),
-    /// Tell whether a guest gets what it is guaranteed, and if not, which side broke it
+    /// Check whether a guest gets its guarantee, and if not, which side is at fault
     Verify(verify::Verify),
-    /// Look into what is acknowledged early in guests' places
+    /// Inspect early acknowledgement
     #[command(subcommand)]
     Snoop(snoop::Snoop),
-    /// Do what libvirt's hook for QEMU is called for: have a domain's guests come and go
+    /// Add and remove a domain's guests, as libvirt's hook for QEMU
     LibvirtHook(libvirt::Hook),
-    /// Have guests follow the metadata of libvirt's domains while these run
+    /// Apply changes of running libvirt domains' metadata to guests
     LibvirtWatch(libvirt::Watch),
 }
 
@@ -65,15 +65,15 @@ impl Ask {
 /// Arguments of `tailbound host add-guest`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "All are added, or none. One that is there already with the same values is no \
-    mistake. Exit code: 0 they are there; 1 refused, and nothing has changed; 2 the file cannot be \
+    after_help = "Adds all guests or none. A guest that exists with the same values is not an \
+    error. Exit code: 0 the guests exist; 1 refused, nothing was changed; 2 the file cannot be \
     read, or no daemon answers."
 )]
 pub(super) struct Add {
-    /// `[[guest]]` sections, as in the configuration (TOML); - for standard input
+    /// A file with `[[guest]]` sections, as in the configuration (TOML); - for standard input
     #[arg(value_name = "GUESTS")]
     guests: PathBuf,
-    /// Change guests that were added before with other values
+    /// Also change guests that were added before with other values
     #[arg(long)]
     replace: bool,
     #[command(flatten)]
@@ -92,12 +92,12 @@ impl Add {
 /// Arguments of `tailbound host change-guest`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "All are changed, or none; nothing of theirs is lost but what waits for a port \
-    that is another one then. Exit code: 0 they are so; 1 refused, as one is not there or would \
-    break a rule, and nothing has changed; 2 the file cannot be read, or no daemon answers."
+    after_help = "Changes all guests or none. Only packets queued for a replaced port are \
+    lost. Exit code: 0 changed; 1 refused (a guest is missing or a rule would be broken), \
+    nothing was changed; 2 the file cannot be read, or no daemon answers."
 )]
 pub(super) struct Change {
-    /// `[[guest]]` sections, as in the configuration (TOML); - for standard input
+    /// A file with `[[guest]]` sections, as in the configuration (TOML); - for standard input
     #[arg(value_name = "GUESTS")]
     guests: PathBuf,
     #[command(flatten)]
@@ -154,11 +154,11 @@ fn read(file: &Path) -> Result<(PathBuf, String), Failure> {
 /// Arguments of `tailbound host remove-guest`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "One that is not there is no mistake. Exit code: 0 it is not there; 1 it stands \
-    in the configuration's file, and stays; 2 no daemon answers."
+    after_help = "A missing guest is not an error. Exit code: 0 the guest does not exist; 1 \
+    the guest is in the configuration file and stays; 2 no daemon answers."
 )]
 pub(super) struct Remove {
-    /// Its name
+    /// The name of the guest
     guest: String,
     #[command(flatten)]
     daemon: Which,
@@ -184,22 +184,22 @@ impl Remove {
 /// Arguments of `tailbound host drain`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "What the guest sends from then on stays in its own ring or queue; what comes for \
-    it goes to it as before. That holds until --undo, or until the daemon ends. Exit code: 0 \
-    nothing of what it had sent waits; 1 something does still, or there is no such guest; 2 no \
-    daemon answers."
+    after_help = "From then on, the guest's packets stay in its own ring or queue; packets to \
+    the guest are delivered as before. The state lasts until --undo or the end of the daemon. \
+    Exit code: 0 all queued packets were sent; 1 some are still queued, or there is no such \
+    guest; 2 no daemon answers."
 )]
 #[group(id = "whom", required = true, multiple = false, args = ["guest", "all"])]
 pub(super) struct Drain {
-    /// Its name
+    /// The name of the guest
     guest: Option<String>,
-    /// All guests that there are
+    /// All guests
     #[arg(long)]
     all: bool,
-    /// Read the port again
+    /// Resume reading from the port
     #[arg(long)]
     undo: bool,
-    /// How long to wait for what was sent to leave; an hour at most
+    /// The time to wait for queued packets to be sent; at most an hour
     #[arg(long, value_name = "TIME", default_value = "1s")]
     within: Nanos,
     #[command(flatten)]
@@ -239,11 +239,11 @@ impl Drain {
 /// Arguments of `tailbound host show`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Counts begin with the daemon; `tailbound top` has rates. Exit code: 0 shown; 2 \
-    no daemon answers."
+    after_help = "Counters start with the daemon; `tailbound top` shows rates. Exit code: 0 \
+    shown; 2 no daemon answers."
 )]
 pub(super) struct Show {
-    /// What to print
+    /// The output format
     #[arg(long, value_enum, default_value_t)]
     output: Output,
     #[command(flatten)]

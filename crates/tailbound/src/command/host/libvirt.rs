@@ -11,19 +11,19 @@ const LONGEST: u64 = 16 << 20;
 /// Arguments of `tailbound host libvirt-hook`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "libvirt calls this by a script in /etc/libvirt/hooks/qemu.d, with the domain's \
-    XML on standard input. At `start` the guests of its metadata are added, at `stopped` they are \
-    removed, at `reconnect` they are added where they are not there; nothing is done at others. \
-    Exit code: 0 it is so, or is of no concern here; 1 refused, and nothing has changed; 2 no \
-    daemon answers within 5 s. Of `start` any but 0 keeps libvirt from starting the domain; of \
-    `reconnect` it is always 0, since libvirt would kill the domain."
+    after_help = "libvirt runs this command by a script in /etc/libvirt/hooks/qemu.d, with the \
+    domain's XML on standard input. `start` adds the guests of the domain's metadata, \
+    `stopped` removes them, `reconnect` adds missing ones; other events do nothing. Exit code: \
+    0 done, or no guest is concerned; 1 refused, nothing was changed; 2 no daemon answers \
+    within 5 s. At `start`, any other code than 0 keeps libvirt from starting the domain. At \
+    `reconnect` the code is always 0, since libvirt would kill the domain otherwise."
 )]
 pub(super) struct Hook {
     /// The domain's name
     domain: String,
-    /// What happens to it
+    /// The event
     operation: String,
-    /// What else libvirt says of that
+    /// The further arguments of libvirt
     #[arg(hide = true)]
     more: Vec<String>,
     #[command(flatten)]
@@ -57,12 +57,12 @@ impl Hook {
 /// Arguments of `tailbound host libvirt-watch`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "libvirt calls no hook when metadata change while a domain runs; this is told of \
-    it by `virsh event`. What domains left behind that have stopped is removed. Exit code: 0 ended \
-    by SIGTERM or SIGINT; 2 it cannot begin."
+    after_help = "libvirt runs no hook when the metadata of a running domain change; this \
+    command receives such changes from `virsh event`. It also removes the guests of stopped \
+    domains. Exit code: 0 ended by SIGTERM or SIGINT; 2 not started."
 )]
 pub(super) struct Watch {
-    /// Whose domains
+    /// The libvirt connection URI
     #[arg(long, value_name = "URI", default_value = "qemu:///system")]
     libvirt: String,
     #[command(flatten)]

@@ -13,7 +13,7 @@ use tailbound_units::Nanos;
 /// Arguments of `tailbound host snoop`.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Snoop {
-    /// Show a guest's connections: which are acknowledged early, and why others are not
+    /// Show a guest's connections, and why some are not acknowledged early
     Show(Show),
 }
 
@@ -28,13 +28,13 @@ impl Snoop {
 /// Arguments of `tailbound host snoop show`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Exit code: 0 shown; 1 there is no such guest, or none is acknowledged for; 2 no \
-    daemon answers."
+    after_help = "Exit code: 0 shown; 1 there is no such guest, or early acknowledgement is \
+    disabled for it; 2 no daemon answers."
 )]
 pub(super) struct Show {
-    /// Its name
+    /// The name of the guest
     guest: String,
-    /// What to print
+    /// The output format
     #[arg(long, value_enum, default_value_t)]
     output: Output,
     #[command(flatten)]
@@ -98,18 +98,18 @@ fn text(count: usize, flows: &[SnoopFlow], paint: Paint) -> String {
 /// Arguments of `tailbound host migrate-prepare`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "TCP is acknowledged early for the guest no more, and what was reaches it while it \
-    runs: before the first of its memory is copied. That holds until --undo, or until the daemon \
-    ends. Exit code: 0 it may go; 1 it is still owed something, or there is no such guest; 2 no \
-    daemon answers."
+    after_help = "Ends early acknowledgement for the guest, and waits until the guest has \
+    received all acknowledged data. Run it before the VMM copies the guest's memory. The state \
+    lasts until --undo or the end of the daemon. Exit code: 0 the migration may start; 1 data \
+    are still pending, or there is no such guest; 2 no daemon answers."
 )]
 pub(super) struct MigratePrepare {
-    /// Its name
+    /// The name of the guest
     guest: String,
-    /// It stays
+    /// Cancel the migration: the guest stays
     #[arg(long)]
     undo: bool,
-    /// How long to wait; an hour at most
+    /// The time to wait; at most an hour
     #[arg(long, value_name = "TIME", default_value = "10s")]
     within: Nanos,
     #[command(flatten)]

@@ -39,36 +39,37 @@ const ENOUGH: u64 = 100;
 /// Arguments of `tailbound host verify`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "What the sending and the receiving host's daemons count is read twice and compared: \
-    whether the guest's guarantee is in force, whether what it sends waits though it sends less, \
-    what got lost between the hosts, and what was dropped before the receiving guest. Nothing is \
-    sent, but with --send, which asks first. Exit code: 0 all that could be judged holds; 1 something is broken, and by which side; 2 \
-    nothing could be judged, nothing is guaranteed to the guest, or a daemon does not answer."
+    after_help = "Reads the counters of both hosts' daemons twice and compares them: whether \
+    the guarantee is in force, whether the guest's packets are delayed although it sends less, \
+    losses between the hosts, and drops in front of the receiving guest. No traffic is sent, \
+    except with --send, which asks for confirmation. Exit code: 0 all that could be judged \
+    holds; 1 something is broken, with the side at fault; 2 nothing could be judged, the guest \
+    has no guarantee, or a daemon does not answer."
 )]
 pub(super) struct Verify {
-    /// The guest that sends, at the daemon that is asked
+    /// The sending guest, at the queried daemon
     guest: String,
-    /// A command that prints what the receiving host's daemon shows, such as 'ssh h2 tailbound
+    /// A command that prints the status of the receiving host's daemon, such as 'ssh h2 tailbound
     /// host show --output json'
     #[arg(long, value_name = "COMMAND", requires = "to")]
     receiver: Option<String>,
-    /// The guest there that all of this goes to
+    /// The receiving guest, at the other host
     #[arg(long, value_name = "GUEST", requires = "receiver")]
     to: Option<String>,
-    /// How long to look
+    /// The duration of the measurement
     #[arg(long, value_name = "TIME", default_value = "10s")]
     duration: Nanos,
-    /// How long no more than one in a hundred packets may wait at a host
+    /// The queueing delay that at most one in a hundred packets may exceed at a host
     #[arg(long, value_name = "TIME", default_value = "1ms")]
     within: Nanos,
-    /// Have the sending host's daemon send to that guest in the sending one's name, as much as its
-    /// guarantee lets leave: what the guest itself sends meanwhile waits behind it
+    /// The sending host's daemon sends test traffic to the receiver in the guest's name, at the
+    /// guaranteed rate; the guest's own packets queue behind it
     #[arg(long, requires = "receiver")]
     send: bool,
-    /// Do not ask before that
+    /// Do not ask for confirmation
     #[arg(long, requires = "send")]
     yes: bool,
-    /// What to print
+    /// The output format
     #[arg(long, value_enum, default_value_t)]
     output: Output,
     #[command(flatten)]

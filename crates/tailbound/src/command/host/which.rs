@@ -10,11 +10,11 @@ pub(super) const CONFIG: &str = "/etc/tailbound/host.toml";
 /// Which daemon is asked.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Which {
-    /// The configuration of the daemon that is asked
+    /// The configuration of the queried daemon
     #[arg(long, value_name = "FILE", default_value = CONFIG)]
     config: PathBuf,
-    /// Where that daemon keeps its lock and its control socket
-    /// [default: /run/tailbound, /run/tailbound-host, or a directory of the user's]
+    /// The directory of that daemon's lock and control socket [default: /run/tailbound,
+    /// /run/tailbound-host, or a directory of the user's]
     #[arg(long, value_name = "DIR")]
     runtime_dir: Option<PathBuf>,
 }

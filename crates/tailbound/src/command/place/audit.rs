@@ -15,15 +15,16 @@ use tailbound_report::Paint;
 /// Arguments of `tailbound place audit`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Reads the store itself, not through the service, and recomputes every port from \
-    all tenants by the exact curves, without the code that decided. A file is its service's alone: \
-    stop that first. Exit code: 0 all holds; 1 something does not; 2 could not read the store."
+    after_help = "Reads the store directly, not through the service, and recomputes every port \
+    from all tenants by exact curves, in code of its own. An SQLite store is locked by its \
+    service: stop the service first. Exit code: 0 all guarantees hold; 1 a guarantee does not \
+    hold; 2 the store cannot be read."
 )]
 pub(super) struct Audit {
-    /// Where it is: sqlite:FILE, or etcd://HOST:PORT[,...]/PREFIX
+    /// The store: sqlite:FILE, or etcd://HOST:PORT[,...]/PREFIX
     #[arg(long, value_name = "STORE")]
     store: StoreUrl,
-    /// What to print
+    /// The output format
     #[arg(long, value_enum, default_value_t)]
     output: Output,
 }

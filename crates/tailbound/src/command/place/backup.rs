@@ -20,12 +20,12 @@ use tailbound_control::store::Sqlite;
 /// Arguments of `tailbound place backup`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "The service goes on meanwhile, with SQLite as with etcd; what is written is its state \
-    at one moment: lines of JSON, of which the last has the checksum. A file that is there is \
-    replaced once the new one is whole. `tailbound place import` makes a store of it."
+    after_help = "The service keeps running, with SQLite and with etcd. The backup is a \
+    snapshot: lines of JSON, with a checksum in the last line. An existing file is replaced \
+    when the new one is complete. `tailbound place import` creates a store from it."
 )]
 pub(super) struct Backup {
-    /// The file, or - for standard output
+    /// The file to write, or - for standard output
     file: PathBuf,
     #[command(flatten)]
     service: Service,
@@ -34,22 +34,23 @@ pub(super) struct Backup {
 /// Arguments of `tailbound place import`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Every promise in the backup is checked twice: as at a start of the service, and by the \
-    exact curves of `tailbound place audit`. Hosts that know later numbers than the backup follow \
-    the new store. Where ports carry more than the rules allow, as tenants of an earlier version may \
-    leave them, --over takes all as they are and names these tenants: they stay, and nobody else is \
-    admitted there. Exit code: 0 done; 1 a promise does not hold, nothing was written; 2 could not."
+    after_help = "Checks every guarantee twice: as the service does at its start, and by the \
+    exact curves of `tailbound place audit`. Hosts with newer versions than the backup's \
+    follow the new store. If ports carry more than the rules allow, as tenants of an earlier \
+    version may, --over accepts all tenants and lists these: they stay, and no further tenant \
+    is admitted there. Exit code: 0 done; 1 a guarantee does not hold, nothing was written; 2 \
+    failed."
 )]
 pub(super) struct Import {
     /// A file of `tailbound place backup`
     file: PathBuf,
-    /// The store to make: sqlite:FILE, which does not exist yet
+    /// The store to create: sqlite:FILE, which must not exist
     #[arg(long, value_name = "STORE")]
     store: StoreUrl,
-    /// Take tenants that were admitted by other rules as they are, and name them
+    /// Accept tenants that were admitted by other rules, and list them
     #[arg(long)]
     over: bool,
-    /// What to print
+    /// The output format
     #[arg(long, value_enum, default_value_t)]
     output: Output,
 }

@@ -14,11 +14,11 @@ use tailbound_units::{Bytes, Nanos};
 /// Arguments of `tailbound place bound`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Bound {
-    /// Its id, name, or owner and name (OWNER/NAME)
+    /// The tenant's ID, name, or OWNER/NAME
     tenant: TenantName,
-    /// The sender's number
+    /// The number of the sending VM
     from: u32,
-    /// The receiver's number
+    /// The number of the receiving VM
     to: u32,
     #[command(flatten)]
     service: Service,

@@ -11,7 +11,7 @@ use tailbound_report::{Paint, Table};
 
 /// Arguments of `tailbound place fit`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Exit code: 0 it fits; 1 it does not; 2 could not say.")]
+#[command(after_help = "Exit code: 0 the request fits; 1 the request does not fit; 2 failed.")]
 pub(super) struct Fit {
     #[command(flatten)]
     request: RequestArgs,
@@ -21,7 +21,7 @@ pub(super) struct Fit {
 
 /// Arguments of `tailbound place explain`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Exit code: 0 it fits; 1 it does not; 2 could not say.")]
+#[command(after_help = "Exit code: 0 the request fits; 1 the request does not fit; 2 failed.")]
 pub(super) struct Explain {
     #[command(flatten)]
     request: RequestArgs,

@@ -22,8 +22,8 @@ const PAUSE: Duration = Duration::from_millis(200);
 pub(super) struct Guarantees {
     /// The host
     host: String,
-    /// Go on with each change, until the service is away for longer than --patience; as JSON, a line
-    /// each time something is heard
+    /// Print each change until the service is unreachable for longer than --patience; as JSON, one
+    /// line for each update
     #[arg(long)]
     follow: bool,
     #[command(flatten)]

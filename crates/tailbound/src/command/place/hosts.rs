@@ -13,18 +13,18 @@ use tailbound_report::{Paint, Table};
 /// Whether hosts get machines.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum State {
-    /// They do
+    /// Hosts that accept VMs
     Open,
-    /// They get no more
+    /// Hosts that are closed to new VMs
     Drained,
-    /// They are broken
+    /// Hosts that have failed
     Failed,
 }
 
 /// Arguments of `tailbound place hosts`.
 #[derive(Debug, clap::Args)]
 pub(super) struct List {
-    /// Only those in this state
+    /// List only hosts in this state
     #[arg(long, value_enum)]
     state: Option<State>,
     #[command(flatten)]
@@ -200,7 +200,7 @@ pub(super) struct Restore {
 
 #[derive(Debug, clap::Args)]
 struct Change {
-    /// A host, or a rack or pod for all of its hosts
+    /// A host, or a rack or pod (all of its hosts)
     node: String,
     #[command(flatten)]
     service: Service,

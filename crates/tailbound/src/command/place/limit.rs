@@ -12,10 +12,10 @@ use tailbound_units::Rate;
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Limit")]
 pub(super) struct LimitArgs {
-    /// Let each machine send this much at most, wherever that goes
+    /// The rate limit of each VM's outgoing traffic, to all destinations together
     #[arg(long = "limit-out", value_name = "RATE")]
     out: Option<Rate>,
-    /// How it is held to that
+    /// The algorithm of the outgoing limit
     #[arg(
         long = "limit-kind",
         value_enum,
@@ -24,7 +24,7 @@ pub(super) struct LimitArgs {
         requires = "out"
     )]
     kind: Kind,
-    /// Let this much come for each machine at most
+    /// The rate limit of each VM's incoming traffic
     #[arg(long = "limit-in", value_name = "RATE")]
     inward: Option<Rate>,
 }
@@ -34,7 +34,7 @@ pub(super) struct LimitArgs {
 enum Kind {
     /// A token bucket
     Bucket,
-    /// Delays of a smooth window; for machines without a guarantee
+    /// Smooth window: delays that keep TCP's window from collapsing; for VMs without a guarantee
     SmoothWindow,
 }
 
@@ -62,11 +62,11 @@ impl LimitArgs {
         .required(true)
 ))]
 pub(super) struct Limit {
-    /// Its id, name, or owner and name (OWNER/NAME)
+    /// The tenant's ID, name, or OWNER/NAME
     tenant: TenantName,
     #[command(flatten)]
     args: LimitArgs,
-    /// Limit them no longer, in either direction
+    /// Remove the limits of both directions
     #[arg(long, conflicts_with_all = ["out", "inward"], help_heading = "Limit")]
     none: bool,
     #[command(flatten)]

@@ -11,16 +11,16 @@ use tailbound_api::{MoveStep, MoveVm, VmName};
 #[derive(Debug, clap::Args)]
 #[command(group(clap::ArgGroup::new("step").required(true)))]
 pub(super) struct Move {
-    /// The machine: OWNER/NAME/NUMBER
+    /// The VM: OWNER/NAME/NUMBER
     machine: VmName,
-    /// The host that it is to go to: a place is reserved there, and kept where it is, until that
-    /// host says that it is there
+    /// The destination host. The service reserves a slot there, and keeps the old slot until the
+    /// destination reports the VM's arrival
     #[arg(long, value_name = "HOST", group = "step")]
     to: Option<String>,
-    /// It is there: give its former place back
+    /// The move has finished: release the slot on the source host
     #[arg(long, group = "step")]
     done: bool,
-    /// It stays: give the new place back
+    /// The move is cancelled: release the slot on the destination host
     #[arg(long, group = "step")]
     cancel: bool,
     #[command(flatten)]

@@ -26,48 +26,47 @@ use tailbound_placement::{Policy, Spec};
 /// Arguments of `tailbound place serve`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "SIGHUP has the files of tokens, certificate and secret read again; SIGTERM ends the \
-    service once the requests in progress are answered. Whoever may call is said by --tokens (see \
-    `tailbound place token`) or by --insecure-loopback. Exit code: 0 after SIGTERM; 2 if it \
-    cannot start or go on."
+    after_help = "SIGHUP reloads the files of tokens, certificate and secret. SIGTERM ends the \
+    service after the requests in progress. --tokens (see `tailbound place token`) or \
+    --insecure-loopback selects the authentication. Exit code: 0 after SIGTERM; 2 not started, \
+    or failed."
 )]
 pub(super) struct Serve {
-    /// Where to listen; port 0 takes a free one
+    /// The address and port to listen on; port 0 selects a free port
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7070", value_parser = address)]
     listen: SocketAddr,
-    /// Where all that was decided is kept: sqlite:FILE, or etcd://HOST:PORT[,...]/PREFIX for several
-    /// replicas
+    /// The store: sqlite:FILE, or etcd://HOST:PORT[,...]/PREFIX for several replicas
     #[arg(
         long,
         value_name = "STORE",
         default_value = "sqlite:tailbound-place.db"
     )]
     store: StoreUrl,
-    /// The tree of hosts that a new store begins with (JSON if it ends in .json, TOML otherwise);
-    /// `tailbound place topology apply` changes it later
+    /// The topology of a new store (JSON if the name ends in .json, otherwise TOML); `tailbound
+    /// place topology apply` changes it later
     #[arg(long, value_name = "FILE")]
     topology: Option<PathBuf>,
-    /// By which rules a new store admits: silo, oktopus, oktopus-bursts or locality [default:
+    /// The admission rules of a new store: silo, oktopus, oktopus-bursts or locality [default:
     /// silo]
     #[arg(long, value_parser = policy)]
     policy: Option<Policy>,
-    /// Who may call
+    /// The token file, which lists the users and their roles
     #[arg(long, value_name = "FILE", conflicts_with = "insecure_loopback")]
     tokens: Option<PathBuf>,
-    /// Let everybody on this machine do everything, without tokens; only on a loopback address
+    /// Accept all requests without tokens; only on a loopback address
     #[arg(long)]
     insecure_loopback: bool,
     /// The certificate for TLS (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
-    /// Its private key (PEM)
+    /// The private key of the certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// A secret that the keys of hosts are made of, by which they sign what they say to each other
-    /// about rates; the same at all replicas. No keys are issued without it
+    /// The file with the secret from which the service derives the keys of hosts' rate exchange;
+    /// equal at all replicas. Without it, the service issues no keys
     #[arg(long, value_name = "FILE")]
     hose_secret: Option<PathBuf>,
-    /// How long hosts sign with the same keys
+    /// The lifetime of hosts' keys
     #[arg(
         long,
         value_name = "SECONDS",
@@ -76,19 +75,20 @@ pub(super) struct Serve {
         value_parser = clap::value_parser!(u64).range(2..=31_536_000)
     )]
     hose_period: u64,
-    /// Where the other replicas reach this one, with etcd [default: the address it listens on]
+    /// The address at which other replicas reach this one, with etcd [default: the listen address]
     #[arg(long, value_name = "URL")]
     advertise: Option<String>,
-    /// How long nobody decides after the leading replica died without a word, with etcd
+    /// The lease of the leader, with etcd: after the leader's crash, no replica decides for this
+    /// time
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]
     lease: u64,
-    /// Who signed the other replicas' certificates, with etcd (PEM)
+    /// The authority of the other replicas' certificates, with etcd (PEM)
     #[arg(long, value_name = "FILE")]
     leader_ca: Option<PathBuf>,
-    /// How many hosts can follow their guarantees at a time; each takes a file descriptor
+    /// The maximum number of hosts that follow their guarantees; each takes one file descriptor
     #[arg(long, value_name = "N", default_value_t = 4096)]
     streams: usize,
-    /// Tell this collector of requests (traces) and metrics, by OTLP with JSON over HTTP
+    /// Send traces of requests and metrics to this collector, by OTLP with JSON over HTTP
     #[arg(long, value_name = "http://HOST:4318")]
     otlp: Option<Endpoint>,
     /// Open the map in a browser

@@ -40,10 +40,10 @@ pub(super) struct Service {
                 TAILBOUND_CA, or the public ones]"
     )]
     ca: Option<PathBuf>,
-    /// For how long to try again while the service is away; each try may take a minute
+    /// The time to retry while the service is unreachable; one attempt may take a minute
     #[arg(long, value_name = "TIME", default_value = "10s")]
     patience: Nanos,
-    /// What to print
+    /// The output format
     #[arg(long, value_enum, default_value_t)]
     output: Output,
 }

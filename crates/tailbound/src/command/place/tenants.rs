@@ -19,10 +19,10 @@ use tailbound_report::{NOTHING, Paint, Table};
 /// Arguments of `tailbound place create`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Create {
-    /// Its name, unique among the owner's; may stand in the file instead
+    /// The tenant's name, unique for its owner; may be in the file instead
     #[arg(required_unless_present = "file")]
     name: Option<String>,
-    /// Whose it is; with a tenant's own token it is the token's
+    /// The tenant's owner; with a tenant token, the token's owner
     #[arg(long)]
     owner: Option<String>,
     #[command(flatten)]
@@ -86,10 +86,10 @@ impl Create {
 /// Arguments of `tailbound place list`.
 #[derive(Debug, clap::Args)]
 pub(super) struct List {
-    /// Only this owner's
+    /// List only tenants of this owner
     #[arg(long)]
     owner: Option<String>,
-    /// Only those of this name
+    /// List only tenants of this name
     #[arg(long)]
     name: Option<String>,
     #[command(flatten)]
@@ -164,7 +164,7 @@ fn hosts(tenant: &Tenant) -> usize {
 /// Arguments of `tailbound place get`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Get {
-    /// Its id, name, or owner and name (OWNER/NAME)
+    /// The tenant's ID, name, or OWNER/NAME
     tenant: TenantName,
     #[command(flatten)]
     service: Service,
@@ -202,9 +202,9 @@ impl Get {
 /// Arguments of `tailbound place resize`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Resize {
-    /// Its id, name, or owner and name (OWNER/NAME)
+    /// The tenant's ID, name, or OWNER/NAME
     tenant: TenantName,
-    /// How many machines it is to have
+    /// The new number of VMs
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     vms: u32,
     #[command(flatten)]
@@ -229,7 +229,7 @@ impl Resize {
 /// Arguments of `tailbound place delete`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Delete {
-    /// Its id, name, or owner and name (OWNER/NAME)
+    /// The tenant's ID, name, or OWNER/NAME
     tenant: TenantName,
     #[command(flatten)]
     service: Service,
@@ -259,7 +259,7 @@ impl Delete {
 /// Arguments of `tailbound place relocate`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Relocate {
-    /// Its id, name, or owner and name (OWNER/NAME)
+    /// The tenant's ID, name, or OWNER/NAME
     tenant: TenantName,
     #[command(flatten)]
     service: Service,

@@ -9,39 +9,39 @@ use std::fmt::Write as _;
 use tailbound_api::is_name;
 use tailbound_client::random;
 
-/// What a token allows.
+/// The role of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Role {
-    /// Everything
+    /// All requests
     Operator,
-    /// The tenants of one owner
+    /// Requests about the tenants of one owner
     Tenant,
-    /// The guarantees of one host
+    /// Requests about the guarantees of one host
     Host,
 }
 
 /// Arguments of `tailbound place token`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "The lines for the service's file of tokens (tailbound place serve --tokens) go \
-    to standard output, so that `>> tokens.toml` adds them; the secret goes to standard error, and \
-    is nowhere else. The service reads the file again at SIGHUP."
+    after_help = "The entry for the token file (tailbound place serve --tokens) goes to \
+    standard output: append it by `>> tokens.toml`. The secret goes to standard error and is \
+    stored nowhere else. The service reloads the file at SIGHUP."
 )]
 pub(super) struct Token {
-    /// What it allows
+    /// The role of the token
     #[arg(long, value_enum)]
     role: Role,
-    /// Whose tenants, for the role tenant
+    /// The owner, for the role tenant
     #[arg(long, required_if_eq("role", "tenant"))]
     owner: Option<String>,
-    /// Which host, for the role host
+    /// The host, for the role host
     #[arg(long, required_if_eq("role", "host"))]
     host: Option<String>,
-    /// What the token is called in the service's log [default: the owner, the host or the role]
+    /// The token's name in the service's log [default: the owner, the host or the role]
     #[arg(long)]
     name: Option<String>,
-    /// What to print
+    /// The output format
     #[arg(long, value_enum, default_value_t)]
     output: Output,
 }

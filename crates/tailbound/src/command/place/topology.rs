@@ -20,11 +20,11 @@ pub(super) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    /// Print the topology in force, as a file that `apply` takes
+    /// Print the current topology, in the format of `apply`
     Show(Show),
-    /// Say what a file would change, and whose promise would not hold
+    /// Show the changes of a file, and the tenants whose guarantee would not hold
     Diff(Diff),
-    /// Put a file in force, if every promise holds
+    /// Apply a file, if every guarantee still holds
     Apply(Apply),
 }
 
@@ -59,9 +59,12 @@ impl Show {
 
 /// Arguments of `tailbound place topology diff`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Exit code: 0 every promise would hold; 1 some would not; 2 could not say.")]
+#[command(
+    after_help = "Exit code: 0 every guarantee would hold; 1 a guarantee would not hold; \
+    2 failed."
+)]
 struct Diff {
-    /// The topology (JSON if it ends in .json, TOML otherwise)
+    /// The topology file (JSON if the name ends in .json, otherwise TOML)
     file: PathBuf,
     #[command(flatten)]
     service: Service,
@@ -80,12 +83,12 @@ impl Diff {
 /// Arguments of `tailbound place topology apply`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "What changes is printed first, and applied only if nobody else has changed the \
-    topology since. Exit code: 0 applied; 1 some promise would not hold, nothing was changed; 2 \
-    could not."
+    after_help = "Prints the changes, and applies them only if the topology has not changed in \
+    between. Exit code: 0 applied; 1 a guarantee would not hold, nothing was changed; 2 \
+    failed."
 )]
 struct Apply {
-    /// The topology (JSON if it ends in .json, TOML otherwise)
+    /// The topology file (JSON if the name ends in .json, otherwise TOML)
     file: PathBuf,
     #[command(flatten)]
     service: Service,

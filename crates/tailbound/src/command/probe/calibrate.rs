@@ -16,20 +16,19 @@ const FEW: usize = 10;
 /// Arguments of `tailbound probe calibrate`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Run `tailbound probe --exact --high-mark N --output json` on each node, with \
-    an N that is never reached, and `tailbound probe network --output json` against all of them. \
-    Exit code: 0 there are marks with which at most the share --wrong of the bad nodes is called \
-    GOOD; 1 there are none, and the best are shown; 2 the results say nothing."
+    after_help = "First run `tailbound probe --exact --high-mark N --output json` on each \
+    instance, with an N that is never reached, and `tailbound probe network --output json` \
+    against all instances. Exit code: 0 there are marks with at most the share --wrong of \
+    wrong verdicts; 1 there are none, and the best are shown; 2 the results are not usable."
 )]
 pub(super) struct Args {
-    /// Results of probes, and of network tests of the same nodes
+    /// Results of probes, and of network tests of the same instances
     #[arg(required = true, value_name = "RESULT.json")]
     results: Vec<PathBuf>,
-    /// The greatest share of the bad nodes that may be called GOOD, and of the good ones that may
-    /// be called BAD
+    /// The maximum share of wrong verdicts: bad instances called GOOD, and good ones called BAD
     #[arg(long, value_name = "SHARE", default_value_t = 0.1, value_parser = share)]
     wrong: f64,
-    /// What to print
+    /// The output format
     #[arg(long, value_enum, default_value_t)]
     output: Output,
 }

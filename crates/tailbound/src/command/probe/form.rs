@@ -1,6 +1,6 @@
 //! The forms of what is printed.
 
-/// What to print.
+/// The output format.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Form {
     /// The verdict and a table for people
@@ -10,6 +10,6 @@ pub(super) enum Form {
     Line,
     /// One JSON document with a schema version
     Json,
-    /// Lines of JSON while it runs, the document last
+    /// One JSON line for each interval, then the document
     Jsonl,
 }

@@ -22,29 +22,28 @@ use tailbound_units::Nanos;
 /// Arguments of `tailbound probe network`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "A node is GOOD if 99.9 % of the calls at every rate are answered in less \
-    than 10 ms from the moment they were due. Exit code: 0 all nodes are GOOD; 1 one is BAD; \
-    2 INCONCLUSIVE (a node could not be reached, or this side was late itself), or it could not \
+    after_help = "An instance is GOOD if 99.9 % of the requests at every rate are answered \
+    within 10 ms after their due time. Exit code: 0 all instances are GOOD; 1 one is BAD; 2 \
+    INCONCLUSIVE (an instance is unreachable, or this side was late), or the test could not \
     run."
 )]
 pub(super) struct Args {
-    /// Nodes that run `tailbound probe serve`, as HOST:PORT
+    /// Instances that run `tailbound probe serve`, as HOST:PORT
     #[arg(required = true, value_name = "NODE", value_parser = node)]
     nodes: Vec<String>,
-    /// Call so often a second, one rate after the other
+    /// The request rates per second, tested one after the other
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = RATES)]
     rates: Vec<u32>,
-    /// Call for so long at each rate
+    /// The duration of each rate's test
     #[arg(long, value_name = "TIME", default_value = "60s")]
     duration: Nanos,
-    /// All random moments follow from this number
+    /// The seed of all random times
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Write how long the calls took, an interval a node and rate, as an
-    /// `HdrHistogram` log
+    /// Write the response times as an `HdrHistogram` log, one interval for each instance and rate
     #[arg(long, value_name = "FILE")]
     histogram_log: Option<PathBuf>,
-    /// What to print
+    /// The output format
     #[arg(long, value_enum, default_value_t)]
     output: Form,
 }

@@ -15,15 +15,15 @@ use tailbound_report::{NOTHING, Paint, Table, human};
 /// Arguments of `tailbound probe pairs`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Run `tailbound probe serve` on each node, and `tailbound probe network --output \
-    json` on each against all others. Exit code: 0 no pair is BAD; 1 one is; 2 a file is no result \
-    of a network test."
+    after_help = "First run `tailbound probe serve` on each instance, and `tailbound probe \
+    network --output json` on each against all others. Exit code: 0 no pair is BAD; 1 a pair \
+    is BAD; 2 a file is not a result of a network test."
 )]
 pub(super) struct Args {
-    /// Results of network tests, one of each node that called
+    /// Results of network tests, one from each calling instance
     #[arg(required = true, value_name = "RESULT.json")]
     results: Vec<PathBuf>,
-    /// What to print
+    /// The output format
     #[arg(long, value_enum, default_value_t)]
     output: Output,
 }

@@ -24,11 +24,10 @@ use tailbound_units::Nanos;
 pub(super) struct Options {
     #[command(flatten)]
     measure: Measure,
-    /// Write how long the sleeps took, an interval a second and vCPU, as an
-    /// `HdrHistogram` log
+    /// Write the sleep durations as an `HdrHistogram` log, one interval for each second and vCPU
     #[arg(long, value_name = "FILE")]
     histogram_log: Option<PathBuf>,
-    /// What to print
+    /// The output format
     #[arg(long, value_enum, default_value_t)]
     output: Form,
 }
@@ -36,41 +35,41 @@ pub(super) struct Options {
 /// What is measured, and how the node is judged by it.
 #[derive(Debug, clap::Args)]
 pub(super) struct Measure {
-    /// Sleep this often at most (M)
+    /// The maximum number of sleeps (M)
     #[arg(long, value_name = "N", default_value_t = Config::default().samples)]
     samples: u64,
-    /// Sleep this long each time (S)
+    /// The duration of each sleep (S)
     #[arg(long, value_name = "TIME", default_value = "100us")]
     sleep: Nanos,
-    /// Sleep 50000 times for 2 ms, and call it late from 11 ms on: a twentieth of the cost
+    /// Use 50,000 sleeps of 2 ms, and 11 ms as the late mark: a twentieth of the CPU cost
     #[arg(long, conflicts_with_all = ["samples", "sleep", "late"])]
     coarse: bool,
-    /// The run is whole after this time, even with fewer sleeps
+    /// The time after which the run is complete, even with fewer sleeps
     #[arg(long, value_name = "TIME", default_value = "100s")]
     span: Nanos,
-    /// A sleep that takes this long or longer is late
+    /// The duration from which a sleep is late
     #[arg(long, value_name = "TIME", default_value = "10ms")]
     late: Nanos,
-    /// With at most so many late sleeps the node is GOOD
+    /// The maximum number of late sleeps of a GOOD instance
     #[arg(long, value_name = "N", default_value_t = Config::default().low_mark)]
     low_mark: u64,
-    /// With more late sleeps the node is BAD [default: 5 times the low mark]
+    /// The number of late sleeps above which the instance is BAD [default: 5 times the low mark]
     #[arg(long, value_name = "N")]
     high_mark: Option<u64>,
-    /// Stop early with GOOD when it is that sure that the whole run would say so
+    /// The confidence at which the run stops early with GOOD
     #[arg(long, value_name = "SHARE", default_value_t = 0.95)]
     confidence: f64,
-    /// Stop early with BAD alone, when it is certain: Bobtail's Algorithm 1 as it is
+    /// Stop early only with a certain BAD, as Bobtail's Algorithm 1 does
     #[arg(long, conflicts_with = "confidence")]
     exact: bool,
-    /// Above this share of a vCPU used by others in this guest, what nothing explains
-    /// is not held against the neighbours
+    /// The share of a vCPU that other programs of this guest may use; above it, unexplained late
+    /// sleeps do not count against the neighbours
     #[arg(long, value_name = "SHARE", default_value_t = Config::default().busy)]
     busy: f64,
-    /// End without a verdict after this time
+    /// The time after which the probe ends without a verdict
     #[arg(long, value_name = "TIME", default_value = "110s")]
     time_limit: Nanos,
-    /// Probe these vCPUs, such as 0,2-5 [default: all this process may use]
+    /// The vCPUs to probe, such as 0,2-5 [default: all that this process may use]
     #[arg(long, value_name = "LIST", value_parser = some_cpus)]
     cpus: Option<Cpus>,
 }

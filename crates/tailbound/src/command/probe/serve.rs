@@ -8,14 +8,15 @@ use tailbound_probe_run::server::Server;
 /// Arguments of `tailbound probe serve`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Everybody who reaches the address may call: 37 bytes up, 1029 to 4029 down. \
-    It runs until it is ended. Exit code: 2 it cannot listen there."
+    after_help = "There is no authentication: all clients that reach the address are served, \
+    with requests of 37 bytes and answers of 1,029 to 4,029 bytes. The command runs until a \
+    signal ends it. Exit code: 2 the address is not available."
 )]
 pub(super) struct Args {
-    /// Where to listen; port 0 takes a free one
+    /// The address and port to listen on; port 0 selects a free port
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7413")]
     listen: String,
-    /// Serve so many connections at a time, and close those beyond
+    /// The maximum number of connections; further ones are closed
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096))]
     connections: u32,
 }

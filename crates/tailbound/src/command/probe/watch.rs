@@ -24,24 +24,25 @@ const LARGEST: u64 = 200 << 20;
 /// Arguments of `tailbound probe watch`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Each run adds a line of JSON to FILE, some 150 bytes: hourly runs take 1.3 MB a \
-    year. It goes on with a file that is there, and until it is ended. Exit code, after --runs and \
-    with --show: 0 the node was GOOD last; 1 BAD; 2 no run decided, or it could not run."
+    after_help = "Each run appends a line of JSON of about 150 bytes to FILE: hourly runs take \
+    1.3 MB a year. The command continues an existing file and runs until a signal ends it. \
+    Exit code, after --runs and with --show: 0 the last verdict was GOOD; 1 BAD; 2 no run had \
+    a verdict, or the probe could not run."
 )]
 pub(super) struct Args {
-    /// What the runs found, a line each; made where it is not there
+    /// The file of results, one line for each run; created if missing
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// From the start of a run to the start of the next one
+    /// The interval between the starts of two runs
     #[arg(long, value_name = "TIME", default_value = "1h")]
     every: Nanos,
-    /// End after so many runs
+    /// The number of runs
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     runs: Option<u64>,
-    /// Probe nothing, and say what the file says
+    /// Run no probe; summarise the file
     #[arg(long, conflicts_with_all = ["every", "runs"])]
     show: bool,
-    /// What to print of the file
+    /// The output format of the summary
     #[arg(long, value_enum, default_value_t)]
     output: Output,
     #[command(flatten)]

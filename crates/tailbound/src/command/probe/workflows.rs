@@ -19,35 +19,37 @@ use tailbound_units::Nanos;
 /// Arguments of `tailbound probe workflows`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Sequential: ten calls one after the other to one node at random, for 1, 2 or \
-    4 KB each, at a tenth of the rate. Fan-out: a call to each node of a group at once, for 2 KB; \
-    the slowest counts. Exit code: 0 all workflows were answered; 1 some were not; 2 it could not \
-    run."
+    after_help = "Sequential: ten requests to one random instance, one after the other, for 1, \
+    2 or 4 KB each, at a tenth of the rate. Fan-out: one request for 2 KB to each instance of \
+    a group in parallel; the slowest answer counts. Exit code: 0 all workflows were answered; \
+    1 some were not; 2 the test could not run."
 )]
 pub(super) struct Args {
-    /// Nodes that run `tailbound probe serve`, as HOST:PORT
+    /// Instances that run `tailbound probe serve`, as HOST:PORT
     #[arg(required = true, value_name = "NODE", value_parser = node)]
     nodes: Vec<String>,
-    /// Call those alone, too, that `tailbound select --output json` keeps in this file
+    /// Also run the workflows on only those instances that `tailbound select --output json` kept,
+    /// by this file
     #[arg(long, value_name = "FILE")]
     selected: Option<PathBuf>,
-    /// Call groups of so many nodes, at random of all [default: those of 10, 20 and 40 for which
-    /// there are enough, or all nodes]
+    /// The sizes of randomly chosen groups of instances [default: 10, 20 and 40 if there are enough
+    /// instances, or all instances]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     groups: Vec<usize>,
-    /// Begin so many fan-outs a second, one rate after the other, and a tenth as many sequences
+    /// The rates of parallel workflows per second, tested one after the other; sequential workflows
+    /// run at a tenth of each
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = RATES)]
     rates: Vec<u32>,
-    /// Begin workflows for so long at each rate
+    /// The duration of each rate's test
     #[arg(long, value_name = "TIME", default_value = "60s")]
     duration: Nanos,
-    /// Run workflows of this kind alone
+    /// Run only workflows of this kind
     #[arg(long, value_enum, value_name = "KIND")]
     only: Option<Kind>,
-    /// All random moments, nodes and sizes follow from this number
+    /// The seed of all random times, instances and sizes
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// What to print
+    /// The output format
     #[arg(long, value_enum, default_value_t)]
     output: Form,
 }
@@ -60,7 +62,7 @@ enum Form {
     Text,
     /// One JSON document with a schema version
     Json,
-    /// A line of JSON for each workflow that was answered, the document last
+    /// One JSON line for each answered workflow, then the document
     Jsonl,
 }
 
@@ -68,9 +70,9 @@ enum Form {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 enum Kind {
-    /// One node, ten calls one after the other
+    /// Sequential: ten requests to one instance, one after the other
     Sequential,
-    /// All nodes of a group at once
+    /// Parallel: one request to each instance of a group
     FanOut,
 }
 

@@ -29,13 +29,13 @@ use tailbound_units::Bytes;
 /// What grids go by.
 #[derive(Debug, clap::Args)]
 pub(super) struct Common {
-    /// The scenario: a TOML file
+    /// The scenario file (TOML)
     #[arg(value_name = "SCENARIO")]
     scenario: PathBuf,
-    /// Where rows and report are [default: out/NAME]
+    /// The directory of rows and report [default: out/NAME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Each N-th point alone, from the I-th on
+    /// Run only each N-th point, starting with the I-th
     #[arg(
         long,
         value_name = "I/N",
@@ -43,13 +43,13 @@ pub(super) struct Common {
         hide_default_value = true
     )]
     shard: Shard,
-    /// How many points run at once [default: one a CPU]
+    /// The number of points that run in parallel [default: one for each CPU]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
     threads: Option<u16>,
-    /// How much memory points may take together [default: what is free]
+    /// The memory limit of all points together [default: the free memory]
     #[arg(long, value_name = "BYTES")]
     memory: Option<Bytes>,
-    /// What to print
+    /// The output format
     #[arg(long, value_enum, default_value_t)]
     output: Output,
 }
@@ -57,11 +57,11 @@ pub(super) struct Common {
 /// Arguments of `tailbound sim run`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Each point is a process of its own, and its row is there whole or not at all: \
-    after Ctrl-C, SIGTERM (once: points that run are ended first; twice: at once) or a crash, the \
-    same command goes on. A row that is not what was written is computed again. Results depend on \
-    the scenario alone. With all rows there, DIR has the report: NAME.html, .json, .csv and .parquet. \
-    Exit code: 0 all rows of the shard are there; 2 a point could not run, or the grid would not \
+    after_help = "Each point runs as a process of its own, and its row is written as a whole. \
+    After a crash, Ctrl-C or SIGTERM (once: running points finish first; twice: immediate), \
+    the same command continues. A corrupt row is computed again. Results depend on the \
+    scenario alone. With all rows, DIR has the report: NAME.html, .json, .csv and .parquet. \
+    Exit code: 0 all rows of the shard exist; 2 a point could not run, or the grid does not \
     fit into memory; 130 and 143 interrupted."
 )]
 pub(super) struct Run {
@@ -72,18 +72,18 @@ pub(super) struct Run {
 /// Arguments of `tailbound report merge`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Every row is held against its checksum, and rows of the same point against each \
-    other. Exit code: 0 the report is written; 2 rows are missing, corrupt, of another grid, or \
-    differ."
+    after_help = "Compares every row with its checksum, and rows of the same point with one \
+    another. Exit code: 0 the report is written; 2 rows are missing, corrupt, from another \
+    grid, or contradictory."
 )]
 pub(in crate::command) struct Merge {
-    /// Where `tailbound sim run` left rows
+    /// The output directories of `tailbound sim run`
     #[arg(required = true, value_name = "DIR")]
     directories: Vec<PathBuf>,
-    /// Where all rows and the report go [default: out/NAME]
+    /// The directory of the merged rows and the report [default: out/NAME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// What to print
+    /// The output format
     #[arg(long, value_enum, default_value_t)]
     output: Output,
 }

@@ -18,8 +18,9 @@ const TIMES: [f64; 4] = [1.0, 1.5, 2.0, 4.0];
 /// Arguments of `tailbound sim replay`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "What was recorded is sent as it came: no sender slows down as it waits \
-    longer, and none sends again what is lost. Exit code: 0 there is an answer; 2 there is none."
+    after_help = "The captured traffic is replayed as recorded: senders do not slow down when \
+    delays grow, and do not retransmit lost packets. Exit code: 0 there is a result; 2 there \
+    is none."
 )]
 pub(super) struct Args {
     /// A capture (pcap, pcapng), or a log of flows: CSV or Parquet with the columns
@@ -30,23 +31,24 @@ pub(super) struct Args {
     #[cfg(feature = "host")]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// A guest, and its station in a capture; of a log its name alone. Once a guest
+    /// A guest and its address in a capture; for a log, the name alone. Repeatable
     #[arg(long = "guest", value_name = "NAME[=MAC]", value_parser = guest)]
     guests: Vec<Guest>,
     /// The rate of the host's link [default: that of the configuration, else 10Gbit/s]
     #[arg(long, value_name = "RATE")]
     link_rate: Option<Rate>,
-    /// A guest without a guarantee is given so many times what it sent on average
+    /// The guarantee of a guest without one, as a multiple of its average rate
     #[arg(long, value_name = "TIMES", default_value_t = 2.0, value_parser = times)]
     fit: f64,
-    /// What is behind the host (TOML, as of `tailbound place`): what could be promised there
+    /// The topology behind the host (TOML, as of `tailbound place`), for which an admissible
+    /// guarantee is computed
     #[arg(long, value_name = "FILE")]
     topology: Option<PathBuf>,
-    /// The machines of the tenant that is placed [default: one a guest, at least two]
+    /// The number of VMs of the placed tenant [default: one for each guest, at least two]
     #[arg(long, value_name = "N", requires = "topology",
         value_parser = clap::value_parser!(u32).range(2..=1_000_000))]
     machines: Option<u32>,
-    /// What to print
+    /// The output format
     #[arg(long, value_enum, default_value_t)]
     output: Output,
 }

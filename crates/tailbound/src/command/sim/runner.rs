@@ -22,7 +22,7 @@ pub(super) trait Kind: clap::Args {
 /// Experiments whose work threads may share.
 #[derive(Debug, clap::Args)]
 pub(super) struct Parallel<E: Send + Sync + 'static> {
-    /// How many threads share the work [default: one a CPU]
+    /// The number of threads [default: one for each CPU]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: Option<u16>,
     #[arg(skip)]
@@ -140,7 +140,7 @@ pub(super) enum Action<K: Kind> {
     List(List),
     /// Print an experiment's TOML, to start another one from
     Show {
-        /// Its name
+        /// The name of the experiment
         name: String,
     },
     /// Run experiments and write their reports
@@ -154,7 +154,7 @@ pub(super) struct Run<K: Kind> {
     /// Names of experiments (see `list`), TOML files, or `all`
     #[arg(required = true, value_name = "EXPERIMENT")]
     experiments: Vec<String>,
-    /// Everything random follows from this number
+    /// The seed of all random choices
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     #[command(flatten)]

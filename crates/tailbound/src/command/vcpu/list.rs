@@ -18,21 +18,21 @@ const SCHEMA: u32 = 2;
 /// Arguments of `tailbound vcpu list`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "READY is the share of the interval in which the thread could run and waited \
-    for a CPU (what other hypervisors call CPU ready), WAIT the mean of its waits. A policy \
-    marked * is ours. Exit code: 0 done; 2 it could not."
+    after_help = "READY is the share of the interval in which the thread was runnable and \
+    waited for a CPU (CPU ready time), WAIT the mean wait. A policy with * was set by \
+    tailbound. Exit code: 0 done; 2 failed."
 )]
 pub(super) struct List {
-    /// A process to show besides the guests that are recognised
+    /// A further process to show, beside the recognised guests
     #[arg(long)]
     pid: Vec<u32>,
-    /// How long waits are measured, 1ms to 1h
+    /// The duration of the measurement of waits, 1ms to 1h
     #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = interval)]
     interval: Nanos,
-    /// Where what was there before is written down
+    /// The file that stores the previous settings
     #[arg(long, value_name = "FILE", default_value = DEFAULT_STATE)]
     state: PathBuf,
-    /// What to print
+    /// The output format
     #[arg(long, value_enum, default_value_t)]
     output: Output,
 }

@@ -16,16 +16,16 @@ pub(super) struct Select {
     config: Option<PathBuf>,
     #[command(flatten)]
     rule: Rule,
-    /// How its vCPUs get the CPU, without numbers
+    /// The class of the vCPU threads, as a level
     #[arg(long, value_enum, conflicts_with = "class")]
     level: Option<LevelName>,
-    /// How its vCPUs get the CPU
+    /// The class of the vCPU threads
     #[arg(long, value_enum)]
     class: Option<ClassName>,
     /// periodic: CPU time in each period
     #[arg(long, value_name = "TIME", requires = "class")]
     runtime: Option<Nanos>,
-    /// periodic: by when after it woke [default: the period]
+    /// periodic: the deadline after a wake-up [default: the period]
     #[arg(long, value_name = "TIME", requires = "class")]
     deadline: Option<Nanos>,
     /// periodic: the period
@@ -34,28 +34,28 @@ pub(super) struct Select {
     /// aperiodic: the time slice
     #[arg(long, value_name = "TIME", requires = "class")]
     slice: Option<Nanos>,
-    /// aperiodic: its share, in units of the default
+    /// aperiodic: the share, in multiples of the default
     #[arg(long, value_name = "N", requires = "class")]
     weight: Option<u32>,
-    /// The user that the guest must run as; whoever names a guest himself needs it
+    /// The UID that the guest must have; required for guests that no manager names
     #[arg(long, value_name = "N")]
     uid: Option<u32>,
-    /// The file that the guest must be running, by its inode
+    /// The executable that the guest must run, compared by inode
     #[arg(long, value_name = "PATH")]
     exe: Option<PathBuf>,
-    /// How many threads may get a class [default: 256]
+    /// The maximum number of threads that get a class [default: 256]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_threads: Option<u32>,
-    /// How many CPUs may be reserved [default: half of the machine's]
+    /// The maximum number of CPUs to reserve [default: half of this host's]
     #[arg(long, value_name = "CPUS")]
     max_cpus: Option<Bandwidth>,
-    /// Leave the class of its other threads (emulator, iothreads, vhost) as it is
+    /// Do not change the class of the other threads (emulator, iothreads, vhost)
     #[arg(long)]
     vcpus_only: bool,
-    /// Refuse a deadline for a pinned vCPU where its CPU mask would be widened
+    /// Refuse a deadline class for a pinned vCPU if its CPU mask would have to be widened
     #[arg(long)]
     keep_affinity: bool,
-    /// A CPU to bring vCPUs with a deadline to
+    /// The CPU to which vCPU threads with a deadline are moved
     #[arg(long, value_name = "CPU")]
     home: Option<u32>,
     /// The QMP socket of a QEMU that does not name its vCPUs
@@ -67,22 +67,22 @@ pub(super) struct Select {
 #[derive(Debug, clap::Args)]
 #[group(id = "rule", multiple = false)]
 pub(super) struct Rule {
-    /// Guests of this name; * stands for any text
+    /// Guests of this name; * matches any text
     #[arg(long, value_name = "NAME")]
     guest: Option<String>,
-    /// The domain of libvirt's with this UUID
+    /// The libvirt domain with this UUID
     #[arg(long, value_name = "UUID")]
     uuid: Option<Uuid>,
-    /// The virtual machine of Proxmox VE's with this number
+    /// The Proxmox VE VM with this number
     #[arg(long, value_name = "N")]
     vmid: Option<Vmid>,
-    /// The process of this number
+    /// The process with this PID
     #[arg(long)]
     pid: Option<u32>,
     /// The processes of this control group
     #[arg(long, value_name = "PATH")]
     cgroup: Option<String>,
-    /// The container whose id begins so
+    /// The container whose ID begins with this text
     #[arg(long, value_name = "ID")]
     container: Option<String>,
     /// The pod with this UID
@@ -92,17 +92,17 @@ pub(super) struct Rule {
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum LevelName {
-    /// As it was
+    /// The settings from before
     Normal,
-    /// Soon when it wakes: aperiodic
+    /// aperiodic: a short time slice and a large share
     High,
-    /// On time whatever the others do: periodic, 1 ms in 4 ms
+    /// periodic: a reservation of 1 ms in 4 ms
     Top,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum ClassName {
-    /// As it was
+    /// The settings from before
     Normal,
     /// A short time slice and a large share
     Aperiodic,

@@ -25,30 +25,30 @@ const SAMPLE: Duration = Duration::from_millis(100);
 /// Arguments of `tailbound vcpu top`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "How long threads of guests could run and waited for a CPU, since this began: all \
-    waits, and the 99.9th percentile of those from a wake-up on and of those after another thread \
-    got the CPU. Below, what late waits were spent on and who ran meanwhile. Each wait is measured \
-    in the kernel; where that cannot be, it says why and shows no tails. Keys: n, w, 5, 9, t, l \
-    sort by a column; up and down move; q quits. Exit code: 0 shown; 2 the machine cannot be \
-    looked at, or there is no terminal."
+    after_help = "Columns: waits of guests' threads for a CPU since the start of this command: \
+    all waits, and the 99.9th percentile of waits after a wake-up and after a preemption. \
+    Below the table: the causes of late waits, and the threads that ran instead. BPF measures \
+    each wait; if that is not possible, the reason is shown and there are no percentiles. \
+    Keys: n, w, 5, 9, t, l sort by a column; up and down move; q quits. Exit code: 0 shown; 2 \
+    this computer cannot be examined, or there is no terminal."
 )]
 pub(super) struct Top {
-    /// A process to show besides the guests that are recognised
+    /// A further process to show, beside the recognised guests
     #[arg(long)]
     pid: Vec<u32>,
-    /// How long it takes from one look to the next, and with --once in all
+    /// The interval between two updates; with --once, the duration of the measurement
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
     interval: Nanos,
-    /// From when on a wait is late, and what it was spent on is shown
+    /// The duration from which a wait is late and its cause is shown
     #[arg(long, value_name = "TIME", default_value = "1ms")]
     late: Nanos,
-    /// The column that the threads are sorted by
+    /// The column to sort threads by
     #[arg(long, value_enum, default_value_t = Column::P999)]
     sort: Column,
-    /// Print one table, after one interval, and end
+    /// Print one table after one interval, then exit
     #[arg(long)]
     once: bool,
-    /// What to print; json: once
+    /// The output format; json implies --once
     #[arg(long, value_enum, default_value_t)]
     output: Output,
 }

@@ -30,9 +30,9 @@ const BEFORE_A_RUN: Duration = Duration::from_secs(10);
 /// Arguments of `tailbound sim plan`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "The price follows from what rows cost that are there already, and otherwise from \
-    short parts of points at the grid's corners; it is right to a factor, not to a percent. \
-    Exit code: 0 the grid fits into memory; 1 it does not; 2 there is no price."
+    after_help = "The estimate is based on existing rows, and otherwise on short runs of \
+    points at the grid's corners. It is accurate to a factor, not to a percent. Exit code: 0 the \
+    grid fits into memory; 1 it does not; 2 there is no estimate."
 )]
 pub(in crate::command::sim) struct Plan {
     #[command(flatten)]

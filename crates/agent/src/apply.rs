@@ -40,7 +40,8 @@ pub enum ApplyError {
     /// The kernel took a step, but not as asked for.
     #[error(
         "{what}: the kernel took it, but {seen} reads back; {}{}",
-        "somebody else changes the same thread, or this kernel does not know what was asked for",
+        "another program changes the same thread, or this kernel does not support the requested \
+            setting",
         after(undone)
     )]
     ReadBack {
@@ -76,14 +77,15 @@ fn explain(step: Option<&Call>, error: &io::Error) -> String {
         }
         (Some(Errno::PERM), Some(Call::Affinity(_))) => "EPERM: another user's thread; run as root",
         (Some(Errno::BUSY), _) if deadline => {
-            "EBUSY: the kernel says that the bandwidth is taken, though by what is visible it \
-             would fit. Some kernels (seen on 6.18) go on counting threads that left \
-             SCHED_DEADLINE in their sleep; they count anew when root domains are built: write 0, \
-             then 1, to cpuset.sched_load_balance of the root cpuset (cgroup v1), or make and \
-             remove a cpuset partition (v2)"
+            "EBUSY: the kernel reports that the bandwidth is taken, although the visible \
+                reservations leave room. Some kernels (seen on 6.18) keep counting threads that \
+                left SCHED_DEADLINE while asleep. They count anew when root domains are rebuilt: \
+                write 0, then 1, to cpuset.sched_load_balance of the root cpuset (cgroup v1), or \
+                create and remove a cpuset partition (v2)"
         }
         (Some(Errno::BUSY), Some(Call::Affinity(_))) => {
-            "EBUSY: it has a deadline, which somebody else gave it meanwhile; end that first"
+            "EBUSY: another program has given the thread a deadline class; remove that class \
+                first"
         }
         (Some(Errno::INVAL), Some(Call::Affinity(_))) => {
             "EINVAL: its cpuset leaves it none of these CPUs; look at its cpuset"
@@ -92,8 +94,8 @@ fn explain(step: Option<&Call>, error: &io::Error) -> String {
             "EINVAL: this kernel does not take these parameters; see tailbound doctor"
         }
         (Some(Errno::ACCESS | Errno::PERM | Errno::ROFS), None) => {
-            "the control group belongs to somebody else, or is mounted read-only; run as root, \
-             and in a service with ProtectControlGroups=no"
+            "the control group belongs to another user, or is mounted read-only; run as root, \
+                and in a service with ProtectControlGroups=no"
         }
         _ => return error.to_string(),
     };

@@ -56,9 +56,9 @@ impl fmt::Display for Beyond {
         } = self;
         write!(
             f,
-            "{guest}: its rule gives classes to {} threads and reserves {} CPUs at most, for all \
-             its guests together; {threads} of this one's threads are beyond that and get \
-             nothing; find out who starts so many, or raise max_threads or max_cpus",
+            "{guest}: the limit of its rule is {} threads and {} CPUs, for all guests of the \
+                rule; {threads} threads of this guest exceed the limit and get no class; find \
+                the program that starts them, or raise max_threads or max_cpus",
             budget.threads, budget.cpus
         )
     }
@@ -186,9 +186,7 @@ mod tests {
         assert_eq!(after.beyond.len(), 1);
         assert_eq!(
             after.beyond[0].to_string(),
-            "flood: its rule gives classes to 256 threads and reserves 1 CPUs at most, for all \
-             its guests together; 998 of this one's threads are beyond that and get nothing; \
-             find out who starts so many, or raise max_threads or max_cpus"
+            "flood: the limit of its rule is 256 threads and 1 CPUs, for all guests of the rule; 998 threads of this guest exceed the limit and get no class; find the program that starts them, or raise max_threads or max_cpus"
         );
         // Among those who have nothing yet the older goes first.
         let anew = desired(&rules, &[web, flood], 8, |_| false);

@@ -228,11 +228,11 @@ mod tests {
         for (more, why) in [
             (
                 "level = \"top\"\nexcess = \"reclaim\"",
-                "may all others wait for it?",
+                "the longest time that other threads may wait",
             ),
             (
                 "level = \"top\"\nlongest_excess = \"1s\"",
-                "nothing is had beyond a reservation",
+                "has no effect without `excess",
             ),
             (
                 &whole.replace("top", "high"),

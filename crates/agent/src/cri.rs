@@ -49,7 +49,7 @@ pub struct Pod {
 #[derive(Debug, thiserror::Error)]
 pub enum CriError {
     /// There is nobody to ask.
-    #[error("no container runtime listens at {}; give its socket (cri = \"PATH\")", SOCKETS.join(", "))]
+    #[error("no container runtime listens at {}; set its socket (cri = \"PATH\")", SOCKETS.join(", "))]
     NoSocket,
     /// Nobody answers there.
     #[error("{}: {source}", .socket.display())]

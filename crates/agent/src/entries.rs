@@ -10,8 +10,8 @@ use tailbound_sys::thread::ThreadId;
 const LOOKS: u32 = 10;
 
 /// What is noted where a vCPU is known neither by name nor by QMP.
-pub(crate) const NAMELESS: &str = "none of its threads says that it runs a vCPU: start QEMU with \
-     -name NAME,debug-threads=on, or give its QMP socket (qmp = \"PATH\")";
+pub(crate) const NAMELESS: &str = "no thread is named as a vCPU: start QEMU with -name \
+    NAME,debug-threads=on, or set its QMP socket (qmp = \"PATH\")";
 
 /// What is known of who has entered a guest.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -41,7 +41,7 @@ impl Gauge {
         let (tail, why) = match tail {
             Ok(tail) => (Some(tail), None),
             Err(why) => {
-                tracing::warn!("waits are approximate, their tails cannot be told: {why}");
+                tracing::warn!("waits are approximate and have no percentiles: {why}");
                 (None, Some(why))
             }
         };

@@ -25,7 +25,7 @@ const SCHEMA: u32 = 1;
 pub enum JournalError {
     /// The file cannot be read or written.
     #[error(
-        "{path}: {source}; give a file of your own with --state, or run as root",
+        "{path}: {source}; select another file with --state, or run as root",
         path = path.display()
     )]
     File {
@@ -71,8 +71,8 @@ pub enum JournalError {
     },
     /// It holds something else.
     #[error(
-        "{path} is not a state of this version ({source}); if nothing is to be restored from it, \
-         remove it",
+        "{path} is not a state file of this version ({source}); remove the file if no settings \
+            need to be restored from it",
         path = path.display()
     )]
     Content {

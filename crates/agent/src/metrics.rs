@@ -16,7 +16,7 @@ pub fn encode(vcpus: &AgentSnapshot, encoder: &mut Encoder<'_>) -> Result<(), Er
     late(&vcpus.late, encoder)?;
     let mut family = encoder.family(
         "tailbound_vcpu_cpu",
-        "How long a guest's threads ran",
+        "CPU time of a guest's threads",
         Unit::Seconds,
         Kind::Counter,
     )?;
@@ -27,7 +27,7 @@ pub fn encode(vcpus: &AgentSnapshot, encoder: &mut Encoder<'_>) -> Result<(), Er
     classes(vcpus, encoder)?;
     let mut family = encoder.family(
         "tailbound_vcpu_throttled",
-        "How long a CPU quota held up a guest's control group, summed up over CPUs",
+        "Time for which a CPU quota throttled a guest's control group, summed over CPUs",
         Unit::Seconds,
         Kind::Counter,
     )?;
@@ -39,13 +39,13 @@ pub fn encode(vcpus: &AgentSnapshot, encoder: &mut Encoder<'_>) -> Result<(), Er
     counter(
         encoder,
         "tailbound_vcpu_drift",
-        "Threads and groups that had drifted: found changed by somebody else",
+        "Threads and control groups whose settings another program had changed",
         &per_guest(&vcpus.drift),
     )?;
     counter(
         encoder,
         "tailbound_vcpu_standstill",
-        "How often a thread with a reservation could run, and got no CPU for many periods",
+        "Number of times that a runnable thread with a reservation got no CPU for many periods",
         &per_guest(&vcpus.standstills),
     )?;
     counter(
@@ -82,12 +82,11 @@ fn waits(
 ) -> Result<(), Error> {
     let help = match vcpus.source {
         Source::Measured => {
-            "How long a guest's thread that could run waited for a CPU: from when it was woken, \
-             or preempted"
+            "Wait of a runnable guest thread for a CPU, from its wake-up or preemption on"
         }
         Source::Approximate => {
-            "How long a guest's thread that could run waited for a CPU; an approximation that \
-             does not tell tails: each wait is entered with the mean of its sampling interval"
+            "Wait of a runnable guest thread for a CPU; an approximation without percentiles: \
+                each wait is recorded with the mean of its sampling interval"
         }
     };
     let unit = Unit::Seconds;
@@ -156,7 +155,7 @@ fn late(guests: &BTreeMap<String, Late>, encoder: &mut Encoder<'_>) -> Result<()
     )?;
     let mut family = encoder.family(
         "tailbound_vcpu_late",
-        "What late waits of a guest's threads were spent on",
+        "Late waits of a guest's threads, by cause",
         Unit::Seconds,
         Kind::Counter,
     )?;

@@ -123,7 +123,7 @@ pub fn confiner(directory: &str) -> &'static str {
     } else if unit(".slice") || unit(".service") || unit(".scope") {
         "systemd gave it these: AllowedCPUs= of that unit"
     } else {
-        "somebody gave it these"
+        "they were set by another program"
     }
 }
 
@@ -143,7 +143,7 @@ pub fn keeper(directory: &str) -> &'static str {
     {
         "systemd (CPUWeight=)"
     } else {
-        "somebody else"
+        "another program"
     }
 }
 
@@ -268,7 +268,7 @@ mod tests {
                 "libvirt",
             ),
             ("/x/system.slice/web.service".into(), "systemd"),
-            ("/x/vms/web".into(), "somebody else"),
+            ("/x/vms/web".into(), "another program"),
         ] {
             assert!(keeper(&directory).starts_with(name), "{directory}");
         }

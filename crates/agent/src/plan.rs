@@ -221,10 +221,10 @@ impl Planner<'_> {
     fn notes(&mut self, wanted: &Desired, seen: &ObservedThread) {
         if let Some(group) = &seen.no_real_time {
             self.note(format!(
-                "{}: no real-time class is to be had in the control group {}, which the kernel \
-                 gives no budget of it (RT_GROUP_SCHED), so it gets a short slice and competes with \
-                 all others; give that group and those above it a cpu.rt_runtime_us (cgroup v1), or \
-                 boot with rt_group_sched=0",
+                "{}: the control group {} has no real-time budget (RT_GROUP_SCHED), so the \
+                    thread gets a short slice instead of a real-time class; set \
+                    cpu.rt_runtime_us of that group and its parents (cgroup v1), or boot with \
+                    rt_group_sched=0",
                 wanted.name,
                 printable(&group.display().to_string()),
             ));
@@ -245,17 +245,17 @@ impl Planner<'_> {
             && stretch > Nanos::ZERO
         {
             self.note(format!(
-                "a CPU quota of {runtime} in {period} at {} can stop all that is in it for \
-                 {stretch} at a stretch, and no share changes that; raise it, or give vCPUs a \
-                 reservation (periodic), for which quotas do not count",
+                "a CPU quota of {runtime} in {period} at {} can throttle all threads in it for \
+                    {stretch} at a time, whatever their share; raise the quota, or use \
+                    reservations for vCPUs (periodic), to which quotas do not apply",
                 printable(&group.display().to_string()),
             ));
         }
         if aperiodic.weight > 1 && wanted.weighed == Weighed::Threads && seen.autogrouped {
             self.note(
-                "autogroups are on, and a nice value counts only within its session: the weight \
-                 has no effect beside other sessions; give the guest a control group of its own, \
-                 or set kernel.sched_autogroup_enabled = 0"
+                "autogroups are enabled, and a nice value applies only within its session: the \
+                    weight has no effect against other sessions; move the guest to its own \
+                    control group, or set kernel.sched_autogroup_enabled = 0"
                     .to_owned(),
             );
         }

@@ -55,9 +55,9 @@ pub enum PlanError {
     },
     /// A weight would be others' as well.
     #[error(
-        "{name}: it competes with other guests at the control group {group}, where {others} \
-         would have its weight as well; put nobody beside it there, or use weight = 1 or a \
-         reservation (periodic)",
+        "{name}: the control group {group} competes with other guests, and {others} would get \
+            its weight as well; move the other threads out of the group, or use weight = 1 or a \
+            reservation (periodic)",
         group = group.display()
     )]
     Weight {
@@ -70,10 +70,10 @@ pub enum PlanError {
     },
     /// The cpuset is narrower than the root domain.
     #[error(
-        "{name}: its cpuset leaves it the CPUs {allowed}, but a deadline is admitted only to all \
-         of a root domain, here {domain}; make that cpuset a partition (cgroup v2: echo root > \
-         cpuset.cpus.partition; v1: cpuset.cpu_exclusive = 1 and cpuset.sched_load_balance = 0 in \
-         the parent), or give it {domain}"
+        "{name}: its cpuset has the CPUs {allowed}, but the kernel admits a deadline only for \
+            all CPUs of a root domain, here {domain}; make that cpuset a partition (cgroup v2: \
+            echo root > cpuset.cpus.partition; v1: cpuset.cpu_exclusive = 1 and \
+            cpuset.sched_load_balance = 0 in the parent), or extend it to {domain}"
     )]
     Cpuset {
         /// The thread.
@@ -85,9 +85,9 @@ pub enum PlanError {
     },
     /// The mask is narrower than the root domain, and is to stay.
     #[error(
-        "{name}: it is pinned to the CPUs {cpus} (taskset, libvirt's vcpupin), but a deadline is \
-         admitted only to all of a root domain, here {domain}; let the mask be widened \
-         (affinity = \"widen\"), or make {cpus} a cpuset partition"
+        "{name}: the thread is pinned to the CPUs {cpus} (taskset, libvirt's vcpupin), but the \
+            kernel admits a deadline only for all CPUs of a root domain, here {domain}; permit a \
+            wider mask (affinity = \"widen\"), or make {cpus} a cpuset partition"
     )]
     Affinity {
         /// The thread.

@@ -196,8 +196,8 @@ impl GuestRule {
         if self.target().is_none() {
             say(
                 &[],
-                "which guest is meant? Say one of `name`, `uuid`, `vmid`, `pid`, `cgroup`, `container` \
-                 and `pod`"
+                "the rule matches no guest: set one of `name`, `uuid`, `vmid`, `pid`, `cgroup`, \
+                    `container` and `pod`"
                     .into(),
             );
         }
@@ -226,13 +226,13 @@ impl GuestRule {
         match (self.excess, self.longest_excess, self.class()) {
             (ExcessKind::None, None, _) | (ExcessKind::Reclaim, Some(_), Class::Periodic(_)) => {}
             (ExcessKind::None, Some(_), _) => {
-                let message = "nothing is had beyond a reservation; say `excess = \"reclaim\"` as \
-                               well, or leave it out";
+                let message = "`longest_excess` has no effect without `excess = \"reclaim\"`; \
+                    add that key, or remove this one";
                 say(&[Step::Key("longest_excess")], message.to_owned());
             }
             (ExcessKind::Reclaim, None, _) => {
-                let message = "for how long at a stretch may all others wait for it? Say \
-                               `longest_excess`; the plan says how long it is";
+                let message = "`longest_excess` is missing: the longest time that other threads \
+                    may wait for this guest; the plan shows the necessary value";
                 say(&[Step::Key("excess")], message.to_owned());
             }
             (ExcessKind::Reclaim, Some(_), class) => {
@@ -244,7 +244,7 @@ impl GuestRule {
         if self.level.is_some() == self.class.is_some() {
             say(
                 &[],
-                "say either `level` (normal, high, top) or `class` for it".into(),
+                "use either `level` (normal, high, top) or `class`".into(),
             );
         }
         for (key, class) in [("class", &self.class), ("helpers", &self.helpers)] {
@@ -341,8 +341,7 @@ fn fits_several(rule: &GuestRule, picked: &[&mut Guest]) -> String {
                 uuids.join(", ")
             )
         }
-        _ => "tell them apart by uid, cgroup or pid, or say that all are meant by a name with *"
-            .to_owned(),
+        _ => "distinguish them by uid, cgroup or pid, or match all by a name with *".to_owned(),
     };
     format!(
         "the rule for {} fits {} guests (processes {}), and none of them gets its class; {advice}",
@@ -357,7 +356,7 @@ fn why_not(rule: &GuestRule, guest: &Guest) -> String {
     let origin = &guest.origin;
     let user = match origin.uid {
         Some(uid) => format!("user {uid}"),
-        None => "more than one user at once".to_owned(),
+        None => "several users".to_owned(),
     };
     let pick = Pick(rule);
     let what = match rule.target() {

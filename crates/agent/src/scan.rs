@@ -270,8 +270,8 @@ impl Scanner {
         if names.len() > 1 {
             let names: Vec<_> = names.iter().map(|id| id.get(..12).unwrap_or(id)).collect();
             self.refusals.push(format!(
-                "{what} fits {} containers ({}), and none of them gets its class; give more of \
-                 the id",
+                "{what} matches {} containers ({}), and none of them gets the class; use more \
+                    digits of the ID",
                 names.len(),
                 names.join(", ")
             ));
@@ -282,8 +282,8 @@ impl Scanner {
         }
         if guarded.is_empty() && !unguarded.is_empty() {
             self.refusals.push(format!(
-                "{what} lies in a control group that a user can have made, so it says nothing of \
-                 who is in it; add the user to the rule: uid = N"
+                "{what} is in a control group that an ordinary user can create, which proves \
+                    nothing about its processes; add the user to the rule: uid = N"
             ));
         }
         guarded.into_iter().collect()

@@ -67,13 +67,13 @@ fn beyond(who: &str, steps: &[&ThreadStep], domain: &Domain, limits: &Limits) ->
         .map(|wanted| excess(Periodic::from(wanted), limits));
     if let Some(longest) = price.flatten() {
         notes.push(format!(
-            "{who}: with what others leave it may run for {longest} at a stretch, while all \
-             without a reservation wait, but for what the fair server gives them"
+            "{who}: with spare CPU time it may run for {longest} at a time, while all threads \
+                without a reservation wait, except for the fair server's share"
         ));
     }
     notes.push(format!(
-        "{who}: nothing proves how long they may be without a CPU of {}, where one has more than \
-         its reservation",
+        "{who}: the longest wait for a CPU of {} has no bound, since a thread there uses more \
+            than its reservation",
         domain.cpus
     ));
     notes
@@ -130,7 +130,7 @@ fn of_domain(
                 "{who}: at worst {longest} without a CPU, and what interrupts and steal take"
             ),
             Err(why) => format!(
-                "{who}: nothing proves how long they may be without a CPU of {}: {why}",
+                "{who}: the longest wait for a CPU of {} has no bound: {why}",
                 domain.cpus
             ),
         };
@@ -268,7 +268,7 @@ mod tests {
         let notes = reclaiming(160, false, Some(95)).unwrap();
         assert!(
             notes.iter().any(|note| note.starts_with(
-                "vm vcpu 1: with what others leave it may run for 160ms at a stretch, while all"
+                "vm vcpu 1: with spare CPU time it may run for 160ms at a time, while all"
             )),
             "{notes:?}"
         );
@@ -282,8 +282,7 @@ mod tests {
         assert!(reclaiming(76, true, Some(95)).is_ok());
         let refused = reclaiming(159, false, Some(95)).unwrap_err();
         assert!(
-            refused
-                .starts_with("vm vcpu 1: with what others leave it may run for 160ms at a stretch")
+            refused.starts_with("vm vcpu 1: with spare CPU time it may run for 160ms at a time")
                 && refused.contains("accepts 159ms; raise longest_excess"),
             "{refused}"
         );
@@ -318,7 +317,7 @@ mod tests {
         assert!(alone[0].ends_with("once, after a first runtime that a tick ends, 34ms"));
         // 16 ms in all of 2.6 CPUs that are left: more than a period leaves.
         let late = notes_of(ticks, &[(1000, 4000)], 4);
-        assert!(late[0].contains("nothing proves"), "{late:?}");
+        assert!(late[0].contains("has no bound"), "{late:?}");
         assert!(late[0].contains("it is 6ms"), "{late:?}");
         // Which the kernel takes: 3.25 of 3.6.
         let dense = notes_of(Nanos::ZERO, &[(3000, 4000), (2000, 4000)], 4);

@@ -88,8 +88,8 @@ pub enum ClassesError {
     },
     /// Switches could not tell two classes apart.
     #[error(
-        "`{one}` is {of_one} and `{other}` is {of_other}; give each class a DSCP and a PCP of its \
-         own"
+        "`{one}` is {of_one} and `{other}` is {of_other}; use a different DSCP and PCP for each \
+            class"
     )]
     Same {
         /// The class that is served first,

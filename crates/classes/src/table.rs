@@ -90,7 +90,7 @@ impl Traffic {
             Self::Bulk => "other frames of best effort",
             Self::Elastic => "elastic flows of a guaranteed guest",
             Self::Group => "frames to a group",
-            Self::Unannounced => "frames to a machine nobody announced",
+            Self::Unannounced => "frames to a machine that no host announced",
         }
     }
 }

@@ -395,7 +395,7 @@ impl Replica<'_> {
         let location = response.headers().get(header::LOCATION);
         let what = match location.and_then(|location| location.to_str().ok()) {
             Some(location) if status.is_redirection() => {
-                format!("it sends us to {location:?}; give that address if it is the right one")
+                format!("it redirects to {location:?}; use that address if it is correct")
             }
             _ => format!("HTTP status {}, {}", status.as_u16(), shown(&body)),
         };
@@ -565,7 +565,7 @@ fn tls_hint(why: String) -> String {
     }
     // BadSignature is what a CA of the same name with another key causes.
     let hint = if has_any(&["UnknownIssuer", "BadSignature"]) {
-        "; the CA that signed its certificate is not trusted: give that CA's certificate"
+        "; the CA of its certificate is not trusted: pass that CA's certificate"
     } else if has_any(&["not valid for name", "NotValidForName"]) {
         "; use an address that is in its certificate, or make a certificate with this one \
          (subjectAltName)"

@@ -143,7 +143,7 @@ fn what_is_no_placement_service_is_told_from_one_that_is_away() {
             "<html>hello</html>",
         ),
         (Step::Raw(answer(404, "nope")), "HTTP status 404, \"nope\""),
-        (Step::Raw(moved), "it sends us to \"https://x/\""),
+        (Step::Raw(moved), "it redirects to \"https://x/\""),
         (
             Step::Raw(b"SSH-2.0-x\r\n\r\n".to_vec()),
             "it does not speak HTTP",
@@ -495,7 +495,7 @@ fn tls_is_spoken_with_whom_the_ca_vouches_for_alone() {
         let error = ask(https.clone(), ca).unwrap_err();
         let text = error.to_string();
         assert!(matches!(error, ClientError::Tls { .. }), "{text}");
-        assert!(text.contains("give that CA's certificate"), "{text}");
+        assert!(text.contains("pass that CA's certificate"), "{text}");
     }
     // Not tried again: it would not help.
     assert!(start.elapsed() < Duration::from_secs(2));

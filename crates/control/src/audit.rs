@@ -155,7 +155,7 @@ pub fn audit(snapshot: &Snapshot) -> Report {
             .find(name)
             .is_some_and(|node| topology.is_host(node))
         {
-            let what = "it is said to be closed, but there is no such host";
+            let what = "it is recorded as closed, but there is no such host";
             report
                 .findings
                 .push(Finding::new(format!("host {name:?}"), what));

@@ -108,7 +108,7 @@ impl Ledger {
             if tenant.id.0 >= ledger.next_id {
                 return Err(LoadError::Tenant {
                     tenant: tenant.id,
-                    why: format!("the next tenant was to be {}", ledger.next_id),
+                    why: format!("the next number was {}", ledger.next_id),
                 });
             }
         }

@@ -137,14 +137,14 @@ pub enum ServeError {
     Hose(#[from] HoseSecretError),
     /// Everybody on the network could do everything.
     #[error(
-        "{0} can be reached from elsewhere, and without tokens everybody could do everything: \
-         give --tokens FILE (and --tls-cert and --tls-key), or listen on 127.0.0.1"
+        "{0} is reachable from other computers, and without tokens every client would have all \
+            rights: pass --tokens FILE (and --tls-cert and --tls-key), or listen on 127.0.0.1"
     )]
     Open(SocketAddr),
     /// Everybody on the way could read the tokens.
     #[error(
-        "{0} can be reached from elsewhere, and over plain HTTP everybody on the way could read \
-         the tokens: give --tls-cert and --tls-key, or listen on 127.0.0.1"
+        "{0} is reachable from other computers, and plain HTTP would expose the tokens: pass \
+            --tls-cert and --tls-key, or listen on 127.0.0.1"
     )]
     Plain(SocketAddr),
     /// The listener fails.
@@ -408,7 +408,7 @@ async fn no_such_path(request: axum::extract::Request) -> ApiError {
     let (parts, body) = request.into_parts();
     body::discard(body).await;
     ApiError::not_found(format!(
-        "there is nothing at {}; /openapi.json says what there is",
+        "there is nothing at {}; /openapi.json lists all paths",
         parts.uri.path()
     ))
 }
@@ -512,11 +512,11 @@ mod tests {
             (insecure(), None, "127.8.8.8:1", None),
             (insecure(), None, "[::1]:1", None),
             (insecure(), None, "[::ffff:127.0.0.1]:1", None),
-            (insecure(), None, "0.0.0.0:1", Some("give --tokens FILE")),
-            (insecure(), tls(), "192.0.2.1:1", Some("give --tokens FILE")),
-            (insecure(), None, "[::]:1", Some("give --tokens FILE")),
+            (insecure(), None, "0.0.0.0:1", Some("pass --tokens FILE")),
+            (insecure(), tls(), "192.0.2.1:1", Some("pass --tokens FILE")),
+            (insecure(), None, "[::]:1", Some("pass --tokens FILE")),
             (tokens(), None, "127.0.0.1:1", None),
-            (tokens(), None, "192.0.2.1:1", Some("give --tls-cert")),
+            (tokens(), None, "192.0.2.1:1", Some("pass --tls-cert")),
             (tokens(), tls(), "0.0.0.0:1", None),
         ] {
             let config = Config {

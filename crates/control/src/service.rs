@@ -97,7 +97,8 @@ impl Service {
             tracing::warn!(
                 ports = over.len(),
                 first,
-                "ports are over their capacity by the rules of this version: their tenants stay, nobody else is admitted there; `tailbound place audit` names all"
+                "ports exceed their capacity by the rules of this version: their tenants stay, \
+                    and no further tenant is admitted there; `tailbound place audit` lists all"
             );
         }
         let (jobs, queue) = mpsc::channel(QUEUE);

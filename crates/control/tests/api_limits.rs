@@ -25,7 +25,7 @@ fn an_owners_token_takes_no_more_than_its_quota_and_another_owner_still_fits() {
     assert_eq!(refused.status, 403);
     let (code, detail) = refused.problem();
     assert_eq!(code, "quota");
-    let said = "acme would have 11 machines, and may have 10 (it has 10)";
+    let said = "acme would have 11 machines, and its quota is 10 (it has 10)";
     assert!(detail.starts_with(said), "{detail}");
     // Each other owner has the quota without a name.
     assert_eq!(create(GLOBEX, "one", 1).status, 201);

@@ -309,7 +309,7 @@ fn paths_and_queries_that_are_wrong_are_refused_as_such() {
         missing("/v1/hosts/nowhere/guarantees/stream", "nowhere"),
         missing("/v1/hosts/nowhere/hose-keys", "nowhere"),
         missing("/v1/hosts/rack1/hose-keys", "rack1"),
-        missing("/v1/tenant", "/openapi.json says what there is"),
+        missing("/v1/tenant", "/openapi.json lists all paths"),
         missing("/v1/tenants/", "there is nothing at"),
         missing("/page/../secret", "there is nothing at"),
         case(
@@ -625,13 +625,13 @@ fn topologies_that_are_none_are_refused_with_what_is_wrong() {
                 &(group("r", "s") + ", " + &group("s", "r")),
                 &host("a", r#""group": "r","#),
             ),
-            "inside itself",
+            "contains itself",
         ),
         (tree("", &two), "twice"),
         (tree("", ""), "there are no hosts"),
         (
             tree("", &host("a", r#""group": "nowhere","#)),
-            "no such group",
+            "does not exist",
         ),
         (tree("", &host("a", r#""count": 0,"#)), "count of 0"),
         (

@@ -164,7 +164,7 @@ fn a_tenant_is_admitted_once_its_hosts_say_so_and_degraded_when_one_refuses() {
     let tenant = place.get(ACME, &format!("/v1/tenants/{id}")).json();
     let hosts = tenant["standing"]["hosts"].as_array().unwrap().clone();
     assert_eq!(hosts.len(), 2, "{tenant}");
-    assert_eq!(hosts[0]["why"], "it never said what it keeps");
+    assert_eq!(hosts[0]["why"], "it has never reported");
     say(&place, "a-1", &report(id, ""));
     assert_eq!(state(&place, id), "pending", "the other host is unheard");
     // A change that it has not heard of.
@@ -398,7 +398,10 @@ fn one_host_takes_no_other_hosts_places() {
     }
     let more = place.get(HOST, "/v1/hosts/a-1/guarantees/stream");
     assert_eq!((more.status, more.header("retry-after")), (503, "1"));
-    assert!(more.problem().1.contains("of this host"), "{more:?}");
+    assert!(
+        more.problem().1.contains("this host already has"),
+        "{more:?}"
+    );
     assert!(next(&mut stream(&place, "a-2")).is_some());
 }
 

@@ -19,7 +19,7 @@ pub enum Dropped {
     #[error("it is signed with a key of its host and this one that is not here")]
     NoKey,
     /// Its host gives frames other classes.
-    #[error("its host gives frames other classes than this one")]
+    #[error("its host has other classes than this one")]
     Classes {
         /// The host.
         host: HostId,

@@ -372,8 +372,8 @@ impl Hose {
             host,
             theirs = word(Classes::from_code(classes.0)),
             ours = word(self.exchange.classes),
-            "a host of the same fabric has other classes, and is not heard: its machines and those \
-             here get static shares; make `[classes]` the same on both"
+            "a host of the same fabric has other classes, and its messages are ignored: its \
+                machines and those here get static shares; make `[classes]` equal on both"
         );
     }
 

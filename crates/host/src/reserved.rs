@@ -163,7 +163,7 @@ fn lacks(guest: &str, promised: CpuReservation, vcpus: &[Option<Periodic>]) -> O
         } = wanted;
         format!(
             "{given} of the {} vCPUs of {guest} have {runtime}/{deadline}/{period}, which is \
-             promised for {}; a rule of the agent has to give them that",
+                guaranteed for {}; add a rule of the agent that sets it",
             vcpus.len(),
             promised.vcpus
         )
@@ -221,7 +221,7 @@ mod tests {
             format!("{}: {}", told.vm, told.why)
         };
         let told: Vec<_> = told.iter().map(why).collect();
-        let promise = "a rule of the agent has to give them that";
+        let promise = "add a rule of the agent that sets it";
         assert_eq!(
             told,
             [

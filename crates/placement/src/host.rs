@@ -73,8 +73,8 @@ pub enum HostRule {
     },
     /// S is less than a frame.
     #[error(
-        "a burst of {burst} is below one frame on its wire, {frame}; ask for one frame at least, \
-         or leave the burst out, which stands for one frame of the topology"
+        "a burst of {burst} is below one frame on its wire, {frame}; request at least one frame, \
+            or omit the burst, which then is one frame of the topology"
     )]
     Burst {
         /// S, or the topology's longest frame where it was left out.

@@ -190,14 +190,14 @@ impl Request {
         check("CPU to send", message.send, Nanos::ZERO, MAX_DEMAND)?;
         check("CPU to receive", message.receive, Nanos::ZERO, MAX_DEMAND)?;
         if self.guarantee.is_none() {
-            let why = "nothing bounds how long a message takes without a bandwidth: ask for one, \
-                       or leave the message out";
+            let why = "a message's delay has no bound without a bandwidth: request a bandwidth, \
+                or omit the message";
             return Err(RequestError::Message(why));
         }
         let demands = message.send.max(message.receive);
         if demands > Nanos::ZERO && self.cpu_reservation.is_none() {
-            let why = "nothing bounds how long a message's CPU time takes without a CPU \
-                       reservation: ask for one, or leave that time out";
+            let why = "the delay of a message's CPU time has no bound without a CPU reservation: \
+                request a reservation, or omit that time";
             return Err(RequestError::Message(why));
         }
         Ok(())

@@ -64,13 +64,13 @@ impl Default for Config {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ConfigError {
     /// M is zero.
-    #[error("0 samples decide nothing: ask for more than the high mark")]
+    #[error("0 samples cannot decide: use more than the high mark")]
     NoSamples,
     /// S is zero.
-    #[error("a sleep of 0 never leaves the CPU: ask for 1us or more")]
+    #[error("a sleep of 0 never yields the CPU: use 1us or more")]
     NoSleep,
     /// The whole run takes no time.
-    #[error("a span of 0 is over before the first sleep: ask for 100s or so")]
+    #[error("a span of 0 ends before the first sleep: use about 100s")]
     NoSpan,
     /// A sleep is late even when it is in time.
     #[error("a sleep of {sleep} is always late at {late}: late must be longer than the sleep")]
@@ -89,7 +89,7 @@ pub enum ConfigError {
         high: u64,
     },
     /// No verdict can be BAD.
-    #[error("{samples} samples never count more than the high mark {high}: ask for more samples")]
+    #[error("{samples} samples can never exceed the high mark {high}: use more samples")]
     TooFew {
         /// The number of sleeps, M.
         samples: u64,

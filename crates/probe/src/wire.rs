@@ -104,7 +104,7 @@ pub enum WireError {
     #[error("messages of kind {0} are not known")]
     Kind(u8),
     /// It is an answer where a call should be.
-    #[error("an answer came where a call should have")]
+    #[error("received an answer instead of a request")]
     Direction,
     /// What must be zero is not, or the length is not that of its kind.
     #[error("the message's length or reserved bytes are wrong")]

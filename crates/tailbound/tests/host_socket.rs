@@ -253,14 +253,12 @@ fn what_is_refused_leaves_everything_as_it_was() {
             ),
             (
                 right.replace(":03\"", ":01\""),
-                "guest.toml:3:7: the MAC address 02:00:00:00:00:01 is g1's (host.toml:2:1) \
-                 already; give each guest its own\n"
+                "guest.toml:3:7: duplicate MAC address 02:00:00:00:00:01, which is g1's (host.toml:2:1); use a different one for each guest\n"
                     .to_owned(),
             ),
             (
                 format!("{right}\n{}", b.section().replace("10.77.0.2", "10.77.0.9")),
-                "guest.toml:8:8: g2 was added before, with other values; say --replace to change \
-                 it\n"
+                "guest.toml:8:8: g2 was added before, with other values; use --replace to change it\n"
                     .to_owned(),
             ),
             (

@@ -196,32 +196,27 @@ fn mistakes(host: &Host, web: &str) -> Vec<(String, String)> {
         ),
         (
             other(RIGHT).replace("10.77.0.2", "10.77.0.99"),
-            "domain late: line 5, column 7 of its XML: the IP address 10.77.0.99 is other's \
-             (host.toml:5:1); give each guest its own"
+            "domain late: line 5, column 7 of its XML: duplicate IP address 10.77.0.99, which is other's (host.toml:5:1); use different addresses for each guest"
                 .to_owned(),
         ),
         (
             other(RIGHT)
                 .replace(":02'", ":99'")
                 .replace("52:54", "02:00"),
-            "domain late: guest late: the MAC address 02:00:00:00:00:99 is other's \
-             (host.toml:5:1) already; give each guest its own"
+            "domain late: guest late: duplicate MAC address 02:00:00:00:00:99, which is other's (host.toml:5:1); use a different one for each guest"
                 .to_owned(),
         ),
         (
             other(RIGHT).replace("<guest>", "<guest name='other'>"),
             format!(
-                "domain late: there is another guest other already, at vhost-user {}; give \
-                 this one another name by <guest name='...'>",
+                "domain late: duplicate guest name other, used at vhost-user {}; set another name by <guest name='...'>",
                 at("other")
             ),
         ),
         (
             other(RIGHT).replace(&at("late"), &at("web")),
             format!(
-                "domain late: the socket {} is that of guest web; give the interface another \
-                 `path`, or, if that is what this domain was called before, run `tailbound \
-                 host remove-guest web`",
+                "domain late: the socket {} belongs to guest web; use another `path` for the interface, or, if this domain had that name before, run `tailbound host remove-guest web`",
                 at("web")
             ),
         ),
@@ -238,11 +233,11 @@ fn no_domains() -> [(String, String); 2] {
         ("", "not XML: the document does not have a root node"),
         (
             "<network><name>late</name></network>",
-            "no domain; give the XML of one, as `virsh dumpxml late` does",
+            "not a domain; the XML of `virsh dumpxml late` is expected",
         ),
     ]
     .map(|(xml, said)| {
-        let said = format!("what libvirt hands over of domain late is {said}");
+        let said = format!("libvirt's input for domain late is {said}");
         (xml.to_owned(), said)
     })
 }

@@ -149,17 +149,17 @@ fn what_it_has_kept_is_there_after_a_restart() {
 fn it_does_not_start_where_that_would_not_be_safe() {
     let dir = dir();
     let tree = ["--topology", "tree.toml"];
-    refused_with(64, dir.path(), &tree, "it is not said who may call");
+    refused_with(64, dir.path(), &tree, "authentication is missing");
     let open = |more: &[&'static str]| [&["--topology", "tree.toml"], more].concat();
     refused(
         dir.path(),
         &open(&["--insecure-loopback", "--listen", "0.0.0.0:0"]),
-        "without tokens everybody could do everything",
+        "without tokens every client would have all rights",
     );
     refused(
         dir.path(),
         &open(&["--tokens", "tokens.toml", "--listen", "0.0.0.0:0"]),
-        "over plain HTTP everybody on the way could read the tokens",
+        "plain HTTP would expose the tokens",
     );
     refused(
         dir.path(),

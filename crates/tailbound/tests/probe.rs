@@ -159,8 +159,8 @@ fn the_histogram_log_is_one_that_others_read() {
 #[test]
 fn wrong_arguments_have_a_code_that_no_verdict_has() {
     for (arguments, message) in [
-        (["--samples", "0"].as_slice(), "0 samples decide nothing"),
-        (&["--sleep", "0"], "a sleep of 0 never leaves the CPU"),
+        (["--samples", "0"].as_slice(), "0 samples cannot decide"),
+        (&["--sleep", "0"], "a sleep of 0 never yields the CPU"),
         (&["--late", "50us"], "always late at 50us"),
         (&["--low-mark", "9", "--high-mark", "8"], "the low mark 9"),
         (&["--confidence", "1"], "a confidence of 1"),
@@ -461,7 +461,7 @@ fn marks_are_found_from_nodes_that_both_tests_judged() {
     --low-mark 13 --high-mark 65
 
     of 1 bad nodes 0.0 % are called GOOD; of 1 good ones the sleeps alone miss 0.0 %, and 0.0 % are called BAD
-    note  fewer than 10 nodes of a kind say little of others
+    note  fewer than 10 nodes of a kind are not representative
     note  1 runs ended early, and their late sleeps are scaled to a whole one: --exact
     ");
     network(directory.path(), &[("a:1", "GOOD"), ("b:1", "GOOD")]);

@@ -40,9 +40,9 @@ pub(crate) enum Refusal {
     Start(RingIndex, StartError),
     #[error("ring {0} has {1} entries, and may have {LARGEST}, a power of 2")]
     Size(RingIndex, u32),
-    #[error("ring {0} is to be polled: a descriptor to kick is wanted")]
+    #[error("ring {0} has no kick descriptor, and polling is not supported")]
     NoKick(RingIndex),
-    #[error("what is to wake for ring {0} is no eventfd")]
+    #[error("the call or kick descriptor of ring {0} is not an eventfd")]
     NoEvent(RingIndex),
     #[error(transparent)]
     Memory(#[from] MemoryError),

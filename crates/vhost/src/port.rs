@@ -486,7 +486,7 @@ impl Port for VhostPort {
         if let Err(error) = &estate {
             tracing::warn!(
                 socket = name, %error,
-                "the card cannot be given to another process: the machine monitor is to connect again"
+                "the NIC cannot be handed to another process: the VMM must reconnect"
             );
         }
         estate.ok()

@@ -38,10 +38,10 @@ const PATIENCE: Duration = Duration::from_millis(100);
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// Something else has its name.
-    #[error("{0} is there and no socket: give another `socket`, or remove it")]
+    #[error("{0} exists and is not a socket: set another `socket`, or remove it")]
     NoSocket(PathBuf),
     /// The directory of the socket is not there.
-    #[error("the directory of {0} is not there: make it, or give another `socket`")]
+    #[error("the directory of {0} does not exist: create it, or set another `socket`")]
     NoDirectory(PathBuf),
     /// The system refused.
     #[error("cannot {step} {path}: {source}")]

@@ -246,9 +246,7 @@ fn names_are_asked_for_once_and_a_runtime_that_fails_is_left_alone_for_a_while()
     names.look(&uids(&["a"]), now, || Err(CriError::NoSocket));
     assert_eq!(
         names.missing().unwrap(),
-        "the names of pods are not known: no container runtime listens at \
-         /run/containerd/containerd.sock, /run/crio/crio.sock, /run/cri-dockerd.sock; give its \
-         socket (cri = \"PATH\")"
+        "the names of pods are not known: no container runtime listens at /run/containerd/containerd.sock, /run/crio/crio.sock, /run/cri-dockerd.sock; set its socket (cri = \"PATH\")"
     );
     names.look(&uids(&["a"]), now + Duration::from_secs(29), never);
     names.look(&uids(&["a"]), later, || {

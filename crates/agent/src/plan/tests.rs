@@ -325,9 +325,7 @@ fn a_share_under_a_quota_is_noted_with_how_long_that_stops_it() {
     assert_eq!(
         plan.notes,
         [
-            "a CPU quota of 20ms in 100ms at /vms/web can stop all that is in it for 95ms at a \
-             stretch, and no share changes that; raise it, or give vCPUs a reservation \
-             (periodic), for which quotas do not count"
+            "a CPU quota of 20ms in 100ms at /vms/web can throttle all threads in it for 95ms at a time, whatever their share; raise the quota, or use reservations for vCPUs (periodic), to which quotas do not apply"
         ]
     );
     // Four CPUs cannot use up four times the period.
@@ -362,9 +360,7 @@ fn a_weight_that_others_would_have_as_well_is_refused_and_a_slice_alone_is_not()
     };
     assert_eq!(
         errors(&[with(10)], &observed),
-        "vm vcpu 1: it competes with other guests at the control group /kubepods/podab, where 80 \
-         (nginx) would have its weight as well; put nobody beside it there, or use weight = 1 or a \
-         reservation (periodic)"
+        "vm vcpu 1: the control group /kubepods/podab competes with other guests, and 80 (nginx) would get its weight as well; move the other threads out of the group, or use weight = 1 or a reservation (periodic)"
     );
     let plan = plan_for(&[with(1)], &observed).unwrap();
     assert_eq!(plan.threads[0].after.scheduling.nice, 0);

@@ -61,8 +61,8 @@ pub(super) fn weighed(
         }
         let note = (!others.is_empty()).then(|| {
             format!(
-                "its weight counts only within the control group {}, which it shares with {}; \
-                 give it a group of its own",
+                "its weight applies only within the control group {}, which it shares with {}; \
+                    move it to its own group",
                 group.display(),
                 list(&others, &name)
             )

@@ -19,7 +19,7 @@ pub(super) fn look(snapshot: &Snapshot, findings: &mut Vec<Finding>) {
         let said = format!("{}/{}", answered.owner, answered.name);
         if answered.id.0 >= snapshot.next_id {
             let what = format!(
-                "the tenant {} was answered, but the next one is to be {}",
+                "a request was answered with tenant {}, but the next number is {}",
                 answered.id.0, snapshot.next_id
             );
             findings.push(Finding::new(subject(), what));

@@ -46,10 +46,10 @@ impl<'a> Tenants<'a> {
             taken.memory += u128::from(tenant.request.memory.0) * u128::from(*count);
         }
         if tenant.id != id {
-            return Err(format!("it says that it is {}", tenant.id.0));
+            return Err(format!("its record has the number {}", tenant.id.0));
         }
         if id.0 >= next_id {
-            return Err(format!("the next tenant is to be {next_id}"));
+            return Err(format!("the next number is {next_id}"));
         }
         if !is_name(&tenant.owner) || !is_name(&tenant.name) {
             return Err("its owner or its name is none".to_owned());

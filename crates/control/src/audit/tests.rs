@@ -278,13 +278,16 @@ fn each_kind_of_damage_to_a_tenant_is_found() {
         ),
         (
             tenant(&|it| it.runs[0].host = "gone".into()),
-            "there is no host \"gone\"",
+            "the host \"gone\"",
         ),
         (
             tenant(&|it| it.runs[0].host = "left".into()),
-            "there is no host \"left\"",
+            "the host \"left\"",
         ),
-        (tenant(&|it| it.id = TenantId(1)), "it says that it is 1"),
+        (
+            tenant(&|it| it.id = TenantId(1)),
+            "its record has the number 1",
+        ),
         (
             tenant(&|it| it.name = "web-0".to_owned()),
             "the tenant 1 has the same name",
@@ -311,7 +314,7 @@ fn each_kind_of_damage_to_a_tenant_is_found() {
                 };
                 it.request.domains = Some(domains);
             }),
-            "of its machines, and may have 1",
+            "of its machines, and its quota is 1",
         ),
         (
             tenant(&|it| {
@@ -365,13 +368,13 @@ fn damage_beside_the_tenants_is_found() {
         snapshot.keys.insert(key, Arc::new(record));
     };
     for (snapshot, expected) in [
-        (other(&|it| it.next_id = 3), "the next tenant is to be 3"),
+        (other(&|it| it.next_id = 3), "the next number is 3"),
         (other(&|it| it.topology = None), "topology: there is none"),
         (
             other(&|it| {
                 it.hosts = Arc::new(Hosts::from([("gone".to_owned(), HostState::Failed)]));
             }),
-            "it is said to be closed, but there is no such host",
+            "it is recorded as closed, but there is no such host",
         ),
         (
             other(&|it| answer(it, 99, "web")),

@@ -42,8 +42,8 @@ pub enum LedgerError {
     },
     /// The owner would have more than it may.
     #[error(
-        "{owner} would have {after}, and may have {most} (it has {before}): give something back, \
-         or ask the operator for more"
+        "{owner} would have {after}, and its quota is {most} (it has {before}): release \
+            something, or request a larger quota from the operator"
     )]
     Quota {
         /// The owner.
@@ -161,6 +161,6 @@ pub enum LoadError {
         why: String,
     },
     /// A name in the list of closed hosts is not a host.
-    #[error("there is no host {0:?}, but it is said to be closed")]
+    #[error("the host {0:?} is recorded as closed, but does not exist")]
     Host(String),
 }

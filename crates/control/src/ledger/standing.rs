@@ -74,15 +74,13 @@ impl fmt::Display for Trouble<'_> {
             Self::Silent => formatter.write_str("it is silent"),
             Self::Classes { host, fabric } => write!(
                 formatter,
-                "it gives frames the classes {host}, and the topology has {fabric}"
+                "it marks frames with the classes {host}, and the topology has {fabric}"
             ),
             Self::Unpaced => formatter.write_str("nothing paces its uplink"),
             Self::Rule(rule) => rule.fmt(formatter),
             Self::Refused(refused) => write!(formatter, "{}: {}", refused.vm, refused.why),
-            Self::Unheard => formatter.write_str("it never said what it keeps"),
-            Self::Behind => {
-                formatter.write_str("it has not said yet that it keeps the last change")
-            }
+            Self::Unheard => formatter.write_str("it has never reported"),
+            Self::Behind => formatter.write_str("it has not confirmed the last change yet"),
         }
     }
 }

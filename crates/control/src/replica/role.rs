@@ -32,7 +32,7 @@ enum StepDownReason {
     CommitFailed(StoreError),
     #[error(transparent)]
     Service(#[from] ServiceError),
-    #[error("it was elected, but did not hear of it in time")]
+    #[error("it was elected, but received the result too late")]
     ElectionUnseen,
     #[error(transparent)]
     Follow(#[from] FollowError),
@@ -43,7 +43,7 @@ enum StepDownReason {
     #[error("the store: {0}")]
     Load(#[from] LoadError),
     /// The replica ends and does not read the store again.
-    #[error("it was told to resign")]
+    #[error("it received a request to resign")]
     Resigned(Option<oneshot::Sender<()>>),
 }
 

@@ -13,7 +13,7 @@ use tailbound_placement::Request;
 #[utoipa::path(
     post, path = "/v1/fit", tag = "questions",
     request_body = Request,
-    responses((status = 200, description = "Whether it would", body = Explanation), Guarded, problem::Body)
+    responses((status = 200, description = "The decision that the request would get", body = Explanation), Guarded, problem::Body)
 )]
 pub(super) async fn fit(
     State(app): State<Arc<App>>,

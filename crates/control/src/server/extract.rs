@@ -79,7 +79,7 @@ fn identity(parts: &Parts) -> Result<Identity, ApiError> {
         .extensions
         .get()
         .cloned()
-        .ok_or_else(|| ApiError::new(Code::Unauthenticated, "who calls is not known"))
+        .ok_or_else(|| ApiError::new(Code::Unauthenticated, "the request has no valid token"))
 }
 
 /// The caller.

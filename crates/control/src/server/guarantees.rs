@@ -81,12 +81,12 @@ pub(super) async fn stream(
     // The count includes this one.
     if app.service.watchers_of(&name) > MOST_OF_A_HOST {
         return Err(busy(format!(
-            "there are {MOST_OF_A_HOST} streams of this host already, as many as can be"
+            "this host already has {MOST_OF_A_HOST} streams, which is the limit"
         )));
     }
     let permit = Arc::clone(&app.streams).try_acquire_owned().map_err(|_| {
         busy(format!(
-            "there are {} streams already, as many as can be",
+            "there are already {} streams, which is the limit",
             app.most_streams
         ))
     })?;

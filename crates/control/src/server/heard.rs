@@ -197,9 +197,9 @@ pub(super) async fn report(
             host,
             %theirs,
             topology = %fabric,
-            "the host gives frames other classes than the topology has: it takes no guarantees and \
-             gets no machines, and no promise holds that its machines are part of; make its \
-             `[classes]` the topology's, or the topology's `classes` its"
+            "the host's classes differ from the topology's: it enforces no guarantees, gets no \
+                machines, and the guarantees of its machines do not hold; make its `[classes]` \
+                equal to the topology's `classes`"
         );
     }
     let report = Box::new(body);

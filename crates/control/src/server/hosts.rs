@@ -107,7 +107,7 @@ pub(super) async fn fail(
 #[utoipa::path(
     post, path = "/v1/hosts/{name}/restore", tag = "hosts", operation_id = "restore_hosts",
     params(("name" = String, Path, description = "A host, rack or pod", example = "rack1")),
-    responses((status = 200, description = "They are open", body = HostChange), Guarded, Absent, Stored)
+    responses((status = 200, description = "The hosts are open", body = HostChange), Guarded, Absent, Stored)
 )]
 pub(super) async fn restore(
     app: State<Arc<App>>,

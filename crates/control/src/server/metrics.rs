@@ -111,12 +111,12 @@ impl Levels {
             ("connections", "Open connections", &self.connections),
             (
                 "hosts_of_other_classes",
-                "Hosts that give frames other classes than the topology has",
+                "Hosts whose classes differ from the topology's",
                 &self.other_classes,
             ),
             (
                 "tenants_pending",
-                "Tenants with a host that has not said yet that it keeps what they are promised",
+                "Tenants with a host that has not confirmed their guarantee yet",
                 &self.pending,
             ),
             (
@@ -136,12 +136,12 @@ impl Levels {
             ),
             (
                 "hosts_silent",
-                "Hosts that said nothing for half a minute",
+                "Hosts without a report in the last 30 s",
                 &self.silent,
             ),
             (
                 "hosts_unheard",
-                "Hosts that never said anything",
+                "Hosts that have never reported",
                 &self.unheard,
             ),
             (
@@ -169,7 +169,7 @@ impl Levels {
             ),
             (
                 "cpu_reservable",
-                "CPUs that hosts keep for reservations, as their agents say",
+                "CPUs that hosts' agents offer for reservations",
                 &self.reservable_cpu,
             ),
             (
@@ -240,7 +240,8 @@ impl Metrics {
         let limited = Family::default();
         registry.register(
             "requests_limited",
-            "Requests refused since their token, or their address without one, asks too often",
+            "Requests refused by the rate limit of their token, or of their address without a \
+                token",
             limited.clone(),
         );
         let levels = Levels::default();
@@ -383,7 +384,10 @@ pub(super) async fn measure(
 )]
 pub(super) async fn metrics(State(app): State<Arc<App>>) -> Result<Response, ApiError> {
     let page = page(&app).map_err(|error| {
-        ApiError::new(Code::Store, format!("the metrics cannot be told: {error}"))
+        ApiError::new(
+            Code::Store,
+            format!("the metrics cannot be formatted: {error}"),
+        )
     })?;
     Ok(([(CONTENT_TYPE, OPEN_METRICS)], page).into_response())
 }

@@ -24,16 +24,17 @@ const BEARER: &str = "token";
 #[openapi(
     info(
         title = "tailbound placement service",
-        description = "Admits tenants into a data centre so that every promise of bandwidth and \
-            delay holds even at worst, and tells hosts what to keep to. Quantities are texts with \
-            a unit. Every error is a Problem (RFC 9457). A write with an Idempotency-Key can be \
-            sent again: it is done once, and answered as at first, for 24 hours.",
+        description = "Admits tenants into a data centre such that every guarantee of bandwidth \
+            and delay holds in the worst case, and sends the guarantees to hosts. Quantities are \
+            texts with a unit. Every error is a Problem (RFC 9457). A write with an \
+            Idempotency-Key can be repeated: within 24 hours it is executed once and gets the \
+            first answer again.",
     ),
     components(schemas(Problem)),
     tags(
-        (name = "tenants", description = "Who is promised what"),
-        (name = "questions", description = "What would fit, and why something does not"),
-        (name = "hosts", description = "Where machines run"),
+        (name = "tenants", description = "Tenants and their guarantees"),
+        (name = "questions", description = "Requests that would fit, and reasons for refusals"),
+        (name = "hosts", description = "Hosts and their machines"),
         (name = "topology", description = "The tree of switches and hosts"),
         (name = "service", description = "The service itself"),
     ),

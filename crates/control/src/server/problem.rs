@@ -45,7 +45,7 @@ impl ApiError {
         let seconds = wait.as_secs_f64().ceil().max(1.0);
         let mut error = Self::new(
             Code::TooMany,
-            format!("{who} asks too often; ask again in {seconds} s"),
+            format!("{who} exceeds the rate limit; retry in {seconds} s"),
         );
         error.header = HeaderValue::try_from(format!("{seconds}"))
             .ok()
@@ -111,7 +111,7 @@ pub(super) fn unexpected(reply: &Reply) -> ApiError {
         Reply::Tenant(_) => "a tenant",
         Reply::Deleted => "a deletion",
         Reply::Hosts(_) => "a change of hosts",
-        Reply::Noted => "what a host said",
+        Reply::Noted => "a host's report",
         Reply::Topology(_) => "a change of the topology",
     };
     ApiError::new(
@@ -154,14 +154,15 @@ answers! {
     Guarded:
         400 "`malformed`: a bad path, query or header, or a body that does not fit",
         401 "`unauthenticated`: no token, or one that is not known",
-        429 "`too-many`: this token, or this address without one, asks too often",
+        429 "`too-many`: the rate limit of this token, or of this address without a token, is \
+            exceeded",
         403 "`forbidden`: the token's role may not do this, or not to this";
     /// Of an operation on something named in the path or query.
     Absent: 404 "`not-found`: there is no such thing, or it is another's";
     /// Of an operation with a body.
     Body:
         413 "`too-large`: the body is too long",
-        415 "`media-type`: the body is not said to be JSON",
+        415 "`media-type`: the content type of the body is not JSON",
         422 "`absurd`: well formed, but zero, absurd or contradicting";
     /// Of a write.
     Stored:
@@ -178,7 +179,7 @@ answers! {
     Unbounded: 409 "`refused`: the fabric has no class in which a delay could be promised";
     /// Of a change of the topology.
     Breaks:
-        409 "`breaks`: somebody's promise would not hold any more",
+        409 "`breaks`: an existing guarantee would no longer hold",
         412 "`changed`: the topology is not the one that was compared with";
     /// Of an operation whose number at a time is limited.
     Busy: 503 "`unavailable`: there are too many of them; try again later";

@@ -77,7 +77,7 @@ pub(super) struct Pair {
     post, path = "/v1/tenants", tag = "tenants", operation_id = "create_tenant",
     request_body = NewTenant,
     responses(
-        (status = 201, description = "It is admitted, and that is durable", body = Tenant,
+        (status = 201, description = "The admitted tenant; the admission is durable", body = Tenant,
             headers(("Location" = String, description = "Its path"))),
         Guarded, problem::Body, Stored, Refused,
     )
@@ -98,7 +98,7 @@ pub(super) async fn create(
         (None, None) => {
             return Err(ApiError::new(
                 Code::Absurd,
-                "there is no owner; an operator has to say whose tenant it is",
+                "the owner is missing; an operator must name the tenant's owner",
             ));
         }
     }

@@ -51,7 +51,7 @@ pub(super) async fn diff(
     put, path = "/v1/topology", tag = "topology", operation_id = "put_topology",
     request_body = Spec,
     responses(
-        (status = 200, description = "What is different now", body = TopologyDiff,
+        (status = 200, description = "The changes", body = TopologyDiff,
             headers(("ETag" = String, description = "The new revision"))),
         Guarded, problem::Body, Stored, Breaks,
     )

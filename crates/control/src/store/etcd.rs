@@ -263,7 +263,10 @@ impl EtcdStore {
         let this = Term::commit(self.term.lease, self.number + 1);
         ops.push(RequestOp::put(commits.as_str(), this.as_str()));
         if ops.len() > MAX_OPS {
-            let many = format!("{} operations: etcd takes {MAX_OPS} at once", ops.len());
+            let many = format!(
+                "{} operations in one transaction: etcd takes at most {MAX_OPS}",
+                ops.len()
+            );
             return Err(StoreError::Failed(many));
         }
         let txn = TxnRequest {

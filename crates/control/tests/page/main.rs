@@ -213,7 +213,7 @@ fn a_drained_host_is_marked_by_a_pattern_and_says_whom_it_concerns() {
     page.click(&cell);
     page.says("#place-name", &format!("host {host}"));
     page.says("#place-machines", "acme/web");
-    page.says("#place-following", "it never said what it keeps");
+    page.says("#place-following", "it has never reported");
     running.say(host, "200Mbit/s");
     page.says(
         "#place-following",

@@ -59,8 +59,7 @@ pub enum ChangeError {
     Nobody,
     /// It is not among those that were added.
     #[error(
-        "the guest {name} stands in {}; {advice} there, and have the daemon read the file again \
-         (SIGHUP)",
+        "the guest {name} is in {}; {advice} there, and send the daemon SIGHUP to reload the file",
         file.display()
     )]
     InFile {
@@ -348,7 +347,7 @@ pub(crate) fn names_in(text: &str) -> Vec<String> {
 fn others(place: usize, name: &str) -> Problem {
     at_name(
         place,
-        format!("{name} was added before, with other values; say --replace to change it"),
+        format!("{name} was added before, with other values; use --replace to change it"),
     )
 }
 

@@ -42,8 +42,8 @@ pub(super) fn check(draft: &Draft) -> Vec<Problem> {
         if matches!(uplink.port, PortConfig::VhostUser { .. }) {
             checks.wrong(
                 &[Step::Key("uplink"), Step::Key("port")],
-                "vhost-user serves a virtual machine, which is a guest; give the uplink an \
-                 interface, of kind \"af-packet\" or \"af-xdp\"",
+                "vhost-user serves a virtual machine, which is a guest; use an interface for the \
+                    uplink, of kind \"af-packet\" or \"af-xdp\"",
             );
         }
         checks.pipeline(&at, &uplink.pipeline);
@@ -64,8 +64,8 @@ pub(super) fn check(draft: &Draft) -> Vec<Problem> {
         if vcpu.metrics.is_some() {
             checks.wrong(
                 &[Step::Key("vcpu"), Step::Key("metrics")],
-                "the agent's metrics are among the host's own; say `metrics = ...` at the top of \
-                 the file, and not here",
+                "the agent's metrics are among the host's own; set `metrics = ...` at the top of \
+                    the file instead",
             );
         }
         checks.wrong.extend(vcpu.check(&[Step::Key("vcpu")]));
@@ -223,7 +223,10 @@ impl Checks {
                 if let Some(other) = known {
                     self.wrong(
                         &place,
-                        format!("the interface {interface} is {other}; give each port its own"),
+                        format!(
+                            "the interface {interface} is {other}; use a different interface \
+                            for each port"
+                        ),
                     );
                 }
             }
@@ -277,7 +280,7 @@ impl Checks {
         if let Some(other) = known {
             self.wrong(
                 &place,
-                format!("the socket {text} is {other}; give each port its own"),
+                format!("the socket {text} is {other}; use a different socket for each port"),
             );
         }
         if !(1..=VhostConfig::MOST_QUEUES).contains(&queues) {
@@ -296,9 +299,9 @@ impl Checks {
         if matches!(port, PortConfig::AfXdp { .. }) && !pipeline.segment {
             self.wrong(
                 &join(at, &[Step::Key("pipeline")]),
-                "guests hand over packets of up to 64 KiB, and af-xdp carries frames of one MTU; \
-                 say `pipeline = { segment = true }`, or give the uplink a pacer, which cuts \
-                 them as well",
+                "guests send packets of up to 64 KiB, and af-xdp carries frames of one MTU; set \
+                    `pipeline = { segment = true }`, or add a pacer to the uplink, which also \
+                    segments packets",
             );
         }
     }
@@ -316,7 +319,7 @@ impl Checks {
                 self.wrong(
                     &join(&at, &[Step::Key("burst")]),
                     format!(
-                        "a burst of {} lets no full frame pass; use at least {FULL_FRAME}",
+                        "a burst of {} is less than a full frame; use at least {FULL_FRAME}",
                         meter.burst
                     ),
                 );
@@ -328,7 +331,7 @@ impl Checks {
             if nic.rate.0 == 0 {
                 self.wrong(
                     &join(&at, &[Step::Key("rate")]),
-                    "a NIC of rate 0 sends nothing; give the link's rate, for example \"1Gbit/s\"",
+                    "a NIC of rate 0 sends nothing; use the link's rate, for example \"1Gbit/s\"",
                 );
             }
             if nic.limit() < FULL_FRAME {
@@ -361,7 +364,7 @@ impl Checks {
                 if fq.quantum.0 == 0 {
                     self.wrong(
                         &join(at, &[Step::Key("quantum")]),
-                        format!("a quantum of 0 serves nobody; use at least {FULL_FRAME}"),
+                        format!("a quantum of 0 serves no flow; use at least {FULL_FRAME}"),
                     );
                 }
             }
@@ -407,7 +410,7 @@ impl Checks {
         if value == 0 {
             self.wrong(
                 place,
-                format!("a limit of no {what}s lets nothing pass; use at least 1"),
+                format!("a limit of 0 {what}s drops everything; use at least 1"),
             );
         }
     }
@@ -426,7 +429,10 @@ fn unique<T: Eq + Hash + ToString>(
     if let Some(other) = known.insert(value, owner.to_owned()) {
         wrong.push(Problem {
             path: place.to_owned(),
-            message: format!("the {what} {text} is {other} already; give each guest its own"),
+            message: format!(
+                "duplicate {what} {text}, which is {other}; use a different one for \
+                each guest"
+            ),
         });
     }
 }

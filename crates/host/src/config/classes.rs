@@ -22,9 +22,9 @@ pub(super) fn check(draft: &Draft) -> Vec<Problem> {
             wrong.push(Problem {
                 path: key(&[]),
                 message: format!(
-                    "with {fabric} the size of a flow decides nothing, so there is nothing to \
-                     meter; leave the meter out, or say `fabric = \"three-classes\"` in \
-                     `[classes]` where switches have three"
+                    "with {fabric} the class does not depend on the size of a flow, so a meter \
+                        has no effect; remove the meter, or set `fabric = \"three-classes\"` in \
+                        `[classes]` if the switches have three classes"
                 ),
             });
         }
@@ -82,8 +82,8 @@ fn link_unknown(draft: &Draft) -> Option<Problem> {
     Some(Problem {
         path: ["uplink", "pipeline", "meter"].map(Step::Key).to_vec(),
         message:
-            "the small flows of all guests may be a quarter of the link together, and nothing says \
-                  how fast it is; add `nic = { rate = ... }` to the pipeline"
+            "the budget of small flows is a quarter of the link, and the link's rate is unknown; \
+                add `nic = { rate = ... }` to the pipeline"
                 .to_owned(),
     })
 }

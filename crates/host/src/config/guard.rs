@@ -69,8 +69,8 @@ impl Addresses {
                 say(
                     &[],
                     format!(
-                        "{} may send from no IP address; list them as `ip = [...]`, or let it \
-                         send whatever it likes with `anti_spoofing = false`",
+                        "{} has no IP address to send from; list its addresses as `ip = [...]`, \
+                            or allow all source addresses with `anti_spoofing = false`",
                         guest.name
                     ),
                 );
@@ -95,11 +95,14 @@ impl Addresses {
         let other = self.0.iter().find(|(other, _)| prefix.overlaps(*other));
         let message = other.map(|(other, owner)| {
             if *other == prefix {
-                format!("the IP address {prefix} is {owner}; give each guest its own")
+                format!(
+                    "duplicate IP address {prefix}, which is {owner}; use different \
+                    addresses for each guest"
+                )
             } else {
                 format!(
-                    "{prefix} overlaps {other}, which is {owner}; give each guest its own, or \
-                     list an IPv6 prefix that they share as `slaac`"
+                    "{prefix} overlaps {other}, which is {owner}; use different prefixes, or \
+                        list a shared IPv6 prefix as `slaac`"
                 )
             }
         });
@@ -127,8 +130,8 @@ fn wrong_address(prefix: Prefix) -> Option<String> {
             format!("{address} is no single station's address; use the guest's own")
         }
         None => format!(
-            "{prefix} has addresses that are no single station's; use a longer prefix, or let the \
-             guest send whatever it likes with `anti_spoofing = false`"
+            "{prefix} contains addresses that are not unicast; use a longer prefix, or allow all \
+                source addresses with `anti_spoofing = false`"
         ),
     })
 }

@@ -113,8 +113,8 @@ fn check_one(index: usize, guest: &GuestConfig, limit: &LimitConfig) -> Option<P
         Some(Problem { path, message })
     };
     if limit.out.is_none() && limit.inward.is_none() {
-        let message = "it limits nothing; say `out = { kind = \"bucket\", rate = ... }`, `in = { \
-                       rate = ... }` or both";
+        let message = "it limits nothing; set `out = { kind = \"bucket\", rate = ... }`, `in = { \
+            rate = ... }` or both";
         return at(None, None, message.to_owned());
     }
     let out = limit.out.as_ref().and_then(|out| out.check().err());
@@ -138,7 +138,7 @@ fn advice(rule: &ShaperError) -> (Option<&'static str>, String) {
     match rule {
         ShaperError::NoRate => (
             Some("rate"),
-            "give what it may have, or leave the limit out".to_owned(),
+            "set a rate above 0, or remove the limit".to_owned(),
         ),
         ShaperError::Depth { .. } => (Some("depth"), "use at least as much".to_owned()),
         ShaperError::DepthTooLong { .. } => (None, "use a higher rate, or less depth".to_owned()),

@@ -21,8 +21,8 @@ pub(super) fn check(draft: &Draft) -> Vec<Problem> {
     match (&draft.uplink, paced) {
         (Some(uplink), None) if uplink.priority_tag => wrong.push(Problem {
             path: vec![Step::Key("uplink"), Step::Key("priority_tag")],
-            message: "without a pacer nobody is guaranteed anything, so no frame comes before \
-                      another; add `pacer = { link = ... }` or leave the tag out"
+            message: "without a pacer there are no guarantees, so all frames have the same \
+                priority; add `pacer = { link = ... }` or remove the tag"
                 .to_owned(),
         }),
         _ => {}
@@ -141,7 +141,10 @@ fn guarantee(pacer: &mut Pacer<Packet>, index: usize, guest: &GuestConfig) -> Op
 /// The key that a rule is about, and what would be right.
 fn advice(rule: &PacerError) -> (&'static str, String) {
     match rule {
-        PacerError::Link(_) => ("link", "give what the wire carries, all counted".to_owned()),
+        PacerError::Link(_) => (
+            "link",
+            "use the rate of the link, including preambles and gaps".to_owned(),
+        ),
         PacerError::Frame { .. } => ("frame", "use \"1538B\" for an MTU of 1500".to_owned()),
         PacerError::Guest(_) | PacerError::Occupied { .. } => {
             ("bandwidth", "run fewer guests".to_owned())

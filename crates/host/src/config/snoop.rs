@@ -44,8 +44,7 @@ pub(super) fn mistake(guest: &GuestConfig) -> Option<String> {
         PortConfig::Pcap { .. } => "pcap",
     };
     Some(format!(
-        "TCP is acknowledged early where the guest's ring is seen, and behind a port of kind \
-         {kind:?} is a queue that is not; leave `snoop` out, or give the guest a port of kind \
-         \"vhost-user\""
+        "early acknowledgement needs the guest's receive ring, and a port of kind {kind:?} hides \
+            a queue behind it; remove `snoop`, or use a port of kind \"vhost-user\""
     ))
 }

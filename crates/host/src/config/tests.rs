@@ -255,14 +255,14 @@ fn what_guests_contradict_is_refused_where_it_stands() {
             "02:00:00:00:00:01",
             "ff:ff:ff:ff:ff:ff",
             "\"ff",
-            "single station",
+            "not unicast",
         ),
-        ("10.77.0.1", "224.0.0.1", "\"224", "single station"),
+        ("10.77.0.1", "224.0.0.1", "\"224", "not unicast"),
         (
             r#"["10.77.0.1", "fd77::1"]"#,
             "[]",
             "[[guest]]",
-            "from no IP address",
+            "no IP address to send from",
         ),
         (
             "tap-a1",
@@ -289,9 +289,9 @@ fn what_guests_contradict_is_refused_where_it_stands() {
 fn what_pipelines_contradict_is_refused_where_it_stands() {
     refused_where_it_stands(&[
         ("10Mbit/s", "0bit/s", "\"0bit/s\"", "tags everything low"),
-        ("30KB", "1KB", "\"1KB\"", "no full frame"),
+        ("30KB", "1KB", "\"1KB\"", "less than a full frame"),
         ("100Mbit/s", "0bit/s", "\"0bit/s\"", "sends nothing"),
-        ("3750B", "1513B", "\"1513B\"", "no full frame"),
+        ("3750B", "1513B", "\"1513B\"", "less than a full frame"),
         ("packets = 10", "packets = 0", "0 }", "at least 1"),
         (
             "\"fq-codel\"",

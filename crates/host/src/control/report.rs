@@ -192,12 +192,12 @@ impl Speaking {
 
     fn failed(&mut self, error: &ClientError) {
         if std::mem::replace(&mut self.is_away, true) {
-            tracing::debug!(%error, "the placement service hears nothing of this host still");
+            tracing::debug!(%error, "reports still do not reach the placement service");
         } else {
             tracing::warn!(
                 %error,
-                "the placement service does not hear what this host keeps: it takes the host for \
-                 a silent one, and the tenants here for degraded"
+                "reports do not reach the placement service: it considers this host silent, and \
+                    its tenants degraded"
             );
         }
     }

@@ -20,8 +20,8 @@ pub(crate) trait Kept: Serialize + DeserializeOwned {
 /// What the placement service said last cannot be kept.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{path}: {source}; what the placement service said last is kept there, give a file of your \
-     own with --control-state",
+    "{path}: {source}; this file stores the last guarantees of the placement service; select \
+        another file with --control-state",
     path = path.display()
 )]
 pub struct StateError {

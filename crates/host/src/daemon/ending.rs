@@ -78,11 +78,11 @@ impl Daemon {
         let successor = match Successor::accept(listener) {
             Ok(Some(successor)) => successor,
             Ok(None) => {
-                tracing::warn!("another daemon of another version asks for the ports");
+                tracing::warn!("a daemon of another version requests the ports");
                 return Ok(false);
             }
             Err(error) => {
-                tracing::debug!(%error, "nobody asks for the ports any more");
+                tracing::debug!(%error, "the request for the ports has ended");
                 return Ok(false);
             }
         };

@@ -84,7 +84,10 @@ impl Levels {
     /// What `text` says; nothing, and one line about it, where that cannot be understood.
     pub(super) fn read(text: serde_json::Value) -> Option<Self> {
         if text.is_null() {
-            tracing::info!("nothing is told of buckets: guests start with empty ones");
+            tracing::info!(
+                "no bucket state from the previous daemon; guests start with empty \
+                buckets"
+            );
             return None;
         }
         match serde_json::from_value::<Self>(text) {
@@ -93,11 +96,15 @@ impl Levels {
                 Some(levels)
             }
             Ok(_) => {
-                tracing::warn!("what is told of buckets is of another clock: they start empty");
+                tracing::warn!(
+                    "the previous daemon's bucket state has another clock; buckets \
+                    start empty"
+                );
                 None
             }
             Err(error) => {
-                tracing::warn!(%error, "what is told of buckets is of another version: they start empty");
+                tracing::warn!(%error, "the previous daemon's bucket state is of another \
+                    version; buckets start empty");
                 None
             }
         }

@@ -16,6 +16,6 @@ pub(super) fn notify_with(state: &str, descriptor: BorrowedFd<'_>) {
 
 fn told(state: &str, sent: std::io::Result<()>) {
     if let Err(error) = sent {
-        tracing::warn!(%error, "cannot tell systemd {state:?}");
+        tracing::warn!(%error, "cannot notify systemd of {state:?}");
     }
 }

@@ -35,8 +35,8 @@ pub enum OpenError {
     Pcap(#[from] PcapError),
     /// What comes could not be cut.
     #[error(
-        "the other end of {interface:?} leaves it to this one to cut packets inside of tunnels, \
-         which is not done here, and does not stop when it is told; run `{command}`"
+        "the other end of {interface:?} leaves the segmentation of tunnelled packets to this \
+            end, which does not support it, and the offload cannot be disabled; run `{command}`"
     )]
     Tunnels {
         /// The interface.
@@ -46,9 +46,9 @@ pub enum OpenError {
     },
     /// Nobody knows whether what comes could be cut.
     #[error(
-        "the other end of {interface:?} may leave it to this one to cut packets inside of tunnels, \
-         which is not done here, and cannot be asked: {why}; run `{command}` there, and say \
-         `cuts_tunnels = true` of the port"
+        "the other end of {interface:?} may leave the segmentation of tunnelled packets to this \
+            end, which does not support it, and its offloads cannot be queried: {why}; run \
+            `{command}` there, and set `cuts_tunnels = true` for the port"
     )]
     Unasked {
         /// The interface.
@@ -124,7 +124,8 @@ impl Veth {
             Err(error) => unasked(error.to_string(), None, "NAME"),
         };
         if self.is_said {
-            tracing::debug!(why = %unknown, "its configuration says that it cuts");
+            tracing::debug!(why = %unknown, "its configuration declares that the other end \
+                segments");
             return Ok(());
         }
         Err(unknown)
@@ -147,7 +148,7 @@ pub(super) fn review<'p>(ports: impl Iterator<Item = &'p PortConfig>) {
         }
     });
     if let Err(error) = reviewing {
-        tracing::error!(%error, "nobody asks what veths' other ends leave to be cut");
+        tracing::error!(%error, "cannot query the offloads of veths' other ends");
     }
 }
 

@@ -531,7 +531,7 @@ impl Daemon {
         self.former_hoses.extend(renewed.former);
         let hose = self.hose.as_ref().filter(|_| renewed.has_other_socket);
         if let Some(Err(error)) = hose.map(|hose| self.poller.add(HOSE, hose.descriptor())) {
-            tracing::error!(%error, "rates are read late: nothing tells that they are there");
+            tracing::error!(%error, "no notification of rate datagrams: they are read late");
         }
         renewed.begins
     }

@@ -86,8 +86,8 @@ impl Requests {
             return Some(reply);
         }
         reply.done(Outcome::refused(format!(
-            "{waiting} requests wait already for guests to be drained; ask again once one has \
-             its answer"
+            "{waiting} drain requests are pending, which is the limit; retry after one of them \
+                has ended"
         )));
         None
     }
@@ -179,7 +179,7 @@ impl Daemon {
             self.switch.set_drained(*id, !undo, &self.ports);
         }
         let name = guest.unwrap_or("all of them");
-        tracing::info!(guest = name, drained = !undo, "whether a port is read");
+        tracing::info!(guest = name, drained = !undo, "reading from the port");
         if undo {
             return reply.done(Outcome::Drained { waiting: false });
         }
@@ -262,7 +262,7 @@ impl Daemon {
         };
         let Some(flows) = self.switch.snoop_flows(id) else {
             return reply.done(Outcome::refused(format!(
-                "TCP is not acknowledged early for {guest}; give it `snoop = \"retaining\"`"
+                "early acknowledgement is disabled for {guest}; set `snoop = \"retaining\"`"
             )));
         };
         let mut count = 0;

@@ -37,7 +37,7 @@ fn check_room(guest: GuestId, running: &[GuestId]) -> Result<(), String> {
     } else {
         return Ok(());
     };
-    Err(format!("{why}; a trial ends within 70 s: ask again then"))
+    Err(format!("{why}; a trial ends within 70 s: retry then"))
 }
 
 /// How often frames are sent: a part of how long they wait.

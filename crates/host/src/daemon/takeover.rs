@@ -228,9 +228,9 @@ fn lock(path: &Path) -> Result<Lock, InstanceError> {
         let control_socket = path.with_extension(SUFFIX);
         return Ok(Lock::Ours(Box::new(Instance {
             path: path.to_owned(),
-            listener: listen(&socket, "nobody can take over without a gap"),
+            listener: listen(&socket, "no daemon can take over without an interruption"),
             socket,
-            control: listen(&control_socket, "nobody can add guests or have them shown"),
+            control: listen(&control_socket, "guests cannot be added or shown"),
             control_socket,
             legacy: None,
             _file: file,

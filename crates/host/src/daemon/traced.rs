@@ -27,7 +27,7 @@ impl Daemon {
         };
         if let Some(other) = &self.requests.tracing {
             return reply.done(Outcome::refused(format!(
-                "the frames of {} are traced already; ask again once that has ended, in {}",
+                "the frames of {} are being traced already; retry after that has ended, in {}",
                 other.guest,
                 other.until.since(now)
             )));

@@ -92,7 +92,7 @@ impl HoseConfig {
             });
         };
         if self.host.is_empty() {
-            let message = "a host without a name cannot be told from others; use its own";
+            let message = "the host's name is empty; use a name of its own";
             add(&[Step::Key("host")], message.to_owned());
         }
         if self.listen.ip().is_multicast() {
@@ -108,7 +108,8 @@ impl HoseConfig {
         }
         if self.jitter > MAX_JITTER {
             let message = format!(
-                "a jitter of {} holds nobody to anything; use 0s to {MAX_JITTER}, usually 4ms",
+                "a jitter of {} would disable the enforcement; use 0s to {MAX_JITTER}, usually \
+                    4ms",
                 self.jitter
             );
             add(&[Step::Key("jitter")], message);
@@ -164,10 +165,16 @@ impl HoseConfig {
                 add(&key("host"), message);
             }
             if address.port() == 0 || address.ip().is_unspecified() || address.ip().is_multicast() {
-                let message = format!("nobody is reached at {address}; use where {host} listens");
+                let message = format!(
+                    "{address} is not a reachable address; use the address at \
+                    which {host} listens"
+                );
                 add(&key("address"), message);
             } else if let Some(other) = addresses.insert(*address, host) {
-                let message = format!("{address} is {other}'s already; give each host its own");
+                let message = format!(
+                    "duplicate address {address}, used by {other}; use a \
+                    different address for each host"
+                );
                 add(&key("address"), message);
             }
             if address.is_ipv4() != self.listen.is_ipv4() {
@@ -222,7 +229,7 @@ mod tests {
             ),
             (
                 "[[peer]]\nhost = 'b'\naddress = '10.0.0.2:0'",
-                "nobody is reached at 10.0.0.2:0",
+                "10.0.0.2:0 is not a reachable address",
             ),
             (
                 "[[peer]]\nhost = 'b'\naddress = '[fd00::1]:1'",

@@ -11,8 +11,8 @@ pub(crate) fn encode(snapshot: &HoseSnapshot, encoder: &mut Encoder<'_>) -> Resu
     gauge(
         encoder,
         "tailbound_hose_peers",
-        "Other hosts, and those of them that were heard lately, that there is a key for, and that \
-         are not heard as they have other classes",
+        "Other hosts, by state: configured, recently heard, with a key, ignored because of other \
+            classes",
         &[
             (word("state", "configured"), state.peers),
             (word("state", "alive"), state.alive),

@@ -101,8 +101,7 @@ impl<'d> Asking<'d> {
         let same_name = shown.guests.iter().find(|it| it.port.name == card.guest);
         if let Some(guest) = same_name.filter(|guest| !is_at(card, guest)) {
             return Err(self.refused(format!(
-                "there is another guest {} already, at {}; give this one another name by <guest \
-                 name='...'>",
+                "duplicate guest name {}, used at {}; set another name by <guest name='...'>",
                 card.guest, guest.port.port
             )));
         }
@@ -111,9 +110,9 @@ impl<'d> Asking<'d> {
         if let Some(guest) = same_socket {
             let name = &guest.port.name;
             return Err(self.refused(format!(
-                "the socket {} is that of guest {name}; give the interface another `path`, or, if \
-                 that is what this domain was called before, run `tailbound host remove-guest \
-                 {name}`",
+                "the socket {} belongs to guest {name}; use another `path` for the interface, \
+                    or, if this domain had that name before, run `tailbound host remove-guest \
+                    {name}`",
                 card.socket
             )));
         }

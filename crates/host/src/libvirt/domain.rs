@@ -59,7 +59,7 @@ struct Text {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DomainError {
     /// It is none.
-    #[error("what libvirt hands over of domain {domain} is not XML: {reason}")]
+    #[error("libvirt's input for domain {domain} is not XML: {reason}")]
     NotXml {
         /// Whose it was to be.
         domain: String,
@@ -68,8 +68,8 @@ pub enum DomainError {
     },
     /// It is something else.
     #[error(
-        "what libvirt hands over of domain {domain} is no domain; give the XML of one, as `virsh \
-         dumpxml {domain}` does"
+        "libvirt's input for domain {domain} is not a domain; the XML of `virsh dumpxml \
+            {domain}` is expected"
     )]
     NoDomain {
         /// Whose it was to be.
@@ -323,7 +323,7 @@ fn take(
                                    take <guest> out"
                 .to_owned(),
             None => format!(
-                "the domain has {count} interfaces of type vhostuser; say which by mac='...'"
+                "the domain has {count} interfaces of type vhostuser; select one by mac='...'"
             ),
         });
     };
@@ -356,8 +356,8 @@ fn text_of(guest: Node<'_, '_>) -> Result<Text, String> {
     if let Ok(table) = text.parse::<toml::Table>() {
         if let Some(key) = SAID.iter().find(|key| table.contains_key(**key)) {
             return Err(format!(
-                "`{key}` is what the domain says already; leave it out, or give another name by \
-                 <guest name='...'>"
+                "`{key}` is taken from the domain; remove it, or set another name by <guest \
+                    name='...'>"
             ));
         }
         if table.get("guest").is_some_and(toml::Value::is_array) {

@@ -129,7 +129,7 @@ impl Watcher<'_> {
     fn all(&mut self) {
         match self.virsh.names() {
             Ok(names) => self.due.extend(names),
-            Err(error) => tracing::warn!(%error, "libvirt does not say which domains there are"),
+            Err(error) => tracing::warn!(%error, "libvirt does not list its domains"),
         }
     }
 

@@ -19,13 +19,13 @@ pub(super) fn encode_status(status: WatchStatus, encoder: &mut Encoder<'_>) -> R
     number::<0>(
         encoder,
         "tailbound_control_silence_seconds",
-        "How long ago the placement service last said something; absent if it never did",
+        "Time since the last message of the placement service; absent before the first",
         silence.map(|silence| ([], silence)),
     )?;
     counter::<0>(
         encoder,
         "tailbound_control_failures",
-        "How often the placement service could not be reached, or was lost",
+        "Number of failed or lost connections to the placement service",
         &[([], status.failures)],
     )
 }
@@ -59,7 +59,8 @@ pub(super) fn encode_guarantees(
         gauge(
             encoder,
             "tailbound_guarantee_without_guest",
-            "1 for a machine that is to be on this host and that no guest is",
+            "1 for a machine that the placement service assigned to this host and that no guest \
+                represents",
             &without,
         )?;
     }
@@ -78,13 +79,13 @@ pub(super) fn encode_guarantees(
     gauge(
         encoder,
         "tailbound_guarantee_burst_bytes",
-        "What the guest may send at once after it has sent less",
+        "Burst that the guest may send after a pause",
         &known(snapshot, |vm| Some(vm.guarantee?.burst.0)),
     )?;
     gauge(
         encoder,
         "tailbound_guarantee_burst_rate_bits_per_second",
-        "How fast the guest may send a burst; absent if all at once",
+        "Rate of the guest's bursts; absent if unlimited",
         &known(snapshot, |vm| Some(vm.guarantee?.burst_rate?.0)),
     )?;
     number(

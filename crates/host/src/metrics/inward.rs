@@ -40,7 +40,7 @@ pub(super) fn encode(snapshot: &Snapshot, encoder: &mut Encoder<'_>) -> Result<(
     counter(
         encoder,
         "tailbound_inward_bytes",
-        "What those packets took of the wire: preamble, FCS and gap included",
+        "Wire bytes of these packets: preamble, FCS and gap included",
         &of(|count| count.bytes.0),
     )
 }

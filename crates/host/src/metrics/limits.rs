@@ -56,7 +56,7 @@ const COUNTERS: [OfGuest; 8] = [
 const GAUGES: [OfGuest; 3] = [
     (
         "tailbound_limit_bits_per_second",
-        "What the guest may send, of Ethernet frames without FCS",
+        "Rate limit of the guest, in Ethernet frames without FCS",
         |limit| limit.rate.0,
     ),
     (
@@ -99,7 +99,7 @@ pub(super) fn encode(snapshot: &Snapshot, encoder: &mut Encoder<'_>) -> Result<(
 fn encode_times(limits: &Limits<'_>, encoder: &mut Encoder<'_>) -> Result<(), Error> {
     let mut waits = encoder.family(
         "tailbound_limit_wait",
-        "How long packets waited for the guest's limit",
+        "Queueing delay of packets behind the guest's limit",
         Unit::Seconds,
         Kind::Histogram,
     )?;

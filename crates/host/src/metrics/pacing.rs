@@ -41,7 +41,7 @@ fn encode_uplink(
     counter(
         encoder,
         "tailbound_pacer_bytes",
-        "What those packets take of the wire: preamble, FCS and gap included",
+        "Wire bytes of these packets: preamble, FCS and gap included",
         &class(|count| count.bytes.0),
     )?;
     let counters = [
@@ -52,7 +52,7 @@ fn encode_uplink(
         ),
         (
             "tailbound_pacer_void_bytes",
-            "What void frames took of the wire",
+            "Wire bytes of void frames",
             uplink.voids.1,
         ),
         (
@@ -85,7 +85,7 @@ fn encode_times(uplink: &UplinkPacing, encoder: &mut Encoder<'_>) -> Result<(), 
     encoder
         .family(
             "tailbound_pacer_frozen",
-            "How long the virtual clock was frozen, as the wire was not given what was due",
+            "Time for which the virtual clock stood still because due frames were not sent",
             Unit::Seconds,
             Kind::Counter,
         )?
@@ -100,7 +100,7 @@ fn encode_times(uplink: &UplinkPacing, encoder: &mut Encoder<'_>) -> Result<(), 
         .number(uplink.max_lateness.as_secs_f64())?;
     let mut lateness = encoder.family(
         "tailbound_pacer_lateness",
-        "How late the packet loop woke to what was due; half a batch delays nothing",
+        "Lateness of the packet loop's wake-ups; up to half a batch delays no frame",
         Unit::Seconds,
         Kind::Histogram,
     )?;
@@ -121,7 +121,7 @@ const OF_GUESTS: [OfGuest; 7] = [
     ),
     (
         "tailbound_pacer_guest_bytes",
-        "What those packets take of the wire",
+        "Wire bytes of these packets",
         |guest| guest.stats.taken.bytes.0,
     ),
     (
@@ -131,12 +131,12 @@ const OF_GUESTS: [OfGuest; 7] = [
     ),
     (
         "tailbound_pacer_guest_elastic_bytes",
-        "What those packets take of the wire",
+        "Wire bytes of these packets",
         |guest| guest.stats.elastic.bytes.0,
     ),
     (
         "tailbound_pacer_guest_marked",
-        "The guest's packets that were marked (ECN), as they had to wait for long",
+        "Packets of the guest that were marked (ECN) after a long wait",
         |guest| guest.stats.marked,
     ),
     (
@@ -177,7 +177,7 @@ fn encode_guests(guests: &Guests<'_>, encoder: &mut Encoder<'_>) -> Result<(), E
     gauge(
         encoder,
         "tailbound_pacer_guest_guarantee_refused",
-        "1 while the guest is to be guaranteed what breaks a rule, and keeps what it had",
+        "1 while the guest's new guarantee breaks a rule and the old one stays in force",
         &of(|guest| u64::from(guest.refused)),
     )?;
     let bandwidths = guests.iter().filter_map(|(port, pacing)| {
@@ -187,12 +187,12 @@ fn encode_guests(guests: &Guests<'_>, encoder: &mut Encoder<'_>) -> Result<(), E
     gauge(
         encoder,
         "tailbound_pacer_guest_bandwidth_bits_per_second",
-        "What the guest is held to; absent for best effort",
+        "Rate enforced for the guest; absent for best effort",
         &bandwidths.collect::<Vec<_>>(),
     )?;
     let mut waits = encoder.family(
         "tailbound_pacer_guest_wait",
-        "How long the guest's packet waited in the pacer that left last",
+        "Time in the pacer of the guest's last sent packet",
         Unit::Seconds,
         Kind::Gauge,
     )?;

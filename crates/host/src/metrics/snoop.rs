@@ -60,7 +60,7 @@ pub(super) fn encode(snapshot: &Snapshot, encoder: &mut Encoder<'_>) -> Result<(
     counter(
         encoder,
         "tailbound_snoop_segments",
-        "What early acknowledgement did with segments and connections of the guest",
+        "Segments and connections of the guest, by the action of early acknowledgement",
         &events.collect::<Vec<_>>(),
     )?;
     encode_refused(&snoops, encoder)

@@ -297,8 +297,8 @@ impl HostCounts {
         counter(
             encoder,
             "tailbound_interface_drops",
-            "Packets that were sent to the port and that its interface dropped, since that was \
-             made: of whoever has its other end, as a machine, and does not take them",
+            "Packets sent to the port and dropped by its interface since its creation, because \
+                the peer (for example a VM) does not receive them",
             &self.per_port(|port| {
                 let dropped = self.inventory.dropped_by_interface(&port.name);
                 dropped
@@ -335,7 +335,7 @@ impl HostCounts {
         counter(
             encoder,
             "tailbound_meter_over_budget",
-            "Packets of small flows that found their guest's budget spent, or that of all",
+            "Packets of small flows beyond their guest's budget or the common budget",
             &self.per_port(|port| vec![([label(port)], port.meter.over_budget)]),
         )?;
         gauge(
@@ -355,7 +355,7 @@ impl HostCounts {
     fn sojourns(&self, encoder: &mut Encoder<'_>) -> Result<(), Error> {
         let mut family = encoder.family(
             "tailbound_sojourn",
-            "How long a guest's packets waited in software queues",
+            "Queueing delay of a guest's packets in software queues",
             Unit::Seconds,
             Kind::Histogram,
         )?;

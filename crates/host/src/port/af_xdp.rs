@@ -151,8 +151,8 @@ fn tell(interface: &str, sockets: &Xdp) {
             interface,
             receive_queues = sockets.receive_queues,
             read = queues,
-            "frames that come by the other queues are lost to guests; leave `queues` out, or \
-             `ethtool -L` the interface to as many"
+            "frames on the other queues do not reach guests; remove `queues`, or set the \
+                interface to as many queues by `ethtool -L`"
         );
     }
     if sockets.loses_tags {

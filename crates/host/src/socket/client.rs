@@ -45,7 +45,7 @@ pub enum ClientError {
         source: io::Error,
     },
     /// It ended, or takes too long.
-    #[error("{}: the daemon has not answered: {source}; ask again, or look at its log", path.display())]
+    #[error("{}: the daemon has not answered: {source}; retry, or read its log", path.display())]
     Silent {
         /// The socket.
         path: PathBuf,

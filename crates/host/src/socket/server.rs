@@ -320,7 +320,7 @@ impl Serving {
                 Ok((stream, _)) => self.admit(now, stream),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) => {
-                    tracing::warn!(%error, "nobody can connect to the control socket for now");
+                    tracing::warn!(%error, "the control socket accepts no connections for now");
                     self.accepts_at = Some(now + PAUSE);
                     return;
                 }

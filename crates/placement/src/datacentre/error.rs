@@ -48,8 +48,8 @@ pub enum PlacementError {
     },
     /// The CPU that would be reserved for the machines is not there.
     #[error(
-        "{wanted} {} not fit with the CPU that is to be reserved: {fit} would; of the nearest host, \
-         {host}: {rule}",
+        "{wanted} {} not fit with the requested CPU reservation: {fit} would; of the nearest \
+            host, {host}: {rule}",
         if *wanted == 1 { "machine does" } else { "machines do" }
     )]
     Cpu {

@@ -202,7 +202,7 @@ pub enum SpecError {
     #[error("the name {0:?} is there twice; names of groups and hosts are unique")]
     Duplicate(String),
     /// A group that is named does not exist.
-    #[error("{name:?} is said to be in {group:?}, but there is no such group")]
+    #[error("{name:?} has the group {group:?}, which does not exist")]
     Unknown {
         /// The group or host that names it.
         name: String,
@@ -211,11 +211,12 @@ pub enum SpecError {
     },
     /// Groups are inside each other.
     #[error(
-        "the group {0:?} is inside itself, directly or by others; give one of them another parent"
+        "the group {0:?} contains itself, directly or through other groups; change the parent of \
+            one of them"
     )]
     Cycle(String),
     /// A group has no hosts.
-    #[error("the group {0:?} has no hosts; leave it out or give it some")]
+    #[error("the group {0:?} has no hosts; remove the group or add hosts")]
     Empty(String),
     /// There are no hosts at all.
     #[error("there are no hosts")]

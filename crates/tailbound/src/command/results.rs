@@ -82,12 +82,12 @@ pub(super) fn network_tests(files: &[PathBuf]) -> Result<Vec<NetworkTest>, Strin
         let of_file = |why: String| format!("{}: {why}", file.display());
         let document = document(file).map_err(of_file)?;
         if document.kind != "probe-network" {
-            let why = "what a probe found of itself; give what tailbound probe network printed";
+            let why = "a probe's result; pass the output of tailbound probe network";
             return Err(of_file(why.to_owned()));
         }
         if tests.iter().any(|test| test.caller == document.node) {
             let why = format!(
-                "the second test by {}: give one of each caller",
+                "the second test by {}: pass one test of each caller",
                 document.node
             );
             return Err(of_file(why));
@@ -247,8 +247,8 @@ pub(super) fn selected(file: &Path, nodes: &[String]) -> Result<Vec<String>, Str
         match (those.next(), those.next()) {
             (Some(node), None) => found.push(node.clone()),
             (None, _) => {
-                let why = "is kept and is none of the nodes that are called: give its address, \
-                    or name its result after that before it is selected";
+                let why = "is kept and is none of the called nodes: use its address, or name its \
+                    result file after the address before the selection";
                 return Err(of_file(format!("{} {why}", kept.node)));
             }
             (Some(_), Some(_)) => {
@@ -269,7 +269,8 @@ fn place(nodes: &[Node], tested: &str) -> Result<usize, String> {
     match (those.next(), those.next()) {
         (Some((place, _)), None) => Ok(place),
         (None, _) => Err(format!(
-            "{tested} was tested and has no probe's result: give its, or name that {host}.json"
+            "{tested} was tested and has no probe's result: pass that result, or name its file \
+                {host}.json"
         )),
         (Some(_), Some(_)) => Err(format!(
             "{tested} may be several of the probed nodes: name its result {host}.json alone"

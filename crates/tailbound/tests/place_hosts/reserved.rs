@@ -64,7 +64,7 @@ fn reserved_cpu_is_admitted_by_what_agents_offer_and_outlasts_the_service() {
         assert_eq!(code, Some(0), "{told}");
         // The guest there has no reservation, and the machine is promised one.
         assert!(told.starts_with("DEGRADED"), "{told}");
-        let why = "acme/web/0: 0 of the 1 vCPUs of g have 400ms/4s/4s, which is promised for 1";
+        let why = "acme/web/0: 0 of the 1 vCPUs of g have 400ms/4s/4s, which is guaranteed for 1";
         assert!(told.contains(why), "{told}");
         assert_eq!(place.reserved_cpu(), [100, 100].map(Value::from));
         let (_, told) = place.ask("host a-1");

@@ -175,8 +175,7 @@ fn reserved_cpu_is_counted_given_back_and_kept() {
     assert_eq!(refused.code(), Code::Refused);
     assert_eq!(
         refused.to_string(),
-        "2 machines do not fit with the CPU that is to be reserved: 0 would; of the nearest host, \
-         host-1: its machines would have 0.500 of a CPU reserved in all, and it keeps 0.375"
+        "2 machines do not fit with the requested CPU reservation: 0 would; of the nearest host, host-1: its machines would have 0.500 of a CPU reserved in all, and it keeps 0.375"
     );
     // Another replica, or the service after a restart, knows the same.
     let mut snapshot = crate::ledger::Snapshot::default();

@@ -33,15 +33,15 @@ fn an_owner_has_at_most_its_quota_and_may_always_give_back() {
     for (call, why) in [
         (
             create(most(Some(1), None, None), 1),
-            "acme would have 2 tenants, and may have 1 (it has 1): ",
+            "acme would have 2 tenants, and its quota is 1 (it has 1): ",
         ),
         (
             create(most(None, Some(5), None), 2),
-            "acme would have 6 machines, and may have 5 (it has 4): ",
+            "acme would have 6 machines, and its quota is 5 (it has 4): ",
         ),
         (
             create(most(None, None, Some(Rate::from_mbit(1_100))), 2),
-            "acme would have a bandwidth of 1.2Gbit/s in all, and may have 1.1Gbit/s (it has \
+            "acme would have a bandwidth of 1.2Gbit/s in all, and its quota is 1.1Gbit/s (it has \
              800Mbit/s): ",
         ),
     ] {

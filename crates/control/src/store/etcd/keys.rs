@@ -140,7 +140,7 @@ pub fn change(name: &str, document: Option<&[u8]>) -> Result<Change, String> {
             None => Change::SaidGone(host),
         });
     }
-    let document = document.ok_or("it was deleted by somebody else")?;
+    let document = document.ok_or("it was deleted by another program")?;
     match name {
         "hosts" => Ok(Change::Hosts(Arc::new(parse(document)?))),
         "topology" => Ok(Change::Topology(Arc::new(parse(document)?))),

@@ -117,7 +117,7 @@ fn other_values_need_to_be_asked_for() {
     let other = format!("\n{}{}", guest("cache", 3), guest("db", 4));
     assert_eq!(
         refused(&files, &add(other.clone())),
-        "<request>:8:8: db was added before, with other values; say --replace to change it"
+        "<request>:8:8: db was added before, with other values; use --replace to change it"
     );
     let replace = Change::Add {
         text: other,
@@ -151,8 +151,7 @@ fn who_is_to_be_changed_has_to_be_there() {
         assert!(said.contains(&format!("<request>:{wanted}")), "{said}");
     }
     let in_file = format!(
-        "the guest web stands in {}; change it there, and have the daemon read the file again \
-         (SIGHUP)",
+        "the guest web is in {}; change it there, and send the daemon SIGHUP to reload the file",
         place.file().display()
     );
     assert_eq!(refused(&files, &change(guest("web", 4))), in_file);
@@ -177,26 +176,25 @@ fn what_another_has_is_told_with_the_place_where_that_one_stands() {
     for (text, wanted) in [
         (
             guest("web", 9),
-            format!("2:8: the name web is web's ({file}:2:1) already; give each guest its own"),
+            format!("2:8: duplicate name web, which is web's ({file}:2:1); use a different one for each guest"),
         ),
         (
             guest("x", 9).replace(":09", ":01"),
             format!(
-                "3:7: the MAC address 02:00:00:00:00:01 is web's ({file}:2:1) already; give each \
-                 guest its own"
+                "3:7: duplicate MAC address 02:00:00:00:00:01, which is web's ({file}:2:1); use a different one for each guest"
             ),
         ),
         (
             guest("x", 9).replace("77.0.9", "77.0.2"),
-            format!("4:7: the IP address 10.77.0.2 is db's ({added}:4:1); give each guest its own"),
+            format!("4:7: duplicate IP address 10.77.0.2, which is db's ({added}:4:1); use different addresses for each guest"),
         ),
         (
             guest("x", 9).replace("tap9", "tap1"),
-            format!("5:36: the interface tap1 is web's ({file}:2:1); give each port its own"),
+            format!("5:36: the interface tap1 is web's ({file}:2:1); use a different interface for each port"),
         ),
         (
             format!("{}{}", guest("x", 9), guest("x", 8)),
-            "7:8: the name x is x's (<request>:1:1) already; give each guest its own".to_owned(),
+            "7:8: duplicate name x, which is x's (<request>:1:1); use a different one for each guest".to_owned(),
         ),
     ] {
         assert_eq!(refused(&files, &add(text)), format!("<request>:{wanted}"));

@@ -55,7 +55,7 @@ fn each_rule_is_named_at_the_key_that_breaks_it() {
             "10.78.0.1",
             "fd77::1",
             "17:7",
-            "fd77::1 is A1's; give each guest its own",
+            "fd77::1, which is A1's; use different addresses for each guest",
         ),
         (
             "10.77.0.0/24",

@@ -153,8 +153,7 @@ const MISTAKES: [(&str, &str, &str); 12] = [
     (
         "ip = ",
         "mac = ",
-        "5 of its XML: `mac` is what the domain says already; leave it out, or give another \
-         name by <guest name='...'>",
+        "5 of its XML: `mac` is taken from the domain; remove it, or set another name by <guest name='...'>",
     ),
     (
         "ip = [",
@@ -198,22 +197,19 @@ fn a_mistake_is_told_with_its_line_in_the_xml() {
 fn what_is_no_domain_is_refused() {
     let two = wrong(&second());
     assert!(
-        two.contains("the domain has 2 interfaces of type vhostuser; say which"),
+        two.contains("the domain has 2 interfaces of type vhostuser; select one"),
         "{two}"
     );
     for (xml, wanted) in [
-        ("", "what libvirt hands over of domain web is not XML: "),
-        (
-            "<domain>",
-            "what libvirt hands over of domain web is not XML: ",
-        ),
+        ("", "libvirt's input for domain web is not XML: "),
+        ("<domain>", "libvirt's input for domain web is not XML: "),
         (
             "<domain/>",
-            "what libvirt hands over of domain web is no domain",
+            "libvirt's input for domain web is not a domain",
         ),
         (
             "<network><name>a</name></network>",
-            "what libvirt hands over of domain web is no domain",
+            "libvirt's input for domain web is not a domain",
         ),
         (
             "<!DOCTYPE d [<!ENTITY a 'b'>]><domain><name>&a;</name></domain>",

@@ -62,15 +62,13 @@ fn a_refusal_says_which_cpu_is_lacking_on_which_host() {
     let quarter = reservation(1_000, 4_000, 4_000);
     assert_eq!(
         refusal(&dc, &asked(1, quarter)),
-        "1 machine does not fit with the CPU that is to be reserved: 0 would; of the nearest host, \
-         a-1: it keeps no reservation of CPU"
+        "1 machine does not fit with the requested CPU reservation: 0 would; of the nearest host, a-1: it keeps no reservation of CPU"
     );
     dc.set_host_cpu(one, Some(cpu(700, 8)));
     dc.set_host_cpu(other, Some(cpu(260, 8)));
     assert_eq!(
         refusal(&dc, &asked(4, quarter)),
-        "4 machines do not fit with the CPU that is to be reserved: 3 would; of the nearest host, \
-         a-1: its machines would have 0.750 of a CPU reserved in all, and it keeps 0.700"
+        "4 machines do not fit with the requested CPU reservation: 3 would; of the nearest host, a-1: its machines would have 0.750 of a CPU reserved in all, and it keeps 0.700"
     );
     let placement = dc.admit(TenantId(1), &asked(3, quarter)).unwrap();
     assert_eq!(placement.hosts(), [(one, 2), (other, 1)]);
@@ -83,8 +81,7 @@ fn a_refusal_says_which_cpu_is_lacking_on_which_host() {
     );
     assert_eq!(
         refusal(&dc, &asked(1, quarter)),
-        "1 machine does not fit with the CPU that is to be reserved: 0 would; of the nearest host, \
-         a-1: its machines would have 0.750 of a CPU reserved in all, and it keeps 0.700"
+        "1 machine does not fit with the requested CPU reservation: 0 would; of the nearest host, a-1: its machines would have 0.750 of a CPU reserved in all, and it keeps 0.700"
     );
     // What would pass, was tried.
     let report = dc.explain(&asked(1, quarter)).unwrap().unwrap();
@@ -182,11 +179,11 @@ fn what_cannot_be_reserved_or_bounded_is_no_request() {
                 message: Some(message),
                 ..of(good)
             },
-            "nothing bounds how long a message takes without a bandwidth",
+            "a message's delay has no bound without a bandwidth",
         ),
         (
             promised,
-            "nothing bounds how long a message's CPU time takes without",
+            "the delay of a message's CPU time has no bound without",
         ),
     ] {
         let said = refusal(&dc, &wrong);

@@ -114,7 +114,7 @@ fn each_mistake_has_its_message() {
         (
             "parent = \"pod\"",
             "parent = \"dop\"",
-            "\"rack-a\" is said to be in \"dop\"",
+            "\"rack-a\" has the group \"dop\"",
         ),
         (
             "parent = \"pod\"",

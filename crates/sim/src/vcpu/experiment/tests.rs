@@ -245,7 +245,7 @@ fn a_population_that_makes_no_sense_is_refused() {
         (
             "nodes = 200",
             "nodes = 200\nsamples = 0",
-            "0 samples decide nothing",
+            "0 samples cannot decide",
         ),
         ("pcpus = 2", "pcpus = 0", "a host has 1 to 256 pCPUs, not 0"),
         (

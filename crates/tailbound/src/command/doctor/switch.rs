@@ -34,8 +34,8 @@ const fn words(verdict: Verdict) -> &'static str {
              pace without voids, or by launch times"
         }
         Verdict::Flooded => {
-            "FAIL: void frames flood to other ports; they would take everybody's links: pace \
-             without voids, or by launch times"
+            "FAIL: void frames flood to other ports and would load all links: pace without \
+                voids, or by launch times"
         }
         Verdict::Blind => {
             "UNKNOWN: the witness did not see the control frames either; is it on the same \
@@ -61,7 +61,7 @@ fn text(answer: &Answer) -> String {
         "{}\n{}{}",
         words(answer.verdict),
         line("void frames", answer.voids),
-        line("frames to a station that nobody is", answer.controls),
+        line("frames to an unknown station", answer.controls),
     )
 }
 
@@ -98,9 +98,7 @@ mod tests {
         };
         assert_eq!(
             text(&answer),
-            "PASS: the switch drops void frames\n\
-             void frames: 100 sent by eth0, 0 came back, 0 came to eth1\n\
-             frames to a station that nobody is: 100 sent by eth0, 0 came back, 100 came to eth1\n"
+            "PASS: the switch drops void frames\nvoid frames: 100 sent by eth0, 0 came back, 0 came to eth1\nframes to an unknown station: 100 sent by eth0, 0 came back, 100 came to eth1\n"
         );
     }
 }

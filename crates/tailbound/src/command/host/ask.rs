@@ -222,8 +222,8 @@ impl Drain {
             Outcome::Drained { waiting: true } => Err(Failure::with(
                 Exit::DoesNotHold,
                 format!(
-                    "what was sent waits still after {}; nothing more is read, wait on or take \
-                     that back with --undo",
+                    "packets are still queued after {}; reading stays stopped: wait longer, or \
+                        resume with --undo",
                     self.within
                 ),
             )),

@@ -94,7 +94,7 @@ impl Backup {
     pub(super) fn run(self) -> Result<Exit, Failure> {
         let text = self.service.ask(Client::backup)?;
         let snapshot = backup::read(&text)
-            .map_err(|error| Failure::new(format!("what the service sent: {error}")))?;
+            .map_err(|error| Failure::new(format!("the service's answer: {error}")))?;
         if self.file == Path::new("-") {
             output::print(&text);
             return Ok(Exit::Holds);

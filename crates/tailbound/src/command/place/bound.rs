@@ -48,7 +48,7 @@ fn text(bound: &PairBound, paint: Paint) -> String {
     };
     let lines = [
         (time(bound.now.0), "with the tenants there are now"),
-        (time(bound.capacity.0), "whoever else comes"),
+        (time(bound.capacity.0), "with any further tenants"),
         promised,
     ];
     let width = lines.iter().map(|(time, _)| time.len()).max();

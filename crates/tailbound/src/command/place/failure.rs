@@ -11,9 +11,8 @@ pub(super) fn failure(error: &ClientError) -> Failure {
         Some(Code::Breaks) => {
             Failure::with(Exit::DoesNotHold, format!("would break a promise: {error}"))
         }
-        Some(Code::Unauthenticated) => Failure::new(error).hint(
-            "give the file that holds your token: --token-file FILE, or TAILBOUND_TOKEN_FILE",
-        ),
+        Some(Code::Unauthenticated) => Failure::new(error)
+            .hint("pass the file with your token: --token-file FILE, or TAILBOUND_TOKEN_FILE"),
         Some(_) => Failure::new(error),
         None => match error {
             ClientError::Unreachable { .. } => Failure::new(error).hint(

@@ -126,8 +126,8 @@ fn show(host: &Host, paint: Paint) -> String {
     }
     if let Some(classes) = host.other_classes {
         let said = format!(
-            "it gives frames other classes than the topology has, {classes}: no promise holds that \
-             its machines are part of, and it gets no machines"
+            "its classes differ from the topology's, {classes}: the guarantees of its machines \
+                do not hold, and it gets no machines"
         );
         // Writing to a String does not fail.
         let _ = writeln!(out, "{}", paint.bad(&said));

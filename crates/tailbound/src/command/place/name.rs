@@ -64,7 +64,7 @@ impl TenantName {
                     .map(|tenant| format!("{}/{} (id {})", tenant.owner, tenant.name, tenant.id.0))
                     .collect();
                 Err(Failure::new(format!(
-                    "several tenants are called {shown}: {}; say which",
+                    "several tenants have the name {shown}: {}; select one of them",
                     several.join(", ")
                 )))
             }

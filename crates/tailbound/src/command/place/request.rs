@@ -105,7 +105,7 @@ impl RequestArgs {
     ) -> Result<NewTenant, Failure> {
         let document = self.file()?;
         let name = name.cloned().or(document.name).ok_or_else(|| {
-            Failure::new("the tenant has no name; give one, or `name = ...` in the file")
+            Failure::new("the tenant has no name; pass one, or set `name = ...` in the file")
         })?;
         Ok(NewTenant {
             name,

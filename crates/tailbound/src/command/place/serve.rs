@@ -160,7 +160,7 @@ impl Serve {
         let signals = Signals::catch().map_err(failure)?;
         output::print(&format!("serving on {url}/\n"));
         if let Err(error) = tailbound_sys::notify::notify("READY=1") {
-            tracing::warn!(%error, "cannot tell systemd that it is ready");
+            tracing::warn!(%error, "cannot notify systemd of readiness");
         }
         if self.open {
             open(&url);
@@ -182,7 +182,7 @@ impl Serve {
             ended = server.run_until_signalled(listener, signals) => ended.map_err(failure),
             error = store_failed => Err(failure(error)),
             () = replica_ended => Err(Failure::new(
-                "this replica cannot go on; the log says why",
+                "this replica has failed; the log has the reason",
             )),
         };
         if let Some(replica) = replica {
@@ -200,9 +200,9 @@ impl Serve {
             (None, true) => Authentication::InsecureLoopback,
             (None, false) => {
                 return Err(Failure::wrong_arguments(
-                    "it is not said who may call: give --tokens FILE (`tailbound place token` \
-                     makes one), or --insecure-loopback to let everybody on this machine do \
-                     everything",
+                    "authentication is missing: pass --tokens FILE (`tailbound place token` \
+                        creates its entries), or --insecure-loopback to accept all local \
+                        requests",
                 ));
             }
         };
@@ -345,7 +345,7 @@ fn url(config: &Config, address: SocketAddr) -> String {
 }
 
 fn no_topology() -> Failure {
-    Failure::new("the store is new: give the tree of hosts to begin with, --topology FILE")
+    Failure::new("the store is new: pass its topology by --topology FILE")
 }
 
 fn failure(error: impl std::fmt::Display) -> Failure {

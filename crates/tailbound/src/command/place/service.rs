@@ -23,8 +23,8 @@ pub(super) struct Service {
     #[arg(
         long,
         value_name = "URL",
-        help = "Where the service is; of several replicas all addresses, with commas between them \
-                [default: TAILBOUND_URL, or http://127.0.0.1:7070]"
+        help = "The URL of the service; for several replicas, all URLs, separated by commas \
+            [default: TAILBOUND_URL, or http://127.0.0.1:7070]"
     )]
     url: Option<String>,
     #[arg(

@@ -99,7 +99,10 @@ pub(super) fn measured(found: Option<&Measured>) -> String {
                  {}\n",
                 time(long)
             ),
-            None => format!("measured at {host}: {packets} packets in {window}, too few to tell\n"),
+            None => format!(
+                "measured at {host}: {packets} packets in {window}, too few to \
+                judge\n"
+            ),
         }
     };
     let lines = found.into_iter().flat_map(|found| {
@@ -160,7 +163,7 @@ pub(super) fn cells(host: &Host, paint: Paint) -> [String; 3] {
 pub(super) fn sentences(said: &HostWord, paint: Paint) -> String {
     let word = following(said.following, paint);
     let mut out = match (said.revision, said.silent_since) {
-        (None, _) => format!("guarantees: {word}; it never said what it keeps\n"),
+        (None, _) => format!("guarantees: {word}; it has never reported\n"),
         (Some(revision), Some(second)) => {
             format!(
                 "guarantees: {word} for {}, at revision {revision}\n",
@@ -245,7 +248,7 @@ impl Events {
         if event.missed > 0 {
             let missed = event.missed;
             output::print(&format!(
-                "{missed} events were missed; place list tells how it is\n"
+                "{missed} events were missed; place list shows the current state\n"
             ));
         }
         if let Some(tenant) = &event.tenant {

@@ -89,7 +89,7 @@ fn known(node: &Node) -> Option<Result<Known, Failure>> {
     });
     Some(known.ok_or_else(|| {
         Failure::new(format!(
-            "{}: it does not say how much of a run it is: probe again with this version",
+            "{}: the share of the run is missing: probe again with this version",
             node.file.display()
         ))
     }))
@@ -119,7 +119,7 @@ impl Document {
         if self.good.min(self.bad) < FEW {
             let _ = writeln!(
                 out,
-                "note  fewer than {FEW} nodes of a kind say little of others"
+                "note  fewer than {FEW} nodes of a kind are not representative"
             );
         }
         if self.scaled > 0 {

@@ -226,7 +226,7 @@ fn text(history: &History, paint: Paint) -> String {
     // Writing to a String does not fail.
     let _ = writeln!(
         out,
-        "\nchanges between GOOD and BAD: {}; times in which nobody watched: {}",
+        "\nchanges between GOOD and BAD: {}; gaps between runs: {}",
         history.changes, history.gaps
     );
     out

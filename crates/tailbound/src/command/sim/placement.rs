@@ -12,8 +12,8 @@ pub(super) struct Timed {}
 impl Kind for Timed {
     type Experiment = PlacementExperiment;
 
-    const DEPENDS: &'static str = "Who is admitted where depends on the experiment and the seed \
-        alone; how much CPU time that takes, on the machine.";
+    const DEPENDS: &'static str = "Admission depends on the experiment and the seed alone; the \
+        CPU time depends on the computer.";
 
     fn options(&self) -> Box<dyn Stopwatch> {
         Box::new(ThisMachine)

@@ -155,7 +155,9 @@ fn die_with(parent: i32) -> io::Result<()> {
         .map(i32::from)
         != Some(parent)
     {
-        return Err(io::Error::other("whoever gave the point has ended"));
+        return Err(io::Error::other(
+            "the process that started the point has ended",
+        ));
     }
     Ok(())
 }

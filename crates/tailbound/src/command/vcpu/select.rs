@@ -156,13 +156,13 @@ impl Select {
         };
         if rule.target().is_none() {
             return Err(Failure::wrong_arguments(
-                "which guest? Say --guest, --uuid, --vmid, --pid, --cgroup, --container, --pod, or \
-                 --config with rules",
+                "the guest is missing: use --guest, --uuid, --vmid, --pid, --cgroup, \
+                    --container, --pod, or --config with rules",
             ));
         }
         if rule.level.is_none() && rule.class.is_none() {
             return Err(Failure::wrong_arguments(
-                "which class? Say --level high, --level top, or --class",
+                "the class is missing: use --level high, --level top, or --class",
             ));
         }
         super::all_run(rule.pid.as_slice())?;

@@ -5,14 +5,14 @@ use crate::caller::MOST_PAIRS;
 use crate::server::Mode;
 use std::path::Path;
 
-/// What a port is opened with.
+/// Configuration to open a port.
 #[derive(Debug, Clone, Copy)]
 pub struct VhostConfig<'p> {
     /// The allowance for guests' memory; `None` for no limit.
     pub allowance: Option<&'p Allowance>,
     /// The socket.
     pub socket: &'p Path,
-    /// Which side of it is made here.
+    /// Side of the socket.
     pub mode: Mode,
     /// The user that the monitor may be of, beside this process's own and root.
     pub user: Option<u32>,

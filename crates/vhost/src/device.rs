@@ -1,8 +1,7 @@
-//! The card that a guest sees: its memory, what it has chosen, and its rings.
+//! The virtio NIC: the guest's memory, negotiated features, and rings.
 //!
-//! The thread of the requests changes it, the packet loop uses it; both by a mutex that
-//! either holds for some microseconds. What takes longer is done before, and what ends is
-//! dropped after.
+//! The request thread changes the device, the packet loop uses it. Both lock a mutex for some
+//! microseconds. Slow operations run before, and drops after the lock is held.
 
 use crate::allowance::{Card, Part};
 use crate::caller::{Caller, Event};
@@ -20,10 +19,10 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use tailbound_switch::port::{Arrival, Presence};
 
-/// A ring's number: each pair has first the one by which the guest receives.
+/// Index of a ring. The receive ring of a pair comes first.
 pub(crate) type RingIndex = usize;
 
-/// What both threads share.
+/// State that both threads share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     device: Mutex<Device>,
@@ -31,9 +30,9 @@ pub(crate) struct Shared {
     /// Ready when a ring was kicked, or the device has changed.
     pub(crate) epoll: Arc<OwnedFd>,
     wake: OwnedFd,
-    /// Where its guest is, for whoever does not hold the device.
+    /// Presence of the guest, readable without the device's lock.
     whereabouts: Whereabouts,
-    /// The thread of the requests has ended, and why nobody knows.
+    /// The request thread has ended unexpectedly.
     is_dead: AtomicBool,
     /// Its part of the allowance for guests' memory.
     pub(crate) part: Part,
@@ -41,7 +40,7 @@ pub(crate) struct Shared {
     standing: AtomicU8,
 }
 
-/// The standing of a card with regard to its part of the allowance.
+/// State of a NIC with regard to its share of the allowance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// Within its part, or the true charge was less than the count.
@@ -57,7 +56,7 @@ impl Standing {
 }
 
 impl Shared {
-    /// A card with so many pairs of rings that nobody uses yet.
+    /// Returns a NIC with `pairs` unused pairs of rings.
     pub(crate) fn new(pairs: usize, part: Part) -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -91,13 +90,13 @@ impl Shared {
         self.whereabouts.note(device.receives());
     }
 
-    /// The guest has moved here, says its monitor.
+    /// Records the VMM's report that the guest has migrated to this host.
     pub(crate) fn announce(&self) {
         self.whereabouts.arrive_again();
         self.wake();
     }
 
-    /// Where the guest is.
+    /// Returns the presence of the guest.
     pub(crate) fn presence(&self) -> Presence {
         self.whereabouts.get()
     }
@@ -158,8 +157,8 @@ impl Shared {
         self.standing.store(standing as u8, Ordering::Release);
     }
 
-    /// Watches what kicks a ring. Edges alone count: nothing is read, as whoever has the
-    /// other end could make that wait.
+    /// Watches a ring's kick descriptor, edge-triggered. It is never read, because the other end
+    /// could block the read.
     pub(crate) fn watch(&self, file: File) -> io::Result<Kick> {
         let flags = EventFlags::IN | EventFlags::ET;
         epoll::add(&self.epoll, &file, EventData::new_u64(0), flags)?;
@@ -211,7 +210,7 @@ impl Card for Shared {
     }
 }
 
-/// Whether the guest is here, in the lowest bit, and how often it came.
+/// Presence of the guest in the lowest bit, and the number of its arrivals.
 #[derive(Debug, Default)]
 struct Whereabouts(AtomicU32);
 
@@ -229,7 +228,7 @@ impl Whereabouts {
         let _ = (self.0).fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
     }
 
-    /// It is to be announced once more.
+    /// Requests another announcement of the guest.
     fn arrive_again(&self) {
         self.0.fetch_add(Self::ARRIVAL, Ordering::AcqRel);
     }
@@ -244,7 +243,7 @@ impl Whereabouts {
     }
 }
 
-/// What kicks a ring, watched for as long as this lives.
+/// Kick descriptor of a ring, watched until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Kick {
     file: File,
@@ -264,7 +263,7 @@ impl Drop for Kick {
     }
 }
 
-/// The card.
+/// The NIC.
 #[derive(Debug)]
 pub(crate) struct Device {
     pub(crate) memory: Option<Arc<Memory>>,
@@ -274,7 +273,7 @@ pub(crate) struct Device {
     pub(crate) caller: Arc<Caller>,
 }
 
-/// A ring, and what its start needs.
+/// A ring, and the parameters of its start.
 #[derive(Debug, Default)]
 pub(crate) struct Vring {
     pub(crate) size: u32,
@@ -282,11 +281,11 @@ pub(crate) struct Vring {
     pub(crate) kick: Option<Kick>,
     pub(crate) is_enabled: bool,
     pub(crate) state: State,
-    /// Where it goes on, for a monitor that asks while it is stopped.
+    /// Next index, for a VMM that queries a stopped ring.
     pub(crate) index: u16,
 }
 
-/// Where a ring's parts are, as the monitor sees it.
+/// Addresses of a ring's parts in the VMM's address space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Parts {
     pub(crate) descriptors: u64,
@@ -294,20 +293,20 @@ pub(crate) struct Parts {
     pub(crate) used: u64,
 }
 
-/// Whether a ring is used.
+/// State of a ring.
 #[derive(Debug, Default)]
 pub(crate) enum State {
-    /// It has not begun.
+    /// The ring was not started.
     #[default]
     Stopped,
-    /// It has.
+    /// The ring runs.
     Running(Box<Ring>),
-    /// Its driver has broken its rules, and is to start again.
+    /// The driver violated the rules and must start the ring again.
     Broken,
 }
 
 impl Vring {
-    /// Whether frames go through it.
+    /// Returns whether the ring is in use.
     pub(crate) fn is_active(&self) -> bool {
         self.is_enabled && matches!(self.state, State::Running(_))
     }
@@ -320,7 +319,7 @@ impl Vring {
         }
     }
 
-    /// Where it goes on.
+    /// Returns the next index.
     pub(crate) fn index(&self) -> u16 {
         match &self.state {
             State::Running(ring) => ring.index(),
@@ -359,7 +358,7 @@ impl Device {
         self.caller.wake();
     }
 
-    /// Whether its guest can be sent anything.
+    /// Returns whether the guest has an active receive ring.
     pub(crate) fn receives(&self) -> bool {
         self.rings.iter().step_by(2).any(Vring::is_active)
     }
@@ -370,7 +369,7 @@ impl Device {
         rings.any(|ring| matches!(ring.state, State::Running(_)))
     }
 
-    /// What its rings' chains look like.
+    /// Returns the format of the rings' chains.
     pub(crate) fn format(&self) -> Format {
         Format {
             header: self.features.header_len(),
@@ -378,8 +377,7 @@ impl Device {
         }
     }
 
-    /// How far the guest is with taking what it was sent: changes with each ring by which it
-    /// receives.
+    /// Returns a value that changes with the guest's progress on its receive rings.
     pub(crate) fn progress(&self) -> u64 {
         let Some(memory) = self.memory.as_deref() else {
             return 0;
@@ -445,7 +443,7 @@ impl Device {
     }
 }
 
-/// Why a ring cannot start.
+/// Reason why a ring cannot start.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 pub(crate) enum StartError {
     #[error("its {0} were never told")]
@@ -456,5 +454,5 @@ pub(crate) enum StartError {
     Ring(#[from] RingError),
 }
 
-/// The largest ring, as the monitor is told.
+/// Largest ring that is reported to the VMM.
 pub(crate) const LARGEST: u32 = MOST as u32;

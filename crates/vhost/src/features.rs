@@ -1,4 +1,4 @@
-//! What the back end can do, and what a guest may choose of it.
+//! Features of the backend, and their negotiation.
 
 use tailbound_dataplane::{Cwr, GsoKind, Offload};
 use virtio_bindings::bindings::virtio_config::{VIRTIO_F_ANY_LAYOUT, VIRTIO_F_VERSION_1};
@@ -7,7 +7,7 @@ use virtio_bindings::bindings::virtio_ring::{
     VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC,
 };
 
-/// `VHOST_F_LOG_ALL`: what is written to the guest's memory is logged.
+/// `VHOST_F_LOG_ALL`: writes to the guest's memory are logged.
 const LOG_ALL: u32 = 26;
 /// `VHOST_USER_F_PROTOCOL_FEATURES`.
 const PROTOCOL_FEATURES: u32 = 30;
@@ -42,7 +42,7 @@ const OFFERED: [(u32, &str); 22] = [
     (VIRTIO_F_VERSION_1, "VIRTIO_F_VERSION_1"),
 ];
 
-/// Which features need one of others (virtio 1.2, 5.1.3.1).
+/// Features that require one of others (virtio 1.2, 5.1.3.1).
 const NEEDS: [(u32, &[u32]); 9] = [
     (
         net::VIRTIO_NET_F_GUEST_TSO4,
@@ -73,7 +73,7 @@ const NEEDS: [(u32, &[u32]); 9] = [
     (net::VIRTIO_NET_F_HOST_USO, &[net::VIRTIO_NET_F_CSUM]),
 ];
 
-/// Why features cannot be chosen together.
+/// Reason why features exclude each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FeatureError {
     /// Some were never offered.
@@ -87,31 +87,31 @@ pub(crate) enum FeatureError {
     },
 }
 
-/// Features that were offered and chosen.
+/// Negotiated features.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Features(u64);
 
-/// What is to be done to a frame before a guest can have it.
+/// Work on a frame before its delivery to a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Preparation {
     /// Nothing.
     None,
-    /// Its checksum is to be finished.
+    /// The checksum must be completed.
     Checksum,
-    /// It is to be cut.
+    /// The frame must be cut.
     Segment,
 }
 
 impl Features {
-    /// What is offered.
+    /// Returns the offered features.
     pub(crate) fn offered() -> u64 {
         OFFERED.iter().fold(0, |all, (bit, _)| all | 1 << bit)
     }
 
-    /// What a guest has chosen.
+    /// Returns the negotiated features.
     ///
     /// # Errors
-    /// Something of it was not offered, or contradicts the rest.
+    /// A feature was not offered, or contradicts the others.
     pub(crate) fn choose(bits: u64) -> Result<Self, FeatureError> {
         let unknown = bits & !Self::offered();
         if unknown != 0 {
@@ -138,22 +138,22 @@ impl Features {
         self.0 >> bit & 1 == 1
     }
 
-    /// Whether a ring's interrupts and kicks are named by their indices.
+    /// Returns whether rings use the event index.
     pub(crate) const fn event_index(self) -> bool {
         self.has(VIRTIO_RING_F_EVENT_IDX)
     }
 
-    /// Whether what is written is to be logged.
+    /// Returns whether writes must be logged.
     pub(crate) const fn log_all(self) -> bool {
         self.has(LOG_ALL)
     }
 
-    /// Whether rings wait for the monitor to enable them.
+    /// Returns whether rings need to be enabled by the VMM.
     pub(crate) const fn rings_wait(self) -> bool {
         self.has(PROTOCOL_FEATURES)
     }
 
-    /// Whether a frame may take several of a guest's buffers.
+    /// Returns whether a frame may use several buffers.
     pub(crate) const fn mergeable(self) -> bool {
         self.has(net::VIRTIO_NET_F_MRG_RXBUF)
     }
@@ -168,12 +168,12 @@ impl Features {
         }
     }
 
-    /// Whether all but the log is the same.
+    /// Returns whether both differ only in the log.
     pub(crate) const fn differs_in_log_alone(self, other: Self) -> bool {
         (self.0 ^ other.0) & !(1 << LOG_ALL) == 0
     }
 
-    /// What is to be done to a frame that leaves as much to the guest.
+    /// Returns the work that a frame with this offload needs before its delivery.
     pub(crate) fn preparation(self, offload: Offload) -> Preparation {
         if let Some(gso) = offload.gso {
             let kind = match gso.kind {
@@ -199,7 +199,7 @@ impl Features {
     }
 }
 
-/// The name of a feature that is offered.
+/// Returns the name of an offered feature.
 fn name(bit: u32) -> &'static str {
     let found = OFFERED.iter().find(|(known, _)| *known == bit);
     found.map_or("an unknown feature", |(_, name)| name)

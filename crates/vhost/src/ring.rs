@@ -1,10 +1,9 @@
-//! A split ring as the device sees it (virtio 1.2, 2.7): chains are taken in order, and
-//! given back in that order.
+//! Device side of a split ring (virtio 1.2, 2.7). Chains are taken and returned in order.
 //!
-//! Pure: it knows memory, and no descriptor of a file. Whatever the driver has written
-//! may be wrong, and may change while it is read: each descriptor is copied once, and only
-//! the copy is looked at. Where the ring's parts are is looked up once for a burst, and a
-//! burst is given back at once: the driver's core and this one share few cache lines.
+//! The module accesses memory only, and no files. Data of the driver may be wrong and may change
+//! during a read: each descriptor is copied once, and only the copy is checked. The addresses of
+//! the ring's parts are looked up once per burst, and a burst is returned in one step, so the
+//! driver's core and this one share few cache lines.
 
 use std::sync::atomic::{Ordering, fence};
 use tailbound_dataplane::{Packet, Pool, VIRTIO_HEADER};
@@ -23,32 +22,31 @@ pub const HEADER: usize = 12;
 /// The largest ring.
 pub const MOST: u16 = 32_768;
 
-/// Most descriptors that are looked at for one frame: so many are in no driver's chain,
-/// and a guest's chain costs the host no more than that.
+/// Maximum of descriptors per frame. Chains of drivers are shorter, and this bounds the cost of a
+/// guest's chain.
 const MOST_PIECES: usize = 512;
 
-/// Most chains of one frame.
+/// Maximum of chains per frame.
 const MOST_CHAINS: u16 = 256;
 
 /// Bytes of a descriptor.
 const DESCRIPTOR: usize = 16;
 
-/// A burst out of a ring or into it ends with the frame that brings it to this many
-/// descriptors. More are in no burst of Linux's: a packet has at most `MAX_SKB_FRAGS` + 2, and
-/// one of 64 KiB takes 33 buffers of 2 KiB.
+/// A burst ends with the frame that reaches this number of descriptors. Bursts of Linux are
+/// shorter: a packet has at most `MAX_SKB_FRAGS` + 2, and one of 64 KiB takes 33 buffers of 2 KiB.
 pub(crate) const BURST_PIECES: usize = 34 * BURST;
 
-/// A frame that fits into the buffers that each driver has to offer (virtio 1.2, 5.1.6.3.1).
+/// Length of a frame that fits the buffers of every driver (virtio 1.2, 5.1.6.3.1).
 const FULL_FRAME: usize = 1514;
 
-/// A ring is broken when this many frames in a row, none longer than [`FULL_FRAME`], did not
-/// fit into the buffers at its front. Each costs a look at up to [`MOST_PIECES`] descriptors.
+/// Number of successive frames, none longer than [`FULL_FRAME`], that do not fit the buffers before
+/// a ring is broken. Each costs up to [`MOST_PIECES`] descriptors.
 const MOST_REFUSED: u32 = 256;
 
 /// `VRING_AVAIL_F_NO_INTERRUPT`.
 const NO_INTERRUPT: u16 = 1;
 
-/// Why a ring cannot be used, until its driver starts it again.
+/// Reason why a ring is unusable until its driver starts it again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RingError {
     /// Its size.
@@ -83,7 +81,7 @@ pub enum RingError {
     Short,
 }
 
-/// Where a ring is, as the driver says.
+/// Addresses of a ring as declared by the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
     /// Entries.
@@ -98,7 +96,7 @@ pub struct Layout {
     pub event_index: bool,
 }
 
-/// What a ring's header looks like, and what may be in its chains.
+/// Format of a ring's headers and chains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Format {
     /// Bytes of the header before each frame: 10 or 12.
@@ -107,10 +105,10 @@ pub struct Format {
     pub mergeable: bool,
 }
 
-/// What became of a frame for the guest.
+/// Outcome of the delivery of a frame to the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Put {
-    /// It is in the ring.
+    /// The frame is in the ring.
     Done,
     /// There is no room: nothing has changed.
     Full,
@@ -118,12 +116,12 @@ pub enum Put {
     TooLong,
 }
 
-/// What was taken of a ring.
+/// Frame taken from a ring.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Taken {
     /// Chains.
     pub chains: usize,
-    /// Those with more than any frame.
+    /// Chains that are longer than any frame.
     pub truncated: u64,
     /// Their descriptors.
     pub pieces: usize,
@@ -132,16 +130,15 @@ pub struct Taken {
 /// A buffer: its address and its length.
 type Piece = (GuestAddress, usize);
 
-/// A split ring, as the device sees it.
+/// Device side of a split ring.
 #[derive(Debug)]
 pub struct Ring {
     queue: Queue,
-    /// Where the used part was when the driver was last asked whether it wants to know;
-    /// `None` where it was not.
+    /// Used index at the last check for a requested call; `None` before the first check.
     called: Option<u16>,
-    /// The driver is to kick when it offers more.
+    /// The driver must kick for further chains.
     waits: bool,
-    /// Chains that are written to the used part behind its index, and not told of yet.
+    /// Unpublished chains: written to the used part behind its index.
     unpublished: u16,
     /// Room for the buffers of a frame.
     pieces: Vec<Piece>,
@@ -149,11 +146,11 @@ pub struct Ring {
     refused: u32,
 }
 
-/// Where memory is, with what is told of writes to it.
+/// Guest memory with the log of writes.
 type Slice<'m, M> =
     VolatileSlice<'m, BS<'m, <<M as GuestMemoryBackend>::R as GuestMemoryRegion>::B>>;
 
-/// The memory of `len` bytes at a guest's address, where it is of one piece.
+/// Returns the memory of `len` bytes at a guest's address if it is contiguous.
 #[inline]
 fn slice<M: GuestMemoryBackend>(memory: &M, at: u64, len: usize) -> Option<Slice<'_, M>> {
     let region = memory.find_region(GuestAddress(at))?;
@@ -199,7 +196,7 @@ impl<'m, M: GuestMemoryBackend> Parts<'m, M> {
             .map_err(|_| RingError::Place("available part"))
     }
 
-    /// Gives a chain back, which the driver does not see yet.
+    /// Returns a chain without publishing it.
     fn give_back(&self, index: u16, size: u16, head: u16, written: u32) -> Result<(), RingError> {
         let at = 4 + 8 * usize::from(index % size);
         let used = self.used.get_ref::<[u32; 2]>(at);
@@ -207,7 +204,7 @@ impl<'m, M: GuestMemoryBackend> Parts<'m, M> {
             .map_err(|_| RingError::Place("used part"))
     }
 
-    /// Tells the driver of all up to an index.
+    /// Publishes all chains up to an index.
     fn publish(&self, index: u16) -> Result<(), RingError> {
         let stored = self.used.store(index.to_le(), 2, Ordering::Release);
         stored.map_err(|_| RingError::Place("used part"))
@@ -215,11 +212,11 @@ impl<'m, M: GuestMemoryBackend> Parts<'m, M> {
 }
 
 impl Ring {
-    /// Starts where the used part is: what the driver has offered since then is still to
-    /// be taken, whoever was here before.
+    /// Starts a ring at its used index. Chains that the driver offered since then are still
+    /// available.
     ///
     /// # Errors
-    /// It is not in the guest's memory.
+    /// The ring is not in the guest's memory.
     pub fn start<M: GuestMemoryBackend>(layout: Layout, memory: &M) -> Result<Self, RingError> {
         let size = u16::try_from(layout.size).unwrap_or(u16::MAX);
         let mut queue = Queue::new(MOST).map_err(|_| RingError::Size(layout.size))?;
@@ -254,11 +251,11 @@ impl Ring {
         Ok(ring)
     }
 
-    /// How far its driver is, by what it writes: the index of what it offers, and that of
-    /// what it wants to be told of (without an event index, whatever stands there).
+    /// Returns the driver's progress: its available index and its used event index (without the
+    /// event index feature, any value).
     ///
     /// # Errors
-    /// It is not in the guest's memory any more.
+    /// The ring is no longer in the guest's memory.
     pub fn progress<M: GuestMemoryBackend>(&self, memory: &M) -> Result<u32, RingError> {
         let parts = Parts::of(&self.queue, memory)?;
         let load = |at| {
@@ -270,7 +267,7 @@ impl Ring {
         Ok(u32::from(load(2)?) << 16 | u32::from(event))
     }
 
-    /// Whether all of it is in the guest's memory, each part in one region.
+    /// Checks that each part of the ring is in one region of the guest's memory.
     pub fn check<M: GuestMemoryBackend>(&self, memory: &M) -> Result<(), RingError> {
         Parts::of(&self.queue, memory).map(drop)
     }
@@ -280,10 +277,10 @@ impl Ring {
         self.queue.next_avail()
     }
 
-    /// Takes a burst of frames from the guest, at most `most`, and gives their chains back.
+    /// Takes a burst of at most `most` frames from the guest, and returns their chains.
     ///
     /// # Errors
-    /// What the driver has written is against the rules: the ring is of no use any more.
+    /// The driver violated the rules; the ring is unusable.
     pub fn take<M: GuestMemoryBackend>(
         &mut self,
         memory: &M,
@@ -351,8 +348,7 @@ impl Ring {
         more.map_err(|_| RingError::Place("used part"))
     }
 
-    /// As [`Self::wait`], where the chains that it offers are too few: it is to kick for
-    /// the next one.
+    /// As [`Self::wait`], if the offered chains are too few: the driver must kick for the next one.
     ///
     /// # Errors
     /// As [`Self::take`].
@@ -370,7 +366,7 @@ impl Ring {
         more
     }
 
-    /// Whether the driver wants to know of what was given back since it was last asked.
+    /// Returns whether the driver requested a call for the chains returned since the last check.
     ///
     /// # Errors
     /// As [`Self::take`].
@@ -426,7 +422,7 @@ impl Ring {
         Ok((head, len))
     }
 
-    /// Gives a chain back, when all are told of.
+    /// Returns a chain; it is published with the burst.
     fn give_back<M: GuestMemoryBackend>(
         &mut self,
         parts: &Parts<'_, M>,
@@ -438,8 +434,7 @@ impl Ring {
         parts.give_back(index, self.queue.size(), head, written)
     }
 
-    /// Tells of chains that were given back, of all at once: a driver that sees one of a
-    /// frame's sees them all.
+    /// Publishes all returned chains together, so that a driver sees all chains of a frame.
     fn publish<M: GuestMemoryBackend>(&mut self, parts: &Parts<'_, M>) -> Result<(), RingError> {
         let count = std::mem::take(&mut self.unpublished);
         if count == 0 {
@@ -451,7 +446,7 @@ impl Ring {
     }
 }
 
-/// Puts frames into a guest's buffers, of which its driver sees none before the end.
+/// Writer of frames into a guest's buffers. The driver sees them at the end of the burst.
 #[must_use = "nothing is there before `finish`"]
 pub struct Filling<'r, 'm, M: GuestMemoryBackend> {
     ring: &'r mut Ring,
@@ -525,7 +520,7 @@ impl<M: GuestMemoryBackend> Filling<'_, '_, M> {
         self.pieces
     }
 
-    /// Whether there is a chain, after another look at what the driver says.
+    /// Returns whether a chain is available, after another read of the driver's index.
     fn has_next(&mut self) -> Result<bool, RingError> {
         let next = self.ring.queue.next_avail();
         if next == self.available {
@@ -534,7 +529,7 @@ impl<M: GuestMemoryBackend> Filling<'_, '_, M> {
         Ok(next != self.available)
     }
 
-    /// Lets the driver see the frames. It is told by [`Ring::must_call`].
+    /// Publishes the frames. [`Ring::must_call`] returns whether the driver needs a call.
     ///
     /// # Errors
     /// As [`Ring::take`].
@@ -543,7 +538,7 @@ impl<M: GuestMemoryBackend> Filling<'_, '_, M> {
     }
 }
 
-/// The buffers of a chain, behind those in `pieces`, and how much they hold.
+/// Appends the buffers of a chain to `pieces`, and returns their size.
 fn gather<'m, M: GuestMemoryBackend>(
     memory: &'m M,
     table: &Slice<'m, M>,
@@ -630,7 +625,7 @@ fn copy_in<M: GuestMemoryBackend>(
     })
 }
 
-/// Copies two parts one behind the other into buffers that have room for them.
+/// Copies two parts in sequence into buffers of sufficient size.
 fn copy_out<M: GuestMemoryBackend>(
     memory: &M,
     pieces: &[Piece],

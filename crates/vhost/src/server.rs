@@ -1,4 +1,4 @@
-//! The socket: a thread that waits for a machine's monitor and reads its requests.
+//! The socket: a thread that waits for a VMM and reads its requests.
 
 use crate::device::{Device, Shared};
 use crate::gate::Gate;
@@ -17,24 +17,24 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Which side of the socket is made here.
+/// Side of the socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
-    /// Listens; the monitor connects.
+    /// Listens; the VMM connects.
     #[default]
     Server,
-    /// Connects; the monitor listens.
+    /// Connects; the VMM listens.
     Client,
 }
 
-/// How soon a monitor that is not there, or was refused, is looked for again.
+/// Delay before the next attempt after a missing or refused VMM.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// How long a pause may take: the thread waits for nothing else, but may not run.
+/// Time limit of a pause: the thread blocks on nothing else, but may wait for a CPU.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// Why the socket cannot be used.
+/// Reason why the socket is unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// Something else has its name.
@@ -46,43 +46,43 @@ pub enum OpenError {
     /// The system refused.
     #[error("cannot {step} {path}: {source}")]
     Socket {
-        /// What was tried.
+        /// The failed operation.
         step: &'static str,
         /// The socket.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The system refused something else.
     #[error("cannot {step}: {source}")]
     System {
-        /// What was tried.
+        /// The failed operation.
         step: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// Who the monitor may be, beside this process's own user and root.
+/// User ID of the VMM, besides this process's own user and root.
 pub(crate) type Peer = Option<u32>;
 
-/// The thread of the requests; it ends with this.
+/// The request thread; it ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Server {
-    /// Ready when the thread is to end.
+    /// Readable when the thread must end.
     end: Arc<OwnedFd>,
-    /// What the thread had, once it has ended.
+    /// State of the thread after its end.
     ended: Receiver<Requests>,
     pause: Pause,
     /// The socket that was made here, and the number of its file.
     made: Option<(PathBuf, u64)>,
 }
 
-/// Whether another process may go on with the monitor.
+/// Progress of a pause, after which another process can continue the connection.
 #[derive(Debug)]
 enum Pause {
     No,
-    /// It is to, but the thread was late.
+    /// The thread did not pause in time.
     Late,
     /// The thread has ended, and had this.
     Whole(Box<Requests>),
@@ -187,8 +187,8 @@ impl Drop for Server {
     }
 }
 
-/// Listens at `path`. A socket that is there is replaced at once: a daemon that takes over
-/// listens before the other ends.
+/// Listens at `path`. An existing socket is replaced atomically: in a takeover the new daemon
+/// listens before the old one ends.
 fn listen(path: &Path, peer: Peer) -> Result<Endpoint, OpenError> {
     let error = |step| {
         move |source| OpenError::Socket {
@@ -230,20 +230,20 @@ fn listen(path: &Path, peer: Peer) -> Result<Endpoint, OpenError> {
     })
 }
 
-/// How a monitor is come by.
+/// Source of connections to the VMM.
 #[derive(Debug)]
 pub(crate) enum Endpoint {
-    /// It connects to a socket that was made here.
+    /// The VMM connects to this process's socket.
     Server {
         listener: UnixListener,
         /// The number of the socket's file.
         file: u64,
     },
-    /// It is connected to.
+    /// This process connects to the VMM's socket.
     Client,
 }
 
-/// A monitor that is connected.
+/// A connected VMM.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) stream: UnixStream,
@@ -265,7 +265,7 @@ impl Session {
         self.handler.agreed()
     }
 
-    /// Whether a part of a request is there.
+    /// Returns whether a part of a request was received.
     const fn is_amid(&self) -> bool {
         self.reader.is_amid()
     }
@@ -288,10 +288,10 @@ impl Session {
     }
 }
 
-/// Sees that the other end is of this process's user, of root or of the `peer`.
+/// Checks that the other end belongs to this process's user, to root or to `peer`.
 ///
 /// # Errors
-/// The other end is of another user.
+/// The other end belongs to another user.
 pub(crate) fn check_peer(stream: &UnixStream, peer: Peer) -> io::Result<()> {
     let uid = socket_peercred(stream)?.uid;
     let is_own = uid == rustix::process::geteuid() || uid.is_root();
@@ -304,7 +304,7 @@ pub(crate) fn check_peer(stream: &UnixStream, peer: Peer) -> io::Result<()> {
     )))
 }
 
-/// Why a monitor is served no more.
+/// Reason for the end of a VMM's connection.
 #[derive(Debug, thiserror::Error)]
 enum SessionError {
     #[error(transparent)]
@@ -313,7 +313,7 @@ enum SessionError {
     Refused(#[from] Refusal),
 }
 
-/// What the thread has.
+/// State of the thread.
 #[derive(Debug)]
 pub(crate) struct Requests {
     pub(crate) endpoint: Endpoint,
@@ -326,7 +326,7 @@ pub(crate) struct Requests {
     lines: Lines,
 }
 
-/// Limits of lines about monitors in the log.
+/// Rate limits of log lines about VMMs.
 #[derive(Debug)]
 struct Lines {
     since: Instant,
@@ -354,7 +354,7 @@ impl Lines {
     }
 }
 
-/// Says that the thread has ended by itself, unless it is told otherwise.
+/// Reports that the thread has ended by itself, unless disarmed.
 struct Ending(Option<Arc<Shared>>);
 
 impl Drop for Ending {
@@ -366,7 +366,7 @@ impl Drop for Ending {
 }
 
 impl Requests {
-    /// Starts the thread; returns where it leaves what it had.
+    /// Starts the thread; returns the channel for its final state.
     fn spawn(self) -> Result<Receiver<Self>, OpenError> {
         let (left, ended) = channel();
         let thread = thread::Builder::new().name("vhost".to_owned());
@@ -389,7 +389,7 @@ impl Requests {
         self.shared.part.touches.own()
     }
 
-    /// Answers to monitors until it is to end.
+    /// Serves VMMs until the thread must end.
     fn run(mut self) -> Self {
         while !self.is_over() {
             match self.session.take() {
@@ -411,12 +411,12 @@ impl Requests {
         self
     }
 
-    /// Whether it is to end.
+    /// Returns whether the thread must end.
     fn is_over(&self) -> bool {
         self.pause(Some(Duration::ZERO))
     }
 
-    /// Waits until it is to end, or so long; returns whether it is.
+    /// Waits for at most `time`; returns whether the thread must end.
     fn pause(&self, time: Option<Duration>) -> bool {
         let timeout = time.map(|time| Timespec {
             tv_sec: time.as_secs().cast_signed(),
@@ -427,7 +427,7 @@ impl Requests {
         !ends[0].revents().is_empty()
     }
 
-    /// Waits until there is something to read, or it is to end.
+    /// Waits for data, or until the thread must end.
     fn wait(&self, other: BorrowedFd<'_>) {
         let mut ready = [
             PollFd::new(&*self.end, PollFlags::IN),
@@ -469,7 +469,7 @@ impl Requests {
         Ok(Some(Session::new(stream, handler)))
     }
 
-    /// Answers to a monitor, once it asks something; returns it unless that was the last of it.
+    /// Waits for a request and answers it; returns the session unless it has ended.
     fn serve(&mut self, mut session: Session) -> Option<Session> {
         self.wait(session.stream.as_fd());
         let Err(error) = session.answer() else {

@@ -1,7 +1,11 @@
-//! The types of the placement service's HTTP API: requests, answers and errors.
+//! Types of the placement service's HTTP API: requests, answers and errors.
 //!
-//! Nothing here does I/O. `tailbound-client` sends and receives these types, and
-//! `tailbound-control` answers with them.
+//! Use this crate to build requests or read answers, for example with the HTTP library of your
+//! program. To call the service, use `tailbound-client`, which does I/O, retries and streams. The
+//! server is `tailbound-control`. The crate has no I/O and keeps no state.
+//!
+//! A VM or container of a tenant is a *machine* in this API. Quantities are strings with a unit
+//! (`"1Gbit/s"`, `"100KB"`, `"1ms"`).
 
 mod limit;
 mod measured;

@@ -1,49 +1,49 @@
-//! What a machine may send, and be sent, at most.
+//! Rate limits of a machine.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use tailbound_placement::Guarantee;
 use tailbound_units::Rate;
 
-/// What each machine of a tenant may send and be sent at most, of Ethernet frames without FCS. What
-/// is left out is not limited.
+/// Rate limits of each machine of a tenant, in Ethernet frames without FCS. A direction that is
+/// left out is unlimited.
 ///
-/// A host keeps it as its file's own limits: of a direction that is named here this counts, and of
-/// others the file.
+/// A host applies them like the limits of its own file. For a direction that is set here, this
+/// limit replaces the file's.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct VmLimit {
-    /// What it may send, wherever that goes.
+    /// The limit of all frames that the machine sends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub out: Option<OutLimit>,
-    /// What may come for it.
+    /// The limit of frames to the machine.
     #[serde(default, rename = "in", skip_serializing_if = "Option::is_none")]
     pub inward: Option<InLimit>,
 }
 
-/// What a machine may send at most.
+/// The rate limit of frames that a machine sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct OutLimit {
-    /// In which way it is held to that.
+    /// The kind of limiter.
     #[serde(default)]
     pub kind: LimitKind,
-    /// The rate, at least that of one full frame a second: 12112bit/s.
+    /// The rate, at least one full frame a second: 12112bit/s.
     pub rate: Rate,
 }
 
-/// What may come for a machine at most.
+/// The rate limit of frames to a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct InLimit {
-    /// The rate, at least that of one full frame a second: 12112bit/s.
+    /// The rate, at least one full frame a second: 12112bit/s.
     pub rate: Rate,
 }
 
-/// In which way a machine is held to what it may send.
+/// The kind of limiter for frames that a machine sends.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -51,12 +51,12 @@ pub enum LimitKind {
     /// A token bucket.
     #[default]
     Bucket,
-    /// Delays of a smooth window, and a token bucket beneath: for machines without a guarantee.
+    /// Delays of a smooth window, with a token bucket below; for machines without a guarantee.
     SmoothWindow,
 }
 
 impl LimitKind {
-    /// Returns the word for it in JSON.
+    /// Returns the value in JSON.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Bucket => "bucket",
@@ -65,10 +65,10 @@ impl LimitKind {
     }
 }
 
-/// A limit that cannot be kept, or not beside a guarantee.
+/// An invalid limit, or a limit that contradicts the guarantee.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum LimitError {
-    /// Hardly anything would ever pass.
+    /// The rate is below one full frame a second.
     #[error(
         "the limit {direction} of {rate} is below one full frame a second; use at least {LEAST}, \
          or leave it out"
@@ -79,7 +79,7 @@ pub enum LimitError {
         /// The limit.
         rate: Rate,
     },
-    /// It would hold up what is guaranteed.
+    /// The limit is below the guarantee.
     #[error(
         "the limit {direction} of {rate} is below the guaranteed {bandwidth}; use at least that"
     )]
@@ -88,10 +88,10 @@ pub enum LimitError {
         direction: &'static str,
         /// The limit.
         rate: Rate,
-        /// What is guaranteed.
+        /// The guarantee.
         bandwidth: Rate,
     },
-    /// Delays of a window and those of a guarantee are two promises.
+    /// A smooth window and a guarantee exclude each other.
     #[error(
         "a smooth window delays what is guaranteed to pass at once; use the kind bucket, or no \
          guarantee"
@@ -99,16 +99,16 @@ pub enum LimitError {
     Window,
 }
 
-/// A full Ethernet frame a second.
+/// The rate of one full Ethernet frame a second.
 const LEAST: Rate = Rate(8 * 1514);
 
 impl VmLimit {
-    /// Whether nothing is limited.
+    /// Returns true if no direction is limited.
     pub const fn is_none(&self) -> bool {
         self.out.is_none() && self.inward.is_none()
     }
 
-    /// Checks that it can be kept, also beside this guarantee.
+    /// Checks that the limit is valid beside this guarantee.
     ///
     /// # Errors
     /// The rule that it breaks.
@@ -136,7 +136,7 @@ impl VmLimit {
     }
 }
 
-/// In words: `out 4Mbit/s (smooth-window), in 20Mbit/s`; nothing where nothing is limited.
+/// The limits as text: `out 4Mbit/s (smooth-window), in 20Mbit/s`; empty without limits.
 impl fmt::Display for VmLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(out) = self.out {

@@ -1,32 +1,32 @@
-//! What hosts measured of how long packets waited at them, beside what is promised.
+//! Waiting times of packets that hosts measured.
 
 use serde::{Deserialize, Serialize};
 use tailbound_placement::TenantId;
 
-/// The highest number that every reader of JSON takes.
+/// The highest integer that every JSON parser reads exactly.
 const MOST: u64 = (1 << 53) - 1;
 
-/// How long packets waited, by the percentiles that so many of them carry: at least ten are above.
+/// Percentiles of waiting times. A percentile is present only if at least ten packets are above it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Tail {
-    /// How many packets.
+    /// The number of packets.
     #[cfg_attr(feature = "openapi", schema(maximum = 9_007_199_254_740_991_u64))]
     pub packets: u64,
-    /// No more than one of a hundred waited longer, in nanoseconds; absent below 1,000 packets.
+    /// The 99th percentile in nanoseconds; absent below 1,000 packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(maximum = 9_007_199_254_740_991_u64))]
     pub p99_ns: Option<u64>,
-    /// No more than one of a thousand waited longer, in nanoseconds; absent below 10,000 packets.
+    /// The 99.9th percentile in nanoseconds; absent below 10,000 packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(maximum = 9_007_199_254_740_991_u64))]
     pub p99_9_ns: Option<u64>,
 }
 
 impl Tail {
-    /// The tail of packets that were counted in buckets: how long each bucket's waited at most, in
-    /// ascending order, and how many they are. None without packets.
+    /// Returns the percentiles of a histogram: pairs of the upper edge of a bucket, in ascending
+    /// order, and its count. Returns `None` without packets.
     pub fn of(buckets: &[(u64, u64)]) -> Option<Self> {
         let packets: u64 = buckets.iter().map(|(_, count)| count).sum();
         let percentile = |one_of: u64| {
@@ -46,32 +46,31 @@ impl Tail {
         })
     }
 
-    /// The furthest percentile that there is, in percent, and how long it is in nanoseconds.
+    /// Returns the highest percentile that is present, in percent, and its value in nanoseconds.
     pub fn furthest(&self) -> Option<(&'static str, u64)> {
         let furthest = self.p99_9_ns.map(|long| ("99.9", long));
         furthest.or_else(|| Some(("99", self.p99_ns?)))
     }
 }
 
-/// What a host measured of packets that something is promised for, lately.
+/// Recent measurements of a host for packets with guarantees.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct HostMeasured {
-    /// Of how long a time this is, in nanoseconds.
+    /// The length of the measured interval in nanoseconds.
     #[cfg_attr(feature = "openapi", schema(maximum = 9_007_199_254_740_991_u64))]
     pub window_ns: u64,
-    /// How late the host came to what was due to leave it, whosever it was; absent where nothing
-    /// left.
+    /// The lateness of all frames that left the host; absent if none left.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late: Option<Tail>,
-    /// How long what came for machines of a tenant, and conformed to what is promised, waited for
-    /// their cards; tenants for whom something came.
+    /// For each tenant that received frames: the wait of its conforming frames for the machines'
+    /// NICs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waited: Vec<TenantTail>,
 }
 
-/// How long what came for machines of a tenant waited on a host.
+/// The wait of frames to the machines of a tenant on a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -82,12 +81,12 @@ pub struct TenantTail {
         schema(value_type = u64, maximum = 9_007_199_254_740_991_u64)
     )]
     pub tenant: TenantId,
-    /// How long.
+    /// The waiting times.
     pub tail: Tail,
 }
 
 impl HostMeasured {
-    /// Checks that no number is higher than every reader of JSON takes. Returns what is wrong.
+    /// Checks that every JSON parser reads the numbers exactly. Returns the error.
     pub(crate) fn check(&self) -> Result<(), String> {
         let tails = self.late.iter();
         let tails = tails.chain(self.waited.iter().map(|of| &of.tail));
@@ -101,32 +100,32 @@ impl HostMeasured {
     }
 }
 
-/// What a tenant's hosts measured, each where it is worst.
+/// The worst measurements of a tenant's hosts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Measured {
-    /// How late a host came to what was due to leave it.
+    /// The lateness of frames that left a host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sending: Option<WorstTail>,
-    /// How long what came for the tenant's machines waited for their cards.
+    /// The wait of frames for the NICs of the tenant's machines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receiving: Option<WorstTail>,
 }
 
-/// The longest tail of those of several hosts.
+/// The worst waiting times among several hosts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct WorstTail {
     /// The host.
     pub host: String,
-    /// Of how long a time, in nanoseconds.
+    /// The length of the measured interval in nanoseconds.
     pub window_ns: u64,
-    /// How long packets waited.
+    /// The waiting times.
     pub tail: Tail,
 }
 
 impl Measured {
-    /// What these hosts of a tenant measured; None where none did.
+    /// Returns the worst measurements of these hosts of a tenant; `None` without any.
     pub fn of(tenant: TenantId, hosts: &[(&str, &HostMeasured)]) -> Option<Self> {
         let worst = |tail: fn(&HostMeasured, TenantId) -> Option<Tail>| {
             let tails = hosts.iter().filter_map(|(host, measured)| {

@@ -1,19 +1,19 @@
-//! Machines on their way from one host to another.
+//! Moves of machines between hosts.
 
 use serde::{Deserialize, Serialize};
 
-/// A machine on its way to another host. Until it is there, both hosts have a place for it.
+/// A machine that moves to another host. Until it arrives, both hosts reserve a place for it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Moving {
     /// The machine's number.
     pub vm: u32,
-    /// The host that it goes to. It is where the tenant's runs say until then.
+    /// The new host. Until the arrival, the present host is in the tenant's runs.
     pub to: String,
 }
 
-/// What is to be done about the move of a machine.
+/// A request to begin, finish or cancel the move of a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -21,7 +21,7 @@ pub struct MoveVm {
     /// The machine's number.
     #[cfg_attr(feature = "openapi", schema(maximum = 4_294_967_295_u64))]
     pub vm: u32,
-    /// What is to be done.
+    /// The step.
     pub step: MoveStep,
 }
 
@@ -29,29 +29,29 @@ pub struct MoveVm {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum MoveStep {
-    /// Reserve a place on this host, and keep the one that it has.
+    /// Reserves a place on the new host, and keeps the present one.
     Begin {
-        /// The host that it is to go to.
+        /// The new host.
         to: String,
     },
-    /// It is there: give its former place back.
+    /// Finishes the move: frees the former place.
     Done,
-    /// It stays: give the new place back.
+    /// Cancels the move: frees the new place.
     Cancel,
 }
 
-/// Which end of its way a host is for a machine.
+/// The role of a host in the move of a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum MoveEnd {
-    /// It is to come here: the host says when it is here.
+    /// The machine moves to this host, which reports its arrival.
     Arrives,
-    /// It is to leave.
+    /// The machine leaves this host.
     Leaves,
 }
 
-/// What is derived would allow other keys beside `begin` and beside its host.
+/// The derived schema would allow other keys beside `begin` and its host.
 #[cfg(feature = "openapi")]
 mod openapi {
     use super::MoveStep;

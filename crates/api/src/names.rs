@@ -1,11 +1,11 @@
-//! The names of machines.
+//! Names of machines.
 
 use crate::is_name;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// A machine: `OWNER/NAME/NUMBER`, the same for its life.
+/// The name of a machine, `OWNER/NAME/NUMBER`, which never changes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct VmName {
@@ -17,7 +17,7 @@ pub struct VmName {
     pub number: u32,
 }
 
-/// A text that is not the name of a machine.
+/// An invalid name of a machine.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no machine's name; write OWNER/NAME/NUMBER, for example \"acme/web/3\"")]
 pub struct NameError(pub String);

@@ -1,49 +1,50 @@
-//! What hosts say of themselves, and how it is with what tenants are promised.
+//! Host reports, and the state of tenants' guarantees.
 
 use crate::measured::{HostMeasured, Measured};
 use serde::{Deserialize, Serialize};
 use tailbound_classes::{Classes, ClassesSpec};
 use tailbound_placement::{HostCpu, HostLimits, TenantId};
 
-/// What a host says of itself: with each change, and every ten seconds without one.
+/// The report of a host, sent after each change and otherwise every ten seconds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct HostReport {
-    /// The revision of the guarantees that are in force there; 0 before there were any.
+    /// The revision of the guarantees in force on the host; 0 before the first ones.
     #[cfg_attr(feature = "openapi", schema(maximum = 9_007_199_254_740_991_u64))]
     pub revision: u64,
-    /// The `change` of these guarantees: the latest change of a tenant that they are of.
+    /// The `change` of these guarantees: the number of the latest change of a tenant in them.
     #[cfg_attr(feature = "openapi", schema(maximum = 9_007_199_254_740_991_u64))]
     pub change: u64,
-    /// The classes that it gives frames; none where it gives none.
+    /// The priority classes that the host sets on frames, if it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub classes: Option<ClassesSpec>,
-    /// What it can keep; none where nothing paces its uplink, so that it keeps no guarantee.
+    /// The limits of the host's pacer; absent if its uplink is not paced, so that it enforces no
+    /// guarantee.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<HostLimits>,
-    /// The CPU that it keeps for reservations, and what was measured there of what takes time
-    /// beside them; none where it keeps none.
+    /// The CPU that the host offers for reservations, with its measured overheads; absent if it
+    /// offers none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<HostCpu>,
-    /// What of these guarantees it does not keep: one machine of each tenant.
+    /// The guarantees that the host refuses, with one machine of each tenant.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<RefusedVm>,
-    /// The guests that have more CPU reserved than they are promised, the largest first; how much
-    /// all of them have is in `cpu`.
+    /// The guests with more CPU reserved than guaranteed, the largest first; the sum of all is in
+    /// `cpu`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unpromised: Vec<UnpromisedGuest>,
-    /// The machines that are to come to it and are there: `OWNER/NAME/NUMBER`.
+    /// The moving machines that have arrived: `OWNER/NAME/NUMBER`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub arrived: Vec<String>,
-    /// How long packets waited there that something is promised for; none where nothing was sent.
+    /// The waiting times of packets with guarantees; absent if none were sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured: Option<HostMeasured>,
 }
 
 impl HostReport {
-    /// Checks that no number is higher than every reader of JSON takes, and that the classes keep
-    /// their rules. Returns what is wrong.
+    /// Checks that every JSON parser reads the numbers exactly, and that the classes are valid.
+    /// Returns the error.
     pub fn check(&self) -> Result<(), String> {
         const MOST: u64 = (1 << 53) - 1;
         if let Some(Err(error)) = self.classes.map(Classes::try_from) {
@@ -64,13 +65,13 @@ impl HostReport {
         }
     }
 
-    /// The classes that it gives frames, where it gives any and they keep their rules.
+    /// Returns the host's priority classes, if there are any and they are valid.
     pub fn classes(&self) -> Option<Classes> {
         self.classes?.try_into().ok()
     }
 }
 
-/// A machine whose guarantee its host does not keep.
+/// A machine whose guarantee its host refuses.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -83,37 +84,37 @@ pub struct RefusedVm {
     pub tenant: TenantId,
     /// The machine's name: `OWNER/NAME/NUMBER`.
     pub vm: String,
-    /// The rule that it breaks, in words.
+    /// The broken rule, as text.
     pub why: String,
 }
 
-/// A guest whose vCPUs have more CPU reserved than is promised: what nobody counts who admits others.
+/// A guest whose vCPUs have more CPU reserved than guaranteed, which admission does not count.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct UnpromisedGuest {
-    /// What its host calls it.
+    /// The guest's name on its host.
     pub guest: String,
-    /// What it has, and what it is promised, in words.
+    /// The reserved and the guaranteed CPU, as text.
     pub what: String,
 }
 
-/// Whether a tenant gets what it is promised.
+/// The state of a tenant's guarantee.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum TenantState {
-    /// All is reserved, and each of its hosts says that it keeps it. Without a guarantee there is
-    /// nothing to keep.
+    /// Everything is reserved, and each host has confirmed it. A tenant without a guarantee needs
+    /// no confirmation.
     Admitted,
-    /// All is reserved, and a host has not said yet that it keeps it.
+    /// Everything is reserved, but a host has not confirmed it yet.
     Pending,
-    /// A host does not keep it, or is silent.
+    /// A host does not enforce the guarantee, or is silent.
     Degraded,
 }
 
 impl TenantState {
-    /// Returns the word for it in JSON.
+    /// Returns the value in JSON.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Admitted => "admitted",
@@ -123,59 +124,59 @@ impl TenantState {
     }
 }
 
-/// How it is with what a tenant is promised.
+/// The state of a tenant's guarantee on its hosts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Standing {
-    /// The worst of its hosts'.
+    /// The worst state of its hosts.
     pub state: TenantState,
-    /// Its hosts, in the order of the tree. In lists only those that do not keep it, sixteen at
-    /// most.
+    /// The tenant's hosts in the order of the topology. In lists only the first sixteen hosts that
+    /// do not enforce the guarantee.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<HostStanding>,
-    /// What its hosts measured lately beside what is promised; absent where they said nothing of it
-    /// to the replica that is asked, which is the leader that they speak to.
+    /// Recent measurements of the tenant's hosts; absent without reports to this replica. Hosts
+    /// report to the leader.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured: Option<Measured>,
 }
 
-/// How it is with what a tenant is promised on one host.
+/// The state of a tenant's guarantee on one host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct HostStanding {
     /// The host.
     pub host: String,
-    /// Whether it keeps it.
+    /// The state on this host.
     pub state: TenantState,
-    /// Why not, or not yet.
+    /// The reason, if the guarantee is not confirmed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// The revision of the guarantees that the host follows; absent if it never said anything.
+    /// The revision of the guarantees that the host follows; absent without a report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<u64>,
-    /// Since when it is silent, in seconds since 1970; absent if it is not.
+    /// The start of the host's silence, in seconds since 1970; absent if it reports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub silent_since: Option<u64>,
 }
 
-/// Whether a host follows its guarantees.
+/// The state of a host's reports.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Following {
-    /// It never said anything.
+    /// The host never reported.
     #[default]
     Unheard,
-    /// It does, and keeps all.
+    /// The host follows and enforces all guarantees.
     Follows,
-    /// It does, and does not keep something that is promised.
+    /// The host follows, but refuses a guarantee.
     Refuses,
-    /// It said nothing for half a minute.
+    /// The host sent no report for 30 s.
     Silent,
 }
 
 impl Following {
-    /// Returns the word for it in JSON.
+    /// Returns the value in JSON.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Unheard => "unheard",
@@ -186,41 +187,40 @@ impl Following {
     }
 }
 
-/// What a host said, and when it stopped.
+/// The last report of a host.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct HostWord {
-    /// Whether it follows its guarantees.
+    /// The state of the host's reports.
     pub following: Following,
-    /// The revision of those that it follows; absent if it never said anything.
+    /// The revision of the guarantees that the host follows; absent without a report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<u64>,
-    /// Since when it is silent, in seconds since 1970; absent if it is not.
+    /// The start of the host's silence, in seconds since 1970; absent if it reports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub silent_since: Option<u64>,
-    /// What it can keep; absent where nothing paces its uplink, or it never said anything.
+    /// The limits of the host's pacer; absent without a pacer or a report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<HostLimits>,
-    /// The CPU that it keeps for reservations; absent where it keeps none.
+    /// The CPU that the host offers for reservations; absent if it offers none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<HostCpu>,
-    /// Why its machines do not have what they are promised, tenant by tenant, or what makes that
-    /// so for all of them. In lists the first one alone.
+    /// The refused guarantees by tenant, or a reason for all of them. In lists only the first one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<Refused>,
-    /// The guests that have more CPU reserved than they are promised, sixteen at most; not in lists.
+    /// The guests with more CPU reserved than guaranteed, sixteen at most; not in lists.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unpromised: Vec<UnpromisedGuest>,
 }
 
-/// Something promised that a host does not keep.
+/// A guarantee that a host does not enforce.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Refused {
-    /// The tenant's number; absent where it is so for all machines with a guarantee.
+    /// The tenant's number; absent if the reason concerns all machines with a guarantee.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<TenantId>,
-    /// Why, in words.
+    /// The reason, as text.
     pub why: String,
 }
 
@@ -228,13 +228,12 @@ pub struct Refused {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Event {
-    /// The revision at which it was so.
+    /// The revision of this state.
     pub revision: u64,
-    /// The tenant whose state is another one now; absent in a line that only says that the
-    /// service is there.
+    /// The tenant whose state has changed; absent in a heartbeat line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<TenantEvent>,
-    /// Lines that this reader was too slow for: what they told is to be asked for.
+    /// The number of lines that a slow reader lost; query their contents.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub missed: u64,
 }
@@ -254,9 +253,9 @@ pub struct TenantEvent {
     pub owner: String,
     /// The tenant's name.
     pub name: String,
-    /// The state that it is in.
+    /// The state.
     pub state: TenantState,
-    /// The hosts by which it is so, sixteen at most, and why.
+    /// The hosts that cause the state, sixteen at most, with reasons.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<HostStanding>,
 }

@@ -1,8 +1,8 @@
-//! The documents that the service and its clients exchange.
+//! Documents that the service and its clients exchange.
 //!
-//! Quantities are texts with their unit, as in all of tailbound's files
-//! (`"1Gbit/s"`, `"100KB"`, `"1ms"`); numbers whose unit is part of their name
-//! (`_ns`, `_bytes`, `_bit_s`) are for charts and programs.
+//! Quantities are strings with a unit, as in all files of tailbound (`"1Gbit/s"`, `"100KB"`,
+//! `"1ms"`). Numbers with the unit in their name (`_ns`, `_bytes`, `_bit_s`) are for charts and
+//! programs.
 
 use crate::limit::VmLimit;
 use crate::message::MessageBound;
@@ -23,25 +23,25 @@ use tailbound_units::{Bytes, Nanos};
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewTenant {
-    /// Unique among the tenants of one owner: 1 to 63 of `a-z`, `0-9` and `-`,
-    /// neither first nor last a `-`.
+    /// The tenant's name, unique among the tenants of one owner: 1 to 63 of `a-z`, `0-9` and `-`,
+    /// without a `-` at either end.
     #[cfg_attr(
         feature = "openapi",
         schema(pattern = "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
     )]
     pub name: String,
-    /// The owner. An operator must name it; with a tenant's own token it is the token's owner, and
-    /// no other is accepted. It has the same form as a name.
+    /// The owner, in the form of a name. An operator must set it. With a tenant's token the default
+    /// is the token's owner, and no other is accepted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(
         feature = "openapi",
         schema(pattern = "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
     )]
     pub owner: Option<String>,
-    /// N, the number of machines.
+    /// The number of machines, N.
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 4_294_967_295_u64))]
     pub vms: u32,
-    /// The guarantee for the traffic of each machine; best effort without.
+    /// The guarantee for the traffic of each machine; the default is best effort.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guarantee: Option<Guarantee>,
     /// The CPU of each machine, in thousandths of a CPU.
@@ -51,22 +51,22 @@ pub struct NewTenant {
     /// The memory of each machine.
     #[serde(default)]
     pub memory: Bytes,
-    /// How the machines are kept apart.
+    /// The fault domains over which the machines are spread.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub domains: Option<FaultDomains>,
     /// The CPU that is reserved for each machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_reservation: Option<CpuReservation>,
-    /// What each machine sends as one, of which the latency is to be known.
+    /// The message of each machine, for the computation of its latency.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<Message>,
-    /// What each machine may send and be sent at most. Only an operator can say it.
+    /// The rate limits of each machine. Only an operator may set them.
     #[serde(default, skip_serializing_if = "VmLimit::is_none")]
     pub limit: VmLimit,
 }
 
-/// Returns whether a text can be the name of a tenant or an owner: 1 to 63 of `a-z`, `0-9` and `-`,
-/// neither first nor last a `-`.
+/// Returns true if a text is a valid name of a tenant or an owner: 1 to 63 of `a-z`, `0-9` and `-`,
+/// without a `-` at either end.
 pub fn is_name(text: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     (1..=63).contains(&text.len())
@@ -92,7 +92,7 @@ impl NewTenant {
 
 /// Machines of one tenant with consecutive numbers on one host.
 ///
-/// A machine keeps its number for life: it is `OWNER/NAME/NUMBER` everywhere.
+/// A machine keeps its number for life. Its full name is `OWNER/NAME/NUMBER`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -101,8 +101,7 @@ pub struct Run {
     pub first: u32,
     /// The number of machines.
     pub count: u32,
-    /// The host's name. A service keeps a hundred thousand tenants and replies: all share the
-    /// names that its topology has.
+    /// The host's name. All tenants and replies share the names of the topology, to save memory.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub host: Arc<str>,
 }
@@ -112,33 +111,33 @@ pub struct Run {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Tenant {
-    /// The tenant's number, which is never used again.
+    /// The tenant's number, which is never reused.
     pub id: TenantId,
     /// The tenant's owner.
     pub owner: String,
     /// The tenant's name, unique among those of the owner.
     pub name: String,
-    /// The request that was admitted, and so is promised.
+    /// The admitted request.
     pub request: Request,
-    /// What each machine may send and be sent at most.
+    /// The rate limits of each machine.
     #[serde(default, skip_serializing_if = "VmLimit::is_none")]
     pub limit: VmLimit,
-    /// Where the machines are, in ascending order of their numbers.
+    /// The placement of the machines, in ascending order of their numbers.
     pub runs: Vec<Run>,
-    /// The machine that is on its way to another host, if one is. Where it is now, the runs say.
+    /// The machine that is moving to another host, if any. Its present host is in `runs`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moving: Option<Moving>,
-    /// The number of its last change, among those of all tenants: hosts say up to which they
-    /// follow.
+    /// The number of the tenant's last change, in the sequence of all tenants. Hosts report the
+    /// number that they follow.
     #[serde(default)]
     pub change: u64,
-    /// How it is with what it is promised; absent where nobody asked for it.
+    /// The state of the tenant's guarantee on its hosts; absent if not requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub standing: Option<Standing>,
 }
 
 impl Tenant {
-    /// What is reserved: a machine that is on its way counts on both of its hosts.
+    /// Returns the reservation: a moving machine counts on both of its hosts.
     pub fn reserved(&self) -> Request {
         match self.moving {
             Some(_) => self.request.with_one_more(),
@@ -146,7 +145,7 @@ impl Tenant {
         }
     }
 
-    /// The hosts where it has places.
+    /// Returns the hosts with reserved places of the tenant.
     pub fn hosts(&self) -> impl Iterator<Item = &str> {
         let runs = self.runs.iter().map(|run| &*run.host);
         runs.chain(self.moving.iter().map(|moving| moving.to.as_str()))
@@ -174,7 +173,7 @@ pub struct Resize {
     pub vms: u32,
 }
 
-/// Machines on a host, where their tenant does not matter.
+/// A number of machines on a host, without their tenant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Placed {
@@ -184,49 +183,50 @@ pub struct Placed {
     pub vms: u32,
 }
 
-/// Whether a request would be admitted now, and if not, why, and which requests would.
+/// The result of a check of a request: the placement, or the reason of the refusal and the nearest
+/// requests that would be admitted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Explanation {
-    /// Whether it would be admitted.
+    /// True if the request would be admitted now.
     pub fits: bool,
-    /// Where its machines would go; empty if it does not fit.
+    /// The placement; empty if the request would be refused.
     pub hosts: Vec<Placed>,
-    /// The rule that refused, in words.
+    /// The rule that refuses the request, as text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refusal: Option<String>,
-    /// The port that refused, at the place that came nearest to fitting.
+    /// The port that refuses the request, for the placement nearest to fitting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overload: Option<Overload>,
     /// Requests that would be admitted now and differ in one number each.
     pub nearest: Vec<Nearest>,
 }
 
-/// A port that would carry too much.
+/// A port that a request would overload.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Overload {
     /// The port's name, such as `rack1 up`.
     pub port: String,
-    /// The whole report in one sentence.
+    /// The report in one sentence.
     pub message: String,
     /// The rate of the link.
     pub rate_bit_s: u64,
-    /// The most bytes that may wait, so that no frame waits longer than the capacity.
+    /// The limit of queued bytes at which no frame waits longer than the capacity.
     pub room_bytes: u64,
-    /// The most bytes that would wait at worst; absent if they have no bound.
+    /// The worst-case backlog with the request; absent if unbounded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backlog_bytes: Option<u64>,
-    /// How long a frame may wait there: the queue's capacity.
+    /// The queue's capacity: the longest allowed wait of a frame.
     pub capacity_ns: u64,
-    /// How much longer a frame would wait at worst; absent if that has no bound.
+    /// The worst-case wait beyond the capacity; absent if unbounded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late_ns: Option<u64>,
-    /// The arrival curve of the port's present traffic: the least of these lines.
+    /// The arrival curve of the present traffic: the minimum of these lines.
     pub carried: Vec<Line>,
-    /// The arrival curve that the request would add.
+    /// The additional arrival curve of the request.
     pub added: Vec<Line>,
-    /// The most that the links before the port can bring together; absent at a host's own queue.
+    /// The joint limit of the links before the port; absent at a host's own queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub feed: Option<Line>,
 }
@@ -241,34 +241,34 @@ pub struct Line {
     pub burst_bits: u64,
 }
 
-/// A request that would be admitted, with one number changed.
+/// A request that would be admitted and differs in one number.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Nearest {
-    /// The difference in words: `a burst of 68.35KB`.
+    /// The difference as text: `a burst of 68.35KB`.
     pub change: String,
     /// The whole request.
     pub request: Request,
 }
 
-/// Whether a host gets machines.
+/// The administrative state of a host.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum HostState {
-    /// It gets machines.
+    /// The host accepts machines.
     #[default]
     Open,
-    /// It gets no more machines; its machines run until they are moved or deleted.
+    /// The host accepts no further machines; present ones run until they are moved or deleted.
     Drained,
-    /// It is broken, and so are its machines.
+    /// The host and its machines are down.
     Failed,
 }
 
 impl HostState {
-    /// Returns the word for it in JSON.
+    /// Returns the value in JSON.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Open => "open",
@@ -284,28 +284,28 @@ impl HostState {
 pub struct Host {
     /// The host's name.
     pub name: String,
-    /// The groups that it is in, from the nearest to the highest: rack, pod.
+    /// The groups of the host, from the nearest to the highest: rack, pod.
     pub path: Vec<String>,
-    /// Whether it gets machines.
+    /// The administrative state of the host.
     pub state: HostState,
-    /// The slots for machines.
+    /// The number of machine slots.
     pub slots: u32,
-    /// How many of them are used.
+    /// The number of used slots.
     pub used: u32,
-    /// The classes that it gives frames, as it said, where they are not the topology's: no
-    /// promise holds that its machines' frames are part of, and it gets no machines.
+    /// The priority classes that the host reported, if they differ from the topology's. No
+    /// guarantee of its machines holds then, and it gets no machines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub other_classes: Option<Classes>,
-    /// What is reserved of its CPU.
+    /// The CPU that is reserved on the host.
     #[serde(default)]
     pub reserved_cpu: CpuUse,
-    /// What it said of its guarantees.
+    /// The last report of the host about its guarantees.
     #[serde(default)]
     pub said: HostWord,
-    /// The machines there. Empty in lists.
+    /// The machines on the host. Empty in lists.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub vms: Vec<HostedRun>,
-    /// The two ports of its link. Empty in lists.
+    /// The two ports of the host's link. Empty in lists.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<PortState>,
 }
@@ -326,7 +326,7 @@ pub struct HostedRun {
     pub count: u32,
 }
 
-/// A port: a queue and its link, and what is promised over it.
+/// A port: a queue and its link, with the guarantees over it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PortState {
@@ -336,19 +336,19 @@ pub struct PortState {
     pub rate_bit_s: u64,
     /// The sum of the tenants' average rates.
     pub reserved_bit_s: u64,
-    /// The queue's capacity: how long a frame may wait.
+    /// The queue's capacity: the longest allowed wait of a frame.
     pub capacity_ns: u64,
-    /// How long a frame waits at worst with the present tenants.
+    /// The worst-case wait of a frame with the present tenants.
     pub bound_ns: u64,
-    /// The most bytes that may wait.
+    /// The limit of queued bytes.
     pub room_bytes: u64,
-    /// The most bytes that wait at worst with the present tenants.
+    /// The worst-case backlog with the present tenants.
     pub backlog_bytes: u64,
-    /// What is left of the scarcer of the rate and the buffer, in thousandths.
+    /// The unreserved part of the rate or the buffer, the lower of the two, in thousandths.
     pub headroom: u16,
 }
 
-/// The result of a drain, a failure or a return of hosts.
+/// The result of a drain, a failure or a restore of hosts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct HostChange {
@@ -358,7 +358,7 @@ pub struct HostChange {
     pub state: HostState,
     /// The number of its hosts.
     pub hosts: u32,
-    /// The tenants with machines there, none for a return.
+    /// The tenants with machines on these hosts; empty for a restore.
     pub affected: Vec<Affected>,
 }
 
@@ -372,11 +372,11 @@ pub struct Affected {
     pub owner: String,
     /// The tenant's name.
     pub name: String,
-    /// How many of its machines are there.
+    /// The number of the tenant's machines on these hosts.
     pub lost: u32,
-    /// Where all of it would fit if those were moved; empty if nowhere.
+    /// A placement of the whole tenant without these hosts; empty if there is none.
     pub refit: Vec<Placed>,
-    /// Why it would fit nowhere.
+    /// The reason why there is no other placement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refusal: Option<String>,
 }
@@ -385,29 +385,28 @@ pub struct Affected {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TopologyState {
-    /// Rises with each change of the topology; also the `ETag`.
+    /// The revision of the topology, which rises with each change; also the `ETag`.
     pub revision: u64,
-    /// The rules of admission.
+    /// The admission policy.
     pub policy: Policy,
     /// The description of the tree.
     pub spec: Spec,
 }
 
-/// What another topology would change.
+/// The difference to another topology.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TopologyDiff {
-    /// The topology's revision that this compares with, or after an apply the
-    /// new one.
+    /// The compared revision, or the new one after an apply.
     pub revision: u64,
     /// Names of hosts, racks and pods that are new.
     pub added: Vec<String>,
     /// Names of hosts, racks and pods that are gone.
     pub removed: Vec<String>,
-    /// Names whose place, slots or links differ, and how.
+    /// Nodes whose position, slots or links differ, with the difference.
     pub changed: Vec<NodeChange>,
-    /// Tenants whose promise would not hold any more, or whose hosts would be
-    /// gone. While there are any, the topology is not applied.
+    /// Tenants whose guarantee would break, or whose hosts would be removed. The topology is
+    /// applied only if this list is empty.
     pub broken: Vec<Broken>,
 }
 
@@ -415,13 +414,13 @@ pub struct TopologyDiff {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct NodeChange {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// What differs, such as `slots: 8, was 4`.
+    /// The difference, such as `slots: 8, was 4`.
     pub what: String,
 }
 
-/// A tenant whose promise would not hold in another topology.
+/// A tenant whose guarantee would break in another topology.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Broken {
@@ -431,11 +430,11 @@ pub struct Broken {
     pub owner: String,
     /// The tenant's name.
     pub name: String,
-    /// The promise that would not hold, or the host that would be gone.
+    /// The guarantee that would break, or the host that would be removed.
     pub why: String,
 }
 
-/// How long a frame takes at most between two machines of one tenant.
+/// The upper bound of a frame's delay between two machines of one tenant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PairBound {
@@ -447,41 +446,41 @@ pub struct PairBound {
     pub from_host: String,
     /// The receiver's host.
     pub to_host: String,
-    /// The promised delay, if there is one.
+    /// The guaranteed delay, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub promised: Option<Nanos>,
-    /// The sum of the queue capacities, which is a bound whatever tenants are admitted later.
+    /// The sum of the queue capacities: a bound that later tenants do not change.
     pub capacity: Nanos,
     /// The sum of the bounds with the present tenants.
     pub now: Nanos,
-    /// How long the tenant's message takes, with the CPU at both ends; absent where the tenant did
-    /// not say what it sends.
+    /// The latency of the tenant's message, with the CPU at both ends; absent if the tenant has no
+    /// message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<MessageBound>,
     /// Each port on the path.
     pub ports: Vec<PortState>,
 }
 
-/// The guarantees of the machines on a host: sent whole on each change, and at intervals without
-/// one, so that silence means that the service is away.
+/// The guarantees of the machines on a host. The service sends the whole state after each change,
+/// and at intervals without one, so that silence means an unreachable service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct HostGuarantees {
     /// The host.
     pub host: String,
-    /// Whether it gets machines.
+    /// The administrative state of the host.
     pub state: HostState,
-    /// Rises with each change of this host's guarantees, and never falls.
+    /// The revision of this host's guarantees, which rises with each change.
     pub revision: u64,
-    /// The number of the latest change of any tenant that they are of: the host says it when it
+    /// The number of the latest change of a tenant in these guarantees. The host reports it once it
     /// follows them.
     #[serde(default)]
     pub change: u64,
-    /// The classes of the fabric, by the topology: the host must have the same. Guarantees first,
-    /// with the default marks, if left out.
+    /// The priority classes of the topology, which must be the host's, too. The default is
+    /// guarantees first, with the default marks.
     #[serde(default)]
     pub classes: Classes,
-    /// In ascending order of owner, name and number.
+    /// The machines in ascending order of owner, name and number.
     pub vms: Vec<VmGuarantee>,
 }
 
@@ -489,38 +488,38 @@ pub struct HostGuarantees {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct VmGuarantee {
-    /// `OWNER/NAME/NUMBER`.
+    /// The machine's name, `OWNER/NAME/NUMBER`.
     pub vm: String,
     /// The tenant's number.
     pub tenant: TenantId,
-    /// The number of all machines of the tenant.
+    /// The number of machines of the whole tenant.
     pub tenant_vms: u32,
     /// The guarantee; absent for best effort.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guarantee: Option<Guarantee>,
-    /// The CPU that is reserved for it there.
+    /// The CPU that is reserved for the machine on this host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_reservation: Option<CpuReservation>,
-    /// What it may send and be sent at most; of what is left out the host's own file says.
+    /// The rate limits. For a direction that is left out, the host's configuration applies.
     #[serde(default, skip_serializing_if = "VmLimit::is_none")]
     pub limit: VmLimit,
-    /// Which end of its way the host is, for a machine that is on its way.
+    /// The role of this host in the move of the machine, if it moves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moves: Option<MoveEnd>,
 }
 
-/// The keys that a host signs with what it says to other hosts about rates: those of its own
-/// pairs and no others, of the two latest epochs.
+/// The keys with which a host signs its messages about rates to other hosts: those of its own pairs
+/// only, of the two latest epochs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct HoseKeys {
     /// The host.
     pub host: String,
-    /// How long an epoch is.
+    /// The length of an epoch.
     pub period: Nanos,
-    /// In how long the next one begins.
+    /// The time until the next epoch.
     pub next: Nanos,
-    /// The latest epoch last.
+    /// The epochs, the latest one last.
     pub epochs: Vec<HoseKeyEpoch>,
 }
 
@@ -528,14 +527,14 @@ pub struct HoseKeys {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct HoseKeyEpoch {
-    /// Its number, which is not 0; the later the higher.
+    /// The number of the epoch, from 1 on; it rises.
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 4_294_967_295_u64))]
     pub epoch: u32,
-    /// The key with each other host of the topology.
+    /// The key for each other host of the topology.
     pub keys: BTreeMap<String, PairKeyText>,
 }
 
-/// The key of two hosts, in 64 hexadecimal digits. `Debug` does not show it.
+/// The key of two hosts, as 64 hexadecimal digits. `Debug` does not print it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "openapi", schema(pattern = "^[0-9a-f]{64}$"))]
@@ -552,31 +551,31 @@ impl fmt::Debug for PairKeyText {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct MapNode {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// 0 for a host, 1 for a rack.
+    /// The height: 0 for a host, 1 for a rack.
     pub height: u8,
     /// The state of its hosts, if all have the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<HostState>,
     /// The number of hosts below.
     pub hosts: u32,
-    /// How many of them refuse something that is promised, or are silent.
+    /// The number of hosts that refuse a guarantee or are silent.
     pub troubled: u32,
-    /// Whether it follows its guarantees; of a host.
+    /// For a host, the state of its reports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub following: Option<Following>,
-    /// The slots for machines on them.
+    /// The number of machine slots of the hosts.
     pub slots: u32,
-    /// How many of these are used.
+    /// The number of used slots.
     pub used: u32,
-    /// What is left of the scarcer port of its own link, in thousandths; 1000 for the core, which
-    /// has no link.
+    /// The headroom of the scarcer port of the node's own link, in thousandths; 1000 for the core,
+    /// which has no link.
     pub headroom: u16,
-    /// The least headroom of any port at or below the node.
+    /// The lowest headroom of all ports at or below the node.
     pub least: u16,
-    /// The ports of its own link, for the requested node and those that are listed with their
-    /// children; none for the core.
+    /// The ports of the node's own link, for the requested node and nodes with listed children;
+    /// empty for the core.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<PortState>,
     /// The nodes directly below, down to the requested depth.
@@ -590,9 +589,9 @@ pub struct MapNode {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
-    /// It decides.
+    /// The replica decides.
     Leader,
-    /// It answers reads and forwards writes to the leader.
+    /// The replica answers reads and forwards writes to the leader.
     Follower,
 }
 
@@ -607,29 +606,29 @@ pub struct Status {
     /// The leader's URL, if another replica leads and is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leader: Option<String>,
-    /// Rises with each change.
+    /// The revision of the ledger, which rises with each change.
     pub revision: u64,
-    /// The rules of admission.
+    /// The admission policy.
     pub policy: Policy,
     /// The number of tenants.
     pub tenants: u64,
-    /// How many of them wait for a host to say that it keeps what they are promised.
+    /// The number of tenants that wait for a host's confirmation.
     #[serde(default)]
     pub pending: u64,
-    /// How many of them have a host that does not keep what they are promised.
+    /// The number of tenants with a host that does not enforce their guarantee.
     #[serde(default)]
     pub degraded: u64,
     /// The number of hosts.
     pub hosts: u64,
-    /// How many of them are open.
+    /// The number of open hosts.
     pub open_hosts: u64,
-    /// The slots for machines.
+    /// The number of machine slots.
     pub slots: u64,
-    /// How many of them are used.
+    /// The number of used slots.
     pub used: u64,
 }
 
-/// An error, as RFC 9457 has it (`application/problem+json`).
+/// An error in the format of RFC 9457 (`application/problem+json`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Problem {
@@ -637,9 +636,9 @@ pub struct Problem {
     pub code: Code,
     /// The HTTP status.
     pub status: u16,
-    /// What is wrong, where, and what would be right.
+    /// The error, its place, and the remedy.
     pub detail: String,
-    /// The field of the body that is wrong, such as `guarantee.bandwidth`.
+    /// The wrong field of the body, such as `guarantee.bandwidth`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
 }
@@ -657,40 +656,40 @@ impl fmt::Display for Problem {
 pub enum Code {
     /// 400: not JSON, an unknown field, a wrong type; a bad query or header.
     Malformed,
-    /// 401: no token, or one that is not known.
+    /// 401: no token, or an unknown one.
     Unauthenticated,
-    /// 403: the token's role may not do this.
+    /// 403: the token's role does not allow this.
     Forbidden,
-    /// 403: the owner would have more than its quota.
+    /// 403: the owner would exceed its quota.
     Quota,
-    /// 404: there is no such thing, or it is another's.
+    /// 404: the object does not exist, or belongs to another owner.
     NotFound,
     /// 405: the path is right, the method is not.
     MethodNotAllowed,
-    /// 409: there is no place where every promise would hold.
+    /// 409: no placement keeps every guarantee.
     Refused,
     /// 409: the owner has a tenant of this name.
     Exists,
-    /// 409: a topology that would break promises.
+    /// 409: the topology would break guarantees.
     Breaks,
-    /// 412: the topology is not the one that was compared with.
+    /// 412: the topology has changed since the comparison.
     Changed,
     /// 413: the body is too long.
     TooLarge,
-    /// 415: the body is not said to be JSON.
+    /// 415: the content type of the body is not JSON.
     MediaType,
-    /// 422: well formed, but zero, absurd or contradicting.
+    /// 422: well formed, but zero, out of range or contradictory.
     Absurd,
     /// 422: the idempotency key was used for another request.
     KeyReused,
-    /// 429: this token, or this address without one, asks too often.
+    /// 429: this token, or this address without a token, exceeds its request rate.
     TooMany,
-    /// 503: no leader is known, or it does not answer; nothing was changed, or
-    /// it is not known: try again with the same idempotency key.
+    /// 503: no leader is known, or it does not answer. The outcome may be unknown: repeat the
+    /// request with the same idempotency key.
     Unavailable,
-    /// 507: the store has no space; nothing was changed.
+    /// 507: the store has no space; nothing changed.
     NoSpace,
-    /// 500: the store failed otherwise; nothing was changed.
+    /// 500: the store failed for another reason; nothing changed.
     Store,
 }
 

@@ -1,4 +1,4 @@
-"""What launchers of `tailbound select --launch` share: JSON lines in, JSON lines out.
+"""Shared code of the launchers of `tailbound select --launch`: JSON lines in, JSON lines out.
 
 A request has `id` and `op`: `create` (`count`, `tag`), `list` (`tag`), `delete` (`node`, `tag`). The
 answer has the same `id`, and either `nodes`, each with `node` (its name) and `address`, or `error`.
@@ -22,6 +22,6 @@ def serve(create, list_, delete):
                 delete(request["node"], request["tag"])
             else:
                 answer["error"] = f"there is no {request['op']}"
-        except Exception as error:  # Whatever a cloud says goes to who asked.
+        except Exception as error:  # The caller receives the cloud's error.
             answer["error"] = f"{type(error).__name__}: {error}"
         print(json.dumps(answer), flush=True)

@@ -1,5 +1,5 @@
-//! What helps a thread that sleeps and works beside five hogs on one core: a
-//! short slice, a large share, both, a reservation.
+//! Compares remedies for a thread that sleeps and works beside five hogs on one core: a short
+//! slice, a large share, both, a reservation.
 //!
 //! `cargo run --release -p tailbound-agent --example aperiodic` (root; about
 //! four minutes)

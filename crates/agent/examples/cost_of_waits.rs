@@ -1,4 +1,4 @@
-//! What it costs to measure waits in the kernel, by its own count (`bpf_stats`).
+//! The cost of measuring waits in the kernel, by the kernel's own count (`bpf_stats`).
 //!
 //! `cargo run --release -p tailbound-agent --example cost_of_waits`, as root. On each CPU pairs of
 //! threads wake each other by pipes, as fast as they can; none, a tenth and all of them are
@@ -19,12 +19,12 @@ use tailbound_units::Nanos;
 
 /// Pairs on each CPU.
 const PAIRS: usize = 5;
-/// How long each figure is measured.
+/// Duration of each measurement.
 const TIME: Duration = Duration::from_secs(5);
-/// The rate at which costs are told.
+/// The rate for which costs are reported.
 const SWITCHES: f64 = 100_000.0;
 
-/// Threads that wake each other until they are told to end.
+/// Threads that wake each other until the program stops them.
 struct Pairs {
     end: Arc<AtomicBool>,
     turns: Arc<AtomicU64>,

@@ -1,5 +1,4 @@
-//! How long it takes to give 1,000 threads a class, each read back, and to
-//! restore them.
+//! The time to set the classes of 1,000 threads, each read back, and to restore them.
 //!
 //! `cargo run --release -p tailbound-agent --example plan_1000` (root, for
 //! deadlines and weights; otherwise slices alone)

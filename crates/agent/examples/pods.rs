@@ -1,13 +1,13 @@
-//! What a class is worth to a guest in a pod beside ten other pods with a hog each, against the
-//! same guest in a group at the top.
+//! The effect of a class on a guest in a pod beside ten other pods with a hog each, compared with
+//! the same guest in a group at the top.
 //!
 //! `cargo run --release -p tailbound-agent --example pods` (root, and no kubelet on the
 //! machine; five minutes)
 //!
-//! The guest is one thread that sleeps 1.5 to 4.5 ms and computes for 0.1 ms; the hogs share
-//! all CPUs with it. All are in groups as the kubelet makes them:
-//! `kubepods/burstable/podUID/CONTAINER`. Lateness is from when its timer was set to
-//! when it ran; what it is beside nobody is this machine's.
+//! The guest is one thread that sleeps 1.5 to 4.5 ms and computes for 0.1 ms; the hogs share all
+//! CPUs with it. All are in groups as the kubelet creates them:
+//! `kubepods/burstable/podUID/CONTAINER`. Lateness is the time from the timer to the run of the
+//! thread. The lateness without other pods is that of this computer.
 
 use std::error::Error;
 use std::fs;
@@ -160,7 +160,7 @@ fn measure(nested: bool, class: &str, hogs: usize) -> Result<[u64; 3], Box<dyn E
     Ok([next()??, next()??, next()??])
 }
 
-/// The guest: says that it is there, waits until its input ends, and says how late it was.
+/// The guest: reports its start, waits until its input ends, and reports its lateness.
 fn guest() -> Result<(), Box<dyn Error>> {
     println!("ready");
     std::io::copy(&mut std::io::stdin(), &mut std::io::sink())?;

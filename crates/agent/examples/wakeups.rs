@@ -1,15 +1,16 @@
-//! How late a thread wakes beside six loads on one CPU: the record that the model of EEVDF in
-//! `tailbound-hypervisor` is held against.
+//! Lateness of a thread beside six loads on one CPU: the reference for the model of EEVDF in
+//! `tailbound-hypervisor`.
 //!
 //! `cargo run -p tailbound-agent --example wakeups` (four minutes)
 //!
 //! The thread sleeps 1.5 to 4.5 ms by an absolute timer, then works for 0.1 ms of CPU time. A load
-//! is threads that are busy by the clock, then sleep; a hog never sleeps. Where there is none a hog
-//! of `SCHED_IDLE`, which anybody preempts at once, takes the rest: so this process has the CPU
-//! always, and a wake-up during which somebody else had it is left out and counted as spoiled.
-//! Where others have the CPU often, the late ones are those that are left out, and what is left
-//! is too early: give this process a control group that outweighs them, until few are spoiled.
-//! `preempted` is beside that one alone: what a wake-up takes by itself.
+//! is threads that are busy by the clock, then sleep; a hog never sleeps. Without a load, a hog of
+//! `SCHED_IDLE` uses the rest of the CPU, and any thread preempts it. So this process always has
+//! the CPU, and a wake-up during which another process had it is excluded and counted as spoiled.
+//! If other processes often use the CPU, the exclusion removes the late wake-ups, and the rest is
+//! too early: put this process into a control group with a large weight, until few wake-ups are
+//! spoiled. `preempted` runs beside the `SCHED_IDLE` hog only and shows the cost of a wake-up by
+//! itself.
 
 use rustix::time::ClockId;
 use std::error::Error;
@@ -33,7 +34,7 @@ const LOADS: [Loaded; 7] = [
     ("a hog and a burst of 20 ms", &[(0, 0), (20, 20)]),
 ];
 const SECONDS: u64 = 33;
-/// What others may have of the CPU during a sleep: interrupts.
+/// CPU time that interrupts may use during a sleep.
 const OTHERS: Duration = Duration::from_micros(100);
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -86,7 +87,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What the hypervisor took of a CPU since the start, in ms.
+/// Steal time of a CPU since the start, in ms.
 fn stolen(core: u32) -> Result<u64, Box<dyn Error>> {
     let text = std::fs::read_to_string("/proc/stat")?;
     let name = format!("cpu{core}");
@@ -99,7 +100,7 @@ fn stolen(core: u32) -> Result<u64, Box<dyn Error>> {
     Ok(ticks * 10)
 }
 
-/// Lets everybody else go before this thread.
+/// Runs this thread after all other threads.
 fn give_way() {
     let now = scheduling(0).expect("of this thread");
     let policy = PolicyNumber::IDLE;

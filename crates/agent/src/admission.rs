@@ -1,5 +1,4 @@
-//! Whether reservations fit, before the kernel is asked: it says no more than
-//! EBUSY.
+//! Checks whether reservations fit before the kernel refuses them with EBUSY and no reason.
 //!
 //! The rule is the kernel's own (`Documentation/scheduler/sched-deadline.rst`,
 //! section 5): in each root domain the sum of runtime / period must stay within
@@ -73,8 +72,8 @@ pub(super) fn admit(steps: &[ThreadStep], observed: &Observed) -> Vec<PlanError>
     errors
 }
 
-/// Returns the largest reservation, of whole microseconds, that would pass where all
-/// of `steps` ask for the same; `None` where they differ, or nothing passes.
+/// Returns the largest reservation, of whole microseconds, that would be admitted if all of `steps`
+/// request it; `None` if their requests differ, or if no reservation fits.
 fn nearest(steps: &[&ThreadStep], left: u64) -> Option<Nearest> {
     let first = steps.first()?.after.scheduling;
     if steps.iter().any(|step| step.after.scheduling != first) {

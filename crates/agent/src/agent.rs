@@ -18,8 +18,8 @@ use std::path::Path;
 use tailbound_sys::root::Root;
 use tailbound_sys::thread::{Tasks, ThreadId};
 
-/// Why threads did not get their class. Nothing has changed then, unless the message
-/// says what.
+/// The reason why threads did not get their class. No thread has changed then, unless the message
+/// lists changes.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
     /// The host's own path has no CPUs of its own.
@@ -39,7 +39,7 @@ pub enum AgentError {
     Observe(io::Error),
 }
 
-/// Gives threads their classes, and restores them.
+/// Sets the classes of threads, and restores them.
 #[derive(Debug)]
 pub struct Agent {
     kernel: Linux,
@@ -59,8 +59,7 @@ impl Agent {
         })
     }
 
-    /// Opens an agent that only plans: it reads the state at `path` and leaves it to
-    /// whoever works with it.
+    /// Opens an agent that only plans: it reads the state at `path` and does not lock it.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -71,7 +70,8 @@ impl Agent {
         })
     }
 
-    /// Returns what has to be done for the desired states; changes nothing.
+    /// Returns the plan for the desired states after the steps `path` for the host's own packet
+    /// path; changes nothing.
     ///
     /// # Errors
     /// [`AgentError::Plan`], [`AgentError::Observe`].
@@ -79,8 +79,8 @@ impl Agent {
         self.plan_after(&[], desired)
     }
 
-    /// Returns what has to be done for the desired states once the host's own path has what the
-    /// steps `path` give it; changes nothing.
+    /// Returns the plan for the desired states after the steps `path` for the host's own packet
+    /// path; changes nothing.
     ///
     /// # Errors
     /// [`AgentError::Plan`], [`AgentError::Observe`].
@@ -177,7 +177,7 @@ impl Agent {
     }
 }
 
-/// Returns the thread with this number, of whatever process; `None` when there is none.
+/// Returns the thread with this number, of any process; `None` if it does not exist.
 pub fn thread(tid: u32) -> Option<ThreadId> {
     let status = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;

@@ -10,16 +10,16 @@ use rustix::io::Errno;
 use std::io;
 use tailbound_sys::thread::{NOTHING, Scheduling};
 
-/// What became of a plan.
+/// The result of a plan.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Applied {
-    /// How many threads and groups were changed, each read back.
+    /// Number of threads and groups that were changed, each read back.
     pub changed: usize,
     /// Threads that exited meanwhile; all others are as planned.
     pub exited: Vec<String>,
 }
 
-/// Why a plan could not be carried out. What had been changed was put back.
+/// The reason why a plan failed. All changes were reverted.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
     /// The state could not be written, so nothing was changed.
@@ -30,11 +30,11 @@ pub enum ApplyError {
     Kernel {
         /// The step, in words.
         what: String,
-        /// The system call, where it was about a thread.
+        /// The system call, if it concerned a thread.
         step: Option<Box<Call>>,
-        /// What the kernel answered.
+        /// The kernel's error.
         source: io::Error,
-        /// What could not be put back.
+        /// Changes that could not be reverted.
         undone: Vec<String>,
     },
     /// The kernel took a step, but not as asked for.
@@ -47,9 +47,9 @@ pub enum ApplyError {
     ReadBack {
         /// The step, in words.
         what: String,
-        /// What reads back.
+        /// The value that was read back.
         seen: String,
-        /// What could not be put back.
+        /// Changes that could not be reverted.
         undone: Vec<String>,
     },
 }
@@ -62,7 +62,7 @@ fn after(undone: &[String]) -> String {
     }
 }
 
-/// What an errno of a system call on a thread means, and what mends it.
+/// Returns the meaning and the remedy of an errno of a system call on a thread.
 fn explain(step: Option<&Call>, error: &io::Error) -> String {
     let deadline = matches!(step, Some(Call::Schedule(to)) if to.is_deadline());
     let text = match (Errno::from_io_error(error), step) {
@@ -295,23 +295,22 @@ fn put_back_group(kernel: &mut impl Kernel, step: &GroupStep) -> Result<(), Stri
     }
 }
 
-/// What became of a restoration.
+/// The result of a restoration.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Restored {
-    /// How many threads and groups are as they were before.
+    /// Number of restored threads and groups.
     pub restored: usize,
-    /// How many threads had exited and groups were gone.
+    /// Number of threads that had exited and groups that were gone.
     pub exited: usize,
-    /// What had drifted: somebody else has changed it since, and it stays so.
+    /// Threads and groups that another program changed after the agent; they stay as they are.
     pub drifted: Vec<String>,
-    /// What could not be put back, and why. It stays in the journal.
+    /// Changes that could not be restored, with the reasons. They stay in the journal.
     pub failed: Vec<String>,
 }
 
 /// Puts back what the journal holds and `which` picks.
 ///
-/// What has drifted, since somebody else changed it after the agent, stays as it is
-/// and is reported.
+/// Threads that another program changed after the agent stay as they are and are reported.
 ///
 /// # Errors
 /// The state cannot be written.
@@ -375,11 +374,11 @@ pub fn restore(
     Ok(restored)
 }
 
-/// What became of one thread.
+/// The result for one thread.
 enum ThreadOutcome {
     Restored,
     Exited,
-    /// Somebody else changed it, to this.
+    /// Another program changed it to this value.
     Drifted(String),
 }
 
@@ -420,7 +419,7 @@ fn restore_thread(kernel: &mut impl Kernel, step: &ThreadStep) -> Result<ThreadO
     }
 }
 
-/// Whether a scheduling is what the agent set, or what it passes through on the way.
+/// Returns true if the agent set this scheduling, or passes through it on the way.
 fn is_ours(seen: &Scheduling, after: &ThreadState) -> bool {
     let passing = Scheduling {
         flags: seen.flags,
@@ -435,7 +434,7 @@ fn is_ours(seen: &Scheduling, after: &ThreadState) -> bool {
         || (after.scheduling.is_deadline() && same_scheduling(seen, &between))
 }
 
-/// Whether a thread is on its home CPU alone, as on the way to a reservation.
+/// Returns true if a thread is on its home CPU only, as on the way to a reservation.
 fn is_home(seen: &ThreadState, home: u32) -> bool {
     seen.cpus.count() == 1 && seen.cpus.contains(home)
 }

@@ -1,6 +1,6 @@
-//! How much a rule may give away. A rule's guests can grow, rename their threads and start
-//! more of them, also where they are who they should be; what all of them take together
-//! ends at the rule's budget, whoever they are.
+//! The budget of a rule. The guests of a rule can grow, rename their threads and start more of
+//! them, even if their identity is right. The budget limits all of them together, independent of
+//! their identity.
 
 use super::class::{Bandwidth, CPU, Class};
 use super::desired::Desired;
@@ -11,10 +11,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use tailbound_sys::thread::ThreadId;
 
-/// How many threads a rule may give classes to, unless it says more or less.
+/// Default limit of threads with a class for each rule.
 pub const MAX_THREADS: u32 = 256;
 
-/// What a rule may give away in all.
+/// Limits of a rule for all its guests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Budget {
     /// Threads.
@@ -24,8 +24,8 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Returns that of a rule, on a machine of so many CPUs: half of them may be reserved
-    /// where the rule does not say.
+    /// Returns the budget of a rule on a host with `cpus` CPUs. By default, half of them may be
+    /// reserved.
     pub fn of(rule: &GuestRule, cpus: u32) -> Self {
         Self {
             threads: rule.max_threads.unwrap_or(MAX_THREADS),
@@ -41,9 +41,9 @@ impl Budget {
 pub struct Beyond {
     /// The guest's name.
     pub guest: String,
-    /// How many of its threads.
+    /// Number of its threads.
     pub threads: usize,
-    /// What the rule may give away.
+    /// The budget of the rule.
     pub budget: Budget,
 }
 
@@ -64,7 +64,7 @@ impl fmt::Display for Beyond {
     }
 }
 
-/// What the threads of all guests are to be.
+/// The desired states of the threads of all guests.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wanted {
     /// The desired states that budgets allow.
@@ -73,11 +73,10 @@ pub struct Wanted {
     pub beyond: Vec<Beyond>,
 }
 
-/// Returns the desired states of the threads of `guests` within each rule's budget, on a
-/// machine of so many CPUs. Guests without a rule, and threads whose class is
-/// [`Class::Normal`], have none: they stay as they are. Whoever has a class keeps it while
-/// others come (`holds` says who): then older guests go before younger ones, and vCPUs
-/// before helpers.
+/// Returns the desired states of the threads of `guests` within each rule's budget, on a host with
+/// `cpus` CPUs. Guests without a rule, and threads whose class is [`Class::Normal`], have no
+/// desired state: they stay as they are. Threads that have a class (`holds`) keep it before new
+/// ones. Then older guests precede younger ones, and vCPUs precede helpers.
 pub fn desired(
     rules: &[GuestRule],
     guests: &[Guest],
@@ -114,7 +113,7 @@ pub fn desired(
     wanted
 }
 
-/// Who is served first.
+/// The order in which threads use the budget.
 type Order = (Reverse<bool>, Option<u64>, u32, u32, ThreadId);
 
 /// A thread of a guest, and what its rule wants for it.

@@ -1,5 +1,5 @@
-//! What no file says of a machine: the answers of system calls. They are behind a
-//! trait, so that a recorded machine can repeat those that it gave.
+//! Facts about a computer that no file contains: the results of system calls. A trait provides
+//! them, so that a recorded computer can replay its results.
 
 use super::cri::{self, CriError, Pod};
 use super::taken::InterruptTime;
@@ -16,7 +16,7 @@ use tailbound_sys::sched;
 use tailbound_sys::thread::{self, Credentials, Scheduling, set_scheduling};
 use tailbound_units::Nanos;
 
-/// The system calls that tell of threads.
+/// The system calls that read threads.
 pub trait SystemCalls: fmt::Debug + Send {
     /// Returns how a thread is scheduled.
     ///
@@ -30,11 +30,11 @@ pub trait SystemCalls: fmt::Debug + Send {
     fn affinity(&self, tid: u32) -> io::Result<Cpus>;
     /// Returns who a process is; `None` when it has exited.
     fn credentials(&self, pid: u32) -> Option<Credentials>;
-    /// Whether nobody but root can change a control group and who is in it
+    /// Returns true if only root can change a control group and its members
     /// ([`cgroup::is_guarded`]).
     fn is_guarded(&self, directory: &Path) -> bool;
-    /// Returns the file that a process runs, whatever it is called by now or to it; `None`
-    /// where that may not be looked at (`CAP_SYS_PTRACE`).
+    /// Returns the file that a process runs, under any name; `None` if it must not be examined
+    /// (`CAP_SYS_PTRACE`).
     fn executable(&self, pid: u32) -> Option<FileId>;
     /// Returns which file a path leads to.
     fn file(&self, path: &Path) -> Option<FileId>;
@@ -46,8 +46,7 @@ pub trait SystemCalls: fmt::Debug + Send {
     fn pods(&self, socket: Option<&Path>) -> Result<Vec<Pod>, CriError>;
 }
 
-/// One file, under whatever names: a bind mount gives it others, and gives its name to
-/// others.
+/// One file, under any name: a bind mount adds names for it, and hides other files under its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileId {
     /// The number of its device.
@@ -99,7 +98,7 @@ impl SystemCalls for Live {
     }
 }
 
-/// What stays the same for as long as this process lives.
+/// Facts that stay the same during the life of this process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Facts {
@@ -107,19 +106,18 @@ pub struct Facts {
     pub release: String,
     /// The user that this process runs as.
     pub user: u32,
-    /// Whether this process may raise anybody (`CAP_SYS_NICE`, in the initial user
-    /// namespace).
+    /// True if this process may raise any thread (`CAP_SYS_NICE`, in the initial user namespace).
     pub privileged: bool,
-    /// Whether a thread can have a time slice of its own (Linux 6.12).
+    /// True if a thread can have its own time slice (Linux 6.12).
     pub slices: bool,
-    /// The kernel's own slice: what reads back where nobody asked for one.
+    /// The kernel's default slice, which a thread without a slice of its own reads back.
     pub base_slice: Nanos,
     /// The time between two ticks.
     pub tick: Nanos,
-    /// Whether the kernel budgets real-time classes by control group (`RT_GROUP_SCHED`).
+    /// True if the kernel budgets real-time classes by control group (`RT_GROUP_SCHED`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub groups_real_time: bool,
-    /// How the kernel counts what interrupts take.
+    /// The kernel's method to count interrupt time.
     #[serde(default)]
     pub interrupt_time: InterruptTime,
 }
@@ -177,8 +175,8 @@ fn base_slice() -> io::Result<Nanos> {
     }
 }
 
-/// Whether this process may raise anybody: `CAP_SYS_NICE` counts in the initial user
-/// namespace alone.
+/// Returns true if this process may raise any thread: `CAP_SYS_NICE` counts in the initial user
+/// namespace only.
 fn privileged() -> bool {
     use rustix::thread::CapabilitySet;
     let initial = fs::read_to_string("/proc/self/uid_map")
@@ -188,7 +186,7 @@ fn privileged() -> bool {
             .is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_NICE))
 }
 
-/// Whether an error says that a thread or process has exited.
+/// Returns true if an error means that a thread or process has exited.
 pub(crate) fn has_exited(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound
         || rustix::io::Errno::from_io_error(error) == Some(rustix::io::Errno::SRCH)

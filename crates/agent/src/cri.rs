@@ -1,8 +1,7 @@
-//! Asks the host's container runtime what its pods are called, by the interface that the kubelet
-//! uses (CRI, `runtime.v1`): gRPC on a socket of root's.
+//! Queries the host's container runtime for the names of its pods, by the interface that the
+//! kubelet uses (CRI, `runtime.v1`): gRPC on a socket of root's.
 //!
-//! What comes from there is taken within bounds: of time, of bytes, and of names, which are nothing
-//! but text.
+//! Replies are bounded in time and bytes, and names are treated as plain text.
 
 mod names;
 #[cfg(test)]
@@ -18,20 +17,20 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::net::UnixStream;
 
-/// Where runtimes listen: those that the kubelet looks for, in its order.
+/// Sockets of runtimes: those that the kubelet tries, in its order.
 const SOCKETS: [&str; 3] = [
     "/run/containerd/containerd.sock",
     "/run/crio/crio.sock",
     "/run/cri-dockerd.sock",
 ];
 
-/// How long an answer may take: meanwhile nobody looks at guests.
+/// Timeout of a query: meanwhile the agent does not look at guests.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// How large an answer may be: some 300 bytes for each pod, of which a host has hundreds.
+/// Maximum size of a reply: about 300 bytes for each pod, of which a host has hundreds.
 const LARGEST: usize = 4 << 20;
 
-/// How long what it says of an error may be.
+/// Maximum length of the runtime's error text.
 const WORDS: usize = 200;
 
 /// A pod, as its runtime knows it.
@@ -51,15 +50,15 @@ pub enum CriError {
     /// There is nobody to ask.
     #[error("no container runtime listens at {}; set its socket (cri = \"PATH\")", SOCKETS.join(", "))]
     NoSocket,
-    /// Nobody answers there.
+    /// No runtime answers there.
     #[error("{}: {source}", .socket.display())]
     Connect {
         /// The socket.
         socket: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// It took too long.
+    /// The query timed out.
     #[error("{}: no answer within {} ms", .0.display(), PATIENCE.as_millis())]
     Slow(PathBuf),
     /// Its answer is none.
@@ -67,7 +66,7 @@ pub enum CriError {
     Answer {
         /// The socket.
         socket: PathBuf,
-        /// What is wrong with it.
+        /// The mistake.
         why: String,
     },
 }
@@ -116,8 +115,8 @@ mod v1 {
     }
 }
 
-/// Returns the pods of this host that run, as the runtime at `socket` says, or without one the
-/// first that listens where they do.
+/// Returns the running pods of this host from the runtime at `socket`, by default from the first
+/// runtime that listens at a known socket.
 ///
 /// # Errors
 /// [`CriError`], within a second.
@@ -145,7 +144,7 @@ pub fn pods(socket: Option<&Path>) -> Result<Vec<Pod>, CriError> {
     answer.unwrap_or_else(|_| Err(CriError::Slow(socket.to_owned())))
 }
 
-/// Asks over one connection, which ends with that.
+/// Queries over one connection, which ends afterwards.
 async fn ask(stream: UnixStream) -> Result<Vec<Pod>, String> {
     let words = |error: h2::Error| error.to_string();
     let handshake = h2::client::Builder::new()

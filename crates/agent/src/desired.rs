@@ -6,7 +6,7 @@ use serde::Deserialize;
 use tailbound_sys::thread::ThreadId;
 use tailbound_units::Nanos;
 
-/// What a thread is to be.
+/// The desired state of a thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Desired {
     /// The thread.
@@ -15,20 +15,20 @@ pub struct Desired {
     pub name: String,
     /// Its class.
     pub class: Class,
-    /// Whether its CPU mask may be widened where a deadline demands it.
+    /// Permission to widen its CPU mask if a deadline requires that.
     pub affinity: Affinity,
     /// A CPU to bring it to. A thread with a deadline may run anywhere in its root
     /// domain; it wakes where it ran last unless another deadline is there.
     pub home: Option<u32>,
-    /// What takes the weight of its class.
+    /// The bearer of the weight of its class.
     pub weighed: Weighed,
-    /// Whether a reservation also has what others leave.
+    /// CPU time of a thread beyond its reservation.
     pub excess: Excess,
 }
 
 impl Desired {
-    /// Returns a thread's desired state where no guest and no rule say more: its
-    /// mask may be widened, it has no home and no group of its own.
+    /// Returns a thread's desired state if no guest and no rule sets more: its mask may be widened,
+    /// it has no home and no group of its own.
     pub fn new(thread: ThreadId, class: Class) -> Self {
         Self {
             thread,
@@ -42,13 +42,14 @@ impl Desired {
     }
 }
 
-/// What a thread with a reservation has beyond it.
+/// CPU time of a thread beyond its reservation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Excess {
     /// Nothing, however idle its CPU is.
     #[default]
     None,
-    /// What other reservations leave (`SCHED_FLAG_RECLAIM`), before all that have none.
+    /// The unused time of other reservations (`SCHED_FLAG_RECLAIM`), before all threads without a
+    /// reservation.
     Reclaim {
         /// For how long at a stretch these may wait for it at most.
         longest: Nanos,
@@ -59,9 +60,9 @@ pub enum Excess {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Affinity {
-    /// They may; restoring puts them back.
+    /// Masks may be widened; restoring reverts that.
     #[default]
     Widen,
-    /// They stay as they are; a deadline that needs a wider one is refused.
+    /// Masks stay as they are; a deadline that needs a wider one is refused.
     Keep,
 }

@@ -1,4 +1,4 @@
-//! What a late wait was spent on: pure.
+//! The division of a late wait among causes: pure.
 
 use super::text::printable;
 use serde::Serialize;
@@ -7,7 +7,7 @@ use std::fmt;
 use tailbound_sys::waits::{LateWait, Run};
 use tailbound_units::Nanos;
 
-/// How many others a late wait names: those that ran longest.
+/// Maximum number of other threads named for a late wait: those that ran longest.
 pub const NAMED: usize = 4;
 
 /// Why a thread had no CPU, or what its CPU did meanwhile.
@@ -22,11 +22,11 @@ pub enum Cause {
     Quota,
     /// Interrupts, where the kernel counts their time.
     Interrupts,
-    /// The hypervisor ran somebody else, where it says so.
+    /// The hypervisor ran another VM, if it reports that.
     Stolen,
     /// The CPU did nothing: it was just waking up, or the thread stood in another CPU's queue.
     Idle,
-    /// What the CPU did is not known any more: more threads than are remembered ran since.
+    /// The use of the CPU is no longer known: more threads ran since than the program remembers.
     Unknown,
 }
 
@@ -65,7 +65,7 @@ impl fmt::Display for Cause {
 /// A late wait, divided: its parts sum up to it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Division {
-    /// How long each cause took; none that took nothing.
+    /// Time of each cause; causes without time are absent.
     pub causes: BTreeMap<Cause, Nanos>,
     /// The others that ran longest, by name, the longest first: at most [`NAMED`].
     pub others: Vec<(String, Nanos)>,
@@ -120,8 +120,8 @@ pub fn divide(wait: &LateWait, known: impl Fn(u32) -> Option<String>) -> Divisio
     division
 }
 
-/// What the hypervisor and interrupts took of the part of a run that is `time` long: as much of
-/// it as of the whole run.
+/// Steal and interrupt time of the part of a run that is `time` long: the same share as of the
+/// whole run.
 fn taken(run: &Run, time: u64) -> (u64, u64) {
     let whole = run.until.0.saturating_sub(run.from.0).max(1);
     let part = |of: Nanos| {
@@ -132,12 +132,12 @@ fn taken(run: &Run, time: u64) -> (u64, u64) {
     (stolen, part(run.interrupted).min(time - stolen))
 }
 
-/// Who ran instead, by name, over many waits.
+/// The threads that ran instead, by name, over many waits.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Culprits(BTreeMap<String, Nanos>);
 
 impl Culprits {
-    /// How many names are remembered: whoever starts threads of ever new names fills no memory.
+    /// Maximum number of names: a guest that starts threads with ever new names fills no memory.
     const NAMES: usize = 64;
 
     /// Counts the others of a wait.
@@ -158,7 +158,7 @@ impl Culprits {
         }
     }
 
-    /// Those that ran longest, the longest first: at most [`NAMED`].
+    /// The names that ran longest, the longest first: at most [`NAMED`].
     pub fn longest(&self) -> Vec<(&str, Nanos)> {
         let mut all: Vec<_> = self.0.iter().map(|(name, time)| (&**name, *time)).collect();
         all.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(b.0)));

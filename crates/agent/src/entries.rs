@@ -1,19 +1,20 @@
-//! Which threads run vCPUs, as the kernel saw it: those that have entered a guest (`kvm_entry`).
-//! Anybody may call a thread what a vCPU's is called, so names count only where nobody can know:
-//! where the kernel cannot be asked, and of threads that run a vCPU without KVM and enter nothing.
+//! Threads that run vCPUs, as observed by the kernel: those that have entered a guest
+//! (`kvm_entry`). Any process may use a vCPU's name for a thread, so names count only without this
+//! evidence: if the kernel cannot be queried, and for threads that run a vCPU without KVM and enter
+//! no guest.
 
 use super::guest::{Guest, GuestThread, Role, Vmm};
 use std::collections::{BTreeMap, BTreeSet};
 use tailbound_sys::thread::ThreadId;
 
-/// After how many looks it is said that a thread has entered no guest yet.
+/// Number of looks after which a note is made that a thread has entered no guest yet.
 const LOOKS: u32 = 10;
 
 /// What is noted where a vCPU is known neither by name nor by QMP.
 pub(crate) const NAMELESS: &str = "no thread is named as a vCPU: start QEMU with -name \
     NAME,debug-threads=on, or set its QMP socket (qmp = \"PATH\")";
 
-/// What is known of who has entered a guest.
+/// Knowledge about threads that have entered a guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Entries {
     /// Nothing, and why.
@@ -31,7 +32,7 @@ impl Entries {
     }
 }
 
-/// Whether a thread says that it runs a vCPU by KVM, and so has to enter a guest.
+/// Returns true if a thread claims to run a vCPU by KVM, and so must enter a guest.
 pub(crate) fn says_kvm(vmm: Vmm, thread: &GuestThread) -> bool {
     match vmm {
         Vmm::Qemu => thread.name.ends_with("/KVM"),
@@ -40,7 +41,7 @@ pub(crate) fn says_kvm(vmm: Vmm, thread: &GuestThread) -> bool {
     }
 }
 
-/// Whose class depends on what the kernel saw.
+/// Returns true if the class of this guest depends on the kernel's observation.
 pub(crate) fn asks(guest: &Guest) -> bool {
     guest.vmm != Vmm::Other
 }
@@ -53,9 +54,9 @@ pub(crate) fn candidates<'g>(guests: impl Iterator<Item = &'g Guest>) -> BTreeSe
     threads.map(|thread| thread.id).collect()
 }
 
-/// Sets the roles of threads by what is known of them: whoever has entered a guest runs a vCPU,
-/// whatever it is called; whoever only says so is a [`Role::Claim`]. Whoever `holds` a class keeps
-/// it: he has been asked before.
+/// Sets the roles of threads: a thread that has entered a guest runs a vCPU, under any name; a
+/// thread that only claims it is a [`Role::Claim`]. A thread that `holds` a class keeps it, since
+/// it was checked before.
 pub(crate) fn settle(guests: &mut [Guest], entries: &Entries, holds: impl Fn(ThreadId) -> bool) {
     for guest in guests.iter_mut().filter(|guest| asks(guest)) {
         let vmm = guest.vmm;
@@ -84,7 +85,7 @@ pub(crate) fn settle(guests: &mut [Guest], entries: &Entries, holds: impl Fn(Thr
     }
 }
 
-/// The threads that only say so.
+/// The threads that only claim to run a vCPU.
 pub(crate) fn claims(guests: &[Guest]) -> impl Iterator<Item = (&Guest, &GuestThread)> {
     let threads = guests
         .iter()
@@ -92,7 +93,7 @@ pub(crate) fn claims(guests: &[Guest]) -> impl Iterator<Item = (&Guest, &GuestTh
     threads.filter(|(_, thread)| matches!(thread.role, Role::Claim(_)))
 }
 
-/// What is to be told of a thread that only says so.
+/// Returns the note about a thread that only claims to run a vCPU.
 pub(crate) fn note(guest: &Guest, thread: &GuestThread) -> String {
     format!(
         "{} (process {}): thread {} calls itself {}, has entered no guest yet (kvm_entry), and gets \
@@ -101,13 +102,12 @@ pub(crate) fn note(guest: &Guest, thread: &GuestThread) -> String {
     )
 }
 
-/// Remembers for how long threads have said what nobody has seen.
+/// Remembers the age of claims without an observation.
 #[derive(Debug, Default)]
 pub(crate) struct Claims(BTreeMap<ThreadId, u32>);
 
 impl Claims {
-    /// Looks at guests whose roles are settled; returns what is to be told of threads that have
-    /// been claims for long, once for each.
+    /// Looks at guests with settled roles; returns one note for each thread whose claim is old.
     pub(crate) fn look(&mut self, guests: &[Guest]) -> Vec<String> {
         let mut notes = Vec::new();
         let mut now = BTreeMap::new();

@@ -1,5 +1,4 @@
-//! Measures the threads of guests: each of their waits in the kernel where that can be, their
-//! sums otherwise.
+//! Measures the waits of guests' threads: each wait in the kernel if possible, sums otherwise.
 
 use super::division::divide;
 use super::entries::{Entries, candidates};
@@ -20,18 +19,19 @@ pub struct Gauge {
     why: Option<String>,
     /// The threads that are measured.
     keys: BTreeMap<ThreadId, MeterKey>,
-    /// Those that are measured no longer, until the next reading.
+    /// Threads that are no longer measured, until the next reading.
     gone: BTreeMap<ThreadId, MeterKey>,
-    /// What threads are of guests, by their numbers.
+    /// Guests of threads, by thread number.
     names: HashMap<u32, String>,
-    /// Whether all is read at the next sample: once for each look at guests.
+    /// True if the next sample reads everything: once for each look at guests.
     is_due: bool,
     last: HashMap<ThreadId, Schedstat>,
     tasks: HashMap<u32, Tasks>,
 }
 
 impl Gauge {
-    /// Measures nobody yet; in the kernel if `bpf` says so and it can be.
+    /// Opens a gauge without threads; it measures in the kernel if `bpf` is true and the kernel
+    /// supports it.
     pub fn open(bpf: bool, late: Nanos) -> Self {
         let tail = if bpf {
             Tail::open(late).map_err(|error| error.to_string())
@@ -57,7 +57,7 @@ impl Gauge {
         }
     }
 
-    /// Where waits come from.
+    /// The source of waits.
     pub const fn source(&self) -> Source {
         if self.tail.is_some() {
             Source::Measured
@@ -66,7 +66,7 @@ impl Gauge {
         }
     }
 
-    /// Why waits are approximate; `None` where they are not.
+    /// The reason why waits are approximate; `None` if each is measured.
     pub fn why_approximate(&self) -> Option<&str> {
         self.why.as_deref()
     }
@@ -74,7 +74,7 @@ impl Gauge {
     /// Measures the threads of those of `guests` that `which` picks, and no others, from now on.
     ///
     /// # Errors
-    /// Some cannot be measured; the message says why.
+    /// Some threads cannot be measured; the message has the reason.
     pub fn follow(
         &mut self,
         guests: &[Guest],

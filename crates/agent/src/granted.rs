@@ -1,4 +1,4 @@
-//! Which reservations guests' vCPUs have, for whoever promised them some.
+//! Reservations of guests' vCPUs, for the report to the placement service.
 
 use super::class::{Class, Periodic};
 use super::guest::Guest;
@@ -6,8 +6,8 @@ use super::rule::{GuestRule, rule_for};
 use std::collections::{BTreeMap, BTreeSet};
 use tailbound_sys::thread::ThreadId;
 
-/// By guest: of each vCPU the reservation that is in force. What only calls itself a guest, and no
-/// rule counts for, is none.
+/// For each guest, the reservation in force of each vCPU. A process that only claims to be a guest,
+/// and has no rule, is not included.
 pub(super) fn granted(
     rules: &[GuestRule],
     guests: &[Guest],

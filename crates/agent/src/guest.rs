@@ -1,8 +1,8 @@
-//! What a guest looks like from the host: which process is one, which of its threads
-//! are vCPUs, and its name. Pure; [`super::scan`] reads `/proc`.
+//! A guest as the host sees it: its processes, its vCPU threads, and its name. Pure;
+//! [`super::scan`] reads `/proc`.
 //!
-//! All of that is what a process says of itself, and anybody may say it. What the kernel
-//! vouches for is in [`Origin`]; rules go by that.
+//! All of these are claims of a process, and any process may make them. [`Origin`] has the facts
+//! that the kernel confirms; rules use those.
 
 use super::identifier::{Uuid, Vmid};
 use super::place::Manager;
@@ -28,11 +28,11 @@ pub enum Vmm {
     Other,
 }
 
-/// What the daemon calls the thread of its packet loop, at most 15 bytes: no other program in its
-/// unit's control group calls itself so.
+/// Name of the daemon's packet loop thread, at most 15 bytes: no other program in its unit's
+/// control group uses this name.
 pub const LOOP_THREAD: &CStr = c"tailbound-loop";
 
-/// What a thread of a guest does.
+/// The role of a guest's thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
@@ -53,7 +53,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// Whether the guest's class is for it; the others are helpers.
+    /// Returns true if the guest's class applies to it; other threads are helpers.
     pub const fn is_vcpu(self) -> bool {
         matches!(self, Self::Vcpu(_) | Self::Task | Self::PacketLoop)
     }
@@ -91,14 +91,14 @@ pub struct NamedThread {
     pub name: String,
 }
 
-/// Who started a guest, as far as the kernel vouches for it.
+/// The creator of a guest, as confirmed by the kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Origin {
     /// Its user; `None` where its ids differ, as those of a set-user-id program do.
     pub uid: Option<u32>,
-    /// Whether that is the agent's own user.
+    /// True if this is the agent's own user.
     pub own: bool,
-    /// Whether it is in a PID namespace below the agent's, as in a container.
+    /// True if it is in a PID namespace below the agent's, as in a container.
     pub nested: bool,
     /// The manager who made its control group, and that group's path, where only root could
     /// have made it.
@@ -107,13 +107,13 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// Whether it calls itself what it is called: no manager did.
+    /// Returns true if the guest chose its own name, and no manager did.
     pub fn named_itself(&self) -> bool {
         self.place.is_none()
     }
 }
 
-/// What takes the weight of a guest's class.
+/// The bearer of the weight of a guest's class.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Weighed {
@@ -122,11 +122,11 @@ pub enum Weighed {
     Threads,
     /// The outermost group that is its own: at that one it competes with others.
     Group(PathBuf),
-    /// Nothing: at the group at which it competes with others there is somebody besides it.
+    /// No bearer: the group at which the guest competes with others has other members, too.
     Nothing {
         /// That group.
         group: PathBuf,
-        /// Who is there besides.
+        /// The other members.
         others: String,
     },
 }
@@ -152,7 +152,7 @@ pub struct Process {
     pub arguments: Vec<String>,
     /// Its control groups.
     pub groups: Groups,
-    /// Who started it.
+    /// Its creator.
     pub origin: Origin,
     /// Its threads.
     pub threads: Vec<NamedThread>,
@@ -166,7 +166,7 @@ pub struct GuestThread {
     pub id: ThreadId,
     /// Its name, at most 15 bytes.
     pub name: String,
-    /// What it does.
+    /// Its role.
     pub role: Role,
 }
 
@@ -175,17 +175,17 @@ pub struct GuestThread {
 pub struct Guest {
     /// Its name.
     pub name: String,
-    /// What runs it.
+    /// Its VMM or runtime.
     pub vmm: Vmm,
-    /// Its process; the first where there are several.
+    /// Its process; the first of several.
     pub pid: u32,
-    /// Who started it.
+    /// Its creator.
     pub origin: Origin,
-    /// What takes the weight of its class.
+    /// The bearer of the weight of its class.
     pub weighed: Weighed,
     /// Its threads.
     pub threads: Vec<GuestThread>,
-    /// Where its QEMU listens for QMP, as its command line says.
+    /// QMP socket of its QEMU, from the command line.
     #[serde(skip)]
     pub qmp: Option<PathBuf>,
     /// The UUID on its QEMU's command line.
@@ -203,12 +203,12 @@ pub struct Guest {
     /// The index of the rule that counts for it, once that is known.
     #[serde(skip)]
     pub rule: Option<usize>,
-    /// What is not known of it, and why.
+    /// Unknown properties, with the reasons.
     pub notes: Vec<String>,
 }
 
 impl Guest {
-    /// Whether any of its threads is known to run a vCPU.
+    /// Returns true if any of its threads is known to run a vCPU.
     pub fn has_vcpus(&self) -> bool {
         self.threads.iter().any(|thread| thread.role.is_vcpu())
     }
@@ -414,7 +414,7 @@ fn qmp_socket(arguments: &[String]) -> Option<PathBuf> {
     path.map(PathBuf::from)
 }
 
-/// Whether `name` is what `pattern` says: `*` stands for any text.
+/// Returns true if `name` matches `pattern`; `*` matches any text.
 pub fn matches(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();

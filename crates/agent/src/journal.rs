@@ -31,10 +31,10 @@ pub enum JournalError {
     File {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// Somebody else works with it.
+    /// Another agent uses the file.
     #[error(
         "{path} is in use by another tailbound (vcpu watch, or host); stop that first",
         path = path.display()
@@ -69,7 +69,7 @@ pub enum JournalError {
         /// The one with the changes.
         other: PathBuf,
     },
-    /// It holds something else.
+    /// The file has other content.
     #[error(
         "{path} is not a state file of this version ({source}); remove the file if no settings \
             need to be restored from it",
@@ -78,7 +78,7 @@ pub enum JournalError {
     Content {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The mistake.
         source: serde_json::Error,
     },
 }
@@ -95,8 +95,8 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Adds what `plan` is about to do. What was there before the first change
-    /// stays the original.
+    /// Records the changes of `plan` before they happen. The state before the first change stays
+    /// the original.
     pub fn add(&mut self, plan: &Plan) {
         for step in &plan.threads {
             let known = self.threads.entry(step.thread).or_insert(step.clone());
@@ -128,7 +128,7 @@ impl Changes {
         self.threads.iter().map(original).collect()
     }
 
-    /// Whether there is nothing to restore.
+    /// Returns true if there is nothing to restore.
     pub fn is_empty(&self) -> bool {
         self.threads.is_empty() && self.groups.is_empty() && self.path.is_empty()
     }
@@ -138,7 +138,7 @@ impl Changes {
 #[derive(Debug, Serialize, Deserialize)]
 struct Document {
     schema: u32,
-    /// Which boot the threads' numbers are of.
+    /// The boot to which the threads' numbers belong.
     boot: String,
     threads: Vec<ThreadStep>,
     groups: Vec<GroupStep>,
@@ -150,26 +150,26 @@ struct Document {
 #[derive(Debug)]
 pub struct Journal {
     path: PathBuf,
-    /// What was changed and not yet restored.
+    /// Changes that are not restored yet.
     changes: Changes,
     access: Access,
 }
 
-/// What may be done with the file.
+/// Permitted use of the file.
 #[derive(Debug)]
 enum Access {
-    /// It was read, and is never written.
+    /// The file was read, and is never written.
     ReadOnly,
-    /// It is written for this boot, under a lock that nobody else has.
+    /// The file is written for this boot, under an exclusive lock.
     Locked { boot: String, _lock: File },
 }
 
 impl Journal {
-    /// Opens the state at `path`, empty where there is none or it is of an
-    /// earlier boot. Its directory is made where it is missing.
+    /// Opens the state at `path`; it is empty if the file is missing or belongs to an earlier boot.
+    /// Creates a missing directory.
     ///
     /// # Errors
-    /// It cannot be read or written, is in use, or holds something else.
+    /// The file cannot be read or written, is in use, or has other content.
     pub fn open(path: &Path) -> Result<Self, JournalError> {
         let failed = |source| JournalError::File {
             path: path.to_owned(),
@@ -199,10 +199,10 @@ impl Journal {
         })
     }
 
-    /// Reads the state at `path` without taking it from whoever works with it.
+    /// Reads the state at `path` without locking it.
     ///
     /// # Errors
-    /// It cannot be read, or holds something else.
+    /// The file cannot be read, or has other content.
     pub fn preview(path: &Path) -> Result<Self, JournalError> {
         Ok(Self {
             path: path.to_owned(),
@@ -216,11 +216,10 @@ impl Journal {
         &self.changes
     }
 
-    /// Changes the content of the file, at once or not at all; removes the file when
-    /// nothing is left.
+    /// Changes the content of the file atomically; removes the file if no changes are left.
     ///
     /// # Errors
-    /// It cannot be written; the old content stays.
+    /// The file cannot be written; the old content stays.
     pub fn update(&mut self, change: impl FnOnce(&mut Changes)) -> Result<(), JournalError> {
         let mut changes = self.changes.clone();
         change(&mut changes);
@@ -265,11 +264,11 @@ impl Journal {
     }
 }
 
-/// Reads a state without opening it: somebody else may be working with it. The
-/// boot that it has to be of is that of the machine under `root`.
+/// Reads a state without opening it, as another process may use it. Its boot must be that of the
+/// computer under `root`.
 ///
 /// # Errors
-/// It cannot be read, or holds something else.
+/// The file cannot be read, or has other content.
 pub fn peek(root: &Root, path: &Path) -> Result<Changes, JournalError> {
     let boot = boot(root).map_err(|source| JournalError::File {
         path: path.to_owned(),

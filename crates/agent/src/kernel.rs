@@ -17,26 +17,26 @@ pub trait Kernel {
     /// again.
     ///
     /// # Errors
-    /// What the system answered.
+    /// The system's error.
     fn state(&mut self, thread: ThreadId) -> io::Result<Option<ThreadState>>;
     /// Returns how the thread is scheduled that has this one's number now that it has
     /// exited; `None` when none has.
     ///
     /// # Errors
-    /// What the system answered.
+    /// The system's error.
     fn successor(&mut self, thread: ThreadId) -> io::Result<Option<Scheduling>>;
-    /// Makes one system call on a thread. The system knows it by its number alone, so
-    /// whoever calls looks again afterwards whether it still is that thread.
+    /// Makes one system call on a thread. The system identifies the thread by its number only, so
+    /// the caller checks afterwards whether it is still the same thread.
     ///
     /// # Errors
-    /// What the system answered.
+    /// The system's error.
     fn call(&mut self, thread: ThreadId, call: &Call) -> io::Result<()>;
     /// Returns a group's weight; `None` when the group is gone.
     fn weight(&mut self, directory: &Path, kind: WeightKind) -> Option<u64>;
-    /// Gives a group a weight.
+    /// Sets the weight of a group.
     ///
     /// # Errors
-    /// What the system answered.
+    /// The system's error.
     fn set_weight(&mut self, directory: &Path, kind: WeightKind, weight: u64) -> io::Result<()>;
 }
 

@@ -1,22 +1,24 @@
-//! The vCPU agent: gives the threads of guests a scheduling class, and takes it
-//! back.
+//! The vCPU agent: sets and restores the scheduling classes of guests' threads on a Linux host.
 //!
-//! It compares the desired state of threads ([`Desired`], which [`rule`] makes of a
-//! configuration) with what [`observer`] sees ([`observed::Observed`]). [`plan`]
-//! turns the difference into a [`plan::Plan`], which is data: [`step`] has its
-//! parts, [`admission`] says whether its reservations fit, and
-//! [`plan_error::PlanError`] why there is none. [`apply`] carries a plan out through
-//! a [`kernel::Kernel`] after [`journal`] has written down what was there.
+//! Use this crate to find guests, to measure their waits for a CPU, and to schedule their threads.
+//! Do not use it for processes without a rule: it changes only threads that a rule selects.
+//! [`tailbound_hypervisor`] models schedulers without a kernel.
 //!
-//! Read [`plan`] first, then [`class`], which says what can be desired. [`guest`]
-//! knows guests by what they say of themselves, [`place`] by what the managers of their
-//! control groups say, [`scan`] reads that; [`calls`] has what no file says. [`budget`] ends
-//! what a rule may give away, [`offer`] says how much CPU the placement service may reserve.
-//! [`watch`] repeats all of it while guests start, grow and end, [`Schedule`] says when; [`usage`]
-//! measures threads once.
+//! The agent compares the desired state of threads ([`Desired`], which [`rule`] derives from a
+//! configuration) with the state that [`observer`] reads ([`observed::Observed`]). [`plan`] turns
+//! the difference into a [`plan::Plan`], which is data: [`step`] has its parts, [`admission`]
+//! checks whether its reservations fit, and [`plan_error::PlanError`] is the reason for a refusal.
+//! [`apply`] executes a plan through a [`kernel::Kernel`] after [`journal`] has recorded the
+//! previous state.
 //!
-//! [`gauge`] measures waits into [`meters`]: [`tail`] each of them in the kernel, and
-//! [`division`] says what a late one was spent on. [`live`] shows that of all guests.
+//! Read [`plan`] first, then [`class`], the possible classes. [`guest`] recognises guests by their
+//! own claims, [`place`] by the managers of their control groups; [`scan`] reads both, and
+//! [`calls`] makes the system calls. [`budget`] limits a rule, [`offer`] computes the CPU time that
+//! the placement service may reserve. [`watch`] repeats all of this while guests start, grow and
+//! end, at the times of [`Schedule`]; [`usage`] measures threads once.
+//!
+//! [`gauge`] measures waits into [`meters`]: [`tail`] measures each wait in the kernel, and
+//! [`division`] divides a late wait among causes. [`live`] shows the result for all guests.
 
 pub mod admission;
 mod agent;

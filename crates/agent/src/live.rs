@@ -1,4 +1,4 @@
-//! The tails of all guests as they are now, for whoever looks at them.
+//! The current tails of all guests, for a screen.
 
 use super::agent::AgentError;
 use super::division::Cause;
@@ -13,7 +13,7 @@ use tailbound_units::Nanos;
 /// Quantiles of waits, none more than 2.2 % off.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Quantiles {
-    /// How many waits there were.
+    /// Number of waits.
     pub count: u64,
     /// The median; no wait, no quantile.
     pub p50_ns: Option<u64>,
@@ -48,11 +48,11 @@ pub struct ThreadTail {
     pub thread: String,
     /// All their waits.
     pub all: Quantiles,
-    /// Those from when they were woken; `None` where waits are approximate.
+    /// Waits from the wake-up on; `None` if waits are approximate.
     pub woken: Option<Quantiles>,
     /// Those after another thread got their CPU; likewise.
     pub preempted: Option<Quantiles>,
-    /// How long they ran.
+    /// Run time.
     pub ran_ns: u64,
 }
 
@@ -70,7 +70,7 @@ impl ThreadTail {
     }
 }
 
-/// What a late wait was spent on, or who ran meanwhile.
+/// A cause of late waits, or a thread that ran meanwhile.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Share<N> {
     /// What, or who.
@@ -84,13 +84,13 @@ pub struct Share<N> {
 pub struct GuestLate {
     /// The guest's name.
     pub guest: String,
-    /// How many late waits it had.
+    /// Number of late waits.
     pub waits: u64,
-    /// How many more there were that nobody read in time.
+    /// Number of further late waits, which were not read in time.
     pub lost: u64,
-    /// What they were spent on, the longest first.
+    /// Their causes, the longest first.
     pub causes: Vec<Share<Cause>>,
-    /// Who ran instead, the longest first.
+    /// The threads that ran instead, the longest first.
     pub culprits: Vec<Share<String>>,
 }
 
@@ -116,10 +116,10 @@ impl GuestLate {
     }
 }
 
-/// All guests since somebody began to look.
+/// All guests since the start of the measurement.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Reading {
-    /// Why waits are approximate, and tails cannot be told; `None` where each was measured.
+    /// The reason why waits are approximate, without tails; `None` if each wait was measured.
     pub approximate: Option<String>,
     /// From when on a wait is late.
     pub late_ns: u64,
@@ -127,7 +127,7 @@ pub struct Reading {
     pub threads: Vec<ThreadTail>,
     /// The guests that had late waits, by name.
     pub late: Vec<GuestLate>,
-    /// What is not known of a guest, and why.
+    /// Unknown properties of a guest, with the reasons.
     pub notes: Vec<String>,
 }
 
@@ -144,8 +144,8 @@ pub struct Live {
 }
 
 impl Live {
-    /// Measures nobody yet; waits of `late` and longer are divided. Processes that `rules` name
-    /// will be measured besides the guests that are recognised.
+    /// Opens a measurement without threads; waits of `late` and longer are divided. Processes that
+    /// `rules` name are measured in addition to recognised guests.
     ///
     /// # Errors
     /// [`AgentError::Observe`].

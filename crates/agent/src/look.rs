@@ -1,4 +1,4 @@
-//! One look at who enters guests, for whoever does not watch them.
+//! One observation of guest entries, without a watcher.
 
 use super::entries::{Entries, asks, candidates, claims, note, says_kvm, settle};
 use super::guest::{Guest, GuestThread, Role};
@@ -10,8 +10,7 @@ use tailbound_units::Nanos;
 /// For how long one look at a guest waits for its vCPUs: one that is idle sleeps.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Settles the roles of guests' threads in one look that takes as long as it must, and two seconds
-/// at most; returns what is to be noted.
+/// Settles the roles of guests' threads in one observation of at most two seconds; returns notes.
 pub fn settle_once(guests: &mut [Guest], holds: impl Fn(ThreadId) -> bool) -> Vec<String> {
     let kvm = |guest: &Guest, thread: &GuestThread| {
         matches!(thread.role, Role::Vcpu(_)) && says_kvm(guest.vmm, thread)

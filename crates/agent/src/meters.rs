@@ -1,4 +1,4 @@
-//! What was measured of guests' threads, as it stands.
+//! The current measurements of guests' threads.
 
 use super::class::Periodic;
 use super::division::{Cause, Culprits, Division};
@@ -13,7 +13,7 @@ use tailbound_sys::cgroup::Throttled;
 use tailbound_sys::thread::Schedstat;
 use tailbound_units::Nanos;
 
-/// Where waits come from.
+/// The source of waits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Source {
     /// Each was measured in the kernel.
@@ -27,24 +27,24 @@ pub enum Source {
 /// The waits of a guest's threads that have the same role.
 #[derive(Debug, Clone, Default)]
 pub struct Meter {
-    /// How long they waited for a CPU from when they were woken; where waits are measured.
+    /// Waits for a CPU from the wake-up on, if each wait is measured.
     pub woken: FineHistogram,
-    /// How long they waited after another thread got their CPU; where waits are measured.
+    /// Waits after another thread got their CPU, if each wait is measured.
     pub preempted: FineHistogram,
     /// All their waits, where those are approximate.
     pub approximate: FineHistogram,
-    /// How often they were given a CPU after a wait of unknown length.
+    /// Number of runs after a wait of unknown length.
     pub unknown: u64,
-    /// How long they ran.
+    /// Run time.
     pub cpu: Nanos,
     /// Their class, as wanted.
     pub class: &'static str,
-    /// Whether all of them have it.
+    /// True if all threads have the class.
     pub in_force: bool,
 }
 
 impl Meter {
-    /// The waits that were measured, whatever began them.
+    /// All measured waits, with any start.
     pub fn measured(&self) -> FineHistogram {
         let mut all = self.woken.clone();
         all.merge(&self.preempted);
@@ -58,7 +58,7 @@ impl Meter {
         all
     }
 
-    /// Adds what another one has; the class is in force where it is for both.
+    /// Adds another meter; the class is in force if it is for both.
     pub fn merge(&mut self, other: &Self) {
         self.woken.merge(&other.woken);
         self.preempted.merge(&other.preempted);
@@ -73,13 +73,13 @@ impl Meter {
 /// The late waits of a guest.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Late {
-    /// How many there were.
+    /// Number of late waits.
     pub waits: u64,
-    /// How many more there were of which nothing else is known: nobody read them in time.
+    /// Number of further late waits without details: they were not read in time.
     pub lost: u64,
-    /// What they were spent on.
+    /// Their causes.
     pub causes: BTreeMap<Cause, Nanos>,
-    /// Who ran instead.
+    /// The threads that ran instead.
     pub others: Culprits,
 }
 
@@ -94,16 +94,16 @@ impl Late {
     }
 }
 
-/// What threads of a guest are measured together, where nobody wants them one by one.
+/// Threads of a guest that are measured together, unless each is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Group {
     /// Its vCPUs.
     Vcpu,
-    /// Those that work for them.
+    /// Helpers of the vCPUs.
     Helper,
     /// The threads of a guest that is no virtual machine.
     Task,
-    /// What moves the packets of all guests.
+    /// The packet loop of the host.
     PacketLoop,
 }
 
@@ -119,12 +119,12 @@ impl Group {
     }
 }
 
-/// What a meter is of.
+/// The subject of a meter.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MeterKey {
     /// The guest's name.
     pub guest: String,
-    /// What its threads do.
+    /// The role of its threads.
     pub group: Group,
     /// The role of its threads, such as `vcpu 0` or `emulator`; for a guest that is no
     /// virtual machine their name.
@@ -159,12 +159,12 @@ impl MeterKey {
     }
 }
 
-/// What the agent has measured.
+/// The agent's measurements.
 #[derive(Debug, Clone, Default)]
 pub struct AgentSnapshot {
-    /// Where waits come from.
+    /// The source of waits.
     pub source: Source,
-    /// Whether metrics show each thread by itself, and its waits in the finest buckets.
+    /// True if metrics show each thread separately, and its waits in the finest buckets.
     pub detail: bool,
     /// The meters of the guests that are measured.
     pub meters: BTreeMap<MeterKey, Meter>,
@@ -183,7 +183,7 @@ pub struct AgentSnapshot {
     /// By guest, of those that have a rule or a manager vouches for: of each vCPU the reservation
     /// that is in force.
     pub reservations: BTreeMap<String, Vec<Option<Periodic>>>,
-    /// What the placement service may reserve of this host's CPU.
+    /// CPU time that the placement service may reserve on this host.
     pub offer: Option<Pool>,
 }
 
@@ -220,5 +220,5 @@ impl AgentSnapshot {
     }
 }
 
-/// Shared with whoever serves metrics.
+/// Shared with the server of metrics.
 pub type Shared = Arc<Mutex<AgentSnapshot>>;

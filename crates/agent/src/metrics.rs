@@ -1,4 +1,4 @@
-//! What the agent has measured, in the forms that Prometheus reads.
+//! The agent's measurements in the formats of Prometheus.
 
 use crate::meters::{AgentSnapshot, Late, Meter, MeterKey, Source};
 use crate::text::printable;
@@ -9,7 +9,7 @@ use tailbound_metrics::{Encoder, Family, FineHistogram, Kind, Unit, counter, gau
 /// Writes a snapshot.
 ///
 /// # Errors
-/// It cannot be written.
+/// Writing failed.
 pub fn encode(vcpus: &AgentSnapshot, encoder: &mut Encoder<'_>) -> Result<(), Error> {
     let meters = &shown(vcpus);
     waits(vcpus, meters, encoder)?;
@@ -117,8 +117,8 @@ fn waits(
     Ok(())
 }
 
-/// Whether threads have their classes: all of a guest's that are to have the same one together, unless
-/// details are wanted.
+/// Writes whether threads have their classes: for all threads of a guest with the same class
+/// together, unless details are wanted.
 fn classes(vcpus: &AgentSnapshot, encoder: &mut Encoder<'_>) -> Result<(), Error> {
     let name = "tailbound_vcpu_class";
     if vcpus.detail {
@@ -254,7 +254,7 @@ mod tests {
         protobuf(&Page(snapshot)).unwrap()
     }
 
-    /// How long it is as it is sent to who takes it packed.
+    /// Length of the compressed page.
     fn packed(page: &[u8]) -> usize {
         let mut gzip = GzEncoder::new(Vec::new(), Compression::default());
         gzip.write_all(page).unwrap();

@@ -1,5 +1,5 @@
-//! What was seen of threads, control groups and the machine: all that a plan is
-//! made from besides what is desired.
+//! The observed state of threads, control groups and the host: all inputs of a plan except the
+//! desired state.
 
 use super::class::{Class, Periodic};
 use super::desired::Desired;
@@ -15,9 +15,9 @@ use tailbound_units::Nanos;
 /// The part of a thread's state that a class changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadState {
-    /// How it is scheduled.
+    /// Its scheduling.
     pub scheduling: Scheduling,
-    /// Where it may run.
+    /// Its CPU mask.
     pub cpus: Cpus,
 }
 
@@ -29,17 +29,17 @@ pub struct Domain {
     pub cpus: Cpus,
     /// The reservations in it, by thread.
     pub booked: BTreeMap<ThreadId, Periodic>,
-    /// Those that have more than their reservation (`SCHED_FLAG_RECLAIM`).
+    /// Threads with more than their reservation (`SCHED_FLAG_RECLAIM`).
     pub reclaiming: BTreeSet<ThreadId>,
 }
 
-/// What the administrator allows to reservations.
+/// The administrator's limits for reservations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// The share of each CPU for real time, in units of 2^-20; `None`: all, and
     /// nothing is checked (`sched_rt_runtime_us` is -1).
     pub share: Option<u64>,
-    /// What the fair server of each CPU books, in units of 2^-20.
+    /// CPU time of the fair server of each CPU, in units of 2^-20.
     pub fair_server: u64,
     /// The periods that the kernel takes: `sched_deadline_period_min_us` to `_max_us`.
     pub periods: RangeInclusive<Nanos>,
@@ -54,19 +54,19 @@ pub struct Limits {
 /// One thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObservedThread {
-    /// Its state; the slice is zero where it is the kernel's own.
+    /// Its state; a slice of zero is the kernel's default.
     pub state: ThreadState,
-    /// Where it runs, or ran last.
+    /// The CPU on which it runs, or ran last.
     pub processor: u32,
-    /// The control group in which the kernel gives nobody a real-time class, since the group has
-    /// no budget of it (`RT_GROUP_SCHED`); looked at where one is wanted.
+    /// The control group in which the kernel permits no real-time class, since the group has no
+    /// budget (`RT_GROUP_SCHED`); read only if such a class is desired.
     pub no_real_time: Option<PathBuf>,
-    /// What its cpuset leaves it.
+    /// The CPUs of its cpuset.
     pub allowed: Cpus,
-    /// Whether its process belongs to the user that the agent runs as.
+    /// True if its process belongs to the agent's user.
     pub ours: bool,
-    /// Whether its nice value counts only within its session: autogroups are on,
-    /// and it is in no control group that has a weight.
+    /// True if its nice value counts only within its session: autogroups are on, and it is in no
+    /// control group with a weight.
     pub autogrouped: bool,
     /// The CPU quota of its groups that leaves them the smallest share, and which group
     /// has it.
@@ -76,7 +76,7 @@ pub struct ObservedThread {
 /// A control group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ObservedGroup {
-    /// Which file has its weight.
+    /// The file of its weight.
     pub kind: WeightKind,
     /// Its weight.
     pub weight: u64,
@@ -87,14 +87,13 @@ pub struct ObservedGroup {
 pub struct ObservedMachine {
     /// Its root domains.
     pub domains: Vec<Domain>,
-    /// What the administrator allows to reservations.
+    /// The administrator's limits for reservations.
     pub limits: Limits,
-    /// Whether a thread can have a time slice of its own (Linux 6.12).
+    /// True if a thread can have its own time slice (Linux 6.12).
     pub slices: bool,
     /// Timers end time slices (`HRTICK`, the default from Linux 7.0 on); otherwise ticks do.
     pub slice_timers: bool,
-    /// Whether this process may raise anybody (`CAP_SYS_NICE`, in the initial
-    /// user namespace).
+    /// True if this process may raise any thread (`CAP_SYS_NICE`, in the initial user namespace).
     pub privileged: bool,
 }
 

@@ -1,6 +1,6 @@
-//! Reads what a plan is made of: threads, control groups, and what the machine
-//! allows. Everything that a file says is read under a [`Root`], everything else
-//! comes from [`SystemCalls`], so that a recorded machine is read as this one is.
+//! Reads the inputs of a plan: threads, control groups, and limits of the host. Files are read
+//! under a [`Root`], and all other facts come from [`SystemCalls`], so that a recorded host is read
+//! as this one is.
 
 use super::calls::{Facts, Live, SystemCalls, has_exited};
 use super::class::{CPU, Class, Periodic, bandwidth};
@@ -20,7 +20,7 @@ use tailbound_sys::root::Root;
 use tailbound_sys::thread::{Scheduling, Tasks, ThreadId};
 use tailbound_units::Nanos;
 
-/// What the threads of a process have in common.
+/// Properties that all threads of a process share.
 #[derive(Debug, Clone, Copy)]
 struct ObservedProcess {
     ours: bool,
@@ -64,7 +64,7 @@ impl Observer {
     /// Reads the machine alone, with all reservations on it.
     ///
     /// # Errors
-    /// What the system answered.
+    /// The system's error.
     pub fn machine(&self) -> io::Result<ObservedMachine> {
         let mut machine = self.machine_unbooked()?;
         self.book(&mut machine.domains)?;
@@ -97,7 +97,7 @@ impl Observer {
     /// Returns the text of `/proc/stat`.
     ///
     /// # Errors
-    /// What the system answered.
+    /// The system's error.
     pub fn stat(&self) -> io::Result<String> {
         fs::read_to_string(self.root.path("/proc/stat"))
     }
@@ -124,8 +124,7 @@ impl Observer {
     /// Reads all that the desired states are about.
     ///
     /// # Errors
-    /// What the system answered. Threads that have exited and groups that are gone are
-    /// left out.
+    /// The system's error. Exited threads and removed groups are left out.
     pub fn observe(&mut self, desired: &[Desired]) -> io::Result<Observed> {
         let periodic = |wanted: &Desired| matches!(wanted.class, Class::Periodic(_));
         let real_time = |wanted: &Desired| wanted.class == Class::RealTime;
@@ -182,7 +181,7 @@ impl Observer {
     /// if its number is used again.
     ///
     /// # Errors
-    /// What the system answered.
+    /// The system's error.
     pub fn look(&mut self, thread: ThreadId) -> io::Result<Option<(ThreadState, u32)>> {
         let Some(tasks) = self.tasks(thread.pid)? else {
             return Ok(None);
@@ -209,7 +208,7 @@ impl Observer {
         self.calls.credentials(pid)?.uid
     }
 
-    /// Whether a process is in a control group that has a weight.
+    /// Returns true if a process is in a control group with a weight.
     fn weighed(&self, pid: u32) -> bool {
         let Ok(text) = fs::read_to_string(self.root.path(format!("/proc/{pid}/cgroup"))) else {
             return false;
@@ -218,9 +217,8 @@ impl Observer {
         found.is_some_and(|(directory, _)| group(&directory).is_some() && !self.is_root(&directory))
     }
 
-    /// Returns the group of a process in which the kernel gives nobody a real-time class. By
-    /// version 1 a group has a budget, which is nothing at first; by version 2 none has one but the
-    /// root.
+    /// Returns the group of a process in which the kernel permits no real-time class. In version 1
+    /// a group has a budget, which is zero at first; in version 2 only the root has one.
     fn no_real_time(&self, pid: u32) -> Option<PathBuf> {
         let text = fs::read_to_string(self.root.path(format!("/proc/{pid}/cgroup"))).ok()?;
         let (directory, unified) = self.mounts.directory(&parse_groups(&text), "cpu")?;
@@ -231,7 +229,7 @@ impl Observer {
         (unified || budget().is_ok_and(|text| text.trim() == "0")).then_some(directory)
     }
 
-    /// Whether a directory is the root of a hierarchy.
+    /// Returns true if a directory is the root of a hierarchy.
     fn is_root(&self, directory: &Path) -> bool {
         let legacy = self.mounts.legacy.iter().map(|(_, at)| at.as_path());
         let mut roots = self.mounts.unified.as_deref().into_iter().chain(legacy);
@@ -368,8 +366,7 @@ impl Observer {
         })
     }
 
-    /// Returns what the fair server reserves of each CPU: as debugfs says, otherwise
-    /// its default.
+    /// Returns the fair server's reservation on each CPU: from debugfs, otherwise its default.
     fn fair_server(&self) -> u64 {
         let number = |file: &str| -> Option<u64> {
             let path = format!("/sys/kernel/debug/sched/fair_server/cpu0/{file}");
@@ -409,7 +406,7 @@ pub(crate) fn levels(mounts: &Mounts, groups: &Groups) -> Vec<PathBuf> {
     levels.map(Path::to_owned).collect()
 }
 
-/// Returns what was seen without a slice that nobody asked for.
+/// Returns the observed scheduling without the kernel's default slice.
 fn own_slice(seen: Scheduling, base: Nanos) -> Scheduling {
     if seen.is_share() && seen.runtime == base {
         return Scheduling {
@@ -420,7 +417,7 @@ fn own_slice(seen: Scheduling, base: Nanos) -> Scheduling {
     seen
 }
 
-/// Whether no CPU is in two of `sets`.
+/// Returns true if no CPU is in two of `sets`.
 fn disjoint(sets: &[Cpus]) -> bool {
     let mut seen = Cpus::default();
     sets.iter().all(|cpus| {
@@ -477,7 +474,7 @@ fn domains(online: Cpus, partitions: &[Partition]) -> Vec<Domain> {
         .collect()
 }
 
-/// Whether a kernel's release is `version` or later.
+/// Returns true if a kernel's release is `version` or later.
 fn since(release: &str, version: (u32, u32)) -> bool {
     let mut numbers = release
         .split(|c: char| !c.is_ascii_digit())

@@ -1,11 +1,11 @@
-//! What the path of a control group says of who is in it: managers of guests (libvirt's
-//! system daemon, the kubelet, Firecracker's jailer, container runtimes) each have their
-//! way to name the groups that they make. Pure. A name proves nothing by itself: it counts
-//! where only root could have made every level of it, which [`super::scan`] looks up.
+//! Derives the members of a control group from its path: managers of guests (libvirt's system
+//! daemon, the kubelet, Firecracker's jailer, container runtimes) each name their groups in their
+//! own way. Pure. A name proves nothing by itself: it counts only if every level of the path could
+//! have been created by root only, which [`super::scan`] checks.
 
 use std::fmt;
 
-/// Who made a group for one guest, and what for.
+/// The creator of a guest's group, and the purpose.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Manager {
     /// libvirt's system daemon, for this domain. Of its name the scope has letters,
@@ -33,15 +33,15 @@ impl fmt::Display for Manager {
 /// A group that a manager made for one guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place<'p> {
-    /// Who made it, and what for.
+    /// Its creator, and the purpose.
     pub manager: Manager,
     /// Its path, from the hierarchy's root.
     pub path: &'p str,
 }
 
-/// Returns whose group a path is in, by the names in it; the outermost counts, since what is
-/// below was made by whoever is inside. All but containers are anchored at the root: their
-/// managers put them nowhere else.
+/// Returns the manager of the group that contains a path, by the names in it. The outermost match
+/// counts, since the guest itself may have created the levels below. All managers except container
+/// runtimes must match at the root: they create groups nowhere else.
 pub fn place(path: &str) -> Option<Place<'_>> {
     let named = libvirt(path).or_else(|| pod(path)).or_else(|| jailer(path));
     let (manager, end) = named.or_else(|| {
@@ -102,7 +102,7 @@ fn pod(path: &str) -> Option<(Manager, usize)> {
     })
 }
 
-/// `/firecracker/ID/...`: the jailer's group, unless it is told another.
+/// `/firecracker/ID/...`: the jailer's default group.
 fn jailer(path: &str) -> Option<(Manager, usize)> {
     let mut levels = components(path).skip(1);
     levels.next().filter(|(_, name)| *name == "firecracker")?;
@@ -110,7 +110,7 @@ fn jailer(path: &str) -> Option<(Manager, usize)> {
     Some((Manager::Jailer(id.to_owned()), start + id.len()))
 }
 
-/// Returns who gives CPUs to a group, by its directory.
+/// Returns the program that assigns CPUs to a group, by its directory.
 pub fn confiner(directory: &str) -> &'static str {
     let last = directory.rsplit('/').next().unwrap_or_default();
     let unit = |kind: &str| last.ends_with(kind);

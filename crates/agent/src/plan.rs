@@ -19,18 +19,18 @@ use tailbound_sys::cpuset::Cpus;
 use tailbound_sys::thread::{Scheduling, ThreadId};
 use tailbound_units::Nanos;
 
-/// What has to be done. It is data: printing it changes nothing.
+/// The steps of a plan. A plan is data: printing it changes nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Plan {
     /// Steps of control groups, which come first.
     pub groups: Vec<GroupStep>,
     /// Steps of threads.
     pub threads: Vec<ThreadStep>,
-    /// How many threads are as they should be.
+    /// Number of threads in their desired state.
     pub unchanged: usize,
     /// Threads that exited before the plan was made.
     pub exited: Vec<String>,
-    /// What will not be as desired, though nothing is wrong.
+    /// Deviations from the desired state that are no errors.
     pub notes: Vec<String>,
     /// The threads of which the kernel has set the CPU mask anew with that of their cpuset, as it
     /// does whenever the cpuset changes.
@@ -39,7 +39,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Whether there is nothing to do.
+    /// Returns true if there is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.steps() == 0
     }
@@ -317,8 +317,7 @@ impl Planner<'_> {
     }
 }
 
-/// Returns the steps that give each group the largest weight that a class of its
-/// threads asks for.
+/// Returns the steps that set each group's weight to the largest weight of its threads' classes.
 fn groups(desired: &[Desired], observed: &Observed) -> Vec<GroupStep> {
     let mut weights: BTreeMap<&Path, u64> = BTreeMap::new();
     for wanted in desired {

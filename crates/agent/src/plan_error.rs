@@ -28,7 +28,7 @@ pub enum PlanError {
         name: String,
         /// The class that needs it.
         class: Class,
-        /// Whether the thread is this user's own.
+        /// True if the thread belongs to this user.
         ours: bool,
     },
     /// Others would wait longer than the rule accepts.
@@ -50,7 +50,7 @@ pub enum PlanError {
         name: String,
         /// For how long; None: without an end.
         longest: Option<Nanos>,
-        /// What the rule accepts.
+        /// The accepted value of the rule.
         accepted: Nanos,
     },
     /// A weight would be others' as well.
@@ -65,7 +65,7 @@ pub enum PlanError {
         name: String,
         /// The group.
         group: PathBuf,
-        /// Who is there besides the guest and its helpers.
+        /// Members other than the guest and its helpers.
         others: String,
     },
     /// The cpuset is narrower than the root domain.
@@ -83,7 +83,7 @@ pub enum PlanError {
         /// The root domain.
         domain: Cpus,
     },
-    /// The mask is narrower than the root domain, and is to stay.
+    /// The mask is narrower than the root domain, and must stay.
     #[error(
         "{name}: the thread is pinned to the CPUs {cpus} (taskset, libvirt's vcpupin), but the \
             kernel admits a deadline only for all CPUs of a root domain, here {domain}; permit a \
@@ -140,13 +140,13 @@ pub enum PlanError {
         names: Vec<String>,
         /// The root domain.
         domain: Cpus,
-        /// What they ask for, in units of 2^-20 CPUs.
+        /// The requested CPU time, in units of 2^-20 CPUs.
         wanted: u64,
-        /// What others have reserved.
+        /// The reservations of other threads.
         others: u64,
-        /// What can be reserved in all.
+        /// The limit for all reservations.
         capacity: u64,
-        /// What would pass; `None` where that cannot be said.
+        /// The largest request that would pass; `None` if unknown.
         nearest: Option<Nearest>,
     },
 }

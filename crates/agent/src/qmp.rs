@@ -1,5 +1,4 @@
-//! Asks a QEMU that does not name its vCPUs which of its threads they are: QMP's
-//! `query-cpus-fast`.
+//! Queries a QEMU without vCPU names for its vCPU threads: QMP's `query-cpus-fast`.
 
 use super::guest::VcpuThread;
 use serde::Deserialize;
@@ -8,8 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long the whole conversation may take. A socket takes one client at a time, and
-/// libvirt's is taken.
+/// Timeout of the whole query. A socket accepts one client at a time, and libvirt uses its own.
 const TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The longest conversation, in bytes: more than any has.
@@ -31,8 +29,8 @@ struct Cpu {
 /// Returns the vCPUs with their threads, as QEMU numbers them.
 ///
 /// # Errors
-/// Nobody listens, or nothing that speaks QMP, or it is busy with another
-/// client (`TimedOut`, `WouldBlock`).
+/// No process listens, the process does not use QMP, or it is busy with another client (`TimedOut`,
+/// `WouldBlock`).
 pub(super) fn query_cpus(socket: &Path) -> io::Result<Vec<VcpuThread>> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_write_timeout(Some(TIMEOUT))?;

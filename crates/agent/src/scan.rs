@@ -45,10 +45,10 @@ pub struct Scanner {
     bound: HashMap<u32, u64>,
     /// What QMP answered about a process.
     asked: HashMap<ThreadId, Vec<VcpuThread>>,
-    /// What pods are called, and the socket of whoever says so.
+    /// Names of pods, and the socket of the container runtime.
     pods: PodNames,
     cri: Option<PathBuf>,
-    /// What the last scan found wrong with rules.
+    /// Errors of rules in the last scan.
     refusals: Vec<String>,
 }
 
@@ -82,8 +82,8 @@ impl Scanner {
         })
     }
 
-    /// Has it ask the container runtime at that socket what pods are called; without one, one that
-    /// is found.
+    /// Sets the socket of the container runtime to query for names of pods; without a socket, one
+    /// that is found.
     pub fn ask_runtime(&mut self, socket: Option<PathBuf>) {
         self.cri = socket;
     }
@@ -93,8 +93,8 @@ impl Scanner {
         self.pods.missing()
     }
 
-    /// Returns what the last scan found wrong with rules: which of them pick nobody, though
-    /// there is somebody whom they might mean.
+    /// Returns the errors of rules in the last scan: rules that select no guest, though a similar
+    /// guest exists.
     pub fn refusals(&self) -> &[String] {
         &self.refusals
     }
@@ -184,8 +184,8 @@ impl Scanner {
         Ok(guests)
     }
 
-    /// Calls the guests of pods what these are called, where their runtime says so. Rules go by the
-    /// UID, which nobody can choose.
+    /// Names the guests of pods by their pods' names, if the runtime knows them. Rules use the UID,
+    /// which a tenant cannot choose.
     fn name_pods(&mut self, guests: &mut [Guest]) {
         let uid = |guest: &Guest| match &guest.origin.place {
             Some((Manager::Pod(uid), _)) if guest.name == printable(&format!("pod-{uid}")) => {
@@ -289,8 +289,8 @@ impl Scanner {
         guarded.into_iter().collect()
     }
 
-    /// Returns the rules that ask for another executable than a process runs. What cannot
-    /// be looked at is another one.
+    /// Returns the rules that require another executable than a process runs. A file that cannot be
+    /// examined counts as another one.
     fn other_executable(&self, pid: u32, rules: &[GuestRule]) -> Vec<usize> {
         let rules = rules.iter().enumerate();
         let asking = rules.filter_map(|(index, rule)| Some((index, rule.exe.as_ref()?)));
@@ -339,8 +339,8 @@ impl Scanner {
         found.into_iter().map(quota).collect()
     }
 
-    /// Asks a QEMU that does not name its vCPUs. One that nobody vouches for is not asked:
-    /// its command line could name any socket of the machine.
+    /// Queries a QEMU without vCPU names. A QEMU without a trusted creator is not queried: its
+    /// command line could name any socket of the host.
     fn ask(&mut self, guest: &mut Guest, given: Option<PathBuf>) {
         let Origin { own, nested, .. } = guest.origin;
         let trusted = guest.rule.is_some() || (own && !nested);
@@ -369,7 +369,7 @@ impl Scanner {
         }
     }
 
-    /// Returns what the kernel says of a process in one line.
+    /// Returns the kernel's `stat` line of a process.
     fn first_look(&self, pid: u32) -> Option<Stat> {
         let stat = parse_stat(&self.text(pid, "stat")?)?;
         (stat.state != 'Z').then_some(stat)
@@ -422,7 +422,7 @@ pub struct GroupQuota {
     pub group: PathBuf,
     /// The quota.
     pub quota: Quota,
-    /// What it did.
+    /// Its throttling.
     pub throttled: Throttled,
 }
 
@@ -443,7 +443,7 @@ impl fmt::Display for GroupQuota {
     }
 }
 
-/// What rules say about a process that they name.
+/// Rules about a process that they name.
 struct Named {
     name: Option<String>,
     /// Their indices among the rules.

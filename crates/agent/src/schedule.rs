@@ -1,4 +1,4 @@
-//! When a watcher does what.
+//! The schedule of a watcher.
 
 use super::watch::Watcher;
 use std::time::{Duration, Instant};

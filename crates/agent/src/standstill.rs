@@ -1,18 +1,18 @@
 //! Threads with a reservation that the kernel does not run: when one is taken to stand still, and
 //! how often and for how long it is then a plain thread.
 //!
-//! Linux 6.18 was seen to wait for a timer that has passed where a thread is given a deadline while it
-//! is in debt: it could run, and is never run again, not even to be killed. As a plain thread it runs
-//! at once, and once the debt is worked off it can have its reservation again.
+//! Linux 6.18 can wait for a timer that has passed if a thread gets a deadline while it is in debt:
+//! the thread is ready, but never runs again and cannot be killed. As a normal thread it runs
+//! again, and after its debt is paid it can have its reservation again.
 
 use super::class::Periodic;
 use std::collections::BTreeMap;
 use tailbound_sys::thread::ThreadId;
 use tailbound_units::Nanos;
 
-/// No thread that keeps its reservation waits for so many periods.
+/// No thread that keeps its reservation waits for this number of periods.
 const PERIODS: u64 = 10;
-/// Nor for so long besides: for readings, and for what a hypervisor takes.
+/// Additional wait, for readings and for steal time.
 const LEAST: Nanos = Nanos::from_secs(2);
 /// For how long a thread may run beyond its runtime, which it pays for before it runs again: the
 /// longest tick that Linux has (HZ = 100).
@@ -22,17 +22,17 @@ const OVERRUN: Nanos = Nanos::from_millis(10);
 const READINGS: u32 = 3;
 /// For how long a thread is a plain one the first time; ten times as long each further time.
 const PAUSE: Nanos = Nanos::from_secs(10);
-/// How often a thread is given its reservation anew.
+/// Maximum number of new reservations of a thread.
 const MOST: u32 = 3;
-/// One that has run for so long since counts as one that never stood still.
+/// Time of normal operation after which earlier standstills no longer count.
 const FORGOTTEN: Nanos = Nanos::from_secs(3600);
 
 /// A thread with a reservation, as it is now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Reading {
-    /// Whether it runs, or could.
+    /// True if it runs or is ready.
     pub(super) is_ready: bool,
-    /// How long it has run since it started.
+    /// Its run time since its start.
     pub(super) run: Nanos,
 }
 
@@ -41,28 +41,28 @@ pub(super) struct Reading {
 pub(super) struct Stands {
     /// For how long it has got nothing.
     pub(super) stood: Nanos,
-    /// For how long it is to be a plain thread; `None`: for good.
+    /// Time as a normal thread; `None`: for good.
     pub(super) plain: Option<Nanos>,
 }
 
-/// Which threads stand still.
+/// Threads that stand still.
 #[derive(Debug, Default)]
 pub(super) struct Standstills(BTreeMap<ThreadId, Thread>);
 
 #[derive(Debug)]
 struct Thread {
     state: State,
-    /// How often it stood still.
+    /// Number of standstills.
     times: u32,
-    /// When it was found so last.
+    /// Time of the last standstill.
     last: Nanos,
 }
 
 #[derive(Debug)]
 enum State {
-    /// It is to have its reservation, and could run and has got nothing since a moment.
+    /// It should have its reservation; `waits` is set since it is ready without progress.
     Reserved { waits: Option<Wait> },
-    /// It is a plain thread until then; `None`: for good.
+    /// It is a normal thread until `until`; `None`: for good.
     Plain { until: Option<Nanos> },
 }
 
@@ -74,8 +74,8 @@ struct Wait {
 }
 
 impl Standstills {
-    /// Takes how a thread with this reservation is at `now`; says if it is found to stand still. From
-    /// then on [`Self::is_plain`] says so for a while.
+    /// Evaluates a reading of a thread with this reservation at `now`; returns a new standstill.
+    /// Until that ends, [`Self::is_plain`] returns true.
     pub(super) fn look(
         &mut self,
         now: Nanos,
@@ -121,7 +121,7 @@ impl Standstills {
         }
     }
 
-    /// Whether a thread is to be a plain one at `now`.
+    /// Returns true if a thread must be a normal one at `now`.
     pub(super) fn is_plain(&mut self, now: Nanos, thread: ThreadId) -> bool {
         let Some(known) = self.0.get_mut(&thread) else {
             return false;
@@ -136,7 +136,7 @@ impl Standstills {
         }
     }
 
-    /// Whether a thread is to be a plain one for good.
+    /// Returns true if a thread must be a normal one for good.
     pub(super) fn has_given_up(&self, thread: ThreadId) -> bool {
         let known = self.0.get(&thread);
         known.is_some_and(|known| matches!(known.state, State::Plain { until: None }))
@@ -174,8 +174,7 @@ mod tests {
     }
 
     impl Bench {
-        /// So many seconds later; returns when it was found to stand still, and for how long it is
-        /// plain then.
+        /// Advances the time by some seconds; returns the time of a standstill, and its length.
         fn pass(
             &mut self,
             seconds: u64,

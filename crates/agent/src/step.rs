@@ -10,7 +10,7 @@ use tailbound_sys::cpuset::Cpus;
 use tailbound_sys::thread::{Scheduling, ThreadId};
 use tailbound_units::Nanos;
 
-/// What happens to one thread.
+/// The change of one thread.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadStep {
     /// The thread.
@@ -24,18 +24,18 @@ pub struct ThreadStep {
     /// A CPU to bring it to on the way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub home: Option<u32>,
-    /// The control group that is its guest's own; when the last of its threads is
-    /// restored, so is its weight.
+    /// Its guest's own control group. When the last thread of the guest is restored, the group's
+    /// weight is restored, too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<PathBuf>,
 }
 
-/// What happens to one control group.
+/// The change of one control group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupStep {
     /// Its directory.
     pub directory: PathBuf,
-    /// Which file has its weight.
+    /// The file of its weight.
     pub kind: WeightKind,
     /// Its weight before.
     pub before: u64,
@@ -49,7 +49,7 @@ pub enum Call {
     /// Releases the bandwidth of its reservation; the next call leaves
     /// `SCHED_DEADLINE`.
     Release(Scheduling),
-    /// Sets where it may run.
+    /// Sets its CPU mask.
     Affinity(Cpus),
     /// Sets how it is scheduled.
     Schedule(Scheduling),
@@ -99,13 +99,12 @@ impl ThreadStep {
     }
 }
 
-/// Whether `seen` is what `wanted` asks for. A slice of zero is the kernel's own in
-/// both.
+/// Returns true if `seen` matches `wanted`. In both, a slice of zero is the kernel's default.
 pub fn same(seen: &ThreadState, wanted: &ThreadState) -> bool {
     seen.cpus == wanted.cpus && same_scheduling(&seen.scheduling, &wanted.scheduling)
 }
 
-/// Whether the scheduling of `seen` is what `wanted` asks for; see [`same`].
+/// Returns true if the scheduling of `seen` matches `wanted`; see [`same`].
 pub fn same_scheduling(seen: &Scheduling, wanted: &Scheduling) -> bool {
     let comparable = |state: &Scheduling| Scheduling {
         // Where the policy has none, older kernels report what was last set.

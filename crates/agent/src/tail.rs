@@ -1,4 +1,4 @@
-//! Which threads are measured in the kernel, and what was measured since the last time.
+//! Threads that are measured in the kernel, and their measurements since the previous reading.
 
 use super::entries::Entries;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +10,7 @@ use tailbound_sys::waits::{
 };
 use tailbound_units::Nanos;
 
-/// How many threads are measured at least, and at most: the kernel takes 3.8 KB for each.
+/// Minimum and maximum of the threads that are measured: the kernel needs 3.8 KB for each.
 const LEAST: u32 = 256;
 const MOST: u32 = 16_384;
 
@@ -47,7 +47,7 @@ impl NewWaits {
     }
 }
 
-/// What was measured of a thread between two readings.
+/// Measurements of a thread between two readings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct New {
     /// Waits from a wake-up on.
@@ -102,10 +102,10 @@ pub struct Tail {
 }
 
 impl Tail {
-    /// Measures nobody yet; waits as long as `late` or longer are told one by one.
+    /// Opens a measurement without threads; waits of `late` or longer are reported one by one.
     ///
     /// # Errors
-    /// [`WaitsError`] says what this machine lacks.
+    /// [`WaitsError`] names the missing feature.
     pub fn open(late: Nanos) -> Result<Self, WaitsError> {
         Self::open_as(late, false)
     }
@@ -222,7 +222,7 @@ impl Tail {
         Ok(())
     }
 
-    /// What measures: for whoever wants to know what that costs.
+    /// The tracer, for measurements of its cost.
     pub const fn tracer(&self) -> &Tracer {
         &self.tracer
     }

@@ -1,4 +1,4 @@
-//! Measures what is taken of CPUs beside their threads: at once, and in the long run.
+//! Measures steal and interrupt time of CPUs: at a stretch, and in the long run.
 
 use super::class::{Bandwidth, CPU};
 use serde::{Deserialize, Serialize};
@@ -11,38 +11,38 @@ use tailbound_units::Nanos;
 /// Over how long a rate is measured: an error of one [`TICK`] is a thousandth of it.
 const LONG_RUN: Nanos = Nanos::from_secs(10);
 
-/// How a kernel counts what interrupts take of a CPU.
+/// A kernel's method to count interrupt time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum InterruptTime {
     /// By a clock (`CONFIG_IRQ_TIME_ACCOUNTING`).
     Timed,
     #[default]
-    /// As a whole tick for each interrupt that a tick met: what they took at once is not seen.
+    /// Sampled as one tick for each interrupt that a tick met: the length of single stretches is
+    /// unknown.
     Sampled,
 }
 
-/// What was taken of CPUs, the most so far.
+/// The largest steal and interrupt times so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Measured {
-    /// By interrupts at once: as much as is certain. `/proc/stat` counts in [`TICK`]s, of which
-    /// one more may have been.
+    /// Interrupt time at a stretch, the part that is certain. `/proc/stat` counts in [`TICK`]s, so
+    /// one more tick is possible.
     pub interrupts: Nanos,
-    /// By whoever runs the host as a guest, at once: as much as may have been, nothing where there
-    /// was none.
+    /// Steal time at a stretch, the largest possible value; zero without steal.
     pub steal: Nanos,
     /// By both in 10 s or longer, of the CPU that lost most.
     pub long_run: LongRun,
 }
 
-/// What was taken of one CPU in the long run.
+/// Long-run usage of one CPU.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LongRun {
     /// Which.
     pub cpu: u32,
     /// By interrupts.
     pub interrupts: Bandwidth,
-    /// By whoever runs the host as a guest.
+    /// Steal time.
     pub steal: Bandwidth,
 }
 
@@ -70,9 +70,8 @@ impl fmt::Display for LongRun {
     }
 }
 
-/// Measures what is taken of CPUs, at once beside a share in the long run: the stated one, or what
-/// was taken of a CPU over ten seconds where that is more. Steal has of the share what it uses,
-/// interrupts the rest.
+/// Measures stretches beyond a long-run share: the stated one, or the usage of a CPU over ten
+/// seconds if that is larger. Steal uses its part of the share, interrupts the rest.
 #[derive(Debug, Clone)]
 pub struct Meter {
     counted: InterruptTime,
@@ -82,12 +81,12 @@ pub struct Meter {
     most: Measured,
 }
 
-/// What is left of what was taken of one CPU, where each moment takes away its share.
+/// The backlog of usage of one CPU, which drains by its share.
 #[derive(Debug, Clone, Default)]
 struct Buckets {
     interrupts: Nanos,
     steal: Nanos,
-    /// What was read since the rate was last measured, and when.
+    /// Readings since the last measurement of the rate, with their times.
     readings: Vec<(Nanos, Taken)>,
 }
 
@@ -110,8 +109,8 @@ impl Meter {
         self.stated
     }
 
-    /// Takes a reading at `now`, of `cpus` alone; returns the most since the first one. What was
-    /// taken counts once 10 s are over: what of it came at once is known with the rate.
+    /// Adds a reading at `now` for `cpus`; returns the maximum since the first reading. Usage
+    /// counts after 10 s, since only the rate determines which part came at a stretch.
     pub fn read(&mut self, now: Nanos, text: &str, cpus: &Cpus) -> Measured {
         for taken in parse_taken(text) {
             if cpus.contains(taken.cpu) {

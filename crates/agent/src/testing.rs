@@ -57,7 +57,7 @@ pub(super) fn desired(tid: u32, class: Class) -> Desired {
     }
 }
 
-/// A guest of an ordinary user, with so many vCPUs.
+/// A guest of an ordinary user, with `threads` vCPUs.
 pub(super) fn guest(name: &str, pid: u32, start: u64, threads: u32) -> Guest {
     let thread = |tid| GuestThread {
         id: ThreadId {
@@ -119,7 +119,7 @@ pub(super) struct Fake {
     pub(super) fails: Option<(usize, i32)>,
     /// The thread that ends at that call.
     pub(super) ends: Option<(usize, ThreadId)>,
-    /// Whether another thread has its number at once.
+    /// True if another thread gets its number immediately.
     pub(super) reuses: bool,
     pub(super) calls: usize,
 }

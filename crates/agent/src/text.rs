@@ -14,7 +14,7 @@ pub fn printable(text: &str) -> String {
     out
 }
 
-/// Whether a character is shown where it stands, and changes nothing around it.
+/// Returns true if a character is shown in place, without an effect on its surroundings.
 fn is_plain(character: char) -> bool {
     !character.is_control()
         && !matches!(

@@ -1,4 +1,4 @@
-//! What threads have and how long they wait, measured once.
+//! Scheduling and waits of threads, measured once.
 
 mod waiting;
 
@@ -27,9 +27,9 @@ const PAUSE_FACTOR: u64 = 4;
 pub struct ThreadUsage {
     /// Its guest's name.
     pub guest: String,
-    /// What runs its guest.
+    /// The VMM or runtime of its guest.
     pub vmm: Vmm,
-    /// What it does there.
+    /// Its role.
     pub role: String,
     /// Its number.
     pub tid: u32,
@@ -37,7 +37,7 @@ pub struct ThreadUsage {
     pub name: String,
     /// Its scheduling.
     pub scheduling: Scheduling,
-    /// Whether the agent gave it that.
+    /// True if the agent set it.
     pub ours: bool,
     /// The CPUs that it may run on.
     pub cpus: String,
@@ -45,20 +45,20 @@ pub struct ThreadUsage {
     pub ready: f64,
     /// The mean of its waits in the interval.
     pub mean_wait: Nanos,
-    /// How long it has waited since it started.
+    /// Wait since its start.
     pub waited: Nanos,
-    /// How long it has run since it started.
+    /// Run time since its start.
     pub ran: Nanos,
 }
 
 /// The threads of all guests.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Usage {
-    /// How long waits were measured.
+    /// Duration of the measurement.
     pub interval: Nanos,
     /// Their threads; those that exited meanwhile are left out.
     pub threads: Vec<ThreadUsage>,
-    /// What is not known of a guest, and why.
+    /// Unknown properties of a guest, with the reasons.
     pub notes: Vec<String>,
 }
 

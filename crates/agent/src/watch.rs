@@ -27,7 +27,7 @@ use std::time::Instant;
 use tailbound_sys::thread::ThreadId;
 use tailbound_units::Nanos;
 
-/// How many notes are remembered, so that each is logged once.
+/// Maximum number of remembered notes; each is logged once.
 const MAX_NOTED: usize = 1000;
 
 /// Keeps the desired state: scans, plans and applies again and again.
@@ -47,7 +47,7 @@ pub struct Watcher {
     /// The notes of plans that were logged.
     noted: BTreeSet<String>,
     offering: Offering,
-    /// Where moments are counted from.
+    /// The zero of moments.
     began: Instant,
     /// The moment of this round.
     now: Nanos,
@@ -85,7 +85,7 @@ impl Watcher {
         })
     }
 
-    /// Returns what it measures, for whoever serves metrics.
+    /// Returns its measurements, for a server of metrics.
     pub fn shared(&self) -> Shared {
         Arc::clone(&self.shared)
     }
@@ -170,7 +170,7 @@ impl Watcher {
         self.note_offer()
     }
 
-    /// Says what the placement service may reserve of this host's CPU, if anything.
+    /// Updates the CPU time that the placement service may reserve on this host.
     fn note_offer(&mut self) -> std::io::Result<()> {
         let config = self.config.offer.as_ref();
         let offer = self.offering.round(config, self.agent.observer())?;
@@ -184,7 +184,8 @@ impl Watcher {
         Ok(())
     }
 
-    /// Tells threads that run vCPUs from those that only say so, where the kernel can be asked.
+    /// Distinguishes threads that run vCPUs from threads that only claim it, if the kernel can be
+    /// queried.
     fn settle(&mut self) {
         let entries = self
             .gauge
@@ -211,7 +212,7 @@ impl Watcher {
         shared.detail = self.config.detail;
     }
 
-    /// Logs once what is to be noted of guests, such as why no rule counts for one.
+    /// Logs notes about guests once, for example the reason why no rule selects one.
     fn note_guests(&mut self) {
         if let Some(missing) = self.scanner.missing_names().map(str::to_owned)
             && self.noted.len() < MAX_NOTED
@@ -374,8 +375,8 @@ impl Watcher {
         shared.reservations = granted(&self.config.rules, &self.guests, in_force);
     }
 
-    /// Takes what was measured of the threads of the guests with a rule since the last time.
-    /// Whoever starts guests that no rule is for costs no reading and no metric.
+    /// Reads the new measurements of threads of guests with a rule. Guests without a rule cost no
+    /// reading and no metric.
     pub fn sample(&mut self) {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         self.gauge.sample(&mut shared);

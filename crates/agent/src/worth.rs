@@ -1,5 +1,5 @@
-//! What reservations are worth: the longest time for which each leaves its thread without a CPU,
-//! and whether anything proves it. That the kernel takes them does not: see
+//! The value of reservations: the longest time for which each leaves its thread without a CPU, and
+//! whether a proof exists. Admission by the kernel proves nothing: see
 //! [`tailbound_hypervisor::reservation`].
 
 use super::class::{CPU, Class, Periodic};
@@ -13,10 +13,10 @@ use tailbound_hypervisor::reservation::{Deadline, Disturbance, Pool, Service, Un
 use tailbound_sys::thread::Scheduling;
 use tailbound_units::Nanos;
 
-/// How the kernel is told to stop threads by a timer.
+/// The command that makes the kernel stop threads by a timer.
 const TIMERS: &str = "`echo HRTICK_DL > /sys/kernel/debug/sched/features`";
 
-/// Returns a note for each kind of reservation that `steps` give in a root domain.
+/// Returns a note for each kind of reservation of `steps` in a root domain.
 pub(super) fn notes(steps: &[ThreadStep], observed: &Observed) -> Vec<String> {
     let machine = &observed.machine;
     let of = |domain: &Domain| of_domain(domain, steps, observed, &machine.limits);
@@ -79,8 +79,8 @@ fn beyond(who: &str, steps: &[&ThreadStep], domain: &Domain, limits: &Limits) ->
     notes
 }
 
-/// Returns for how long a thread with what other reservations leave runs at a stretch at most;
-/// None where that has no end.
+/// Returns the longest run at a stretch of a thread that also uses the unused time of other
+/// reservations; `None` if it is unbounded.
 pub(super) fn excess(periodic: Periodic, limits: &Limits) -> Option<Nanos> {
     let share = (u128::from(limits.share?) * 1000).div_ceil(CPU.into());
     let share = u64::try_from(share).ok()?;
@@ -150,7 +150,7 @@ fn of_domain(
     new.into_iter().filter_map(note).flatten().collect()
 }
 
-/// Returns the steps that give a reservation in `domain`.
+/// Returns the steps with a reservation in `domain`.
 fn given<'s>(
     domain: &Domain,
     steps: &'s [ThreadStep],
@@ -242,7 +242,8 @@ mod tests {
         plan(&wanted, &observed, &BTreeMap::new()).unwrap().notes
     }
 
-    /// What a plan says, or why there is none, of 1 ms in 4 ms with what others leave.
+    /// Returns the notes of a plan, or the reason of its refusal, for 1 ms in 4 ms with the unused
+    /// time of others.
     fn reclaiming(accepted: u64, timers: bool, share: Option<u64>) -> Result<Vec<String>, String> {
         let mut machine = machine();
         machine.limits.share = share.map(|percent| CPU * percent / 100);

@@ -73,7 +73,7 @@ impl Drop for Impostor {
     }
 }
 
-/// Whether the kernel can be asked who enters guests here.
+/// Returns true if the kernel can report guest entries here.
 fn asked() -> bool {
     match Tracer::try_load() {
         Ok(mut tracer) => tracer.note_entries().is_ok(),

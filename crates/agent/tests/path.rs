@@ -15,11 +15,11 @@ use tailbound_sys::sched::{Policy, probe};
 use tailbound_sys::thread::{PolicyNumber, Scheduling, scheduling};
 use tailbound_units::Nanos;
 
-/// What stands for a daemon; it ends with the test.
+/// A stand-in for a daemon; it ends with the test.
 struct Daemon(Child);
 
 impl Daemon {
-    /// It waits, with the name of a packet loop.
+    /// Starts a thread that waits, with the name of a packet loop.
     fn start() -> Self {
         let script = "printf %s \"$0\" >/proc/$$/comm; echo named; read -r _";
         let mut child = Command::new("sh")
@@ -104,7 +104,7 @@ fn the_packet_loop_goes_before_all_shares_until_the_agent_ends() {
 struct Budgeted(PathBuf);
 
 impl Budgeted {
-    /// `None`, and says so, where the kernel has no such budgets or no group can be made.
+    /// `None`, with a message, if the kernel has no such budgets or no group can be created.
     fn make() -> Option<Self> {
         let mounts = Mounts::read(&Root::default()).unwrap();
         let own = parse_groups(&fs::read_to_string("/proc/self/cgroup").unwrap());
@@ -179,7 +179,7 @@ fn a_group_without_a_budget_of_real_time_leaves_a_short_slice() {
 struct Top(PathBuf);
 
 impl Top {
-    /// `None`, and says so, where none can be made.
+    /// `None`, with a message, if none can be created.
     fn make() -> Option<Self> {
         let mounts = Mounts::read(&Root::default()).unwrap();
         let Some(root) = mounts.legacy("cpuset") else {
@@ -377,7 +377,7 @@ mod unified {
             read(&self.slice.join("cpuset.cpus.partition"))
         }
 
-        /// Where the daemon and the other process may run.
+        /// CPU masks of the daemon and of the other process.
         fn masks(&self) -> [Cpus; 2] {
             [&self.daemon, &self.other].map(|process| affinity(process.pid()).unwrap())
         }

@@ -23,7 +23,7 @@ struct Qemu {
 }
 
 impl Qemu {
-    /// `None`, and says so, where there is none.
+    /// `None`, with a message, without QEMU.
     fn start(name: &str) -> Option<Self> {
         let Some(program) = find_program("qemu-system-x86_64") else {
             skipped(Part::Qemu, "qemu-system-x86_64 is not installed");

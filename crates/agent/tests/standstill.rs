@@ -18,7 +18,7 @@ const RESERVATION: Scheduling = Scheduling {
     ..Scheduling::PLAIN
 };
 
-/// How long all is waited for.
+/// Timeout of all waits.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A process that never sleeps.
@@ -36,7 +36,7 @@ impl Spinner {
         tasks.schedstat(pid).unwrap().unwrap().run
     }
 
-    /// Whether it gets nothing for a second.
+    /// Returns true if it does not run for a second.
     fn stands(&self) -> bool {
         let before = self.run();
         std::thread::sleep(Duration::from_secs(1));
@@ -102,8 +102,8 @@ fn who_uses_his_reservation_up_all_the_time_does_not_stand_still() {
     watcher.restore().unwrap();
 }
 
-/// A watcher, and a guest that it gives a reservation while that is in debt in one of nearly nothing:
-/// Linux 6.18 runs it no more.
+/// A watcher, and a guest that gets a reservation while it is in debt in a tiny one: Linux 6.18 no
+/// longer runs it.
 fn in_debt(directory: &std::path::Path) -> (Spinner, Watcher) {
     let guest = Spinner::start();
     let mut watcher = watcher(directory, &guest);

@@ -90,7 +90,7 @@ const SMALL: Periodic = Periodic {
 /// The machine's bandwidth is one for all tests.
 static BANDWIDTH: Mutex<()> = Mutex::new(());
 
-/// Deadlines, for one test at a time; `None`, and says so, where there are none.
+/// Deadlines, for one test at a time; `None`, with a message, if they are unavailable.
 fn deadlines() -> Option<MutexGuard<'static, ()>> {
     let guard = BANDWIDTH.lock().unwrap_or_else(PoisonError::into_inner);
     let wanted = Policy::Deadline(Deadline::from(SMALL));
@@ -254,7 +254,7 @@ impl Computing {
         Self(command.spawn().unwrap())
     }
 
-    /// Whether it runs within ten seconds, as one does that has a share of the CPU.
+    /// Returns true if it runs within ten seconds, as a thread with a share of the CPU does.
     fn goes_on(&self) -> bool {
         let tasks = Tasks::open(&Root::default(), self.0.id()).unwrap();
         let run = || tasks.schedstat(self.0.id()).unwrap().unwrap().run;
@@ -278,7 +278,7 @@ impl Drop for Computing {
     }
 }
 
-/// It had used its reservation up when it was put back, as one that computes nearly always has.
+/// It had used up its reservation when it was restored, as a computing thread nearly always has.
 #[test]
 fn a_thread_that_is_put_back_and_reserved_for_again_goes_on() {
     let Some(_bandwidth) = deadlines() else {
@@ -370,7 +370,7 @@ fn without_the_privilege_it_is_said_before_anything_is_touched() {
     assert!(!bench.state.exists());
 }
 
-/// Runs one test of this file again as nobody.
+/// Runs one test of this file again as an unprivileged user.
 fn as_ordinary_user(name: &str) {
     let run = Command::new("setpriv")
         .args([
@@ -627,7 +627,7 @@ fn a_guest_that_starts_threads_without_end_gets_no_more_than_its_rules_budget() 
     assert_eq!(watcher.restore().unwrap().restored, 2);
 }
 
-/// A process that says it is the guest of this name.
+/// A process that claims to be the guest of this name.
 struct Claimer(Child);
 
 impl Claimer {
@@ -706,14 +706,14 @@ static NUMBER: AtomicU32 = AtomicU32::new(0);
 /// A control group with a weight, and one process in it.
 struct Grouped {
     directory: PathBuf,
-    /// Where the process is.
+    /// The group of the process.
     inner: PathBuf,
     process: Option<FakeGuest>,
 }
 
 impl Grouped {
-    /// `None`, and says so, where none can be made. The process is in the group, or in
-    /// one `inner` that is in it.
+    /// `None`, with a message, if no group can be created. The process is in the group, or in a
+    /// group `inner` below it.
     fn start(inner: &str) -> Option<Self> {
         let mounts = Mounts::read(&Root::default()).unwrap();
         let own = parse_groups(&std::fs::read_to_string("/proc/self/cgroup").unwrap());
@@ -773,7 +773,7 @@ impl Grouped {
         text.trim().parse().unwrap()
     }
 
-    /// A rule that gives its guest ten times the weight.
+    /// A rule with ten times the weight for its guest.
     fn rule(&self) -> String {
         let pid = self.process.as_ref().unwrap().process.id();
         format!(

@@ -18,7 +18,7 @@ use tailbound_sys::thread::{Tasks, ThreadId};
 use tailbound_sys::waits::LateWait;
 use tailbound_units::Nanos;
 
-/// How many vCPUs there are, and how often each works and sleeps.
+/// Number of vCPUs, and of the cycles of work and sleep of each.
 const VCPUS: usize = 2;
 const TURNS: u64 = 400;
 const HOGS: usize = 3;
@@ -28,8 +28,8 @@ const LATE: Nanos = Nanos::from_millis(1);
 
 const GUEST: &str = "TAILBOUND_TEST_GUEST";
 
-/// Not a test of its own: a process with threads that are named and behave as vCPUs do. They
-/// begin at the first line that it reads, and it says when they are done.
+/// Not a test of its own: a process with threads that have the names and behaviour of vCPUs. They
+/// start at the first input line, and the process reports their end.
 #[test]
 fn guest_process() {
     if std::env::var_os(GUEST).is_none() {
@@ -86,7 +86,7 @@ fn spin(time: Duration) {
     }
 }
 
-/// A child that says something, is told something, and is ended with this.
+/// A child process with messages in both directions; it ends with this value.
 struct Talker {
     child: Child,
     input: Option<ChildStdin>,
@@ -104,7 +104,7 @@ impl Talker {
         })
     }
 
-    /// Reads until a line has this; `false` where there is none.
+    /// Reads up to a line with `word`; `false` if there is none.
     fn hear(&mut self, word: &str) -> bool {
         let mut lines = (&mut self.output).lines();
         lines.any(|line| line.is_ok_and(|line| line.contains(word)))
@@ -195,7 +195,7 @@ fn perf(vcpus: &[u32], data: &Path) -> Option<Talker> {
     None
 }
 
-/// What perf saw of a thread.
+/// A thread, as observed by perf.
 #[derive(Debug, Default)]
 struct Seen {
     left: Option<(u64, bool)>,

@@ -1,15 +1,15 @@
-//! Where a collector is.
+//! The address of a collector.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Where a collector takes OTLP by HTTP: an address without the path of a signal, such as
+/// Base address of a collector for OTLP over HTTP, without the path of a signal, for example
 /// `http://127.0.0.1:4318`.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
 #[serde(try_from = "String")]
 pub struct Endpoint(String);
 
-/// A text that is no address of a collector.
+/// The text is not the address of a collector.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is no address of a collector: say http:// or https://, a host and a port, as \

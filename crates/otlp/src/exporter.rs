@@ -1,4 +1,4 @@
-//! The thread that tells a collector.
+//! The thread that sends spans and metrics to a collector.
 
 use crate::endpoint::Endpoint;
 use crate::metrics::{Times, of_text};
@@ -12,46 +12,48 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
-/// Spans that wait for the thread; more are dropped, and counted.
+/// Maximum number of spans in the queue to the thread; further spans are dropped and counted.
 const ROOM: usize = 4_096;
-/// How many spans are told at once.
+/// Number of spans in one request.
 const AT_ONCE: usize = 512;
-/// Spans that are kept while the collector does not answer; more are dropped, and counted.
+/// Maximum number of spans that are kept while the collector does not answer; further spans are
+/// dropped and counted.
 const KEPT: usize = 4_096;
-/// How often spans are told that are fewer.
+/// Interval for requests with fewer spans.
 const SPANS_EVERY: Duration = Duration::from_secs(5);
-/// How often metrics are told.
+/// Interval for metrics.
 const METRICS_EVERY: Duration = Duration::from_secs(15);
-/// How long a collector may take.
+/// Timeout of a request.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Returns all metrics as text of `OpenMetrics` 1.0; None where they cannot be told now.
+/// Returns all metrics as text of `OpenMetrics` 1.0, or `None` if they are unavailable now.
 pub type AskMetrics = Box<dyn FnMut() -> Option<String> + Send>;
 
-/// Who tells, and whom.
+/// Sender and collector.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Where the collector is.
+    /// The address of the collector.
     pub endpoint: Endpoint,
     /// `service.name`.
     pub service: &'static str,
-    /// `service.instance.id`: which one of several it is.
+    /// `service.instance.id`: distinguishes several instances of the service.
     pub instance: String,
 }
 
-/// Tells a collector. Clones share the thread, which tells what is left when the last one goes.
+/// Sends spans to a collector. Clones share the thread, which sends all queued spans when the last
+/// clone is dropped.
 #[derive(Debug, Clone)]
 pub struct Exporter(Arc<Inner>);
 
-/// What the thread is given.
+/// A message to the thread.
 enum Item {
     Span(Span),
-    /// All is to be told now, and then this answered.
+    /// Send all queued spans and metrics, then answer.
     Flush(SyncSender<()>),
 }
 
 struct Inner {
-    /// None at the end.
+    /// `None` after the end.
     queue: Option<SyncSender<Item>>,
     dropped: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
@@ -64,10 +66,10 @@ impl fmt::Debug for Inner {
 }
 
 impl Exporter {
-    /// Starts to tell; a collector that is not there yet is tried again.
+    /// Starts the thread. It retries while the collector is unreachable.
     ///
     /// # Errors
-    /// The system has no thread for it.
+    /// The system cannot start a thread.
     pub fn start(settings: Settings, metrics: AskMetrics) -> std::io::Result<Self> {
         let (to_thread, queue) = sync_channel(ROOM);
         let dropped = Arc::default();
@@ -94,7 +96,7 @@ impl Exporter {
         })))
     }
 
-    /// Has a span told. It never waits: where there is no room it is dropped, and counted.
+    /// Queues a span. It never waits: if the queue is full, the span is dropped and counted.
     pub fn tell(&self, span: Span) {
         let queue = self.0.queue.as_ref();
         if queue.is_none_or(|queue| queue.try_send(Item::Span(span)).is_err()) {
@@ -102,7 +104,7 @@ impl Exporter {
         }
     }
 
-    /// Tells all that there is to tell, metrics too, and waits for that as long as it may take.
+    /// Sends all queued spans and the metrics, and waits until they are sent or the timeout ends.
     pub fn flush(&self) {
         let (told, wait) = sync_channel(1);
         let queue = self.0.queue.as_ref();
@@ -125,26 +127,26 @@ impl Drop for Inner {
     }
 }
 
-/// The thread's side.
+/// The state of the thread.
 struct Telling {
     settings: Settings,
     agent: ureq::Agent,
     metrics: AskMetrics,
-    /// When it began, as OTLP has it: counts are of the time since.
+    /// Start time in OTLP's form: counts refer to the time since then.
     begin: String,
-    /// What is not told yet.
+    /// Spans that are not sent yet.
     waiting: Vec<Span>,
     dropped: Arc<AtomicU64>,
     is_away: bool,
 }
 
-/// What became of something that was told.
+/// The result of a request.
 #[derive(Debug, PartialEq, Eq)]
 enum Told {
     Taken,
-    /// It may be tried again.
+    /// A retry may succeed.
     NotNow(String),
-    /// It is not to be tried again.
+    /// A retry is useless.
     Refused(String),
 }
 
@@ -193,7 +195,7 @@ impl Telling {
         }
     }
 
-    /// Makes room, as for a collector that is away for long.
+    /// Drops the oldest spans, so that there is room for another request.
     fn drop_oldest(&mut self) {
         let many = self.waiting.len().saturating_sub(KEPT - AT_ONCE);
         self.waiting.drain(..many);
@@ -269,7 +271,7 @@ impl Telling {
         }
     }
 
-    /// Says in the log when the collector goes and comes, once each.
+    /// Logs once when the collector becomes unreachable, and once when it returns.
     fn note(&mut self, told: Told) {
         let endpoint = &self.settings.endpoint;
         let dropped = self.dropped.load(Ordering::Relaxed);

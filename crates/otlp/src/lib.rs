@@ -1,7 +1,10 @@
-//! Traces and metrics to a collector, by OTLP 1: JSON over HTTP.
+//! Sends traces and metrics to an OpenTelemetry collector, by OTLP 1: JSON over HTTP.
 //!
-//! A [`Span`] is told as OTLP's JSON has it, metrics are read from the text that Prometheus reads;
-//! [`Exporter`] is the thread that tells them. Whoever makes spans never waits for a collector.
+//! Use this crate in a daemon that has its metrics as Prometheus text already. Do not use it for
+//! logs, or if every span must arrive: spans beyond its bounds are dropped and counted.
+//!
+//! A [`Span`] becomes OTLP's JSON, and metrics are converted from the text that Prometheus reads.
+//! [`Exporter`] is the thread that sends both, so the caller never waits for a collector.
 
 mod endpoint;
 mod exporter;
@@ -14,7 +17,7 @@ pub use span::{Context, Kind, Span, Status, Value};
 
 use serde_json::json;
 
-/// `name` and value of each, as OTLP has attributes.
+/// Attributes in OTLP's form: names and values.
 fn attributes<'a>(all: impl Iterator<Item = (&'a str, serde_json::Value)>) -> serde_json::Value {
     let pair = |(key, value): (&str, serde_json::Value)| json!({"key": key, "value": value});
     all.map(pair).collect()
@@ -24,7 +27,7 @@ fn text(value: &str) -> serde_json::Value {
     json!({ "stringValue": value })
 }
 
-/// Who tells.
+/// The sender, as OTLP describes it.
 fn scope() -> serde_json::Value {
     json!({"name": "tailbound", "version": env!("CARGO_PKG_VERSION")})
 }

@@ -1,10 +1,10 @@
-//! Metrics in the text that Prometheus reads, as OTLP has them.
+//! Converts metrics from Prometheus text to OTLP.
 
 use crate::{attributes, text};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// OTLP's word for counts since a start.
+/// OTLP's constant for counts since a start.
 const CUMULATIVE: u8 = 2;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,7 +21,7 @@ struct Metric<'t> {
     unit: &'t str,
     kind: Kind,
     points: Vec<Value>,
-    /// By labels: the buckets' bounds and counts, each with those before, and the sum.
+    /// For each set of labels: the bounds and cumulative counts of buckets, and the sum.
     histograms: BTreeMap<Vec<(String, String)>, Buckets>,
 }
 
@@ -32,15 +32,15 @@ struct Buckets {
     count: u64,
 }
 
-/// Times as OTLP writes them: when counts began, and now.
+/// Times in OTLP's form: the start of the counts, and now.
 #[derive(Debug, Clone)]
 pub(crate) struct Times {
     pub(crate) begin: String,
     pub(crate) now: String,
 }
 
-/// Returns OTLP's `metrics` of a text of `OpenMetrics` 1.0. Exemplars are left out, and so is what
-/// is neither a counter nor a gauge nor a histogram.
+/// Returns OTLP's `metrics` for a text of `OpenMetrics` 1.0. Exemplars are omitted, and metrics
+/// other than counters, gauges and histograms.
 pub(crate) fn of_text(page: &str, times: &Times) -> Vec<Value> {
     let mut metrics: Vec<Metric<'_>> = Vec::new();
     let (mut help, mut unit) = (BTreeMap::new(), BTreeMap::new());
@@ -88,7 +88,7 @@ pub(crate) fn of_text(page: &str, times: &Times) -> Vec<Value> {
     metrics.flatten().collect()
 }
 
-/// A line with a number.
+/// A sample: one line with a number.
 struct Sample<'t> {
     name: &'t str,
     labels: Vec<(String, String)>,
@@ -115,7 +115,7 @@ impl<'t> Sample<'t> {
     }
 }
 
-/// Labels and what follows them, behind the first brace.
+/// Labels and the rest of the line, after the first brace.
 fn labels(mut rest: &str) -> Option<(Vec<(String, String)>, &str)> {
     let mut all = Vec::new();
     loop {
@@ -184,7 +184,7 @@ impl Metric<'_> {
         }
     }
 
-    /// None without anything counted.
+    /// Returns `None` without any count.
     fn json(self, times: &Times) -> Option<Value> {
         let Self {
             name,
@@ -256,7 +256,7 @@ fn of_labels(labels: &[(String, String)]) -> Value {
     )
 }
 
-/// As protobuf's JSON has numbers that JSON has not.
+/// Writes numbers that JSON cannot express, in the form of protobuf's JSON.
 fn number(value: f64) -> Value {
     if value.is_finite() {
         json!(value)

@@ -1,11 +1,11 @@
-//! Something that took some time, and what caused it.
+//! Spans, and the trace that they belong to.
 
 use crate::{attributes, text};
 use serde_json::json;
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Which trace something is part of, and what it is part of there (W3C Trace Context).
+/// The trace and the parent span of an operation (W3C Trace Context).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Context {
     trace: [u8; 16],
@@ -13,7 +13,7 @@ pub struct Context {
 }
 
 impl Context {
-    /// The first of a trace of its own; None where the system has no random numbers.
+    /// Returns the root of a new trace, or `None` if the system has no random numbers.
     pub fn root() -> Option<Self> {
         Some(Self {
             trace: random()?,
@@ -21,7 +21,7 @@ impl Context {
         })
     }
 
-    /// One that is part of this one.
+    /// Returns a child of this context.
     pub fn child(&self) -> Option<Self> {
         Some(Self {
             trace: self.trace,
@@ -29,8 +29,8 @@ impl Context {
         })
     }
 
-    /// What a `traceparent` header says: the caller's own, and whether the caller keeps it. None
-    /// where it is none.
+    /// Returns the caller's context from a `traceparent` header, and whether the caller records it;
+    /// `None` if the header is invalid.
     pub fn of_header(header: &str) -> Option<(Self, bool)> {
         let mut parts = header.trim().split('-');
         let (version, trace) = (parts.next()?, parts.next()?);
@@ -78,25 +78,25 @@ fn digits(bytes: &[u8]) -> String {
     })
 }
 
-/// On which side of a call it is.
+/// The side of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Inside.
+    /// An internal operation.
     Internal = 1,
-    /// The side that answers.
+    /// The server.
     Server = 2,
 }
 
-/// How it ended.
+/// The result of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Status {
-    /// Nothing is said of it.
+    /// Unset.
     Unset,
-    /// It failed, and why.
+    /// An error, with its reason.
     Failed(String),
 }
 
-/// What an attribute says.
+/// The value of an attribute.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
     /// A text.
@@ -105,28 +105,28 @@ pub enum Value {
     Number(i64),
 }
 
-/// Something that took some time.
+/// An operation with a duration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Span {
-    /// Which one it is.
+    /// Its own context.
     pub context: Context,
-    /// What it is part of.
+    /// The parent span.
     pub parent: Option<Context>,
-    /// What was done, in few different words.
+    /// The name of the operation; only few different names exist.
     pub name: String,
-    /// On which side of a call.
+    /// The side of a call.
     pub kind: Kind,
-    /// When it began.
+    /// Start time.
     pub begin: SystemTime,
-    /// How long it took.
+    /// Duration.
     pub took: Duration,
-    /// What else is known of it.
+    /// Attributes.
     pub attributes: Vec<(&'static str, Value)>,
-    /// How it ended.
+    /// The result of an operation.
     pub status: Status,
 }
 
-/// Nanoseconds since 1970, as JSON has 64 bits.
+/// Nanoseconds since 1970, in protobuf's JSON form of 64-bit numbers.
 pub(crate) fn nanos(at: SystemTime) -> String {
     let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
     since.as_nanos().to_string()

@@ -1,19 +1,18 @@
 //! Exact arithmetic of wires and token buckets.
 //!
-//! Time is counted in ticks: nanoseconds, picoseconds, or bytes of a wire. A byte does
-//! not take a whole number of ticks, nor does a tick carry a whole number of bytes. So
-//! what is sent and what may be sent is counted in *work*, in which both are whole: a
-//! tick is as much work as the rate has bits a second, a byte as much as a wire has
-//! ticks' worth of it ([`BYTE_IN_NANOS`], [`BYTE_IN_PICOS`], or the wire's own rate where a
-//! tick is a byte of it). Sums of work are exact. Only a moment or a size that is
-//! handed out is rounded, and nothing is computed from it again.
+//! Time is counted in ticks: nanoseconds, picoseconds, or bytes of a wire. A byte does not take a
+//! whole number of ticks, nor does a tick carry a whole number of bytes. So sizes and times are
+//! both converted to *work*, in which both are whole. A tick has as much work as the rate has bits
+//! a second. A byte has the work of the wire's ticks for it: [`BYTE_IN_NANOS`], [`BYTE_IN_PICOS`],
+//! or the wire's own rate for ticks that are bytes of the wire. Sums of work are exact. Only a
+//! returned moment or size is rounded, and no later result depends on the rounded value.
 //!
-//! Three forms of this are all that the project needs:
-//! - [`Work`], for what is outstanding and drains: the continuous-state leaky bucket of
-//!   ITU-T I.371. It costs no division unless somebody asks when.
-//! - [`TokenBucket`], for what leaves when: virtual scheduling (the same paper proves
-//!   both alike). It costs no division unless lengths change.
-//! - [`Carry`], for what a wire carries in a time, or how long it takes.
+//! The project needs three forms:
+//! - [`Work`], for a backlog that drains: the continuous-state leaky bucket of ITU-T I.371. It
+//!   needs a division only for a drain time.
+//! - [`TokenBucket`], for departure times: virtual scheduling (ITU-T I.371 proves both equal). It
+//!   needs a division only for a new length.
+//! - [`Carry`], for the bytes that a wire carries in a time, and for the time of a number of bytes.
 
 mod bucket;
 
@@ -23,7 +22,7 @@ pub use bucket::{Charged, Tick, TokenBucket};
 use crate::{Bytes, Nanos, Rate};
 use std::ops::Div;
 
-/// The work of a byte where a tick is a picosecond.
+/// The work of a byte for ticks of a picosecond.
 pub const BYTE_IN_PICOS: u64 = 1_000 * BYTE_IN_NANOS;
 
 /// Work in bits times nanoseconds a second, at most that of 2.3 GB: beyond that all
@@ -33,16 +32,16 @@ pub const BYTE_IN_PICOS: u64 = 1_000 * BYTE_IN_NANOS;
 pub struct Work(u64);
 
 impl Work {
-    /// None.
+    /// No work.
     pub const ZERO: Self = Self(0);
 
-    /// The work of so many bytes.
+    /// The work of `bytes`.
     #[inline]
     pub const fn of(bytes: Bytes) -> Self {
         Self(bytes.0.saturating_mul(BYTE_IN_NANOS))
     }
 
-    /// What is done in `time` at `rate`.
+    /// The work of `time` at `rate`.
     #[inline]
     pub const fn done(rate: Rate, time: Nanos) -> Self {
         Self(time.0.saturating_mul(rate.0))
@@ -62,7 +61,7 @@ impl Work {
         Self(self.0.saturating_sub(other.0))
     }
 
-    /// How long it takes at `rate`, rounded down.
+    /// The time for this work at `rate`, rounded down.
     ///
     /// # Panics
     /// The rate is zero.
@@ -71,7 +70,7 @@ impl Work {
         Nanos(self.0 / rate.0)
     }
 
-    /// How many bytes it is, rounded up.
+    /// The number of bytes of this work, rounded up.
     #[inline]
     pub const fn bytes(self) -> Bytes {
         Bytes(self.0.div_ceil(BYTE_IN_NANOS))
@@ -87,17 +86,17 @@ impl Div<u64> for Work {
     }
 }
 
-/// What a division left over, which the next one takes in: the sum of the quotients is
-/// that of exact fractions, rounded down once. All divisions have one divisor.
+/// Remainder of a division, which the next division adds: the sum of the quotients is the sum of
+/// the exact fractions, rounded down once. All divisions have one divisor.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Carry(u64);
 
 impl Carry {
-    /// Nothing left over.
+    /// No remainder.
     pub const NONE: Self = Self(0);
 
-    /// Returns `amount · factor / divisor`, rounded down, with what was left over
-    /// before; at most `u64::MAX`.
+    /// Returns `amount · factor / divisor` and the previous remainder, rounded down; at most
+    /// `u64::MAX`.
     #[inline]
     pub fn divide(&mut self, amount: u64, factor: u64, divisor: u64) -> u64 {
         let work = amount.checked_mul(factor);
@@ -110,7 +109,7 @@ impl Carry {
         }
     }
 
-    /// The same beyond 64 bits.
+    /// [`Carry::divide`] beyond 64 bits.
     #[cold]
     fn divide_wide(&mut self, amount: u64, factor: u64, divisor: u64) -> u64 {
         let work = u128::from(amount) * u128::from(factor) + u128::from(self.0);
@@ -118,7 +117,7 @@ impl Carry {
         u64::try_from(work / u128::from(divisor)).unwrap_or(u64::MAX)
     }
 
-    /// Whether something is left over.
+    /// Returns true if there is a remainder.
     #[inline]
     pub const fn is_some(self) -> bool {
         self.0 > 0

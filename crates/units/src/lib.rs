@@ -1,19 +1,29 @@
 //! Exact integer units for time, size and rate.
 //!
-//! Read [`Nanos`] first: it is both a moment (on whatever clock the caller
-//! uses) and a length of time. [`Bytes`] counts bytes, [`Rate`] bits a second.
-//! Arithmetic never goes through floating point, and where a result is not
-//! whole the name says which way it is rounded, so that a shaper built on these
-//! types loses no remainder without saying so. [`Position`] and [`WireBytes`] count
-//! what is on a wire: a moment and a length in the wire's own time.
+//! Use these types for every quantity that a user configures or that a mechanism computes with. Do
+//! not use them for statistics: averages and percentiles are floating point elsewhere.
 //!
-//! [`exact`] is the arithmetic of wires and token buckets on top of them.
+//! Read [`Nanos`] first: it is both a moment (on any clock) and a length of time. [`Bytes`] counts
+//! bytes, [`Rate`] bits a second. Arithmetic never uses floating point. If a result is not whole,
+//! the name of the method states the rounding, so a shaper built on these types loses no remainder
+//! silently. [`Position`] and [`WireBytes`] are a moment and a length in a wire's own time.
+//!
+//! [`exact`] is the arithmetic of wires and token buckets on top of these types.
 //!
 //! `Nanos`, `Bytes` and `Rate` parse from and print as text with their unit: `10ms`, `37500B`,
-//! `1.5KB`, `64KiB`, `1Gbit/s`. `KB` is 1000 bytes and `KiB` 1024. Parsing is
-//! exact too: `1.5KB` is 1500 bytes, `1.0005KB` is refused. How others write units is read as well
-//! where it can mean one thing alone (`10Mbps`, `10mbit`, `100M` of a rate, `15kB`, `5min`); what
-//! can mean several is refused with what it may mean.
+//! `1.5KB`, `64KiB`, `1Gbit/s`. `KB` is 1000 bytes and `KiB` 1024. Parsing is exact too: `1.5KB` is
+//! 1500 bytes, and `1.0005KB` is refused. Unambiguous spellings of other programs are accepted
+//! (`10Mbps`, `10mbit`, `100M` for a rate, `15kB`, `5min`). An ambiguous spelling is refused with
+//! its possible meanings.
+//!
+//! ```
+//! use tailbound_units::{Bytes, Nanos, ParseError, Rate};
+//!
+//! let rate: Rate = "1Gbit/s".parse()?;
+//! assert_eq!(rate.time_for(Bytes(1_500)), Nanos::from_micros(12));
+//! assert!("10".parse::<Nanos>().is_err(), "a unit is missing");
+//! # Ok::<(), ParseError>(())
+//! ```
 
 mod bytes;
 pub mod exact;

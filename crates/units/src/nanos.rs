@@ -6,11 +6,11 @@ use std::time::Duration;
 
 /// A moment or a length of time, in nanoseconds.
 ///
-/// As a moment it counts from whatever zero its clock has: the packet loop uses
-/// `CLOCK_MONOTONIC`, a simulation its own. 64 bits last 584 years.
+/// A moment counts from the zero of its clock: the packet loop uses `CLOCK_MONOTONIC`, a simulation
+/// its own clock. 64 bits last 584 years.
 ///
-/// `+` panics on overflow in debug builds as integers do; where a value comes
-/// from outside, use the `saturating_` forms.
+/// `+` panics on overflow in debug builds, as for integers. Use the `saturating_` methods for
+/// values from outside.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Nanos(pub u64);
 
@@ -47,9 +47,9 @@ const FORM: Form = Form {
 quantity!(Nanos, FORM);
 
 impl Nanos {
-    /// The zero of a clock, and no time at all.
+    /// The zero of a clock, and a length of zero.
     pub const ZERO: Self = Self(0);
-    /// The end of time: later than any moment that is met.
+    /// The end of time: later than any real moment.
     pub const MAX: Self = Self(u64::MAX);
 
     /// `micros` microseconds.

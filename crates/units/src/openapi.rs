@@ -5,8 +5,8 @@ use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 use utoipa::{PartialSchema, ToSchema};
 
-/// What every reader takes and every writer prints: as many digits as surely
-/// fit in 64 bits, and as many behind the point as are surely whole.
+/// The form that every reader accepts and every writer prints: at most as many digits as always fit
+/// in 64 bits, and as many after the point as are always whole.
 macro_rules! schema {
     ($name:ident, $pattern:expr, $example:literal) => {
         impl PartialSchema for $name {

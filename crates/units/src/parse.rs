@@ -1,33 +1,32 @@
 //! Decimal numbers with a unit, read exactly.
 
-/// Why a text is not a quantity. The message names the text and what would be
-/// right.
+/// The reason why a text is not a quantity. The message contains the text and a correct example.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
     /// There is no number at the start.
     #[error("{text:?} does not start with a number: write for example {example:?}")]
     Number {
-        /// What was read.
+        /// The text.
         text: String,
-        /// A text that would be right.
+        /// A correct text.
         example: &'static str,
     },
-    /// The unit is missing or not one of those known here.
+    /// The unit is missing or unknown.
     #[error("{text:?} has {}: use one of {known}{}", unit_words(.unit), meant_words(.meant))]
     Unit {
-        /// What was read.
+        /// The text.
         text: String,
-        /// What stands where the unit belongs.
+        /// The word in the place of the unit.
         unit: String,
-        /// The units known here, as they are printed.
+        /// The known units, as they are printed.
         known: String,
-        /// What may have been meant, each as a text that would be right.
+        /// Possible meanings, each as a correct text.
         meant: Vec<String>,
     },
     /// The value has a fraction of the smallest unit.
     #[error("{text:?} is not a whole number of {smallest}")]
     Fraction {
-        /// What was read.
+        /// The text.
         text: String,
         /// The smallest unit, in words.
         smallest: &'static str,
@@ -35,7 +34,7 @@ pub enum ParseError {
     /// The value does not fit in 64 bits.
     #[error("{text:?} is more than {max}, the largest value there is")]
     TooLarge {
-        /// What was read.
+        /// The text.
         text: String,
         /// The largest value, with its unit.
         max: String,
@@ -58,16 +57,16 @@ fn meant_words(meant: &[String]) -> String {
     }
 }
 
-/// What a quantity's text looks like.
+/// The text form of a quantity.
 pub(crate) struct Form {
-    /// Unit names and how many of the smallest unit each is, largest first. These are printed.
+    /// Unit names and the number of smallest units in each, largest first. These names are printed.
     pub(crate) units: &'static [(&'static str, u64)],
-    /// How others write these units, where that can mean nothing else.
+    /// Spellings of other programs for these units, if unambiguous.
     pub(crate) spellings: &'static [(&'static str, u64)],
-    /// The same in any mixture of small and capital letters.
+    /// Further spellings, in any case.
     pub(crate) any_case: &'static [(&'static str, u64)],
-    /// What can mean several things, or something else: never taken, but asked back. Each with
-    /// what to multiply the number by for another unit, and that unit.
+    /// Ambiguous spellings, which are refused. Each has its possible meanings: the factor to
+    /// another unit, and that unit.
     pub(crate) doubtful: &'static [(&'static str, &'static [(u64, &'static str)])],
     pub(crate) smallest: &'static str,
     pub(crate) example: &'static str,
@@ -144,7 +143,7 @@ impl Form {
         Ok((scaled / denominator) as u64)
     }
 
-    /// How many of the smallest unit a unit is, in any of its spellings.
+    /// The number of smallest units in a unit, for each of its spellings.
     fn scale(&self, unit: &str) -> Option<u64> {
         let mut exact = self.units.iter().chain(self.spellings);
         let mut any_case = self.any_case.iter();
@@ -154,7 +153,7 @@ impl Form {
             .map(|(_, scale)| *scale)
     }
 
-    /// What a number with a doubtful unit may mean.
+    /// The possible meanings of a number with an ambiguous unit.
     fn meant(&self, number: &str, unit: &str) -> Vec<String> {
         let doubtful = self.doubtful.iter().find(|(name, _)| *name == unit);
         let meanings = doubtful.map_or(&[][..], |(_, meanings)| meanings);
@@ -174,8 +173,8 @@ impl Form {
         names.join(", ")
     }
 
-    /// Prints `value` in the largest unit in which it needs at most three
-    /// digits behind the point, so that what is printed parses to the same.
+    /// Prints `value` in the largest unit in which it needs at most three digits after the point,
+    /// so that the output parses to the same value.
     pub(crate) fn print(&self, value: u64) -> String {
         for (name, scale) in self.units {
             if value < *scale {
@@ -227,7 +226,7 @@ macro_rules! quantity {
     };
 }
 
-/// Reads a quantity from a document, and says what one looks like where something else stands.
+/// Reads a quantity from a document; the error of another type shows an example.
 pub(crate) struct Text<'f>(pub(crate) &'f Form);
 
 impl serde::de::Visitor<'_> for Text<'_> {

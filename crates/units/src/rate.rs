@@ -5,7 +5,7 @@ use crate::{Bytes, Nanos};
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Sub, SubAssign};
 
-/// The [`Work`](crate::exact::Work) of a byte where a tick is a nanosecond: 8 bits times 10^9.
+/// The [`Work`](crate::exact::Work) of a byte for ticks of a nanosecond: 8 bits times 10^9.
 pub const BYTE_IN_NANOS: u64 = 8_000_000_000;
 
 /// A rate in bits a second.
@@ -73,7 +73,7 @@ const FORM: Form = Form {
 quantity!(Rate, FORM);
 
 impl Rate {
-    /// Nothing at all.
+    /// A rate of zero.
     pub const ZERO: Self = Self(0);
     /// More than any link has.
     pub const MAX: Self = Self(u64::MAX);
@@ -86,8 +86,8 @@ impl Rate {
     pub const fn as_bit_s(self) -> u64 {
         self.0
     }
-    /// How long `bytes` take, rounded up: what is sent at this spacing never
-    /// exceeds the rate. [`Nanos::MAX`] at rate zero.
+    /// The time of `bytes`, rounded up: traffic with this spacing never exceeds the rate.
+    /// [`Nanos::MAX`] at rate zero.
     pub const fn time_for(self, bytes: Bytes) -> Nanos {
         if self.0 == 0 {
             return Nanos::MAX;
@@ -99,7 +99,7 @@ impl Rate {
             Nanos(nanos as u64)
         }
     }
-    /// How many whole bytes pass in `time`, rounded down.
+    /// The number of whole bytes in `time`, rounded down.
     pub const fn bytes_in(self, time: Nanos) -> Bytes {
         let bytes = self.0 as u128 * time.0 as u128 / BYTE_IN_NANOS as u128;
         if bytes > u64::MAX as u128 {

@@ -5,15 +5,15 @@ use std::ops::{Add, AddAssign, Div, Mul, Sub, SubAssign};
 
 /// A length on a wire in bytes: preamble, FCS and inter-frame gap included.
 ///
-/// A frame's own length is a `usize`, and what a user configures is [`Bytes`]; each
-/// becomes a length on the wire by name only.
+/// A frame's own length is a `usize`, and a configured length is [`Bytes`]; both become a length on
+/// the wire only by an explicit conversion.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct WireBytes(pub u64);
 
 /// A position on a wire: the number of a byte since the wire's clock started.
 ///
-/// It is a moment in the wire's own time, so two of them have a difference
+/// A position is a moment in the wire's own time, so two positions have a difference
 /// ([`WireBytes`]) and no sum.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
@@ -22,7 +22,7 @@ pub struct Position(pub u64);
 impl WireBytes {
     /// No length.
     pub const ZERO: Self = Self(0);
-    /// Longer than any length that is met.
+    /// Longer than any real length.
     pub const MAX: Self = Self(u64::MAX);
 
     /// The count of bytes.
@@ -41,7 +41,7 @@ impl WireBytes {
 impl Position {
     /// The first byte.
     pub const ZERO: Self = Self(0);
-    /// Later than any position that is met.
+    /// Later than any real position.
     pub const NEVER: Self = Self(u64::MAX);
 
     /// The number of the byte.
@@ -73,7 +73,7 @@ impl Position {
     }
 }
 
-/// The same number of bytes, of which the caller knows that all count on the wire.
+/// Converts a number of bytes that all count on the wire.
 impl From<Bytes> for WireBytes {
     #[inline]
     fn from(bytes: Bytes) -> Self {

@@ -78,7 +78,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Takes all steps back, the last first; an interrupt that somebody else moved stays.
+    /// Reverts all steps, the last first; an interrupt that another program moved stays.
     ///
     /// # Errors
     /// [`AgentError::State`]; what could not be taken back is in the result.

@@ -220,7 +220,7 @@ fn each_errno_is_explained() {
 }
 
 proptest! {
-    /// Whatever call fails, and however, nothing stays half applied.
+    /// After a failure of any call with any error, no change stays half applied.
     #[test]
     fn a_step_that_fails_undoes_those_before_it(at in 0usize..6, errno in prop::sample::select(vec![1, 16, 22])) {
         let (mut kernel, desired) = mixed();

@@ -1,28 +1,26 @@
-//! What pods are called, as far as a container runtime has said so. Pure: takes `now`, and who asks
-//! it.
+//! Names of pods, from a container runtime. Pure: takes `now`, and a function for the query.
 
 use super::{CriError, Pod};
 use crate::text::printable;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-/// After a runtime that does not answer, or does not know somebody, has been asked, it is left
-/// alone for so long.
+/// Pause after a query that failed, or that did not return a pod.
 const PAUSE: Duration = Duration::from_secs(30);
 
-/// What is known.
+/// Known names.
 #[derive(Debug, Default)]
 pub(crate) struct PodNames {
     /// Namespace and name, by UID.
     known: BTreeMap<String, String>,
-    /// When it may be asked again.
+    /// Earliest time of the next query.
     not_before: Option<Instant>,
     /// Why names are not known.
     missing: Option<String>,
 }
 
 impl PodNames {
-    /// Looks for these pods, and forgets all others; asks only for what it does not know.
+    /// Looks for these pods, and forgets all others; queries only unknown pods.
     pub(crate) fn look(
         &mut self,
         uids: &BTreeSet<String>,

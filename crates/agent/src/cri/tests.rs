@@ -3,16 +3,16 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 use tokio::net::UnixListener;
 
-/// What a stand-in for a container runtime does.
+/// Behaviour of an emulated container runtime.
 #[derive(Debug, Clone)]
 enum Runtime {
     /// Answers with this message.
     Says(Vec<u8>),
     /// Ends the call with this status.
     Refuses(&'static str),
-    /// Takes the connection, and says nothing.
+    /// Accepts the connection, and sends nothing.
     Hangs,
-    /// Says something else than HTTP/2.
+    /// Sends bytes that are not HTTP/2.
     Babbles,
     /// Sends without end.
     Floods,

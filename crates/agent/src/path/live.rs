@@ -13,11 +13,11 @@ use tailbound_sys::root::Root;
 
 /// The daemon's set, by version 1.
 const PATH_SET: &str = "tailbound-path";
-/// That of all others.
+/// The set of all other processes.
 const REST_SET: &str = "tailbound-rest";
-/// Where the kubelet writes down who has which CPUs.
+/// The file in which the kubelet records its assignment of CPUs.
 const KUBELET: &str = "/var/lib/kubelet/cpu_manager_state";
-/// How often all are moved: some start others meanwhile.
+/// Number of passes that move all processes, since some start others meanwhile.
 const SWEEPS: usize = 5;
 /// The CPUs of a group.
 const CPUS: &str = "cpuset.cpus";
@@ -26,8 +26,8 @@ const PARTITION: &str = "cpuset.cpus.partition";
 /// The controllers of a group's children (version 2).
 const HANDED_DOWN: &str = "cgroup.subtree_control";
 
-/// What a machine was seen to have. `daemon` are the processes of the host's daemon; cpusets are
-/// looked at where it has no CPUs of its own yet.
+/// Reads the host's cpusets and interrupts. `daemon` are the processes of the host's daemon;
+/// cpusets are read only if it has no CPUs of its own yet.
 ///
 /// # Errors
 /// `/proc` or `/sys` is not there.
@@ -64,7 +64,7 @@ fn text(path: &Path) -> io::Result<String> {
     Ok(fs::read_to_string(path)?.trim().to_owned())
 }
 
-/// What the kubelet says of itself where it hands CPUs out.
+/// Returns the kubelet's description if it assigns CPUs.
 fn kubelet(root: &Root) -> Option<String> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -112,8 +112,8 @@ fn cpusets(root: &Root, mounts: &Mounts, daemon: &[u32]) -> Option<Cpusets> {
     })
 }
 
-/// By version 1 the sets of the agent lie in the one that the daemon was found in, which is the
-/// root's where nobody made another.
+/// In version 1 the agent's sets are in the daemon's set, which is the root's unless another was
+/// created.
 fn legacy(at: &Path, group: &str) -> Option<Cpusets> {
     let mut top = at.join(group.trim_start_matches('/'));
     if top.ends_with(PATH_SET) || top.ends_with(REST_SET) {
@@ -187,7 +187,7 @@ fn affinity_file(root: &Root, interrupt: u32) -> PathBuf {
     root.path(format!("/proc/irq/{interrupt}/smp_affinity_list"))
 }
 
-/// Where an interrupt is served; `None` where there is none of that number.
+/// Returns the CPUs of an interrupt; `None` if it does not exist.
 pub(crate) fn served(root: &Root, interrupt: u32) -> Option<Cpus> {
     text(&affinity_file(root, interrupt)).ok()?.parse().ok()
 }
@@ -199,7 +199,7 @@ fn write(file: &Path, content: &str) -> Result<(), String> {
 /// Makes a step.
 ///
 /// # Errors
-/// What the kernel said. A part of it may be done: [`undo`] takes it back.
+/// The kernel's error. A part of the step may be done: [`undo`] reverts it.
 pub(crate) fn make(root: &Root, step: &PathStep) -> Result<(), String> {
     match step {
         PathStep::Partition {
@@ -250,8 +250,8 @@ pub(crate) fn make(root: &Root, step: &PathStep) -> Result<(), String> {
     }
 }
 
-/// Brings the daemon's processes to the path's CPUs where they are not there by themselves: by
-/// version 1 a process begins in the set of whoever started it.
+/// Moves the daemon's processes to the path's CPUs: in version 1 a process starts in the set of its
+/// parent.
 pub(crate) fn attend(step: &PathStep, daemon: &[u32]) -> Result<(), String> {
     let PathStep::Sets { top, .. } = step else {
         return Ok(());
@@ -309,7 +309,7 @@ fn move_all(from: &Path, to: &Path) -> usize {
 /// Takes a step back, however much of it was made.
 ///
 /// # Errors
-/// What could not be taken back.
+/// The part that could not be reverted.
 pub(crate) fn undo(root: &Root, step: &PathStep) -> Result<(), String> {
     match step {
         PathStep::Partition {

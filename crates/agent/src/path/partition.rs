@@ -1,6 +1,5 @@
-//! CPUs that the host's own path has for itself: a partition of cgroup v2, or exclusive cpusets of
-//! version 1. What is to be done is worked out from what was read ([`Machine`]), without a system
-//! call.
+//! CPUs of the host's own packet path: a partition of cgroup v2, or exclusive cpusets of version 1.
+//! The plan is computed from the observed state ([`Machine`]), without a system call.
 
 use super::PathConfig;
 use serde::{Deserialize, Serialize};
@@ -8,16 +7,16 @@ use std::fmt;
 use std::path::PathBuf;
 use tailbound_sys::cpuset::Cpus;
 
-/// What was seen of a machine's cpusets and interrupts.
+/// The observed cpusets and interrupts of a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
     /// Its CPUs.
     pub online: Cpus,
-    /// Who hands out CPUs beside the agent, in words.
+    /// Another program that assigns CPUs, in words.
     pub manager: Option<String>,
-    /// Where cpusets are.
+    /// Cpusets.
     pub cpusets: Option<Cpusets>,
-    /// The groups that have CPUs of their own, by directory, but for the path's own.
+    /// The groups with CPUs of their own, by directory, except the path's group.
     pub confined: Vec<(PathBuf, Cpus)>,
     /// The interrupts of the path's NICs.
     pub interrupts: Vec<Interrupt>,
@@ -25,7 +24,7 @@ pub struct Machine {
     pub without_interrupts: Vec<String>,
 }
 
-/// Where cpusets are, and the daemon among them.
+/// The hierarchy of cpusets, and the daemon's place in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cpusets {
     /// Version 2.
@@ -34,18 +33,18 @@ pub enum Cpusets {
         root: PathBuf,
         /// The outermost group that the daemon is in.
         group: PathBuf,
-        /// Who else is in that.
+        /// Other members.
         others: Vec<String>,
-        /// Whether groups below the root have cpusets.
+        /// True if groups below the root have cpusets.
         handed_down: bool,
-        /// What it says of its CPUs.
+        /// Its CPUs, as text.
         cpus: String,
     },
     /// Version 1.
     Legacy {
         /// The set that all are in.
         top: PathBuf,
-        /// Whether load is balanced over all of it.
+        /// True if load is balanced over the whole set.
         balanced: bool,
     },
 }
@@ -55,13 +54,13 @@ pub enum Cpusets {
 pub struct Interrupt {
     /// Its number.
     pub number: u32,
-    /// Whose it is.
+    /// Its NIC.
     pub nic: String,
-    /// Where it is served.
+    /// Its CPUs.
     pub cpus: Cpus,
 }
 
-/// What is changed for the host's own path.
+/// A change for the host's own packet path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum PathStep {
@@ -71,7 +70,7 @@ pub enum PathStep {
         group: PathBuf,
         /// Its CPUs.
         cpus: Cpus,
-        /// What it said of its CPUs before.
+        /// Its CPUs before, as text.
         before: String,
         /// The root, where cpusets are handed down to groups for this.
         hand_down: Option<PathBuf>,
@@ -85,7 +84,7 @@ pub enum PathStep {
         cpus: Cpus,
         /// The others.
         rest: Cpus,
-        /// Whether load is balanced over all of them before.
+        /// True if load was balanced over all CPUs before.
         balanced: bool,
         /// The daemon's processes.
         daemon: Vec<u32>,
@@ -94,11 +93,11 @@ pub enum PathStep {
     Interrupt {
         /// Its number.
         number: u32,
-        /// Whose it is.
+        /// Its NIC.
         nic: String,
-        /// Where it is served before.
+        /// Its CPUs before.
         before: Cpus,
-        /// Where it is served afterwards.
+        /// Its CPUs afterwards.
         after: Cpus,
     },
 }
@@ -112,12 +111,12 @@ pub enum PathError {
          leave some to guests"
     )]
     Cpus {
-        /// What was asked for.
+        /// The requested CPUs.
         wanted: String,
-        /// What there is.
+        /// The online CPUs.
         online: String,
     },
-    /// Somebody else hands CPUs out.
+    /// Another program assigns CPUs.
     #[error(
         "the host's own path gets no CPUs of its own: {0}; keep them from guests there, and leave \
          `cpus` of [path] out"
@@ -146,7 +145,7 @@ pub enum PathError {
     Shared {
         /// The outermost group that the daemon is in.
         group: PathBuf,
-        /// Who else is there.
+        /// Other members.
         others: Vec<String>,
     },
     /// A NIC that has no interrupts.
@@ -166,7 +165,7 @@ pub enum PathError {
     Kernel {
         /// The step, in words.
         what: String,
-        /// What the kernel said.
+        /// The kernel's error.
         why: String,
     },
 }
@@ -209,12 +208,12 @@ pub fn plan(
     Ok(steps)
 }
 
-/// Whether the path has these CPUs for itself by the steps that were made.
+/// Returns true if the completed steps reserve these CPUs for the path.
 pub(crate) fn has_cpus(done: &[PathStep], wanted: Cpus) -> bool {
     done.iter().any(|step| step.takes() == Some(wanted))
 }
 
-/// Returns the step that gives the path its CPUs.
+/// Returns the step that reserves the path's CPUs.
 fn own(wanted: Cpus, machine: &Machine, daemon: &[u32]) -> Result<PathStep, PathError> {
     let online = machine.online;
     let rest = online.without(&wanted);

@@ -1,4 +1,4 @@
-//! What is planned on recorded machines, and how it is refused.
+//! Plans on recorded hosts, and their refusals.
 
 use super::live::{Condition, condition, make, read, served, undo};
 use super::partition::{PathError, PathStep, plan};
@@ -88,7 +88,7 @@ impl Host {
         plan(&config, &machine, done, &[700])
     }
 
-    /// What is planned, with the directory of this test left out, or why nothing is.
+    /// Returns the plan, without the directory of this test, or the reason of a refusal.
     fn said(&self, wanted: &str) -> String {
         let said = match self.plan(wanted, &[]) {
             Ok(steps) => steps.iter().map(|step| step.to_string() + "\n").collect(),

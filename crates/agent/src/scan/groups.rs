@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use tailbound_sys::cgroup::{self, Groups, Mounts};
 
-/// How deep groups of containers and pods lie:
+/// Maximum depth of the groups of containers and pods:
 /// `kubepods.slice/kubepods-besteffort.slice/kubepods-...-pod.slice/ID.scope`.
 const DEPTH: u32 = 5;
 
@@ -15,20 +15,20 @@ const DEPTH: u32 = 5;
 #[derive(Debug)]
 pub(crate) struct Hierarchies {
     mounts: Mounts,
-    /// What was found of directories: whether only root can change them.
+    /// Cached results for directories: true if only root can change them.
     guarded: HashMap<PathBuf, bool>,
     /// The processes in groups and below them.
     inside: HashMap<PathBuf, BTreeSet<u32>>,
 }
 
-/// What a rule's group, container or pod has in it.
+/// Members of a rule's group, container or pod.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Members {
     /// The processes of groups that only root can have made.
     pub(super) guarded: BTreeSet<u32>,
-    /// Those of groups that a user can have made.
+    /// Members of groups that a user may have created.
     pub(super) unguarded: BTreeSet<u32>,
-    /// What the groups are called, where a beginning fits several.
+    /// Names of the groups, if a prefix matches several.
     pub(super) names: BTreeSet<String>,
 }
 
@@ -79,8 +79,8 @@ impl Hierarchies {
             .collect()
     }
 
-    /// Whether nobody but root can have made a group, or can move processes into it or
-    /// into one above it.
+    /// Returns true if only root can have created a group, or can move processes into it or into a
+    /// group above it.
     pub(super) fn is_guarded(&mut self, calls: &dyn SystemCalls, root: &Path, path: &str) -> bool {
         let mut directory = root.to_owned();
         let mut levels = path.split('/').filter(|name| !name.is_empty());

@@ -1,6 +1,6 @@
-//! Which control group takes the weight of a guest's class: the lowest at which it
-//! competes with guests of other owners. Below that a weight does nothing but among its own
-//! threads; above it, others would have it as well.
+//! The control group that bears the weight of a guest's class: the lowest at which it competes with
+//! guests of other owners. Below that group a weight matters only among the guest's own threads;
+//! above it, others would have the weight as well.
 
 use super::super::calls::SystemCalls;
 use super::super::guest::{Guest, Weighed};
@@ -10,11 +10,11 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use tailbound_sys::cgroup::Groups;
 
-/// How many of those who are in the way are named.
+/// Maximum number of named other members.
 const NAMED: usize = 3;
 
-/// Returns what takes the weight of `guest`, whose first process is in `groups`, and what
-/// is to be noted of that. `name` is what a process is called; `None` when it has exited.
+/// Returns the bearer of the weight of `guest`, whose first process is in `groups`, and notes about
+/// it. `name` returns the name of a process; `None` if it has exited.
 pub(super) fn weighed(
     hierarchies: &mut Hierarchies,
     calls: &dyn SystemCalls,

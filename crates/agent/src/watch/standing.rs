@@ -1,4 +1,4 @@
-//! Has threads that the kernel does not run in their reservation be plain ones for a while.
+//! Makes threads that the kernel does not run in their reservation normal threads for a time.
 
 use super::Watcher;
 use crate::class::Class;
@@ -10,8 +10,8 @@ use tailbound_sys::root::Root;
 use tailbound_sys::thread::{PolicyNumber, Tasks, ThreadId};
 
 impl Watcher {
-    /// Looks which of the threads that are to have a reservation stand still in it, and takes it
-    /// out of the desired states of those that are to be plain ones for now; returns these.
+    /// Finds threads that stand still in their reservation, removes the reservation from the
+    /// desired states of those that must be normal for now, and returns these.
     pub(super) fn release_standing(&mut self, desired: &mut [Desired]) -> BTreeSet<ThreadId> {
         let now = self.now;
         let wanted: BTreeSet<_> = desired.iter().map(|wanted| wanted.thread).collect();
@@ -68,7 +68,7 @@ impl Watcher {
     }
 }
 
-/// Returns how a thread that has a reservation is; `None` where it has none, or has exited.
+/// Returns a reading of a thread with a reservation; `None` if it has none or has exited.
 fn reading(thread: ThreadId) -> Option<Reading> {
     let tasks = Tasks::open(&Root::default(), thread.pid).ok()?;
     let stat = tasks.stat(thread.tid).ok()??;

@@ -1,10 +1,9 @@
 //! Golden records of the vCPU agent: what it finds on recorded machines, and what
 //! it would do there.
 //!
-//! `cases/NAME.tree` is a machine (see [`tree`]), `cases/NAME.plan` what the agent
-//! makes of it. `TAILBOUND_GOLDEN=write` writes the second anew. Most machines are
-//! made by hand in the kernel's own format; each says in its `notes` which it is.
-//! `record` adds one from a real machine.
+//! `cases/NAME.tree` is a host (see [`tree`]), `cases/NAME.plan` the agent's plan for it.
+//! `TAILBOUND_GOLDEN=write` writes the plan anew. Most hosts are handmade in the kernel's own
+//! format; the `notes` of each name its source. `record` adds a real host.
 
 mod record;
 mod tree;
@@ -80,7 +79,7 @@ fn first_difference(expected: &str, found: &str) -> Option<String> {
     ))
 }
 
-/// What the agent finds on a machine, and what it would do.
+/// The agent's findings on a host, and its plan.
 fn planned(tree: &Tree) -> String {
     let directory = tempfile::tempdir().unwrap();
     let _qmp = tree.unpack(directory.path());

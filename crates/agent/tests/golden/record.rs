@@ -14,7 +14,7 @@ use tailbound_sys::cgroup::{Mounts, children};
 use tailbound_sys::procfs;
 use tailbound_sys::root::Root;
 
-/// What the agent reads of a machine.
+/// Files of a host that the agent reads.
 const MACHINE: &[&str] = &[
     "/proc/sys/kernel/random/boot_id",
     "/proc/sys/kernel/sched_autogroup_enabled",
@@ -28,7 +28,7 @@ const MACHINE: &[&str] = &[
     "/sys/kernel/debug/sched/fair_server/cpu0/runtime",
 ];
 
-/// What it reads of a control group.
+/// Files of a control group that it reads.
 const GROUP: &[&str] = &[
     "cgroup.controllers",
     "cpu.shares",

@@ -1,10 +1,9 @@
 //! A recorded machine: its files in one, each after a line `-- PATH --`.
 //!
-//! `rules.toml` is what is wanted there, `calls.json` what system calls answered
-//! ([`Document`]), `notes` where it comes from; all others are files of the machine.
-//! In `cmdline` a `\0` stands for the zero byte. A file `qmp:PATH` becomes a socket
-//! at PATH that answers `query-cpus-fast` with the text, or never where that is
-//! empty.
+//! `rules.toml` has the rules, `calls.json` the results of system calls ([`Document`]), `notes` the
+//! source; all others are files of the host. In `cmdline` a `\0` stands for the zero byte. A file
+//! `qmp:PATH` becomes a socket at PATH that answers `query-cpus-fast` with the text, or never if
+//! the text is empty.
 
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,7 +43,7 @@ pub(crate) struct Document {
     pub(crate) threads: BTreeMap<u32, ThreadState>,
 }
 
-/// What the machine answered.
+/// The results of system calls.
 pub(crate) struct Answers {
     pub(crate) facts: Facts,
     pub(crate) calls: Recorded,
@@ -54,7 +53,7 @@ pub(crate) struct Answers {
 #[derive(Debug, Clone)]
 pub(crate) struct Recorded {
     document: Arc<Document>,
-    /// Where the machine's files were unpacked.
+    /// The directory of the unpacked files.
     root: PathBuf,
 }
 

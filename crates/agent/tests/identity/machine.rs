@@ -27,7 +27,7 @@ pub(crate) struct Answers {
     pub(crate) unguarded: BTreeSet<PathBuf>,
     pub(crate) runs: BTreeMap<u32, FileId>,
     pub(crate) files: BTreeMap<PathBuf, FileId>,
-    /// What the container runtime says; without that there is none.
+    /// Pods of the container runtime; `None` without a runtime.
     pub(crate) pods: Option<Vec<Pod>>,
 }
 
@@ -76,7 +76,7 @@ pub(crate) struct Process<'p> {
     pub(crate) threads: &'p [&'p str],
 }
 
-/// A QEMU of a user's, by all that it says of itself.
+/// A QEMU of a user, with its own claims.
 pub(crate) fn qemu(pid: u32, uid: u32) -> Process<'static> {
     Process {
         pid,
@@ -168,7 +168,7 @@ impl Machine {
         Scanner::on(root, 0, Box::new(self.answers.clone())).unwrap()
     }
 
-    /// The processes that a rule picks, and what is said of the others.
+    /// The processes that a rule selects, and the messages about others.
     pub(crate) fn picked(&self, rule: &str) -> (Vec<u32>, String) {
         picked(&mut self.scanner(), rule)
     }

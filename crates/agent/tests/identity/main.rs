@@ -1,6 +1,6 @@
-//! Who gets a class: those whom somebody trusted has started, and nobody who only says
-//! so; and which control group takes its weight. On machines in a directory, whose
-//! processes are whatever a test wants.
+//! Threads that get a class: those of guests with a trusted creator, not those with claims only;
+//! and the control group that bears the weight. The hosts of these tests are directories with
+//! made-up processes.
 
 mod machine;
 mod weighed;

@@ -1,4 +1,4 @@
-//! Which group takes the weight of a guest's class.
+//! The group that bears the weight of a guest's class.
 
 use super::machine::{Machine, Process, qemu};
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ fn other<'p>(pid: u32, comm: &'p str, group: &'p str) -> Process<'p> {
     }
 }
 
-/// What takes the weight of the guest that a rule picks, without where the machine lies.
+/// The bearer of the weight of the guest that a rule selects, without the directory of the host.
 fn weighed(machine: &Machine, rule: &str) -> (Weighed, String) {
     let config = format!("[[guest]]\n{rule}\nlevel = \"high\"\n");
     let rules = AgentConfig::parse(&config).unwrap().rules;

@@ -1,4 +1,4 @@
-//! What a collector is sent, and what becomes of what it does not take.
+//! The requests to a collector, and spans that it refuses.
 
 #[path = "../../tests/support/mod.rs"]
 mod support;

@@ -1,31 +1,30 @@
 //! One virtual token bucket, exact.
 //!
-//! The generic cell rate algorithm (ITU-T I.371, virtual scheduling): instead of
-//! tokens a bucket keeps when it would be full again, its *theoretical arrival
-//! time*. A frame of `L` bytes pushes that back by what the bucket's rate needs
-//! for it, and may leave once it is at most the bucket's depth ahead:
+//! The generic cell rate algorithm (ITU-T I.371, virtual scheduling): instead of tokens, a bucket
+//! stores the time at which it will be full again, its *theoretical arrival time*. A frame of `L`
+//! bytes delays that time by the time that the bucket's rate needs for `L`. The frame may leave
+//! once that time is at most the bucket's depth ahead:
 //!
 //! ```text
 //! due = max(due, arrival) + L · link / rate       leaves = max(arrival, due − burst · link / rate)
 //! ```
 //!
-//! Here `link` stands for the work of a byte: where a tick is a byte of a wire, the
-//! wire's rate. `due` is a whole number of ticks and a remainder in units of 1/rate
-//! tick, so every term is a whole number of units and nothing is ever rounded away:
-//! after any number of frames `due` is exactly the sum of their costs. Only the moment
-//! that is handed out is rounded, up to the next tick, where a frame can begin; nothing
-//! is computed from it again in this bucket, so its error of less than one tick never
-//! adds up.
+//! Here `link` is the work of a byte: for ticks that are bytes of a wire, the wire's rate. `due` is
+//! a whole number of ticks and a remainder in units of 1/rate tick, so every term is a whole number
+//! of units, and rounding loses nothing: after any number of frames, `due` is exactly the sum of
+//! their costs. Only the returned moment is rounded, up to the next tick, at which a frame can
+//! begin. No later computation in this bucket uses the rounded moment, so its error of less than
+//! one tick never accumulates.
 
 use crate::{Nanos, Position, Rate, WireBytes};
 use std::num::NonZeroU64;
 
-/// A moment that is counted in ticks.
+/// A moment in ticks.
 pub trait Tick: Copy + Ord {
-    /// The moment after so many ticks.
+    /// The moment `ticks` after the first moment.
     fn after(ticks: u64) -> Self;
 
-    /// How many ticks it is after the first moment.
+    /// The number of ticks after the first moment.
     fn ticks(self) -> u64;
 }
 
@@ -58,14 +57,14 @@ pub struct TokenBucket<T> {
     byte: u64,
     /// Bits a second, the work of a tick.
     rate: NonZeroU64,
-    /// The burst as a time: whole ticks, and a rest in 1/rate.
+    /// The burst as a time: whole ticks, and a remainder in 1/rate.
     depth: u64,
     depth_rest: u64,
-    /// When the bucket is full again, likewise.
+    /// The time at which the bucket is full again, as ticks and a remainder.
     due: T,
     rest: u64,
-    /// By how much a frame of so many bytes pushes that back, likewise. Most are as
-    /// long as the one before.
+    /// The cost of a frame of `len` bytes, as ticks and a remainder. Most frames have the length of
+    /// the previous one.
     len: WireBytes,
     cost: u64,
     cost_rest: u64,
@@ -74,29 +73,28 @@ pub struct TokenBucket<T> {
 /// A frame that was charged to a bucket.
 #[derive(Debug, Clone, Copy)]
 pub struct Charged<T> {
-    /// When the bucket was full again before it.
+    /// The time at which the bucket was full again before this frame.
     due: T,
     rest: u64,
-    /// When it leaves.
+    /// The departure time.
     pub leaves: T,
 }
 
-/// Longest time that a full burst may stand for, in ticks: sums of a few of them, and of
-/// any moment, stay far inside 64 bits.
+/// Longest time of a full burst, in ticks: sums of a few of these times and any moment stay far
+/// below 64 bits.
 const MAX_DEPTH: u128 = 1 << 60;
 
 impl TokenBucket<Position> {
-    /// Returns a full bucket of `burst` that fills at `rate`, in the time of a wire of
-    /// `link`. `None` as from [`TokenBucket::new`].
+    /// Returns a full bucket of `burst` that fills at `rate`, in the time of a wire of `link`.
+    /// Returns `None` as [`TokenBucket::new`] does.
     pub fn on_wire(link: Rate, rate: Rate, burst: WireBytes) -> Option<Self> {
         Self::new(link.0, rate, burst)
     }
 }
 
 impl<T: Tick> TokenBucket<T> {
-    /// Returns a full bucket of `burst` that fills at `rate`, where a byte is so much
-    /// work. `None` where the rate is zero, or the burst would take longer than any
-    /// clock runs.
+    /// Returns a full bucket of `burst` that fills at `rate`; `byte` is the work of a byte. Returns
+    /// `None` if the rate is zero, or if the burst would take longer than any clock runs.
     pub fn new(byte: u64, rate: Rate, burst: WireBytes) -> Option<Self> {
         let work = u128::from(burst.0) * u128::from(byte);
         let rate = NonZeroU64::new(rate.0)?;
@@ -114,7 +112,7 @@ impl<T: Tick> TokenBucket<T> {
         })
     }
 
-    /// Charges a frame of `len` bytes that comes at `arrival`. It is no longer than
+    /// Charges a frame of `len` bytes that arrives at `arrival`. The frame must not be longer than
     /// the bucket is deep.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "once for every frame")]
@@ -125,8 +123,8 @@ impl<T: Tick> TokenBucket<T> {
         self.charge_again(arrival)
     }
 
-    /// Charges a frame as long as the last one, or as [`TokenBucket::set_len`] says: for a
-    /// chain of buckets, where one look at the length is enough for all.
+    /// Charges a frame of the previous length, or of the length of [`TokenBucket::set_len`]: in a
+    /// chain of buckets, one comparison of lengths suffices.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "once for every frame")]
     pub fn charge_again(&mut self, arrival: T) -> Charged<T> {
@@ -150,8 +148,8 @@ impl<T: Tick> TokenBucket<T> {
         Charged { due, rest, leaves }
     }
 
-    /// Finds the cost of the frames that follow, of `len` bytes: at most 64 bits of work,
-    /// 18 MB at 1 Tbit/s, 2.3 MB in picoseconds.
+    /// Computes the cost of the following frames, of `len` bytes: at most 64 bits of work, 18 MB at
+    /// 1 Tbit/s, 2.3 MB in picoseconds.
     #[inline(never)]
     pub fn set_len(&mut self, len: WireBytes) {
         let work = len.0 * self.byte;
@@ -160,22 +158,22 @@ impl<T: Tick> TokenBucket<T> {
         self.cost_rest = work % self.rate;
     }
 
-    /// Takes back what was charged last.
+    /// Reverts the last charge.
     pub fn refund(&mut self, charged: Charged<T>) {
         self.due = charged.due;
         self.rest = charged.rest;
     }
 
-    /// Keeps what it holds at `from` until `to`, which is not before it.
+    /// Freezes the tokens of `from` until `to`, which must not be earlier.
     pub fn pause(&mut self, from: T, to: T) {
         if self.due >= from {
             self.due = T::after(self.due.ticks() + (to.ticks() - from.ticks()));
         }
     }
 
-    /// Fills the bucket for a number of ticks that its clock does not count: it is full that many ticks
-    /// sooner. A frame of the last length leaves at `left`, before those ticks or after them, and its
-    /// bytes are missing from the bucket until then.
+    /// Fills the bucket for a number of ticks that its clock does not count: it is full that many
+    /// ticks sooner. A frame of the last length leaves at `left`, before or after those ticks, and
+    /// its bytes are missing from the bucket until then.
     pub fn pass(&mut self, ticks: u64, left: T) {
         let now = (self.due.ticks(), self.rest);
         let sooner = (now.0.saturating_sub(ticks), self.rest);
@@ -185,39 +183,40 @@ impl<T: Tick> TokenBucket<T> {
         self.rest = rest;
     }
 
-    /// Whether it holds `len` bytes at `arrival`.
+    /// Returns true if the bucket holds `len` bytes at `arrival`.
     pub fn holds(self, arrival: T, len: WireBytes) -> bool {
         len <= self.burst() && self.leaves(arrival, len) <= arrival
     }
 
-    /// When a frame of `len` bytes that comes at `arrival` would leave.
+    /// Returns the departure time of a frame of `len` bytes that arrives at `arrival`.
     pub fn leaves(mut self, arrival: T, len: WireBytes) -> T {
         self.charge(arrival, len).leaves
     }
 
-    /// When the bucket is full again, rounded up.
+    /// Returns the time at which the bucket is full again, rounded up.
     pub fn full_at(&self) -> T {
         T::after(self.due.ticks() + u64::from(self.rest > 0))
     }
 
-    /// How many ticks an empty bucket needs to be full, rounded up.
+    /// Returns the number of ticks that an empty bucket needs to fill, rounded up.
     pub const fn fill_time(&self) -> u64 {
         self.depth + (self.depth_rest > 0) as u64
     }
 
-    /// How many bytes it holds at `now`, rounded down.
+    /// Returns the bytes that the bucket holds at `now`, rounded down.
     pub fn tokens(&self, now: T) -> WireBytes {
         let tokens = self.capacity().saturating_sub(self.owed(now));
         WireBytes((tokens / u128::from(self.byte)) as u64)
     }
 
-    /// How many bytes it lacks to be full at `now`, rounded up; no more than it can hold.
+    /// Returns the bytes that are missing from a full bucket at `now`, rounded up; at most its
+    /// capacity.
     pub fn lacks(&self, now: T) -> WireBytes {
         let owed = self.owed(now).min(self.capacity());
         WireBytes(owed.div_ceil(u128::from(self.byte)) as u64)
     }
 
-    /// The work that it lacks to be full at `now`.
+    /// The work that is missing from a full bucket at `now`.
     fn owed(&self, now: T) -> u128 {
         match self.due.ticks().checked_sub(now.ticks()) {
             Some(ahead) => u128::from(ahead) * u128::from(self.rate.get()) + u128::from(self.rest),
@@ -225,9 +224,9 @@ impl<T: Tick> TokenBucket<T> {
         }
     }
 
-    /// Takes another rate, burst and work of a byte over. The tokens of the moment
-    /// `from` stay, as far as the new bucket holds them, and so does what was charged
-    /// beyond them for frames that leave later. That moment is `to` on the other clock.
+    /// Adopts another rate, burst and work of a byte. The tokens at the moment `from` stay, as far
+    /// as the new bucket holds them, and charges beyond them for later frames stay, too. That
+    /// moment is `to` on the other clock.
     pub fn reconfigure(&mut self, fresh: &Self, from: T, to: T) {
         // Both are below 2^104.
         let tokens = self.capacity().cast_signed() - self.owed(from).cast_signed();
@@ -236,25 +235,25 @@ impl<T: Tick> TokenBucket<T> {
         *self = fresh.owing(lacks.unsigned_abs(), to);
     }
 
-    /// Puts in so many bytes at `now`, as far as it holds them.
+    /// Adds `bytes` at `now`, up to the capacity.
     pub fn fill(&mut self, bytes: WireBytes, now: T) {
         let more = u128::from(bytes.0) * u128::from(self.byte);
         *self = self.owing(self.owed(now).saturating_sub(more), now);
     }
 
-    /// The same bucket, full.
+    /// Returns this bucket, full.
     #[must_use]
     pub fn full(self) -> Self {
         self.owing(0, T::after(0))
     }
 
-    /// The same bucket, which has nothing in it at `now`.
+    /// Returns this bucket, empty at `now`.
     #[must_use]
     pub fn empty(self, now: T) -> Self {
         self.owing(self.capacity(), now)
     }
 
-    /// The same bucket, which lacks so much work at `now`.
+    /// Returns this bucket with `owed` work missing at `now`.
     fn owing(self, owed: u128, now: T) -> Self {
         let (due, rest) = divide(owed, self.rate);
         Self {
@@ -264,7 +263,7 @@ impl<T: Tick> TokenBucket<T> {
         }
     }
 
-    /// Whether it fills at `rate` and holds `burst`.
+    /// Returns true if the bucket fills at `rate` and holds `burst`.
     pub fn is(&self, rate: Rate, burst: WireBytes) -> bool {
         let work = u128::from(burst.0) * u128::from(self.byte);
         rate == self.rate() && work == self.capacity()
@@ -275,7 +274,7 @@ impl<T: Tick> TokenBucket<T> {
         WireBytes((self.capacity() / u128::from(self.byte)) as u64)
     }
 
-    /// The work of a byte: on a wire, the rate of that.
+    /// The work of a byte: on a wire, the wire's rate.
     pub const fn byte(&self) -> u64 {
         self.byte
     }

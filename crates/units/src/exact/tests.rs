@@ -34,8 +34,8 @@ proptest! {
         prop_assert_eq!(u128::from(quotient), exact.min(u64::MAX.into()));
     }
 
-    /// What is outstanding is what was given less what was done while there was some:
-    /// in fractions of a byte, by the definition.
+    /// The backlog is the sum of the arrivals less the work done while there was a backlog, in
+    /// fractions of a byte, by definition.
     #[test]
     fn what_is_outstanding_is_exact(
         rate in 1..=1_000_000_000_000_u64,

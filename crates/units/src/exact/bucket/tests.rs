@@ -49,15 +49,14 @@ fn what_is_put_in_can_be_taken_out_and_no_more_than_the_burst() {
     assert_eq!(bucket.tokens(Position(7000)), WireBytes(3 * 1538));
 }
 
-/// When a frame leaves; another, that was charged before and taken back, has no
-/// part in it.
+/// The departure time of a frame; another frame that was charged before and refunded has no effect.
 fn charge(bucket: &mut TokenBucket<Position>, arrival: u64, len: u64) -> u64 {
     let other = bucket.charge(Position(arrival + 1_000_000), WireBytes(1000));
     bucket.refund(other);
     bucket.charge(Position(arrival), WireBytes(len)).leaves.0
 }
 
-/// No drift: whatever passed, and however often, the bucket is full again at
+/// No drift: after any frames, any number of times, the bucket is full again at
 /// exactly the sum of what was charged.
 fn drift(rate: u64, lens: impl Iterator<Item = u64>) -> i128 {
     let mut bucket =

@@ -251,10 +251,10 @@ mod tests {
             [[guest]]\ncontainer = \"xyz\"\n";
         let found = mistakes(text);
         let starts = [
-            "1:1: which guest",
+            "1:1: the rule matches no guest",
             "7:40: a runtime of 4ms",
             "7:58: a deadline of 3ms",
-            "8:1: say either",
+            "8:1: use either",
             "9:13: \"xyz\"",
         ];
         assert_eq!(found.len(), starts.len(), "{found:#?}");

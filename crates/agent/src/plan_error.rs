@@ -33,7 +33,7 @@ pub enum PlanError {
     },
     /// Others would wait longer than the rule accepts.
     #[error(
-        "{name}: with what others leave it may run for {} at a stretch, while all without a \
+        "{name}: with spare CPU time it may run for {} at a time, while all threads without a \
          reservation wait, and its rule accepts {accepted}; raise longest_excess, {} or leave \
          excess out",
         match longest {

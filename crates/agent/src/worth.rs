@@ -274,7 +274,7 @@ mod tests {
             "{notes:?}"
         );
         for who in ["vm vcpu 1", "vm vcpu 2"] {
-            let nothing = format!("{who}: nothing proves how long");
+            let nothing = format!("{who}: the longest wait for a CPU");
             assert!(
                 notes.iter().any(|note| note.starts_with(&nothing)),
                 "{notes:?}"
@@ -289,7 +289,7 @@ mod tests {
         );
         let endless = reclaiming(1000, true, None).unwrap_err();
         assert!(
-            endless.contains("it may run for ever at a stretch"),
+            endless.contains("it may run for ever at a time"),
             "{endless}"
         );
     }

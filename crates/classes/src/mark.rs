@@ -339,11 +339,11 @@ mod tests {
             ),
             (
                 "fabric = \"three-classes\"\nsmall = { dscp = 46, pcp = 1 }",
-                "of its own",
+                "use a different DSCP and PCP",
             ),
             (
                 "fabric = \"three-classes\"\nsmall = { dscp = 9, pcp = 0 }",
-                "of its own",
+                "use a different DSCP and PCP",
             ),
             ("fabric = \"four-classes\"", "unknown variant"),
             (

@@ -226,11 +226,11 @@ mod tests {
             told,
             [
                 format!(
-                    "acme/web/1: 1 of the 2 vCPUs of one have 1ms/4ms/4ms, which is promised for \
+                    "acme/web/1: 1 of the 2 vCPUs of one have 1ms/4ms/4ms, which is guaranteed for \
                      2; {promise}"
                 ),
                 format!(
-                    "acme/web/2: 0 of the 1 vCPUs of other have 1ms/4ms/4ms, which is promised \
+                    "acme/web/2: 0 of the 1 vCPUs of other have 1ms/4ms/4ms, which is guaranteed \
                      for 1; {promise}"
                 ),
             ]

@@ -213,7 +213,7 @@ mod tests {
             (Config { late: Nanos::from_micros(100), ..GOOD() }, "always late at 100us"),
             (Config { late: Nanos::ZERO, ..GOOD() }, "always late at 0ns"),
             (Config { low_mark: 66, ..GOOD() }, "the low mark 66 is above the high mark 65"),
-            (Config { samples: 65, ..GOOD() }, "65 samples never count more"),
+            (Config { samples: 65, ..GOOD() }, "65 samples can never exceed"),
             (Config { stop: early(1.0), ..GOOD() }, "a confidence of 1 "),
             (Config { stop: early(0.49), ..GOOD() }, "a confidence of 0.49"),
             (Config { stop: early(f64::NAN), ..GOOD() }, "a confidence of NaN"),

@@ -278,11 +278,11 @@ fn each_kind_of_damage_to_a_tenant_is_found() {
         ),
         (
             tenant(&|it| it.runs[0].host = "gone".into()),
-            "the host \"gone\"",
+            "there is no host \"gone\"",
         ),
         (
             tenant(&|it| it.runs[0].host = "left".into()),
-            "the host \"left\"",
+            "there is no host \"left\"",
         ),
         (
             tenant(&|it| it.id = TenantId(1)),
@@ -314,7 +314,7 @@ fn each_kind_of_damage_to_a_tenant_is_found() {
                 };
                 it.request.domains = Some(domains);
             }),
-            "of its machines, and its quota is 1",
+            "of its machines, and may have 1",
         ),
         (
             tenant(&|it| {
@@ -376,10 +376,7 @@ fn damage_beside_the_tenants_is_found() {
             }),
             "it is recorded as closed, but there is no such host",
         ),
-        (
-            other(&|it| answer(it, 99, "web")),
-            "the next one is to be 4",
-        ),
+        (other(&|it| answer(it, 99, "web")), "the next number is 4"),
         (
             other(&|it| answer(it, 2, "other")),
             "was answered as acme/other and is acme/web-1",

@@ -222,7 +222,7 @@ fn early_acknowledgement_is_read_and_refused_where_no_ring_is_seen() {
         (
             r#"kind = "tap", interface = "t""#,
             "\"strict\"",
-            "of kind \"tap\" is a queue that is not",
+            "of kind \"tap\" hides a queue",
         ),
         (
             r#"kind = "af-packet", interface = "t""#,
@@ -239,16 +239,16 @@ fn early_acknowledgement_is_read_and_refused_where_no_ring_is_seen() {
 #[test]
 fn what_guests_contradict_is_refused_where_it_stands() {
     refused_where_it_stands(&[
-        ("\"A2\"", "\"A1\"", "\"A1\"", "give each"),
-        ("00:02", "00:01", "\"02:00:00:00:00:01\"", "give each"),
-        ("fd77::1", "10.77.0.1", "\"10.77.0.1\"]", "give each"),
-        ("web/1", "web/0", "\"acme/web/0\"", "give each"),
+        ("\"A2\"", "\"A1\"", "\"A1\"", "use a different"),
+        ("00:02", "00:01", "\"02:00:00:00:00:01\"", "use a different"),
+        ("fd77::1", "10.77.0.1", "\"10.77.0.1\"]", "use different"),
+        ("web/1", "web/0", "\"acme/web/0\"", "use a different"),
         ("acme/web/1", "web", "\"web\"", "write OWNER/NAME/NUMBER"),
         (
             "kind = \"pcap\", write = \"a2.pcap\"",
             r#"kind = "tap", interface = "tap-a1", netns = "/run/netns/A1""#,
             "\"tap-a1\"",
-            "give each",
+            "use a different",
         ),
         ("127.0.0.1", "192.0.2.1", "\"192", "other machines"),
         (
@@ -291,7 +291,7 @@ fn what_pipelines_contradict_is_refused_where_it_stands() {
         ("10Mbit/s", "0bit/s", "\"0bit/s\"", "tags everything low"),
         ("30KB", "1KB", "\"1KB\"", "less than a full frame"),
         ("100Mbit/s", "0bit/s", "\"0bit/s\"", "sends nothing"),
-        ("3750B", "1513B", "\"1513B\"", "less than a full frame"),
+        ("3750B", "1513B", "\"1513B\"", "no full frame"),
         ("packets = 10", "packets = 0", "0 }", "at least 1"),
         (
             "\"fq-codel\"",
@@ -516,7 +516,7 @@ fn a_flow_cannot_be_held_for_longer_than_a_second() {
 fn what_needs_a_pacer_is_refused_without_one() {
     let found = paced_mistakes(&[("pacer = { link = \"1Gbit/s\" }", "priority_tag = true")]);
     assert_eq!(found.len(), 3, "{found:#?}");
-    assert!(found[0].starts_with("4:16: without a pacer nobody is guaranteed anything"));
+    assert!(found[0].starts_with("4:16: without a pacer there are no guarantees"));
     assert!(found[1].starts_with("10:13: nothing paces the uplink"));
     let found = paced_mistakes(&[(
         "kind = \"af-packet\", interface = \"eth0\"",

@@ -225,7 +225,7 @@ mod tests {
             ),
             (
                 "[[peer]]\nhost = 'b'\naddress = '10.0.0.1:4785'",
-                "10.0.0.1:4785 is this host's",
+                "duplicate address 10.0.0.1:4785, used by this host",
             ),
             (
                 "[[peer]]\nhost = 'b'\naddress = '10.0.0.2:0'",

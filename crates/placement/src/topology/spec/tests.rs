@@ -119,7 +119,7 @@ fn each_mistake_has_its_message() {
         (
             "parent = \"pod\"",
             "parent = \"rack-a\"",
-            "the group \"rack-a\" is inside itself",
+            "the group \"rack-a\" contains itself",
         ),
         ("parent = \"pod\"\n", "", "the group \"pod\" has no hosts"),
         (

@@ -255,9 +255,9 @@ fn what_guests_contradict_is_refused_where_it_stands() {
             "02:00:00:00:00:01",
             "ff:ff:ff:ff:ff:ff",
             "\"ff",
-            "not unicast",
+            "single station",
         ),
-        ("10.77.0.1", "224.0.0.1", "\"224", "not unicast"),
+        ("10.77.0.1", "224.0.0.1", "\"224", "single station"),
         (
             r#"["10.77.0.1", "fd77::1"]"#,
             "[]",

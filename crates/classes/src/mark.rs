@@ -1,10 +1,10 @@
-//! The marks by which switches know a class.
+//! Marks by which switches recognize a class.
 
 use crate::{Class, Fabric};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// By what a switch knows a frame's class.
+/// Mark of a frame, by which a switch recognizes its class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -26,9 +26,9 @@ impl Mark {
         }
     }
 
-    /// Expedited Forwarding (RFC 3246), for what switches serve first.
+    /// Expedited Forwarding (RFC 3246), for the class of highest priority.
     pub const FIRST: Self = Self::of_dscp(46);
-    /// AF21, low-latency data (RFC 4594, 4.7), for small flows below what is guaranteed.
+    /// AF21, low-latency data (RFC 4594, 4.7), for small flows below the guaranteed class.
     pub const SECOND: Self = Self::of_dscp(18);
     /// The default class (RFC 2474).
     pub const LAST: Self = Self::of_dscp(0);
@@ -40,38 +40,37 @@ impl fmt::Display for Mark {
     }
 }
 
-/// What a fabric serves first, and the mark of each of its classes.
+/// The order of a fabric's classes, and the mark of each class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "ClassesSpec", into = "ClassesSpec")]
 pub struct Classes {
     fabric: Fabric,
-    /// By [`Class`]; of one that the fabric has not, the lowest class's.
+    /// By [`Class`]. A class that the fabric does not have has the lowest class's mark.
     marks: [Mark; Class::ALL.len()],
 }
 
-/// [`Classes`] as a file says them, which may break a rule. A mark that is left out is the
-/// default of its fabric.
+/// [`Classes`] as they are in a file, before validation. A missing mark is the fabric's default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Classes))]
 #[serde(deny_unknown_fields)]
 pub struct ClassesSpec {
-    /// What switches serve first.
+    /// Order of the classes in switches.
     pub fabric: Fabric,
-    /// The mark of what is guaranteed.
+    /// Mark of the guaranteed class.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guaranteed: Option<Mark>,
-    /// The mark of small flows.
+    /// Mark of small flows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub small: Option<Mark>,
-    /// The mark of all else.
+    /// Mark of all other traffic.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lowest: Option<Mark>,
 }
 
-/// A rule that marks break.
+/// Error of invalid marks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ClassesError {
-    /// The fabric has no such class.
+    /// The fabric does not have the class.
     #[error("a fabric of {fabric} has no class `{class}`; leave its mark out")]
     NoClass {
         /// The fabric.
@@ -79,7 +78,7 @@ pub enum ClassesError {
         /// The class.
         class: Class,
     },
-    /// Beyond the bits that there are.
+    /// The mark does not fit its field.
     #[error("the mark of `{class}` is {mark}; a DSCP is 0 to 63 and a PCP 0 to 7")]
     Range {
         /// The class.
@@ -87,26 +86,26 @@ pub enum ClassesError {
         /// Its mark.
         mark: Mark,
     },
-    /// Switches could not tell two classes apart.
+    /// Two classes have an equal DSCP or PCP.
     #[error(
         "`{one}` is {of_one} and `{other}` is {of_other}; give each class a DSCP and a PCP of its \
          own"
     )]
     Same {
-        /// The class that is served first,
+        /// The class of higher priority.
         one: Class,
-        /// its mark,
+        /// Its mark.
         of_one: Mark,
-        /// the other class,
+        /// The other class.
         other: Class,
-        /// and its mark.
+        /// The mark of the other class.
         of_other: Mark,
     },
 }
 
 impl Classes {
-    /// The classes of a fabric, with its default marks: Expedited Forwarding (RFC 3246)
-    /// for what is first of all, 0 for the lowest, AF21 for what is between them.
+    /// Returns the classes of a fabric with default marks: Expedited Forwarding (RFC 3246) for
+    /// the first class, 0 for the lowest, AF21 for a class between them.
     pub const fn of(fabric: Fabric) -> Self {
         let marks = match fabric {
             Fabric::GuaranteesFirst => [Mark::FIRST, Mark::LAST, Mark::LAST],
@@ -116,18 +115,18 @@ impl Classes {
         Self { fabric, marks }
     }
 
-    /// What the fabric serves first.
+    /// Returns the order of the classes.
     pub const fn fabric(self) -> Fabric {
         self.fabric
     }
 
-    /// The mark of a class; of one that the fabric has not, that of the lowest.
+    /// Returns the mark of a class, or that of the lowest if the fabric does not have the class.
     #[inline]
     pub const fn mark(self, class: Class) -> Mark {
         self.marks[class as usize]
     }
 
-    /// The class whose mark `is` finds right; the lowest where none is.
+    /// Returns the class whose mark satisfies `is`, or the lowest class.
     #[inline]
     pub fn marked(self, is: impl Fn(Mark) -> bool) -> Class {
         let lowest = self.mark(Class::Lowest);
@@ -137,8 +136,8 @@ impl Classes {
         found.map_or(Class::Lowest, |(class, _)| class)
     }
 
-    /// The fabric and its marks as one number, which is not 0: the fabric's place among all
-    /// of them in the first byte, and a DSCP and a PCP for each class in the last six.
+    /// Returns the fabric and its marks as one number other than 0: the fabric's position in
+    /// [`Fabric::ALL`], from 1 on, in the first byte, and DSCP and PCP of each class in the last six.
     pub fn code(self) -> u64 {
         let places = Fabric::ALL.iter().zip(1_u64..);
         let mut place = places.filter(|(fabric, _)| **fabric == self.fabric);
@@ -150,7 +149,7 @@ impl Classes {
         place << 56 | marks
     }
 
-    /// The classes of a number that [`Classes::code`] made; `None` where it is none.
+    /// Returns the classes of a number from [`Classes::code`]; `None` for other numbers.
     pub fn from_code(code: u64) -> Option<Self> {
         let place = usize::try_from(code >> 56).ok()?.checked_sub(1)?;
         let mut classes = Self::of(*Fabric::ALL.get(place)?);

@@ -1,61 +1,60 @@
-//! The table.
+//! Table of the classes of traffic.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A class of a fabric, in the order in which switches serve them.
+/// A class of a fabric, in order of priority.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
-    /// For what is guaranteed: every bound is that of this class.
+    /// Guaranteed traffic: every computed bound is for this class.
     Guaranteed,
-    /// For small flows (Small is Better, 4.3).
+    /// Small flows (*Small is Better*, 4.3).
     Small,
-    /// For everything else.
+    /// All other traffic.
     #[default]
     Lowest,
 }
 
-/// What switches serve first, in as many classes as they have.
+/// The classes of a fabric and their order.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Fabric {
-    /// Two classes: what is guaranteed, then the rest.
+    /// Two classes: guaranteed traffic, then the rest.
     #[default]
     GuaranteesFirst,
-    /// Two classes: small flows, then the rest. No delay can be promised, since nothing
-    /// bounds what small flows of many hosts are together.
+    /// Two classes: small flows, then the rest. Delays cannot be promised, because the sum of all
+    /// hosts' small flows is unbounded.
     SmallFlowsFirst,
-    /// Three classes: what is guaranteed, small flows, then the rest. Switches with more
-    /// classes use three of them.
+    /// Three classes: guaranteed traffic, small flows, then the rest. Switches with more queues
+    /// use three of them.
     ThreeClasses,
 }
 
-/// What a frame is to the fabric.
+/// Kind of traffic that a frame belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Traffic {
-    /// A frame of a guest with a guarantee, sent when the guarantee allows it, to a
-    /// machine that the guarantee extends to.
+    /// A conforming frame of a guest with a guarantee to a VM of its tenant.
     Guaranteed,
-    /// A frame of a small flow: within its flow's bucket and its guest's budget.
+    /// A frame of a small flow, within the flow's token bucket and its guest's budget.
     SmallFlow,
     /// Any other frame of best effort.
     Bulk,
-    /// A frame that a guest with a guarantee sends beyond it, on a link that is idle.
+    /// A frame of a guaranteed guest beyond its guarantee, on an idle link.
     Elastic,
-    /// A frame to a group, broadcast included: switches multiply it, and no guarantee
-    /// counts that.
+    /// A frame to a multicast or broadcast address. No guarantee accounts for the copies that
+    /// switches make.
     Group,
-    /// A frame of a guest with a guarantee to a machine that nobody announced: it is in
-    /// no sum over the senders to that machine.
+    /// A frame of a guaranteed guest to a VM that no host announced. The rates of the senders to
+    /// that VM are not coordinated.
     Unannounced,
 }
 
 impl Class {
-    /// All classes, first served first.
+    /// All classes in order of priority.
     pub const ALL: [Self; 3] = [Self::Guaranteed, Self::Small, Self::Lowest];
 
-    /// Returns the word for it in files and metrics.
+    /// Returns the name of the class in files and metrics.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Guaranteed => "guaranteed",
@@ -82,7 +81,7 @@ impl Traffic {
         Self::Unannounced,
     ];
 
-    /// Returns what it is, in words.
+    /// Returns a description of the traffic.
     pub const fn words(self) -> &'static str {
         match self {
             Self::Guaranteed => "conforming frames of a guaranteed guest",
@@ -103,9 +102,8 @@ impl Fabric {
         Self::ThreeClasses,
     ];
 
-    /// Returns the class in which `traffic` travels; `None` where the fabric has no
-    /// class for guarantees, so that the frame is treated as one of best effort: its
-    /// flow's size decides.
+    /// Returns the class of `traffic`. `None` means that the fabric has no class for guarantees:
+    /// the frame counts as best effort, and the size of its flow decides.
     pub const fn class_of(self, traffic: Traffic) -> Option<Class> {
         match (self, traffic) {
             (Self::GuaranteesFirst | Self::ThreeClasses, Traffic::Guaranteed) => {
@@ -120,18 +118,18 @@ impl Fabric {
         }
     }
 
-    /// Returns whether any traffic travels in this class.
+    /// Returns whether the fabric has this class.
     pub fn has(self, class: Class) -> bool {
         let mut classes = Traffic::ALL.into_iter().filter_map(|it| self.class_of(it));
         classes.any(|other| other == class)
     }
 
-    /// Returns whether a delay can be promised: guarantees have a class of their own.
+    /// Returns whether delays can be promised, because guarantees have a class of their own.
     pub const fn promises_delays(self) -> bool {
         self.class_of(Traffic::Guaranteed).is_some()
     }
 
-    /// Returns the word for it in files.
+    /// Returns the name of the fabric in files.
     pub const fn word(self) -> &'static str {
         match self {
             Self::GuaranteesFirst => "guarantees-first",

@@ -1,8 +1,7 @@
-//! What a check of one port costs: `cargo run --release -p tailbound-netcalc
-//! --example port_check`.
+//! Cost of the check of one port: `cargo run --release -p tailbound-netcalc --example port_check`.
 //!
-//! A placement adds a tenant's curve to a port's, and asks whether the queue
-//! stays within the buffer, millions of times.
+//! A placement adds a tenant's curve to a port's curve, and checks millions of times whether the
+//! queue stays within the buffer.
 
 use std::hint::black_box;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! How much traffic may come: concave arrival curves.
+//! Arrival curves: concave upper bounds on traffic.
 
 use crate::bound::Bound;
 use crate::ratio::{Overflow, Ratio};
@@ -15,7 +15,7 @@ pub struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// Lets nothing through.
+    /// The token bucket without traffic.
     pub const NONE: Self = Self {
         rate: Ratio::ZERO,
         burst: Ratio::ZERO,
@@ -29,7 +29,7 @@ impl TokenBucket {
         }
     }
 
-    /// What both together may send.
+    /// Returns the sum of both buckets.
     pub fn sum(self, other: Self) -> Result<Self, Overflow> {
         Ok(Self {
             rate: self.rate.plus(other.rate)?,
@@ -37,7 +37,7 @@ impl TokenBucket {
         })
     }
 
-    /// What is left of a sum when `other` is taken out of it.
+    /// Returns this sum without `other`.
     pub fn without(self, other: Self) -> Result<Self, Overflow> {
         Ok(Self {
             rate: self.rate.minus(other.rate)?,
@@ -50,15 +50,14 @@ impl TokenBucket {
     }
 }
 
-/// An upper bound on the traffic of any time `t`: the least of some token
-/// buckets, hence concave and piecewise linear.
+/// Upper bound on the traffic in any time `t`: the minimum of token buckets, hence concave and
+/// piecewise linear.
 ///
-/// Its value at zero is the burst that may come at once (the limit from the
-/// right). Le Boudec and Thiran, 1.2.
+/// The value at zero is the burst that may arrive instantly (the limit from the right). Le Boudec
+/// and Thiran, 1.2.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArrivalCurve {
-    /// Rates fall and bursts grow strictly, and each is the least one somewhere.
-    /// Never empty.
+    /// Rates fall and bursts grow strictly, and each bucket is the minimum somewhere. Never empty.
     buckets: Vec<TokenBucket>,
 }
 
@@ -73,9 +72,8 @@ impl ArrivalCurve {
         TokenBucket::new(rate, burst).into()
     }
 
-    /// A sender with an average rate and a burst that it cannot send faster than
-    /// at `burst_rate`: `min(burst_rate · t + frame, rate · t + burst)`, the
-    /// curve A' of Silo's figure 6. The frame is what comes at once.
+    /// A sender with an average rate and a burst that it sends at `burst_rate`: `min(burst_rate · t
+    /// + frame, rate · t + burst)`, the curve A' of Silo's figure 6. A frame arrives instantly.
     pub fn burst_limited(
         rate: Rate,
         burst: Bytes,
@@ -88,7 +86,7 @@ impl ArrivalCurve {
         ])
     }
 
-    /// The least of token buckets; no traffic if there is none.
+    /// Returns the minimum of token buckets; without buckets, the curve without traffic.
     pub fn least(mut buckets: Vec<TokenBucket>) -> Result<Self, Overflow> {
         buckets.sort_by(|a, b| b.rate.cmp(&a.rate).then(b.burst.cmp(&a.burst)));
         let mut kept: Vec<TokenBucket> = Vec::with_capacity(buckets.len());
@@ -115,7 +113,7 @@ impl ArrivalCurve {
         Ok(Self { buckets: kept })
     }
 
-    /// The token buckets whose least this is: rates fall, bursts grow.
+    /// Returns the token buckets of the minimum: rates fall, bursts grow.
     pub fn buckets(&self) -> &[TokenBucket] {
         &self.buckets
     }
@@ -125,12 +123,12 @@ impl ArrivalCurve {
         self.buckets[self.buckets.len() - 1]
     }
 
-    /// Whether nothing ever comes.
+    /// Returns whether the curve has no traffic.
     pub fn is_none(&self) -> bool {
         self.buckets[0] == TokenBucket::NONE
     }
 
-    /// The most that may come in `time` (not below zero), in nanobits.
+    /// Returns the greatest amount of traffic in `time` (not below zero), in nanobits.
     pub fn at(&self, time: Ratio) -> Result<Ratio, Overflow> {
         let mut least = self.buckets[0].at(time)?;
         for bucket in &self.buckets[1..] {
@@ -139,7 +137,7 @@ impl ArrivalCurve {
         Ok(least)
     }
 
-    /// When bucket `index` hands over to the next one; none for the last.
+    /// Returns the time from which the bucket after `index` is the minimum; `None` for the last.
     pub(crate) fn knee(&self, index: usize) -> Result<Option<Ratio>, Overflow> {
         let (Some(here), Some(next)) = (self.buckets.get(index), self.buckets.get(index + 1))
         else {
@@ -149,13 +147,12 @@ impl ArrivalCurve {
         rise.over(here.rate.minus(next.rate)?).map(Some)
     }
 
-    /// What keeps to both curves: `min(self, other)`.
+    /// Returns the curve of traffic that conforms to both: `min(self, other)`.
     pub fn min(&self, other: &Self) -> Result<Self, Overflow> {
         Self::least([self.buckets.as_slice(), &other.buckets].concat())
     }
 
-    /// What both sources together may send: the sum (Silo 4.2.2, "Adding arrival
-    /// curves").
+    /// Returns the curve of both sources together: the sum (Silo 4.2.2, "Adding arrival curves").
     pub fn sum(&self, other: &Self) -> Result<Self, Overflow> {
         let (ours, theirs) = (&self.buckets, &other.buckets);
         let (mut i, mut j) = (0, 0);
@@ -173,7 +170,7 @@ impl ArrivalCurve {
         }
     }
 
-    /// What all these sources together may send.
+    /// Returns the curve of all sources together.
     pub fn total<'a>(curves: impl IntoIterator<Item = &'a Self>) -> Result<Self, Overflow> {
         let mut sums: Vec<Self> = curves.into_iter().cloned().collect();
         // In pairs, so that long curves are not copied for each short one.
@@ -189,7 +186,7 @@ impl ArrivalCurve {
         Ok(sums.pop().unwrap_or_else(Self::none))
     }
 
-    /// `count` such sources together.
+    /// Returns the curve of `count` such sources together.
     pub fn times(&self, count: u64) -> Result<Self, Overflow> {
         if count == 0 {
             return Ok(Self::none());
@@ -203,13 +200,12 @@ impl ArrivalCurve {
         })
     }
 
-    /// The traffic behind a queue that holds nothing longer than `longest`:
-    /// what came over `t + longest` may leave within `t`.
+    /// Returns the curve of the traffic behind a queue with a delay of at most `longest`: arrivals
+    /// of `t + longest` may leave within `t`.
     ///
-    /// A token bucket {B, S} becomes {B, S + B·c}: with `longest` the queue
-    /// capacity `c` this is Silo's curve of egress traffic (4.2.2, "Propagating
-    /// arrival curves"), which depends on no other flow. [`Self::output`] is
-    /// tighter where the service is known.
+    /// A token bucket {B, S} becomes {B, S + B·c}: with `longest` the queue capacity `c` this is
+    /// Silo's curve of egress traffic (4.2.2, "Propagating arrival curves"), which depends on no
+    /// other flow. [`Self::output`] is tighter if the service is known.
     pub fn delayed(&self, longest: Ratio) -> Result<Self, Overflow> {
         self.map(|bucket| {
             Ok(TokenBucket {
@@ -219,22 +215,21 @@ impl ArrivalCurve {
         })
     }
 
-    /// What can come over links of `rate` together, each of which hands a whole
-    /// `frame` over at once: at most `min(self, rate · t + frames · frame)`.
+    /// Returns the curve of the traffic over links of `rate` together, each of which delivers a
+    /// whole `frame` instantly: `min(self, rate · t + frames · frame)`.
     ///
-    /// Silo's example in 4.2.1 needs it: eight hosts' bursts come through two
-    /// links, hence at twice a link's rate.
+    /// Silo's example in 4.2.1 needs it: bursts of eight hosts arrive over two links, hence at
+    /// twice a link's rate.
     pub fn over_links(&self, rate: Ratio, frames: u64, frame: Bytes) -> Result<Self, Overflow> {
         let burst = Ratio::from(frame).times(Ratio::whole(i128::from(frames)))?;
         self.min(&TokenBucket { rate, burst }.into())
     }
 
-    /// The most by which this exceeds a constant `rate` from the start:
-    /// `sup_t self(t) - rate · t`, in nanobits.
+    /// Returns the greatest excess over a constant `rate` from the start: `sup_t self(t) - rate ·
+    /// t`, in nanobits.
     ///
-    /// It is the backlog of a server without latency, the delay of one is this
-    /// divided by the rate, and the token bucket {`rate`, excess} is the least
-    /// one of that rate that bounds the curve.
+    /// The excess is the backlog of a server without latency, and divided by the rate its delay.
+    /// {`rate`, excess} is the smallest token bucket of that rate that bounds the curve.
     pub fn excess(&self, rate: Ratio) -> Result<Bound, Overflow> {
         let slower = self.buckets.partition_point(|bucket| bucket.rate > rate);
         let Some(bucket) = self.buckets.get(slower) else {
@@ -248,10 +243,9 @@ impl ArrivalCurve {
         bucket.burst.minus(lost).map(Bound::Finite)
     }
 
-    /// Bursts rounded up to whole nanobits.
+    /// Returns the curve with bursts rounded up to whole nanobits.
     ///
-    /// The curve only grows, so what is computed from it stays a bound; and its
-    /// numbers stay short, however long the path is.
+    /// The curve only grows, so results remain bounds, and its numbers stay short on long paths.
     pub fn rounded_up(&self) -> Result<Self, Overflow> {
         Self::least(
             self.buckets
@@ -264,9 +258,8 @@ impl ArrivalCurve {
         )
     }
 
-    /// Whether every bit leaves a server of `rate` after `latency` within
-    /// `limit`: `delay <= limit` by multiplications alone, for those who ask
-    /// about many ports.
+    /// Returns whether each bit leaves a server of `rate` and `latency` within `limit`: `delay <=
+    /// limit` by multiplications only, for checks of many ports.
     pub fn is_served_within(
         &self,
         rate: Rate,
@@ -318,8 +311,8 @@ impl From<TokenBucket> for ArrivalCurve {
     }
 }
 
-/// Where `a` and `b` meet against where `c` and `d` do; in both pairs the first
-/// has the higher rate.
+/// Compares the intersection of `a` and `b` with that of `c` and `d`. In both pairs the first has
+/// the higher rate.
 fn compare_knees(
     a: TokenBucket,
     b: TokenBucket,

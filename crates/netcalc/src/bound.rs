@@ -1,18 +1,18 @@
-//! Bounds, which there may not be.
+//! Bounds, which may not exist.
 
 use crate::ratio::Ratio;
 
-/// A bound, if there is one. A smaller one compares as less.
+/// A bound, or its absence. Smaller bounds compare as less.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Bound {
-    /// It is never more than this.
+    /// The value never exceeds this number.
     Finite(Ratio),
-    /// More comes than is served: there is no bound.
+    /// More traffic arrives than is served, so no bound exists.
     Unbounded,
 }
 
 impl Bound {
-    /// The bound, if there is one.
+    /// Returns the bound if it exists.
     pub fn finite(self) -> Option<Ratio> {
         match self {
             Self::Finite(bound) => Some(bound),

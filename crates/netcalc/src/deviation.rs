@@ -1,4 +1,4 @@
-//! What follows from an arrival curve and a service curve: delay, backlog and output.
+//! Delay, backlog and output of an arrival curve at a service curve.
 
 use crate::arrival::{ArrivalCurve, TokenBucket};
 use crate::bound::Bound;
@@ -6,8 +6,8 @@ use crate::ratio::{Overflow, Ratio};
 use crate::service::ServiceCurve;
 
 impl ArrivalCurve {
-    /// The longest that anything waits and is served in a FIFO queue, in
-    /// nanoseconds: the horizontal deviation `h(self, service)`.
+    /// Returns the longest delay in a FIFO queue, waiting and service, in nanoseconds: the
+    /// horizontal deviation `h(self, service)`.
     ///
     /// Silo's queue bound (4.2.2). A token bucket (r, b) at a rate-latency
     /// server (R, T) has T + b/R as long as r <= R. Le Boudec and Thiran,
@@ -54,12 +54,12 @@ impl ArrivalCurve {
         served.minus(time).map(Bound::Finite)
     }
 
-    /// The most that waits and is served at one time, in nanobits: the vertical
-    /// deviation `v(self, service)`.
+    /// Returns the largest backlog, waiting and in service, in nanobits: the vertical deviation
+    /// `v(self, service)`.
     ///
-    /// A token bucket (r, b) at a rate-latency server (R, T) has b + r·T. It is
-    /// what the server may send at once when it wakes up, the burst of
-    /// [`Self::output`]. Le Boudec and Thiran, theorem 1.4.1.
+    /// A token bucket (r, b) at a rate-latency server (R, T) has b + r·T. The server may send this
+    /// amount instantly when it wakes up: the burst of [`Self::output`]. Le Boudec and Thiran,
+    /// theorem 1.4.1.
     pub fn backlog(&self, service: &ServiceCurve) -> Result<Bound, Overflow> {
         Ok(match self.output(service)? {
             Some(output) => Bound::Finite(output.buckets()[0].burst),
@@ -67,11 +67,11 @@ impl ArrivalCurve {
         })
     }
 
-    /// What may leave a server that guarantees `service` to this traffic alone:
-    /// the exact min-plus deconvolution, `sup_s self(t + s) - service(s)`.
+    /// Returns the curve of the traffic behind a server that guarantees `service` to this traffic
+    /// alone: the exact min-plus deconvolution, `sup_s self(t + s) - service(s)`.
     ///
-    /// None where the server is too slow, so that the backlog has no bound. Le
-    /// Boudec and Thiran, theorem 1.4.3.
+    /// `None` if the server is too slow, so that the backlog has no bound. Le Boudec and Thiran,
+    /// theorem 1.4.3.
     pub fn output(&self, service: &ServiceCurve) -> Result<Option<Self>, Overflow> {
         let Some(fastest) = service.long_run() else {
             return Ok(self.is_none().then(Self::none));

@@ -1,30 +1,30 @@
-//! The guarantees of a tenant of Silo as curves.
+//! Silo's guarantees of a tenant as curves.
 
 use crate::arrival::{ArrivalCurve, TokenBucket};
 use crate::ratio::{Overflow, Ratio};
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// What each virtual machine of a tenant may send: Silo's {B, S, Bmax} (4.1).
+/// Guarantee of each VM of a tenant: Silo's {B, S, Bmax} (4.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Guarantee {
-    /// B, the average bandwidth; limits what a machine receives as well.
+    /// B, the average bandwidth of a VM in each direction.
     pub bandwidth: Rate,
-    /// S, the burst that a machine may send when it has been below its
-    /// bandwidth. The receiver does not limit it.
+    /// S, the burst that a VM may send after traffic below its bandwidth. The receiver does not
+    /// limit it.
     pub burst: Bytes,
-    /// Bmax, at which a burst is sent.
+    /// Bmax, the rate of a burst.
     pub burst_rate: Rate,
 }
 
 impl Guarantee {
-    /// Returns what one machine may send: `min(Bmax · t + frame, B · t + S)`.
+    /// Returns the curve of one VM: `min(Bmax · t + frame, B · t + S)`.
     pub fn curve(self, frame: Bytes) -> Result<ArrivalCurve, Overflow> {
         self.across(1, 2, frame)
     }
 
-    /// Returns how long a message of so many bytes on the wire takes to leave its host at most,
-    /// if its machine has sent nothing beyond its bandwidth before: M/Bmax up to S, and
-    /// S/Bmax + (M - S)/B above. A burst below a frame is one frame.
+    /// Returns the longest time in which a message of M bytes on the wire leaves its host, if its
+    /// VM has not exceeded its bandwidth before: M/Bmax up to S, and S/Bmax + (M - S)/B above. A
+    /// burst below a frame counts as one frame.
     pub fn time_for(self, message: Bytes, frame: Bytes) -> Nanos {
         let burst = message.min(self.burst.max(frame));
         let rest = Bytes(message.0 - burst.0);
@@ -32,9 +32,8 @@ impl Guarantee {
         at_once.saturating_add(self.bandwidth.time_for(rest))
     }
 
-    /// What the `senders` machines on one side of a link may send to the other
-    /// machines of their tenant, of `machines` in all: [`hose`] at Bmax each at most,
-    /// for all may burst together.
+    /// Returns the curve of the `senders` VMs on one side of a link to the other VMs of their
+    /// tenant, which has `machines` VMs: [`hose`] at Bmax each, because all may burst together.
     pub fn across(
         self,
         senders: u64,
@@ -46,16 +45,15 @@ impl Guarantee {
     }
 }
 
-/// What so many `senders` of so many `machines` of a tenant may send to the others, where a burst
-/// may come at once: `min(m·B · t + m·S, n·B · t + m·n·(S + frame))` for m senders and n receivers.
+/// Returns the curve of `senders` VMs of a tenant of `machines` VMs to the others, with instant
+/// bursts: `min(m·B · t + m·S, n·B · t + m·n·(S + frame))` for m senders and n receivers.
 ///
-/// The first is what {B, S} of the senders lets pass. The second is what {`B_i`, S} of the pairs
-/// does: the rates of all pairs to a receiver are B in all, but each pair has a bucket of S, and one
-/// frame that was charged to it before and has waited for its turn since. Silo counts
-/// {min(m, n)·B, m·S} (4.2.2), and with it the bursts of the senders and the rates of the
-/// receivers; but m machines may send at m·B until the buckets of their pairs are empty. Where no
-/// more send than receive the second is above the first everywhere. With nobody on the other side
-/// nothing crosses the link.
+/// The first term is the sum of the senders' {B, S}. The second is the sum of the pairs' {`B_i`,
+/// S}: the rates of all pairs to a receiver sum up to B, but each pair has a bucket of S, and one
+/// frame that was charged before and waits for its turn. Silo counts {min(m, n)·B, m·S} (4.2.2),
+/// the senders' bursts and the receivers' rates. However, m VMs may send at m·B until the buckets
+/// of their pairs are empty. If m <= n the second term is above the first everywhere. Without a VM
+/// on the other side the link has no traffic.
 pub fn hose(
     bandwidth: Rate,
     burst: Bytes,

@@ -1,18 +1,31 @@
-//! Deterministic network calculus in exact arithmetic: what a queue can hold
-//! and how long a frame can wait in it, at worst.
+//! Deterministic network calculus in exact arithmetic: worst-case backlog and delay of queues.
 //!
-//! Read [`ArrivalCurve`] (how much may come) and [`ServiceCurve`] (how much is
-//! served at least) first. [`ArrivalCurve::delay`] and
-//! [`ArrivalCurve::backlog`] are the two distances between them; [`Guarantee`]
-//! makes the curves of Silo's tenants; [`Network`] bounds every flow of a whole
+//! An [`ArrivalCurve`] bounds the traffic from above, a [`ServiceCurve`] bounds the service from
+//! below. [`ArrivalCurve::delay`] and [`ArrivalCurve::backlog`] are the two distances between them.
+//! [`Guarantee`] makes the curves of Silo's tenants. [`Network`] bounds every flow of a
 //! feed-forward network, and [`NetworkFile`] reads one.
 //!
-//! All numbers are [`Ratio`]s: exact, and an operation that would overflow says
-//! so instead. Nothing here uses floating point.
+//! Do not use it for networks with cycles, for average or probable delays, or for queues that drop
+//! frames: all bounds assume that no frame is lost.
 //!
-//! Formulae follow Le Boudec and Thiran, *Network Calculus* (Springer LNCS
-//! 2050), and Jang et al., *Silo: Predictable Message Latency in the Cloud*
-//! (SIGCOMM 2015); each item names its section.
+//! ```
+//! use tailbound_netcalc::{ArrivalCurve, Ratio, ServiceCurve};
+//! use tailbound_units::{Bytes, Nanos, Rate};
+//!
+//! // A flow of 100 Mbit/s with bursts of 15 KB at a port of 1 Gbit/s.
+//! let flow = ArrivalCurve::token_bucket(Rate::from_mbit(100), Bytes(15_000));
+//! let port = ServiceCurve::rate_latency(Rate::from_mbit(1_000), Nanos::ZERO);
+//! let delay = flow.delay(&port)?.finite();
+//! assert_eq!(delay, Some(Ratio::whole(120_000))); // nanoseconds
+//! # Ok::<(), tailbound_netcalc::Overflow>(())
+//! ```
+//!
+//! All numbers are exact [`Ratio`]s. An operation that would overflow returns an error. Floating
+//! point is not used.
+//!
+//! The formulae are those of Le Boudec and Thiran, *Network Calculus* (Springer LNCS 2050), and
+//! Jang et al., *Silo: Predictable Message Latency in the Cloud* (SIGCOMM 2015). Each item names
+//! its section.
 
 mod arrival;
 mod bound;

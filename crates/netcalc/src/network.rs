@@ -1,9 +1,8 @@
 //! Bounds for every flow of a feed-forward network of FIFO queues.
 //!
-//! [`Network`] is what is computed with, [`NetworkFile`] what a file says.
-//! `order` finds the order in which ports are computed, or the cycle that
-//! forbids one; `total` is total flow analysis, `separated` separated flow
-//! analysis, `concatenated` what both miss of ports behind each other.
+//! [`Network`] is the model, [`NetworkFile`] reads one from a file. `order` finds the order of
+//! computation, or the cycle that excludes one. `total` is total flow analysis, `separated`
+//! separated flow analysis, and `concatenated` treats ports behind each other as one server.
 
 mod concatenated;
 mod file;
@@ -23,7 +22,7 @@ use tailbound_units::{Bytes, Nanos, Rate};
 pub struct PortId(usize);
 
 impl PortId {
-    /// Its place in [`Network::ports`].
+    /// Returns the position in [`Network::ports`].
     pub const fn index(self) -> usize {
         self.0
     }
@@ -35,22 +34,21 @@ pub struct FlowId(usize);
 
 /// An output port: a queue and the link behind it.
 ///
-/// Of several priorities the lowest number is served first and a frame is never
-/// interrupted; within a priority the queue is FIFO.
+/// The lowest number is the highest priority. A frame is never preempted. Within a priority the
+/// queue is FIFO.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Port {
     /// Its name, unique in the network.
     pub name: String,
     /// The link's rate; above zero.
     pub rate: Rate,
-    /// How long the port may leave a frame waiting though the link is idle.
+    /// Longest wait of a frame while the link is idle.
     pub latency: Nanos,
-    /// How much it can hold. No bound depends on it, but all hold only while no
-    /// frame is lost.
+    /// Capacity of the queue. No bound depends on it, but all bounds assume that no frame is lost.
     pub buffer: Option<Bytes>,
 }
 
-/// A flow: what a sender puts into the network, and its path.
+/// The traffic of a sender, and its path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Flow {
     /// Its name, unique in the network.
@@ -59,18 +57,18 @@ pub struct Flow {
     pub path: Vec<PortId>,
     /// Its average rate; above zero.
     pub rate: Rate,
-    /// How much it may send at once, or at the burst rate; at least a frame.
+    /// Burst, sent instantly or at the burst rate; at least a frame.
     pub burst: Bytes,
-    /// The rate at which it sends a burst; at once by default.
+    /// Rate of a burst; instant by default.
     pub burst_rate: Option<Rate>,
-    /// 0 is served first.
+    /// Priority; 0 is the highest.
     pub priority: u8,
-    /// How long its frames may take; no bound depends on it.
+    /// Permitted end-to-end delay; no bound depends on it.
     pub deadline: Option<Nanos>,
 }
 
 impl Flow {
-    /// What it may send, in frames that come whole.
+    /// Returns the arrival curve, in whole frames.
     fn curve(&self, frame: Bytes) -> Result<ArrivalCurve, Overflow> {
         match self.burst_rate {
             Some(fast) => ArrivalCurve::burst_limited(self.rate, self.burst, fast, frame),
@@ -91,10 +89,9 @@ pub struct Network {
 /// The bounds of a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortBounds {
-    /// What waits and is being sent, in nanobits; as large a buffer loses no
-    /// frame.
+    /// Backlog in nanobits, waiting and in service. A buffer of this size loses no frame.
     pub backlog: Ratio,
-    /// Its priorities that have flows, the first served first.
+    /// Priorities with flows, the highest first.
     pub classes: Vec<ClassBounds>,
 }
 
@@ -113,41 +110,40 @@ impl Default for PortBounds {
 pub struct ClassBounds {
     /// The priority of the flows.
     pub priority: u8,
-    /// Their average rates together, in bits a second.
+    /// Sum of the average rates, in bits a second.
     pub load: Ratio,
-    /// From the arrival of a frame's last bit until its last bit has left, in
-    /// nanoseconds.
+    /// Delay from the arrival of a frame's last bit to its departure, in nanoseconds.
     pub delay: Ratio,
-    /// What waits and is being sent, in nanobits.
+    /// Backlog in nanobits, waiting and in service.
     pub backlog: Ratio,
 }
 
 /// The bounds of a flow, from its first port to its last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlowBounds {
-    /// The delay by total flow analysis: the sum over its ports, nanoseconds.
+    /// Delay by total flow analysis: the sum over its ports, in nanoseconds.
     pub total_delay: Ratio,
-    /// What it has in the network under that delay, nanobits.
+    /// The flow's data in the network with that delay, in nanobits.
     pub total_backlog: Ratio,
-    /// The delay by separated flow analysis, nanoseconds.
+    /// Delay by separated flow analysis, in nanoseconds.
     pub separated_delay: Ratio,
-    /// What it has in the network by separated flow analysis, nanobits.
+    /// The flow's data in the network by separated flow analysis, in nanobits.
     pub separated_backlog: Ratio,
-    /// The least delay by either, or by paying once for others, with ports behind each other as
-    /// one server for the others, too; nanoseconds.
+    /// Least delay of both analyses and of concatenated servers, where cross traffic is counted
+    /// once, in nanoseconds.
     pub concatenated_delay: Ratio,
-    /// What it has in the network by the same, nanobits.
+    /// The flow's data in the network by the same analysis, in nanobits.
     pub concatenated_backlog: Ratio,
 }
 
 impl FlowBounds {
-    /// All delays are bounds, so the least is.
+    /// Returns the least delay. All delays are bounds, so the least is a bound.
     pub fn delay(&self) -> Ratio {
         let before = self.total_delay.min(self.separated_delay);
         before.min(self.concatenated_delay)
     }
 
-    /// All backlogs are bounds, so the least is.
+    /// Returns the least backlog. All backlogs are bounds, so the least is a bound.
     pub fn backlog(&self) -> Ratio {
         let before = self.total_backlog.min(self.separated_backlog);
         before.min(self.concatenated_backlog)
@@ -163,11 +159,11 @@ pub struct Bounds {
     pub flows: Vec<FlowBounds>,
 }
 
-/// Why a network has no bounds.
+/// Reason why a network has no bounds.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NetworkError {
-    /// Ports feed each other in a circle. The analyses go from port to port in
-    /// the order of the traffic; in a circle there is none.
+    /// Ports feed each other in a cycle. The analyses follow the order of the traffic, which a
+    /// cycle does not have.
     #[error(
         "the flows' paths make a cycle: {}; bounds exist here for feed-forward networks only, so \
          route flow {flow:?} another way", chain(.ports)
@@ -175,12 +171,12 @@ pub enum NetworkError {
     Cycle {
         /// The ports in order; the last one feeds the first.
         ports: Vec<String>,
-        /// A flow that takes a step of it.
+        /// A flow on an edge of the cycle.
         flow: String,
         /// The same flow.
         id: FlowId,
     },
-    /// More comes to a port than it can serve, so its queue grows for ever.
+    /// The load of a port exceeds its rate, so its queue grows without limit.
     #[error(
         "port {port:?} is not stable: flows of {load} bit/s in all come to a link of {rate}, \
          {excess} bit/s too many; give it a higher rate or fewer flows"
@@ -190,14 +186,14 @@ pub enum NetworkError {
         port: String,
         /// The port.
         id: PortId,
-        /// The flows' average rates together, bits a second.
+        /// Sum of the flows' average rates, in bits a second.
         load: u128,
         /// The link's rate.
         rate: Rate,
-        /// By how much the load is too much, bits a second.
+        /// Excess load, in bits a second.
         excess: u128,
     },
-    /// The numbers grow beyond what can be computed with.
+    /// The numbers overflow.
     #[error("the bounds at port {port:?} are too large to be counted: {source}")]
     Overflow {
         /// The port's name.
@@ -209,7 +205,7 @@ pub enum NetworkError {
     },
 }
 
-/// `a -> b -> a`, shortened where it is long.
+/// Returns `a -> b -> a`, shortened if it is long.
 fn chain(ports: &[String]) -> String {
     const SHOWN: usize = 8;
     let mut names: Vec<_> = ports.iter().take(SHOWN).cloned().collect();
@@ -223,11 +219,10 @@ fn chain(ports: &[String]) -> String {
 impl Network {
     /// A network without ports.
     ///
-    /// No frame is longer than `frame`. Switches here store a frame before they
-    /// forward it; with a frame of zero bytes traffic is a fluid, as it is in
-    /// textbooks. With `line_limit` a port never sends faster than its rate, so
-    /// what it feeds gets no more than that; without, a rate is only what a
-    /// server guarantees.
+    /// `frame` is the longest frame. Switches store a frame before they forward it; with a frame of
+    /// zero bytes traffic is a fluid, as in textbooks. With `line_limit` a port never sends faster
+    /// than its rate, which bounds the traffic to the next port. Without it, a rate is only a
+    /// guarantee.
     pub fn new(frame: Bytes, line_limit: bool) -> Self {
         Self {
             frame,
@@ -272,7 +267,7 @@ impl Network {
         &self.flows
     }
 
-    /// The port of this id.
+    /// Returns the port of this id.
     pub fn port(&self, id: PortId) -> &Port {
         &self.ports[id.0]
     }
@@ -282,13 +277,13 @@ impl Network {
         self.frame
     }
 
-    /// Whether a port feeds the next ones at no more than its rate.
+    /// Returns whether a port's rate bounds its output.
     pub fn has_line_limit(&self) -> bool {
         self.line_limit
     }
 
-    /// The bounds of all ports and flows, by total flow analysis, by separated flow analysis, and
-    /// by servers behind each other as one.
+    /// Returns the bounds of all ports and flows, by total flow analysis, separated flow analysis,
+    /// and concatenated servers.
     pub fn bounds(&self) -> Result<Bounds, NetworkError> {
         let order = order::feed_forward(self)?;
         self.check_stability()?;

@@ -5,7 +5,7 @@ use tailbound_units::{Bytes, Nanos, Rate};
 
 /// A result needs more than 127 bits.
 ///
-/// Nothing is rounded or wrapped instead: whoever asked gets no bound.
+/// No result is rounded or wrapped instead: the caller gets no bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the exact result does not fit in 128 bits")]
 pub struct Overflow;
@@ -13,9 +13,8 @@ pub struct Overflow;
 /// An exact fraction: a time in nanoseconds, a rate in bits a second, or their
 /// product, an amount of data in nanobits (a billionth of a bit).
 ///
-/// In these units everything that a network is described with is whole, and
-/// sums, scalings and shifts of curves stay whole; only a division makes a
-/// denominator. Whole numbers take a path without any division, so that a
+/// In these units all parameters of a network are whole numbers, and sums, scalings and shifts of
+/// curves stay whole; only a division makes a denominator. Whole numbers need no division, so the
 /// check of a port costs a few multiplications.
 ///
 /// Always in lowest terms with a positive denominator, hence equal exactly when
@@ -59,7 +58,7 @@ impl Ratio {
         self.denominator
     }
 
-    /// Whether this is below zero.
+    /// Returns whether this is below zero.
     pub const fn is_negative(self) -> bool {
         self.numerator < 0
     }
@@ -142,7 +141,7 @@ impl Ratio {
     /// This time in whole nanoseconds, rounded up.
     ///
     /// # Errors
-    /// It is negative or above 584 years.
+    /// The time is negative or above 584 years.
     pub fn to_nanos(self) -> Result<Nanos, Overflow> {
         u64::try_from(self.ceil()).map(Nanos).map_err(|_| Overflow)
     }
@@ -150,7 +149,7 @@ impl Ratio {
     /// This amount of data in whole bytes, rounded up.
     ///
     /// # Errors
-    /// It is negative or above 2^64 - 1 bytes.
+    /// The amount is negative or above 2^64 - 1 bytes.
     pub fn to_bytes(self) -> Result<Bytes, Overflow> {
         let bytes = self.over(Self::whole(NANOBITS_PER_BYTE))?.ceil();
         u64::try_from(bytes).map(Bytes).map_err(|_| Overflow)

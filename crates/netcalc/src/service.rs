@@ -1,15 +1,15 @@
-//! How much is served at least: convex service curves.
+//! Service curves: convex lower bounds on service.
 
 use crate::arrival::{ArrivalCurve, TokenBucket};
 use crate::ratio::{Overflow, Ratio};
 use std::cmp::Ordering;
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// A server that is idle at first and then has a constant rate: it serves at
-/// least `rate · t - offset` in a time `t` with a backlog.
+/// A server with a latency and then a constant rate: it serves at least `rate · t - offset` in a
+/// time `t` with a backlog.
 ///
-/// The offset is the rate times the latency; kept in this form, what is left
-/// over for others stays whole.
+/// The offset is the rate times the latency. In this form the service that is left over for others
+/// stays a whole number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateLatency {
     /// Bits a second, above zero.
@@ -28,7 +28,7 @@ impl RateLatency {
         }
     }
 
-    /// How long it may be idle, in nanoseconds.
+    /// Returns the latency, in nanoseconds.
     pub fn latency(self) -> Result<Ratio, Overflow> {
         self.offset.over(self.rate)
     }
@@ -38,21 +38,20 @@ impl RateLatency {
     }
 }
 
-/// A lower bound on what is served in a time `t` to a queue that is not empty:
-/// the greatest of zero and some rate-latency servers, hence convex and
-/// piecewise linear. Le Boudec and Thiran, 1.3.
+/// Lower bound on the service of a nonempty queue in a time `t`: the maximum of zero and
+/// rate-latency servers, hence convex and piecewise linear. Le Boudec and Thiran, 1.3.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceCurve {
-    /// Rates and offsets grow strictly, and each is the greatest one somewhere.
-    /// Empty where nothing is promised.
+    /// Rates and offsets grow strictly, and each piece is the maximum somewhere. Empty without any
+    /// guarantee.
     pieces: Vec<RateLatency>,
 }
 
 impl ServiceCurve {
-    /// No promise at all.
+    /// The curve without any guarantee.
     pub const NOTHING: Self = Self { pieces: Vec::new() };
 
-    /// `rate · (t - latency)`, at least zero. A rate of zero promises nothing.
+    /// `rate · (t - latency)`, at least zero. A rate of zero is no guarantee.
     pub fn rate_latency(rate: Rate, latency: Nanos) -> Self {
         if rate == Rate(0) {
             return Self::NOTHING;
@@ -62,8 +61,7 @@ impl ServiceCurve {
         }
     }
 
-    /// The greatest of rate-latency servers; those without a rate promise
-    /// nothing.
+    /// Returns the maximum of rate-latency servers. Servers with a rate of zero are ignored.
     pub fn greatest(mut pieces: Vec<RateLatency>) -> Result<Self, Overflow> {
         pieces.retain(|piece| piece.rate > Ratio::ZERO);
         // Of equal rates the better one comes last.
@@ -91,18 +89,18 @@ impl ServiceCurve {
         Ok(Self { pieces: kept })
     }
 
-    /// The rate-latency servers whose greatest this is: rates and offsets grow.
+    /// Returns the rate-latency servers of the maximum: rates and offsets grow.
     pub fn pieces(&self) -> &[RateLatency] {
         &self.pieces
     }
 
-    /// The piece that holds in the long run, a promise that is below the whole
-    /// curve. None where nothing is promised.
+    /// Returns the piece that holds in the long run, which is below the whole curve. `None` without
+    /// a guarantee.
     pub fn long_run(&self) -> Option<RateLatency> {
         self.pieces.last().copied()
     }
 
-    /// The least that is served in `time` (not below zero), in nanobits.
+    /// Returns the least service in `time` (not below zero), in nanobits.
     pub fn at(&self, time: Ratio) -> Result<Ratio, Overflow> {
         let mut greatest = Ratio::ZERO;
         for piece in &self.pieces {
@@ -111,12 +109,11 @@ impl ServiceCurve {
         Ok(greatest)
     }
 
-    /// When `data` nanobits have been served at the latest: the smallest `t`
-    /// with `self(t) >= data`.
+    /// Returns the latest time at which `data` nanobits are served: the smallest `t` with `self(t)
+    /// >= data`.
     ///
-    /// For no data this is the end of the latency: the curve's own inverse is
-    /// zero there, but the first bit that comes waits that long. None where
-    /// nothing is promised.
+    /// Without data this is the end of the latency: the inverse of the curve is zero there, but the
+    /// first bit waits that long. `None` without a guarantee.
     pub fn time_for(&self, data: Ratio) -> Result<Option<Ratio>, Overflow> {
         self.piece_at(data)?
             .map(|index| {
@@ -126,7 +123,7 @@ impl ServiceCurve {
             .transpose()
     }
 
-    /// The piece that serves what comes right after `data` nanobits.
+    /// Returns the piece that serves the bit after `data` nanobits.
     pub(crate) fn piece_at(&self, data: Ratio) -> Result<Option<usize>, Overflow> {
         let mut found = None;
         for index in 0..self.pieces.len() {
@@ -138,7 +135,7 @@ impl ServiceCurve {
         Ok(found)
     }
 
-    /// When piece `index` takes over from the one before, or from zero.
+    /// Returns the time from which piece `index` is the maximum.
     pub(crate) fn start_of(&self, index: usize) -> Result<Ratio, Overflow> {
         let piece = self.pieces[index];
         let Some(before) = index.checked_sub(1).map(|before| self.pieces[before]) else {
@@ -148,7 +145,7 @@ impl ServiceCurve {
         fall.over(piece.rate.minus(before.rate)?)
     }
 
-    /// How much has been served when piece `index` takes over.
+    /// Returns the service at the time from which piece `index` is the maximum.
     pub(crate) fn start_value(&self, index: usize) -> Result<Ratio, Overflow> {
         if index == 0 {
             return Ok(Ratio::ZERO);
@@ -156,9 +153,8 @@ impl ServiceCurve {
         self.pieces[index].at(self.start_of(index)?)
     }
 
-    /// The most by which this falls behind a constant `rate` from the start:
-    /// `sup_t rate · t - self(t)`, in nanobits. The rate is at most that of the
-    /// long run.
+    /// Returns the greatest deficit to a constant `rate` from the start: `sup_t rate · t -
+    /// self(t)`, in nanobits. The rate is at most that of the long run.
     pub(crate) fn lag(&self, rate: Ratio) -> Result<Ratio, Overflow> {
         let faster = self.pieces.partition_point(|piece| piece.rate < rate);
         let Some(piece) = self.pieces.get(faster) else {
@@ -169,10 +165,9 @@ impl ServiceCurve {
         piece.offset.minus(gained)
     }
 
-    /// Offsets rounded up to whole nanobits.
+    /// Returns the curve with offsets rounded up to whole nanobits.
     ///
-    /// Less is promised then, so what is computed from it stays a bound; and its
-    /// numbers stay short.
+    /// The guarantee only shrinks, so results remain bounds, and its numbers stay short.
     pub fn rounded_up(&self) -> Result<Self, Overflow> {
         Self::greatest(
             self.pieces
@@ -185,24 +180,20 @@ impl ServiceCurve {
         )
     }
 
-    /// What this server promises when one more `data` must be served first: the
-    /// curve less `data`, at least zero.
+    /// Returns the service after another `data`: the curve less `data`, at least zero.
     ///
-    /// With the largest frame for `data` this is a server that hands over whole
-    /// frames only (Le Boudec and Thiran, 1.7), or one on which a frame of
-    /// lower priority has just begun.
+    /// With the largest frame as `data` this is a server that delivers whole frames only (Le Boudec
+    /// and Thiran, 1.7), or one on which a frame of lower priority has just begun.
     pub fn after(&self, data: Bytes) -> Result<Self, Overflow> {
         self.map(Ratio::ZERO, Ratio::from(data))
     }
 
-    /// What is left for a class when `higher` classes are served before it, and
-    /// one frame of a lower class, of at most `blocking`, may be on the wire
-    /// when they come: `self(t) - higher(t) - blocking`, at least zero.
+    /// Returns the service of a class below `higher` classes, if one frame of a lower class, of at
+    /// most `blocking`, may be on the wire: `self(t) - higher(t) - blocking`, at least zero.
     ///
-    /// Without `blocking` this is also what is left when nothing is known about
-    /// the order of service. The server must be a strict one, as a link of
-    /// constant rate is: it works whenever there is a backlog. Le Boudec and
-    /// Thiran, 6.2.
+    /// Without `blocking` this is also the remaining service under an unknown order of service. The
+    /// server must be strict, as a link of constant rate is: it works whenever there is a backlog.
+    /// Le Boudec and Thiran, 6.2.
     pub fn left_over_priority(
         &self,
         higher: &ArrivalCurve,
@@ -222,18 +213,16 @@ impl ServiceCurve {
         Self::greatest(pieces)
     }
 
-    /// What is left for a flow in a FIFO queue that it shares with `cross`
-    /// traffic.
+    /// Returns the service of a flow in a FIFO queue that it shares with `cross` traffic.
     ///
-    /// Every θ >= 0 gives one such curve: `self(t) - cross(t - θ)` for `t > θ`
-    /// and zero before (Le Boudec and Thiran, 6.2). This takes
-    /// θ = the time in which the cross traffic's burst is served, the largest θ
-    /// whose curve does not jump. For a rate-latency server (R, T) and a token
-    /// bucket (r, b) that leaves the rate R - r after T + b/R, in place of
-    /// T + (R·T + b)/(R - r) or so where the order of service is unknown.
+    /// Every θ >= 0 has such a curve: `self(t) - cross(t - θ)` for `t > θ` and zero before (Le
+    /// Boudec and Thiran, 6.2). This function uses the time in which the burst of the cross traffic
+    /// is served as θ, the largest θ whose curve does not jump. For a rate-latency server (R, T)
+    /// and a token bucket (r, b) the rate R - r remains after T + b/R, instead of T + (R·T + b)/(R
+    /// - r) under an unknown order of service.
     ///
-    /// Of cross traffic with several buckets any one may be given; the one of
-    /// the long run leaves the highest rate.
+    /// Of cross traffic with several buckets any one may be passed; the one of the long run leaves
+    /// the highest rate.
     pub fn left_over_fifo(&self, cross: TokenBucket) -> Result<Self, Overflow> {
         match self.time_for(cross.burst)? {
             Some(theta) => {
@@ -257,8 +246,8 @@ impl ServiceCurve {
     }
 }
 
-/// Where `a` and `b` meet against where `c` and `d` do; in both pairs the second
-/// has the higher rate.
+/// Compares the intersection of `a` and `b` with that of `c` and `d`. In both pairs the second has
+/// the higher rate.
 fn compare_joints(
     a: RateLatency,
     b: RateLatency,

@@ -63,8 +63,8 @@ pub(crate) fn greatest(pieces: &[(i128, i128)], time: Ratio) -> Ratio {
     pieces.iter().map(at).max().unwrap().max(Ratio::ZERO)
 }
 
-/// Every time, not below zero, at which any two lines `rate · t + start` meet;
-/// and zero. The joints of whatever is made of these lines are among them.
+/// Every time, not below zero, at which two lines `rate · t + start` meet, and zero. The joints of
+/// all curves of these lines are among these times.
 pub(crate) fn joints(lines: &[(i128, i128)]) -> Vec<Ratio> {
     let mut times = vec![Ratio::ZERO];
     for a in lines {

@@ -1,25 +1,25 @@
-//! Servers behind each other as one server: for the traffic that meets a flow as for the flow.
+//! Servers behind each other as one server, for a flow and for its cross traffic.
 //!
 //! Total and separated flow analysis bound the traffic at a port queue by queue, each flow for
-//! itself. Here flows that come over the same link and go on over the same link are bounded
-//! together, over all ports that they have in common: what they do to each other does not count,
-//! and whoever meets them on the way is counted once where it joins ("pay multiplexing only once":
-//! Schmitt, Zdarsky, Martinovic, "Improving Performance Bounds in Feed-Forward Networks by Paying
-//! Multiplexing Only Once", MMB 2008; how such traffic is found: Bondorf and Schmitt, "Boosting
-//! sensor network calculus by thoroughly bounding cross-traffic", INFOCOM 2015).
+//! itself. This module bounds flows that arrive over the same link and leave over the same link
+//! together, over all their common ports. Their mutual delay does not count, and cross traffic is
+//! counted once, at the port where it joins ("pay multiplexing only once": Schmitt, Zdarsky,
+//! Martinovic, "Improving Performance Bounds in Feed-Forward Networks by Paying Multiplexing Only
+//! Once", MMB 2008; the search for cross traffic: Bondorf and Schmitt, "Boosting sensor network
+//! calculus by thoroughly bounding cross-traffic", INFOCOM 2015).
 //!
-//! Paying once needs no order of service, so it holds for FIFO as well. Several ports in a row, in
-//! each of which the flows have the rate R less the offset O (what higher priorities, one frame of
-//! lower ones and one frame that is not yet whole take, and R times its latency T), and others of
-//! the rate r, serve in all at least at the rate ρ = min (R - r), less
+//! The bound needs no order of service, so it holds for FIFO as well. Consider several ports in a
+//! row. At each the flows have the rate R less the offset O (higher priorities, one frame of lower
+//! ones, one incomplete frame, and R times the latency T), and cross traffic has the rate r. All
+//! ports together serve at least at the rate ρ = min (R - r), less
 //!
-//! `Σ O - Σ (R - r - ρ)·T + Σ b`, where b is the burst of each of the others, where it joins.
+//! `Σ O - Σ (R - r - ρ)·T + Σ b`, with the burst b of each cross flow at the port where it joins.
 //!
-//! The argument: go back from the moment of interest to the begin of the last port's busy period
-//! (of all priorities up to this one), from there by the latency to the port before, and so on. In
-//! each of these periods of a length τ the port served R·τ - O in all; what the others had of it
-//! adds up to no more than what came of them while they were on the way, b + r·τ over all their
-//! ports. A port's period is no shorter than its latency, so the slowest port gets the rest.
+//! Proof: go back from the moment of interest to the start of the last port's busy period (of all
+//! priorities up to this one), from there by the latency to the port before, and so on. In each of
+//! these periods of length τ the port served R·τ - O. The cross traffic's part is at most b + r·τ
+//! over all its ports. A port's period is no shorter than its latency, so the slowest port gets the
+//! rest.
 
 use super::total::{Hop, PARTS, Total, Visit};
 use super::{FlowBounds, FlowId, Network, PortId, separated};
@@ -29,12 +29,12 @@ use crate::ratio::{Overflow, Ratio};
 use crate::service::{RateLatency, ServiceCurve};
 use std::collections::{BTreeMap, HashMap};
 
-/// Longer ways are not looked at whole.
+/// Longest path that is analysed as a whole, in ports.
 const HOPS: usize = 16;
-/// How many ports back the traffic at a port is followed.
+/// Number of ports over which the traffic at a port is traced back.
 const DEPTH: usize = 64;
-/// How much is looked at in all, in flows at ports: some seconds. Beyond, the bounds of total flow
-/// analysis are used.
+/// Limit of the analysis in flows at ports, some seconds of work. Beyond the limit, the bounds of
+/// total flow analysis are used.
 const EFFORT: usize = 4_000_000;
 
 /// Flows at a port, by number.
@@ -45,18 +45,18 @@ struct Step {
     port: PortId,
     /// The flows of interest.
     ours: Flows,
-    /// What it promises to their priority.
+    /// The port's service for the flows' priority.
     service: RateLatency,
     latency: Ratio,
-    /// The rate of the others.
+    /// The rate of the cross traffic.
     rate: Ratio,
-    /// The burst of the others.
+    /// The burst of the cross traffic.
     burst: Ratio,
-    /// The burst of those of the others that were not at the port before.
+    /// The burst of the cross traffic that joins at this port.
     joining: Ratio,
 }
 
-/// What a way promises to flows: a rate after a latency.
+/// Service of a path for flows: a rate after a latency.
 struct Promise {
     rate: Ratio,
     latency: Ratio,
@@ -67,7 +67,7 @@ pub(super) struct Concatenation<'n> {
     hops: &'n [Vec<Hop>],
     /// The flows at each port, by priority.
     at: HashMap<(PortId, u8), Flows>,
-    /// The bursts of flows where they come to a port.
+    /// The bursts of flows at the arrival at a port.
     known: HashMap<(PortId, Vec<FlowId>), Ratio>,
     effort: usize,
 }
@@ -93,10 +93,10 @@ impl<'n> Concatenation<'n> {
         }
     }
 
-    /// Improves a flow's bounds where it can.
+    /// Improves a flow's bounds if possible.
     ///
     /// # Errors
-    /// The numbers grow beyond what can be computed with; the bounds as they were still hold.
+    /// The numbers overflow; the previous bounds still hold.
     pub(super) fn improve(
         &mut self,
         flow: FlowId,
@@ -139,8 +139,8 @@ impl<'n> Concatenation<'n> {
         })
     }
 
-    /// The ports that flows pass together up to the one where they are given, as far back as all
-    /// come from the same one.
+    /// Returns the common ports of flows up to the given one, as far back as all flows arrive from
+    /// the same port.
     fn steps(&mut self, flows: &[Visit], depth: usize) -> Result<Vec<Step>, Overflow> {
         let mut ways = vec![flows.to_vec()];
         while let Some(first) = ways.last().filter(|_| ways.len() < HOPS) {
@@ -197,7 +197,7 @@ impl<'n> Concatenation<'n> {
         Some(self.network.flows[visit.flow.0].path[before])
     }
 
-    /// The burst of flows together where they come to a port.
+    /// Returns the burst of flows together at the arrival at a port.
     fn arriving(&mut self, port: PortId, flows: &[Visit], depth: usize) -> Result<Ratio, Overflow> {
         if flows.is_empty() {
             return Ok(Ratio::ZERO);
@@ -230,7 +230,7 @@ impl<'n> Concatenation<'n> {
         Ok(sum)
     }
 
-    /// The burst of flows together behind the port where they are given.
+    /// Returns the burst of flows together behind the given port.
     fn leaving(&mut self, flows: &[Visit], depth: usize) -> Result<Ratio, Overflow> {
         let steps = self.steps(flows, depth)?;
         let mut rate = Ratio::ZERO;
@@ -252,7 +252,7 @@ impl<'n> Concatenation<'n> {
     }
 }
 
-/// What a way promises to flows that pay once for each of the others.
+/// Returns the service of a path with each cross flow counted once.
 fn pay_once(way: &[Step]) -> Result<Promise, Overflow> {
     let rate = slowest(way)?;
     let mut offset = Ratio::ZERO;
@@ -268,7 +268,7 @@ fn pay_once(way: &[Step]) -> Result<Promise, Overflow> {
     Ok(Promise { rate, latency })
 }
 
-/// What a way promises where each port serves the others first.
+/// Returns the service of a path whose ports serve cross traffic first.
 fn in_any_order(way: &[Step]) -> Result<Promise, Overflow> {
     let mut latency = Ratio::ZERO;
     for step in way {
@@ -280,7 +280,7 @@ fn in_any_order(way: &[Step]) -> Result<Promise, Overflow> {
     Ok(Promise { rate, latency })
 }
 
-/// The latency of a way on which each port is FIFO.
+/// Returns the latency of a path of FIFO ports.
 fn in_turn(way: &[Step]) -> Result<Ratio, Overflow> {
     let mut latency = Ratio::ZERO;
     for step in way {

@@ -1,4 +1,4 @@
-//! Networks in files: reading them, and all their mistakes with their locations.
+//! Networks in files, and errors with their locations.
 
 use super::{Bounds, Flow, Network, NetworkError, Port, PortId};
 use serde::Deserialize;
@@ -9,11 +9,11 @@ use tailbound_document::{Document, DocumentError, Location, Mistake, unknown_wor
 use tailbound_units::{Bytes, Nanos, Rate};
 use toml::Spanned;
 
-/// The highest rate that is taken for meant: 1 Pbit/s.
+/// Highest accepted rate: 1 Pbit/s.
 const MAX_RATE: Rate = Rate(1_000_000_000_000_000);
-/// The largest burst, buffer or frame that is taken for meant: 1 TB.
+/// Largest accepted burst, buffer or frame: 1 TB.
 const MAX_SIZE: Bytes = Bytes(1_000_000_000_000);
-/// The longest latency or deadline that is taken for meant: an hour.
+/// Longest accepted latency or deadline: an hour.
 const MAX_TIME: Nanos = Nanos::from_secs(3_600);
 /// The longest name, in bytes.
 const MAX_NAME: usize = 64;
@@ -21,37 +21,37 @@ const MAX_NAME: usize = 64;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PortEntry {
-    /// What flows call it.
+    /// Name of the port, used in paths.
     name: Spanned<String>,
-    /// What it sends.
+    /// Rate of the link.
     rate: Spanned<Rate>,
-    /// How long it may wait before it begins to; 0 by default.
+    /// Longest wait while the link is idle; 0 by default.
     latency: Option<Spanned<Nanos>>,
-    /// What its queue holds: then whether that is enough is told, too.
+    /// Capacity of its queue. The result then states whether it suffices.
     buffer: Option<Spanned<Bytes>>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FlowEntry {
-    /// What results call it.
+    /// Name of the flow in results.
     name: Spanned<String>,
-    /// The ports that it passes, in their order.
+    /// Ports of its path, in order.
     path: Spanned<Vec<Spanned<String>>>,
-    /// What it sends on average.
+    /// Average rate.
     rate: Spanned<Rate>,
-    /// What it may send at once beyond that.
+    /// Burst beyond the average rate.
     burst: Spanned<Bytes>,
-    /// How fast it sends that; at once by default.
+    /// Rate of the burst; instant by default.
     burst_rate: Option<Spanned<Rate>>,
-    /// 0 goes first; 0 by default.
+    /// Priority; 0 is the highest and the default.
     #[serde(default)]
     priority: u8,
-    /// What it may take from end to end: then whether it does is told, too.
+    /// Permitted end-to-end delay. The result then states whether it holds.
     deadline: Option<Spanned<Nanos>>,
 }
 
-/// Something wrong at some bytes of the file.
+/// An error at a range of bytes of the file.
 struct Wrong {
     span: Range<usize>,
     message: String,
@@ -66,7 +66,7 @@ impl Wrong {
     }
 }
 
-/// The bytes of a file where each port's rate and each flow's path stand.
+/// Ranges of bytes of each port's rate and each flow's path.
 #[derive(Debug, Default)]
 struct Spans {
     rates: Vec<Range<usize>>,
@@ -86,7 +86,7 @@ impl NetworkFile {
     /// Reads a network.
     ///
     /// # Errors
-    /// The file cannot be read, or something in it is wrong.
+    /// The file cannot be read, or it has errors.
     pub fn load(path: &Path) -> Result<Self, DocumentError> {
         let text = std::fs::read_to_string(path).map_err(|source| DocumentError::Read {
             path: path.to_owned(),
@@ -98,7 +98,7 @@ impl NetworkFile {
     /// Reads a network from the text of a file; its path is for messages alone.
     ///
     /// # Errors
-    /// Something in it is wrong: all mistakes at once.
+    /// The text has errors; all of them are returned.
     pub fn parse(text: String, path: &Path) -> Result<Self, DocumentError> {
         match Document::parse(&text).and_then(|document| read(&document)) {
             Ok((network, spans)) => Ok(Self {
@@ -122,7 +122,7 @@ impl NetworkFile {
     /// Returns the network's bounds.
     ///
     /// # Errors
-    /// What forbids them ([`NetworkError`]), and where it stands in the file.
+    /// A [`NetworkError`] with its location in the file.
     pub fn bounds(&self) -> Result<Bounds, DocumentError> {
         self.network.bounds().map_err(|error| {
             let span = match &error {
@@ -188,7 +188,7 @@ fn read(document: &Document<'_>) -> Result<(Network, Spans), Vec<Mistake>> {
     Err(reader.mistakes)
 }
 
-/// Collects the mistakes of a file.
+/// Collects the errors of a file.
 struct Reader<'d, 't> {
     document: &'d Document<'t>,
     mistakes: Vec<Mistake>,
@@ -199,7 +199,7 @@ impl Reader<'_, '_> {
         self.mistakes.push(self.document.mistake(0..0, message));
     }
 
-    /// Returns the value, or notes what is wrong with it.
+    /// Returns the value, or records its error.
     fn accept<T>(&mut self, result: Result<T, Wrong>) -> Option<T> {
         result
             .map_err(|Wrong { span, message }| {
@@ -208,7 +208,7 @@ impl Reader<'_, '_> {
             .ok()
     }
 
-    /// Returns the network, or notes all mistakes of its ports and flows.
+    /// Returns the network, or records all errors of its ports and flows.
     fn network(
         &mut self,
         frame: &Spanned<Bytes>,

@@ -1,10 +1,10 @@
-//! The order in which traffic passes the ports. Nothing here recurses, so that
-//! the longest chain of ports needs no stack.
+//! Order in which traffic passes the ports. The search is not recursive, so long chains of ports
+//! need no stack.
 
 use super::{FlowId, Network, NetworkError, PortId};
 use std::collections::VecDeque;
 
-/// All ports so that each comes after those that feed it.
+/// Returns all ports in an order with each port after the ports that feed it.
 pub(super) fn feed_forward(network: &Network) -> Result<Vec<PortId>, NetworkError> {
     let count = network.ports.len();
     // A step that several flows take counts for each of them, in both lists.
@@ -33,8 +33,7 @@ pub(super) fn feed_forward(network: &Network) -> Result<Vec<PortId>, NetworkErro
     }
 }
 
-/// A cycle behind `start`, where `feeders` counts the steps from ports that were
-/// never reached.
+/// Returns a cycle behind `start`; `feeders` counts the edges from ports that were never reached.
 fn cycle(network: &Network, feeders: &[usize], start: usize) -> NetworkError {
     // Each port left over is fed by another one, so that going back never ends:
     // it must come to a port a second time.

@@ -1,4 +1,4 @@
-//! Separated flow analysis: along its path, the servers that one flow sees.
+//! Separated flow analysis: the servers of one flow along its path.
 
 use super::total::{Hop, PARTS};
 use super::{Flow, FlowBounds, Network};
@@ -6,8 +6,8 @@ use crate::bound::Bound;
 use crate::ratio::{Overflow, Ratio};
 use crate::service::{RateLatency, ServiceCurve};
 
-/// What a port leaves over for the flow: the rate R - r after θ* = T + b/R, from
-/// a server (R, T) with cross traffic (r, b).
+/// Service of a port for the flow: the rate R - r after θ* = T + b/R, from a server (R, T) with
+/// cross traffic (r, b).
 struct LeftOver {
     rate: Ratio,
     server: Ratio,
@@ -15,23 +15,21 @@ struct LeftOver {
     burst: Ratio,
 }
 
-/// A flow's bounds from what is known of each port on its path.
+/// Computes a flow's bounds from each port of its path.
 ///
-/// Behind each other, servers are one server, so the flow pays for its burst
-/// once. How much of the burst is paid for where is free: at port `i` any
-/// θ >= θ*(i) gives a service curve, that waits until θ, serves R·(θ - θ*) at
-/// once and then goes on with the rate R - r (see
+/// Servers behind each other are one server, so the flow's burst counts once. The distribution of
+/// the burst over the ports is free: at port `i` any θ >= θ*(i) has a service curve that waits
+/// until θ, serves R·(θ - θ*) instantly and continues with the rate R - r (see
 /// [`ServiceCurve::left_over_fifo`]). A path of them serves a burst within
 ///
 /// `Σ θ*(i) + D + Σ max(0, b(i) - D·(R(i) - r(i))) / R(i)` for every D >= 0,
 ///
-/// where b(i) is the flow's excess over R(i) - r(i). D = max b(i) / (R(i) - r(i))
-/// is the textbook's choice of θ = θ* everywhere; D = 0 the delay of all its
-/// queues, with the flow's burst as it was sent. In between lies the best one,
-/// where the sum of (R(i) - r(i)) / R(i) over those with a part to pay passes 1.
-/// (The idea of choosing θ by optimisation: Lenzini, Mingozzi, Stea,
-/// "A methodology for computing end-to-end delay bounds in FIFO-multiplexing
-/// tandems", Performance Evaluation 2008.)
+/// with the flow's excess b(i) over R(i) - r(i). D = max b(i) / (R(i) - r(i)) is the textbook's
+/// choice of θ = θ* everywhere. D = 0 is the delay of all queues, with the flow's original burst.
+/// The optimum is between them, at the D for which the sum of (R(i) - r(i)) / R(i) over the ports
+/// with a remaining part passes 1. (The choice of θ by optimisation: Lenzini, Mingozzi, Stea, "A
+/// methodology for computing end-to-end delay bounds in FIFO-multiplexing tandems", Performance
+/// Evaluation 2008.)
 pub(super) fn bounds(network: &Network, flow: &Flow, hops: &[Hop]) -> Result<FlowBounds, Overflow> {
     let source = flow.curve(network.frame)?;
     let mut total_delay = Ratio::ZERO;
@@ -72,10 +70,10 @@ pub(super) fn bounds(network: &Network, flow: &Flow, hops: &[Hop]) -> Result<Flo
     })
 }
 
-/// The least over D of `D + Σ max(0, b - D·(R - r)) / R`.
+/// Returns the least over D of `D + Σ max(0, b - D·(R - r)) / R`.
 ///
-/// Every D gives a bound, so the place of the least one may be found with
-/// rounded slopes; the ends are tried as well.
+/// Every D is a bound, so the search for the least one may round slopes. Both ends are tried as
+/// well.
 fn burst_delay(servers: &[LeftOver]) -> Result<Ratio, Overflow> {
     /// Slopes are counted in these parts of 1.
     const ONE: i128 = 1 << 32;

@@ -1,16 +1,14 @@
 //! Total flow analysis: at each port the traffic of all flows together.
 //!
-//! A port's delay is a bound for each frame that passes it, so a flow's is the
-//! sum along its path. What matters is how well the traffic that reaches a port
-//! is known. It is bounded in several ways, and all of them hold at once:
+//! A port's delay is a bound for each frame, so a flow's delay is the sum along its path. The
+//! quality depends on the bound of the traffic at each port. Several bounds hold simultaneously:
 //!
-//! - each flow for itself: what came over `t + d` may leave in `t`, if `d` bounds
-//!   the delay; and the exact output behind what the FIFO queue leaves over for
-//!   this flow;
-//! - all flows that go on over one link together, in the same two ways, which is
-//!   tighter as their bursts cannot all be held up by each other;
-//! - the link itself, whatever its flows would like (Mifdaoui and Leydier, CRTS
-//!   2017; TFA++ in Thomas, Le Boudec and Mifdaoui, RTSS 2019).
+//! - each flow for itself: arrivals of `t + d` may leave in `t`, if `d` bounds the delay; and the
+//!   exact output behind the FIFO queue's remaining service;
+//! - all flows that leave over one link together, in the same two ways, which is tighter, because
+//!   their bursts cannot all be delayed by each other;
+//! - the rate of the link (Mifdaoui and Leydier, CRTS 2017; TFA++ in Thomas, Le Boudec and
+//!   Mifdaoui, RTSS 2019).
 
 use super::{ClassBounds, FlowId, Network, NetworkError, PortBounds, PortId};
 use crate::arrival::{ArrivalCurve, TokenBucket};
@@ -20,20 +18,20 @@ use crate::service::{RateLatency, ServiceCurve};
 use std::collections::BTreeMap;
 use tailbound_units::Bytes;
 
-/// What separated flow analysis needs to know of one port on a flow's path.
+/// Results for a port on a flow's path that separated flow analysis needs.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Hop {
     /// The port's delay, rounded up to picoseconds.
     pub(super) delay: Ratio,
-    /// What the port promises to the flow's priority in the long run.
+    /// The port's service for the flow's priority in the long run.
     pub(super) service: RateLatency,
-    /// The others of its priority.
+    /// The other flows of its priority.
     pub(super) cross: TokenBucket,
-    /// The flow's own burst where it comes to the port.
+    /// The flow's own burst at the arrival at the port.
     pub(super) burst: Ratio,
 }
 
-/// What total flow analysis found.
+/// Results of total flow analysis.
 #[derive(Debug)]
 pub(super) struct Total {
     /// One for each port, in the network's order.
@@ -50,12 +48,12 @@ pub(super) const PARTS: i128 = 1_000;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Visit {
     pub(super) flow: FlowId,
-    /// The port is this one of its path.
+    /// Index of the port in the flow's path.
     pub(super) hop: usize,
 }
 
 impl Visit {
-    /// The flow at the port before, which must exist.
+    /// Returns the flow at the previous port, which must exist.
     pub(super) fn back(self) -> Self {
         Self {
             hop: self.hop - 1,
@@ -64,18 +62,18 @@ impl Visit {
     }
 }
 
-/// What comes to a port from one other port, or from the senders.
+/// Traffic to a port from one other port, or from the senders.
 struct Group {
     members: Vec<Visit>,
-    /// A bound on all of them together.
+    /// A bound on all flows together.
     curve: ArrivalCurve,
 }
 
 struct Analysis<'n> {
     network: &'n Network,
-    /// Each flow as it comes to the next port on its path.
+    /// Each flow at the arrival at the next port of its path.
     curves: Vec<ArrivalCurve>,
-    /// What goes over a link, by its port, the port it feeds, and priority.
+    /// Traffic of a link, by its port, the port it feeds, and priority.
     links: BTreeMap<(PortId, PortId, u8), ArrivalCurve>,
     total: Total,
 }
@@ -130,7 +128,7 @@ impl Analysis<'_> {
         Ok(())
     }
 
-    /// The flows of one priority at a port, by where they come from.
+    /// Returns the flows of one priority at a port by their previous port.
     fn groups(&mut self, id: PortId, visits: &[Visit]) -> Result<Vec<Group>, Overflow> {
         let mut members = BTreeMap::<Option<PortId>, Vec<Visit>>::new();
         for visit in visits {
@@ -156,7 +154,7 @@ impl Analysis<'_> {
         members.iter().map(|visit| &self.curves[visit.flow.0])
     }
 
-    /// Bounds one priority at a port, and what leaves it.
+    /// Bounds one priority at a port, and its output.
     fn class(
         &mut self,
         id: PortId,
@@ -214,7 +212,7 @@ impl Analysis<'_> {
         Ok(())
     }
 
-    /// What goes over each link behind a port, all flows together.
+    /// Returns the traffic of each link behind a port, all flows together.
     fn output_of_links(
         &self,
         id: PortId,
@@ -265,7 +263,7 @@ impl Analysis<'_> {
     }
 }
 
-/// Traffic behind a FIFO queue with this delay that leaves it this service.
+/// Returns the traffic behind a FIFO queue with this delay and this remaining service.
 fn output(
     curve: &ArrivalCurve,
     delay: Ratio,

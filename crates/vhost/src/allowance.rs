@@ -1,11 +1,10 @@
-//! The part of guests' memory that may be charged to this process: the kernel charges a page to
-//! the process that touches it first, and a guest can make the packet loop touch any page.
+//! Limit of the guests' memory that is charged to this process. The kernel charges a page to the
+//! process that touches it first, and a guest can make the packet loop touch any page.
 //!
-//! All cards together have a quarter of the process's limit (`MemoryMax`). While they are above
-//! it, a card with more than its equal part is held, and a thread reads the true charge from the
-//! system, as pages that guests gave back are still counted here. If the charge is above the
-//! quarter, too, the card's rings are broken, and the log has its name. The loop itself compares
-//! two numbers.
+//! All NICs together may use a quarter of the process's limit (`MemoryMax`). Above it, a NIC with
+//! more than its equal share is held, and a thread reads the charge from the system, because pages
+//! that guests returned are still counted here. If the charge also exceeds the quarter, the NIC's
+//! rings are broken, and the log has its name. The packet loop only compares two numbers.
 
 use std::fmt;
 use std::io;
@@ -17,17 +16,16 @@ use std::time::Duration;
 use tailbound_sys::guest_memory::{FirstTouches, PAGE};
 use tailbound_units::Bytes;
 
-/// The part of the process's limit that guests' memory may have.
+/// Divisor of the process's limit: the guests' memory may use this fraction.
 const PART: u64 = 4;
 
-/// The time within which a changed limit is known.
+/// Interval between two readings of the limit.
 const REFRESH: Duration = Duration::from_secs(10);
 
-/// Pages that may be touched until the system is asked again, where less was charged than was
-/// counted.
+/// Number of pages after which the system is queried again, if less was charged than counted.
 const STEP: u64 = 256;
 
-/// A card whose memory is counted.
+/// Account of a NIC.
 pub(crate) trait Card: Send + Sync {
     /// Its part of the allowance.
     fn part(&self) -> &Part;
@@ -48,7 +46,7 @@ pub trait Charges: Send {
     fn charged(&mut self) -> Option<Bytes>;
 }
 
-/// The allowance of all cards of a process.
+/// Allowance of all NICs of a process.
 #[derive(Clone)]
 pub struct Allowance(Arc<Inner>);
 
@@ -68,7 +66,7 @@ impl fmt::Debug for Allowance {
     }
 }
 
-/// A card's part of it, for as long as this lives.
+/// A NIC's share of the allowance, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Part {
     allowance: Option<Allowance>,

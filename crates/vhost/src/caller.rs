@@ -1,14 +1,12 @@
-//! Calls to drivers and reports of errors, by a thread of the card.
+//! Calls to drivers and error reports, by a thread of the NIC.
 //!
-//! Each is a write(2) to an eventfd that the machine's monitor has open as well. A monitor can
-//! make that write block for as long as it likes: it clears `O_NONBLOCK`, which belongs to the
-//! open file and not to one process, and fills the counter. So the packet loop writes to no such
-//! descriptor. It [posts](Caller::post) a bit and [wakes](Caller::wake) this thread, both of
-//! which are of this process alone, and the thread writes. A thread that blocks keeps calls from
-//! its own card only.
+//! Each call is a write(2) to an eventfd that the VMM has open as well. A VMM can block that write:
+//! it clears `O_NONBLOCK`, which belongs to the open file and not to one process, and fills the
+//! counter. The packet loop therefore writes to no such descriptor. It [posts](Caller::post) a bit
+//! and [wakes](Caller::wake) this thread, and the thread writes. A blocked thread delays only the
+//! calls of its own NIC.
 //!
-//! Posts are coalesced: a driver that was posted twice before the thread ran is called once for
-//! both.
+//! Posts are coalesced: two posts before the thread runs result in one call.
 
 use rustix::io::ReadWriteFlags;
 use std::fs::File;
@@ -19,26 +17,26 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 use tailbound_sys::real_time::Helper;
 
-/// Stack of the thread, in bytes: it calls write(2) and nothing else.
+/// Stack of the thread, in bytes: the thread only calls write(2).
 const STACK: usize = 64 * 1024;
 
-/// A write that takes this long is one that its monitor makes wait.
+/// Duration from which a write counts as blocked by its VMM.
 const STUCK: Duration = Duration::from_secs(1);
 
-/// A thread whose write took this long has a proportional share from then on: its monitor makes
-/// the write wait, or has the kernel work for it.
+/// Duration of a write after which the thread loses its real-time class: its VMM delays the write,
+/// or causes work in the kernel.
 const LONG_WRITE: Duration = Duration::from_millis(5);
 
-/// Pairs of rings of the largest card.
+/// Maximum of ring pairs of a NIC.
 pub(crate) const MOST_PAIRS: usize = 64;
 
-/// Rings that have a bit in one word.
+/// Number of rings with a bit in one word.
 const WORD: usize = u64::BITS as usize;
 
-/// Words of bits: for all rings of the largest card.
+/// Number of words for all rings of the largest NIC.
 const WORDS: usize = 2 * MOST_PAIRS / WORD;
 
-/// An event of a ring that is reported to its monitor.
+/// An event of a ring for its VMM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Event {
     /// Chains were given back.
@@ -51,7 +49,7 @@ impl Event {
     const ALL: [Self; 2] = [Self::Call, Self::Error];
 }
 
-/// Rings with an event that was not reported yet.
+/// Rings with an unreported event.
 #[derive(Debug, Default)]
 struct Posts([AtomicU64; WORDS]);
 
@@ -75,7 +73,7 @@ impl Posts {
     }
 }
 
-/// The descriptors, and what the thread does with them.
+/// The thread's descriptors and operations.
 #[derive(Debug, Default)]
 struct Desk {
     /// By [`Event`] and ring.
@@ -99,7 +97,7 @@ impl Desk {
     }
 }
 
-/// The state that the thread and its card share.
+/// State that the thread and its NIC share.
 #[derive(Debug)]
 struct Line {
     /// By [`Event`].
@@ -151,8 +149,8 @@ impl Line {
     }
 }
 
-/// The thread of a card that writes to its monitor's descriptors; it ends with this, unless it
-/// waits for a monitor that fills the counter again and again: then it is left behind.
+/// Thread of a NIC that writes to its VMM's descriptors. The thread ends when this is dropped. A
+/// thread that is blocked by its VMM is detached.
 #[derive(Debug)]
 pub(crate) struct Caller {
     line: Arc<Line>,

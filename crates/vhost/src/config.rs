@@ -5,7 +5,7 @@ use crate::caller::MOST_PAIRS;
 use crate::server::Mode;
 use std::path::Path;
 
-/// What a port is opened with.
+/// Configuration to open a port.
 #[derive(Debug, Clone, Copy)]
 pub struct VhostConfig<'p> {
     /// The allowance for guests' memory; `None` for no limit.

@@ -1,8 +1,7 @@
-//! The card that a guest sees: its memory, what it has chosen, and its rings.
+//! The virtio NIC: the guest's memory, negotiated features, and rings.
 //!
-//! The thread of the requests changes it, the packet loop uses it; both by a mutex that
-//! either holds for some microseconds. What takes longer is done before, and what ends is
-//! dropped after.
+//! The request thread changes the device, the packet loop uses it. Both lock a mutex for some
+//! microseconds. Slow operations run before, and drops after the lock is held.
 
 use crate::allowance::{Card, Part};
 use crate::caller::{Caller, Event};
@@ -20,10 +19,10 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use tailbound_switch::port::{Arrival, Presence};
 
-/// A ring's number: each pair has first the one by which the guest receives.
+/// Index of a ring. The receive ring of a pair comes first.
 pub(crate) type RingIndex = usize;
 
-/// What both threads share.
+/// State that both threads share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     device: Mutex<Device>,
@@ -41,7 +40,7 @@ pub(crate) struct Shared {
     standing: AtomicU8,
 }
 
-/// The standing of a card with regard to its part of the allowance.
+/// State of a NIC with regard to its share of the allowance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// Within its part, or the true charge was less than the count.
@@ -211,7 +210,7 @@ impl Card for Shared {
     }
 }
 
-/// Whether the guest is here, in the lowest bit, and how often it came.
+/// Presence of the guest in the lowest bit, and the number of its arrivals.
 #[derive(Debug, Default)]
 struct Whereabouts(AtomicU32);
 
@@ -244,7 +243,7 @@ impl Whereabouts {
     }
 }
 
-/// What kicks a ring, watched for as long as this lives.
+/// Kick descriptor of a ring, watched until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Kick {
     file: File,
@@ -264,7 +263,7 @@ impl Drop for Kick {
     }
 }
 
-/// The card.
+/// The NIC.
 #[derive(Debug)]
 pub(crate) struct Device {
     pub(crate) memory: Option<Arc<Memory>>,
@@ -274,7 +273,7 @@ pub(crate) struct Device {
     pub(crate) caller: Arc<Caller>,
 }
 
-/// A ring, and what its start needs.
+/// A ring, and the parameters of its start.
 #[derive(Debug, Default)]
 pub(crate) struct Vring {
     pub(crate) size: u32,
@@ -286,7 +285,7 @@ pub(crate) struct Vring {
     pub(crate) index: u16,
 }
 
-/// Where a ring's parts are, as the monitor sees it.
+/// Addresses of a ring's parts in the VMM's address space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Parts {
     pub(crate) descriptors: u64,
@@ -294,7 +293,7 @@ pub(crate) struct Parts {
     pub(crate) used: u64,
 }
 
-/// Whether a ring is used.
+/// State of a ring.
 #[derive(Debug, Default)]
 pub(crate) enum State {
     /// It has not begun.
@@ -445,7 +444,7 @@ impl Device {
     }
 }
 
-/// Why a ring cannot start.
+/// Reason why a ring cannot start.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 pub(crate) enum StartError {
     #[error("its {0} were never told")]
@@ -456,5 +455,5 @@ pub(crate) enum StartError {
     Ring(#[from] RingError),
 }
 
-/// The largest ring, as the monitor is told.
+/// Largest ring that is reported to the VMM.
 pub(crate) const LARGEST: u32 = MOST as u32;

@@ -1,8 +1,7 @@
-//! What another process needs to go on with a card: its state as text, and descriptors of
-//! the monitor's connection, the guest's memory and what wakes for its rings.
+//! State of a NIC for another process: text, and the descriptors of the connection to the VMM, the
+//! guest's memory and the rings' eventfds.
 //!
-//! Neither the guest nor its monitor notices anything. Where a ring stands is in the guest's
-//! memory.
+//! Guest and VMM do not notice the handover. A ring's position is in the guest's memory.
 
 use crate::caller::Event;
 use crate::config::VhostConfig;
@@ -21,11 +20,11 @@ use std::path::Path;
 use std::sync::Arc;
 use tailbound_switch::port::Estate;
 
-/// The version of what is written here. Releases before it wrote none.
+/// Version of this format. Earlier releases wrote none.
 const VERSION: u32 = 1;
 
-/// A card; in the order of its descriptors. Fields may be added, with a default: releases that
-/// do not know one pass it over, unless it is in `needs`.
+/// A NIC, in the order of its descriptors. New fields need a default: a release ignores an unknown
+/// field unless it is in `needs`.
 #[derive(Debug, Serialize, Deserialize)]
 struct CardState {
     #[serde(default)]
@@ -50,7 +49,7 @@ struct CardState {
     others: Others,
 }
 
-/// Fields of another release.
+/// Unknown fields of another release.
 type Others = BTreeMap<String, serde_json::Value>;
 
 impl CardState {
@@ -82,7 +81,7 @@ impl CardState {
     }
 }
 
-/// A ring; its [`RingFiles`], in their order.
+/// A ring, in the order of its [`RingFiles`].
 #[derive(Debug, Serialize, Deserialize)]
 struct RingState {
     size: u32,
@@ -103,10 +102,10 @@ enum Stage {
     Broken,
 }
 
-/// What there is of a card that is paused.
+/// Returns the state of a paused NIC.
 ///
 /// # Errors
-/// There is no descriptor to be had any more.
+/// No further descriptor is available.
 pub(crate) fn give(requests: &Requests, device: &Device, log: &Log) -> io::Result<Estate> {
     let mut descriptors = Vec::new();
     let mut keep = |descriptor: &dyn AsFd| {
@@ -222,10 +221,10 @@ fn files(device: &Device, index: usize) -> RingFiles<'_> {
     }
 }
 
-/// Goes on with the card of a configuration.
+/// Continues the NIC of a configuration.
 ///
 /// # Errors
-/// It is not of this configuration, or something is missing of it.
+/// The state belongs to another configuration, or is incomplete.
 pub(crate) fn take(
     estate: Estate,
     config: VhostConfig<'_>,

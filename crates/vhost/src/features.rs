@@ -1,4 +1,4 @@
-//! What the back end can do, and what a guest may choose of it.
+//! Features of the backend, and their negotiation.
 
 use tailbound_dataplane::{Cwr, GsoKind, Offload};
 use virtio_bindings::bindings::virtio_config::{VIRTIO_F_ANY_LAYOUT, VIRTIO_F_VERSION_1};
@@ -7,7 +7,7 @@ use virtio_bindings::bindings::virtio_ring::{
     VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC,
 };
 
-/// `VHOST_F_LOG_ALL`: what is written to the guest's memory is logged.
+/// `VHOST_F_LOG_ALL`: writes to the guest's memory are logged.
 const LOG_ALL: u32 = 26;
 /// `VHOST_USER_F_PROTOCOL_FEATURES`.
 const PROTOCOL_FEATURES: u32 = 30;
@@ -42,7 +42,7 @@ const OFFERED: [(u32, &str); 22] = [
     (VIRTIO_F_VERSION_1, "VIRTIO_F_VERSION_1"),
 ];
 
-/// Which features need one of others (virtio 1.2, 5.1.3.1).
+/// Features that require one of others (virtio 1.2, 5.1.3.1).
 const NEEDS: [(u32, &[u32]); 9] = [
     (
         net::VIRTIO_NET_F_GUEST_TSO4,
@@ -73,7 +73,7 @@ const NEEDS: [(u32, &[u32]); 9] = [
     (net::VIRTIO_NET_F_HOST_USO, &[net::VIRTIO_NET_F_CSUM]),
 ];
 
-/// Why features cannot be chosen together.
+/// Reason why features exclude each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FeatureError {
     /// Some were never offered.
@@ -87,11 +87,11 @@ pub(crate) enum FeatureError {
     },
 }
 
-/// Features that were offered and chosen.
+/// Negotiated features.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Features(u64);
 
-/// What is to be done to a frame before a guest can have it.
+/// Work on a frame before its delivery to a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Preparation {
     /// Nothing.
@@ -199,7 +199,7 @@ impl Features {
     }
 }
 
-/// The name of a feature that is offered.
+/// Returns the name of an offered feature.
 fn name(bit: u32) -> &'static str {
     let found = OFFERED.iter().find(|(known, _)| *known == bit);
     found.map_or("an unknown feature", |(_, name)| name)

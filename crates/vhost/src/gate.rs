@@ -1,12 +1,11 @@
-//! A limit of a card's lines in the log: a guest or a monitor that breaks its rules over and over
-//! does not fill it.
+//! Rate limit of a NIC's log lines, against guests and VMMs that violate the rules repeatedly.
 
 use tailbound_units::Nanos;
 
-/// The time in which lines are counted.
+/// Interval in which lines are counted.
 const HOUR: Nanos = Nanos::from_secs(3600);
 
-/// Lets a number of lines an hour through, and counts those that it holds back.
+/// Permits a number of lines an hour, and counts the suppressed ones.
 #[derive(Debug)]
 pub(crate) struct Gate {
     most: u32,

@@ -1,4 +1,4 @@
-//! What a machine's monitor asks of the card.
+//! Handler of the VMM's requests.
 
 use crate::caller::Event;
 use crate::device::{Device, LARGEST, Parts, RingIndex, Shared, StartError, State, Vring};
@@ -12,14 +12,13 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use tailbound_sys::guest_memory::MapError;
 
-/// Protocol features that are offered, by their bits: several queues (`MQ`), the log as a
-/// file, announcements (`RARP`), acknowledgements, a device that is reset, memory that
-/// comes and goes (`CONFIGURE_MEM_SLOTS`).
+/// Bits of the offered protocol features: several queues (`MQ`), the log as a file, announcements
+/// (`RARP`), acknowledgements, device reset, dynamic memory (`CONFIGURE_MEM_SLOTS`).
 const PROTOCOL_FEATURES: u64 = 1 | 1 << 1 | 1 << 2 | REPLY_ACK | 1 << 13 | 1 << 15;
 /// `VHOST_USER_PROTOCOL_F_REPLY_ACK`.
 const REPLY_ACK: u64 = 1 << 3;
 
-/// Why a request is refused.
+/// Reason for the refusal of a request.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {
     #[error("there is no request {0}, or it was never offered")]
@@ -54,7 +53,7 @@ pub(crate) enum Refusal {
     System(&'static str, io::Error),
 }
 
-/// What a request is answered by.
+/// Answer to a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// Nothing, but that it was carried out, where that is asked for.
@@ -69,7 +68,7 @@ fn number(number: u64) -> Answer {
     Answer::Body(number.to_le_bytes().into())
 }
 
-/// Answers to a monitor for as long as it is connected.
+/// Request handler of one connection to a VMM.
 #[derive(Debug)]
 pub(crate) struct Handler {
     shared: Arc<Shared>,
@@ -370,8 +369,8 @@ impl Handler {
     }
 }
 
-/// Sees that a descriptor is an eventfd. A monitor that keeps to the rules never makes the
-/// caller wait then; one that does not can clear the flag again, and costs its own card alone.
+/// Checks that a descriptor is an eventfd and makes it non-blocking. A VMM that clears the flag
+/// again blocks only the caller of its own NIC.
 fn check_event(index: RingIndex, file: File) -> Result<File, Refusal> {
     let link = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()));
     let link = link.map_err(|error| Refusal::System("see what a descriptor is", error))?;
@@ -384,7 +383,7 @@ fn check_event(index: RingIndex, file: File) -> Result<File, Refusal> {
     Ok(file)
 }
 
-/// A region: the guest's address, its length, the monitor's address, and where in the file.
+/// A region: the guest's address, its length, the VMM's address, and the offset in the file.
 fn place_of([guest, len, monitor, offset]: [u64; 4]) -> Place {
     Place {
         guest,

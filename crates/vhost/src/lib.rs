@@ -1,9 +1,12 @@
-//! The port of a virtual machine: the back end of vhost-user for a virtio network card.
+//! Switch port of a VM: a vhost-user backend for a virtio NIC.
 //!
-//! The machine's monitor (QEMU, Cloud Hypervisor, DPDK's `virtio_user`) shares the guest's
-//! memory over a socket, and the guest's rings are read and written there: one copy a
-//! frame, and no system call but the wake-ups that the guest asks for. [`VhostPort`] is
-//! that as a [`Port`](tailbound_switch::port::Port).
+//! The VMM (QEMU, Cloud Hypervisor, DPDK's `virtio_user`) shares the guest's memory over a Unix
+//! socket, and [`VhostPort`] reads and writes the guest's rings there: one copy per frame, and no
+//! system call except for requested wake-ups. [`VhostPort`] implements
+//! [`Port`](tailbound_switch::port::Port).
+//!
+//! Do not use it for other virtio devices, for packed rings, or for guests without shared memory.
+//! docs/explanation/vhost-user.md explains why the crate `vhost` is not used.
 //!
 //! ```text
 //! monitor ► socket ► server (a thread) ► handler ► device: memory, features, rings
@@ -12,17 +15,16 @@
 //!       ◄─ calls and errors ◄─ caller (a thread) ◄─ posts ┘
 //! ```
 //!
-//! The first thread and the loop share the device alone. Each holds it for as long as it changes rings,
-//! never while it reads the socket or maps memory; where the other has it, the loop goes
-//! on without. The second thread writes to the monitor's eventfds, since only a monitor decides
-//! how long such a write takes.
+//! The server's thread and the packet loop share only the device. Each locks it while it changes
+//! rings, never while it reads the socket or maps memory. If the device is locked, the loop
+//! continues without it. The caller's thread writes to the VMM's eventfds, because a VMM can block
+//! such a write.
 //!
-//! Rings are split ones, with indirect descriptors and an event index (virtio 1.2, 2.7).
-//! Whatever is in the guest's memory is copied before it is looked at, as the guest may
-//! write meanwhile. A chain is given back in the turn in which it was taken, and in order,
-//! so a ring goes on at the index of its used part, whichever side has started again. A
-//! daemon that hands over gives the next one the connection, the memory and the rings
-//! ([`VhostPort::go_on`]).
+//! Rings are split rings with indirect descriptors and the event index (virtio 1.2, 2.7). Data in
+//! the guest's memory is copied before it is checked, because the guest may change it. Chains are
+//! returned in order, in the turn in which they were taken, so a ring continues at its used index
+//! after a restart of either side. A handover passes the connection, the memory and the rings to
+//! the next daemon ([`VhostPort::go_on`]).
 
 mod allowance;
 mod caller;
@@ -43,5 +45,5 @@ pub use config::VhostConfig;
 pub use port::VhostPort;
 pub use server::{Mode, OpenError};
 
-/// The guest's memory, as rings are found in it.
+/// Guest memory that contains rings.
 pub use memory::Memory;

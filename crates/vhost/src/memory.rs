@@ -1,4 +1,4 @@
-//! A guest's memory, and the log of what is written to it.
+//! A guest's memory, and the log of writes to it.
 
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -12,17 +12,16 @@ use vm_memory::{
     GuestAddress, GuestMemoryBackend, GuestMemoryRegion, GuestRegionCollection, VolatileMemory,
 };
 
-/// Most regions of a guest's memory.
+/// Maximum of regions of a guest's memory.
 pub(crate) const MOST_REGIONS: usize = 64;
 
-/// The most that a guest's regions may have in all: an address space has room for many
-/// such guests.
+/// Maximum size of a guest's regions together: an address space has room for many such guests.
 const MOST_BYTES: u64 = 8 << 40;
 
-/// Bytes for which the log has one bit (`VHOST_LOG_PAGE`).
+/// Number of bytes per bit of the log (`VHOST_LOG_PAGE`).
 const PAGE: u64 = 4096;
 
-/// Why a guest's memory cannot be used.
+/// Reason why a guest's memory is unusable.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MemoryError {
     #[error(transparent)]
@@ -39,7 +38,7 @@ pub(crate) enum MemoryError {
     Address(u64),
 }
 
-/// A region as the monitor tells of it.
+/// A region as the VMM declares it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Place {
     /// Where the guest sees it.
@@ -177,8 +176,7 @@ impl GuestMemoryBackend for Memory {
     }
 }
 
-/// Where it is noted which pages of a guest were written to, while it moves to another
-/// host: one bit a page, the lowest of a byte first.
+/// Log of the written pages during a migration: one bit per page, the lowest bit of a byte first.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     /// The guest wants it (`VHOST_F_LOG_ALL`).
@@ -269,15 +267,14 @@ impl Log {
     }
 }
 
-/// The log of what is behind a guest's address.
+/// The log from a guest's address on.
 #[derive(Debug, Clone)]
 pub struct LogSlice {
     log: Arc<Log>,
     base: u64,
 }
 
-/// The same, where it is looked at: to count who holds the log costs as much as what is
-/// written.
+/// The same by reference: counting references costs as much as the write.
 #[derive(Debug, Clone, Copy)]
 pub struct LogView<'l> {
     log: &'l Log,

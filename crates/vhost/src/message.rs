@@ -1,5 +1,5 @@
-//! Requests of a machine's monitor and the answers to them, as bytes (QEMU's
-//! `docs/interop/vhost-user.rst`, *Message format*).
+//! Encoding of the VMM's requests and their answers (QEMU's `docs/interop/vhost-user.rst`, *Message
+//! format*).
 
 use rustix::io::Errno;
 use rustix::net::{
@@ -38,18 +38,18 @@ pub(crate) mod code {
 
 /// Bytes of a header: a code, flags, and the body's length.
 const HEADER: usize = 12;
-/// The longest body.
+/// Maximum length of a body.
 const MOST_BODY: usize = 4096;
-/// Most descriptors with one request: a region of memory each.
+/// Maximum of descriptors with one request: one per memory region.
 const MOST_FILES: usize = 32;
 
-/// Flags: the protocol's version, and which bits that is.
+/// Flags: the protocol's version and its mask.
 const VERSION: u32 = 1;
 const VERSION_MASK: u32 = 3;
 const REPLY: u32 = 1 << 2;
 const NEED_REPLY: u32 = 1 << 3;
 
-/// Why a connection cannot go on.
+/// Reason for the end of a connection.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MessageError {
     /// The other end has closed it.
@@ -67,7 +67,7 @@ pub(crate) enum MessageError {
     System(#[from] io::Error),
 }
 
-/// A request's body is not as long as it is to be.
+/// A request's body has the wrong length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("request {code} has a body of {len} bytes, which it cannot have")]
 pub(crate) struct LengthError {
@@ -75,7 +75,7 @@ pub(crate) struct LengthError {
     len: usize,
 }
 
-/// What a monitor asks.
+/// A request of a VMM.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) code: u32,
@@ -99,7 +99,7 @@ impl Request {
         Ok(numbers)
     }
 
-    /// The body as a ring's number and what is said of it.
+    /// Returns the body as a ring's index and its value.
     pub(crate) fn of_ring(&self) -> Result<(u32, u32), LengthError> {
         let [word] = self.words()?;
         Ok((word as u32, (word >> 32) as u32))
@@ -113,7 +113,7 @@ impl Request {
     }
 }
 
-/// Reads requests without ever waiting: what is there of one is kept until the rest is.
+/// Reads requests without blocking, and keeps an incomplete request until the rest arrives.
 #[derive(Debug, Default)]
 pub(crate) struct Reader {
     bytes: Vec<u8>,
@@ -121,12 +121,12 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    /// Whether a part of a request is there.
+    /// Returns whether a part of a request was received.
     pub(crate) const fn is_amid(&self) -> bool {
         !self.bytes.is_empty()
     }
 
-    /// The next request; `None` while it is not there whole.
+    /// Returns the next request; `None` while it is incomplete.
     pub(crate) fn read(&mut self, stream: &UnixStream) -> Result<Option<Request>, MessageError> {
         loop {
             let wanted = match self.header()? {
@@ -151,7 +151,7 @@ impl Reader {
         }
     }
 
-    /// The code, the flags and the body's length, where the header is there.
+    /// Returns the code, the flags and the body's length after the header was received.
     fn header(&self) -> Result<Option<(u32, u32, usize)>, MessageError> {
         let Some(header) = self.bytes.first_chunk::<HEADER>() else {
             return Ok(None);
@@ -201,7 +201,7 @@ impl Reader {
     }
 }
 
-/// Answers a request. Whoever reads no answers is not waited for.
+/// Answers a request, without waiting for a VMM that reads no answers.
 pub(crate) fn reply(stream: &UnixStream, code: u32, body: &[u8]) -> Result<(), MessageError> {
     let header = [code, VERSION | REPLY, body.len() as u32].map(u32::to_le_bytes);
     let whole = [header.as_flattened(), body].concat();

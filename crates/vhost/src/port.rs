@@ -1,4 +1,4 @@
-//! The card as a port of the switch.
+//! The NIC as a port of the switch.
 
 use crate::caller::Event;
 use crate::config::VhostConfig;
@@ -17,7 +17,7 @@ use tailbound_switch::port::{BURST, Burst, Estate, More, Outgoing, Port, Presenc
 use tailbound_sys::guest_memory::PAGE;
 use tailbound_units::Nanos;
 
-/// A guest whose card is served here.
+/// Port of a guest with a vhost-user NIC.
 #[derive(Debug)]
 pub struct VhostPort {
     shared: Arc<Shared>,
@@ -145,7 +145,7 @@ impl Drop for VhostPort {
     }
 }
 
-/// A card whose rings may break at a moment.
+/// Guard of a NIC whose rings may break.
 struct Card<'p> {
     shared: &'p Shared,
     name: &'p str,
@@ -168,8 +168,8 @@ impl Card<'_> {
     }
 }
 
-/// Receives from a ring; returns whether it may have more. Its driver is called when the card's
-/// caller is woken.
+/// Receives from a ring; returns whether more frames may be available. The driver is called when
+/// the NIC's caller is woken.
 fn receive(
     device: &mut Device,
     index: usize,
@@ -207,7 +207,7 @@ fn receive(
     Ok(more)
 }
 
-/// Why a guest gets no more frames.
+/// Reason why a guest receives no further frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     /// No more are for it, or for this ring.
@@ -216,7 +216,7 @@ enum End {
     Full,
 }
 
-/// The rings by which the guest receives now.
+/// The active receive rings.
 #[derive(Debug)]
 struct Active {
     rings: [u8; VhostConfig::MOST_QUEUES],
@@ -249,15 +249,15 @@ impl Active {
     }
 }
 
-/// The hash of a connection with all bits in all bits (the end of `MurmurHash3`): those of
-/// neighbouring addresses may have their low bits in common.
+/// Returns the hash of a connection with well-mixed bits (finalizer of `MurmurHash3`): hashes of
+/// neighbouring addresses may have equal low bits.
 fn spread(Connection(hash): Connection) -> u32 {
     let hash = (hash ^ hash >> 16).wrapping_mul(0x85eb_ca6b);
     let hash = (hash ^ hash >> 13).wrapping_mul(0xc2b2_ae35);
     hash ^ hash >> 16
 }
 
-/// Cuts the first frame to what the guest can have.
+/// Cuts the first frame for the guest's features.
 fn cut_first(outgoing: &mut VecDeque<Outgoing>) {
     let Some(Outgoing::Frame { frame, .. }) = outgoing.pop_front() else {
         return;
@@ -270,8 +270,8 @@ fn cut_first(outgoing: &mut VecDeque<Outgoing>) {
     outgoing.rotate_right(count);
 }
 
-/// Sends from the front of `outgoing` by one ring, until a frame is for another one or
-/// is to be cut.
+/// Sends from the front of `outgoing` by one ring, until a frame belongs to another ring or must be
+/// cut.
 fn fill(
     device: &mut Device,
     index: usize,
@@ -321,8 +321,8 @@ fn fill(
     Ok(end)
 }
 
-/// Sends from the front of `outgoing` until nothing is left, a ring is full or the burst has
-/// enough descriptors: then the rest is offered again. Notes in `touched` which rings got any.
+/// Sends from the front of `outgoing` until it is empty, a ring is full or the burst has enough
+/// descriptors; the rest is offered again. Records the rings with new frames in `touched`.
 fn transmit(
     device: &mut Device,
     outgoing: &mut VecDeque<Outgoing>,
@@ -357,7 +357,7 @@ fn transmit(
     Ok(End::All)
 }
 
-/// Calls the drivers of `touched` rings, which got frames: wakes the card's caller once.
+/// Calls the drivers of `touched` rings: wakes the NIC's caller once.
 fn call(device: &mut Device, touched: u64) -> Result<(), (usize, RingError)> {
     let Device {
         memory,

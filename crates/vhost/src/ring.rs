@@ -1,10 +1,9 @@
-//! A split ring as the device sees it (virtio 1.2, 2.7): chains are taken in order, and
-//! given back in that order.
+//! Device side of a split ring (virtio 1.2, 2.7). Chains are taken and returned in order.
 //!
-//! Pure: it knows memory, and no descriptor of a file. Whatever the driver has written
-//! may be wrong, and may change while it is read: each descriptor is copied once, and only
-//! the copy is looked at. Where the ring's parts are is looked up once for a burst, and a
-//! burst is given back at once: the driver's core and this one share few cache lines.
+//! The module accesses memory only, and no files. Data of the driver may be wrong and may change
+//! during a read: each descriptor is copied once, and only the copy is checked. The addresses of
+//! the ring's parts are looked up once per burst, and a burst is returned in one step, so the
+//! driver's core and this one share few cache lines.
 
 use std::sync::atomic::{Ordering, fence};
 use tailbound_dataplane::{Packet, Pool, VIRTIO_HEADER};
@@ -23,32 +22,31 @@ pub const HEADER: usize = 12;
 /// The largest ring.
 pub const MOST: u16 = 32_768;
 
-/// Most descriptors that are looked at for one frame: so many are in no driver's chain,
-/// and a guest's chain costs the host no more than that.
+/// Maximum of descriptors per frame. Chains of drivers are shorter, and this bounds the cost of a
+/// guest's chain.
 const MOST_PIECES: usize = 512;
 
-/// Most chains of one frame.
+/// Maximum of chains per frame.
 const MOST_CHAINS: u16 = 256;
 
 /// Bytes of a descriptor.
 const DESCRIPTOR: usize = 16;
 
-/// A burst out of a ring or into it ends with the frame that brings it to this many
-/// descriptors. More are in no burst of Linux's: a packet has at most `MAX_SKB_FRAGS` + 2, and
-/// one of 64 KiB takes 33 buffers of 2 KiB.
+/// A burst ends with the frame that reaches this number of descriptors. Bursts of Linux are
+/// shorter: a packet has at most `MAX_SKB_FRAGS` + 2, and one of 64 KiB takes 33 buffers of 2 KiB.
 pub(crate) const BURST_PIECES: usize = 34 * BURST;
 
-/// A frame that fits into the buffers that each driver has to offer (virtio 1.2, 5.1.6.3.1).
+/// Length of a frame that fits the buffers of every driver (virtio 1.2, 5.1.6.3.1).
 const FULL_FRAME: usize = 1514;
 
-/// A ring is broken when this many frames in a row, none longer than [`FULL_FRAME`], did not
-/// fit into the buffers at its front. Each costs a look at up to [`MOST_PIECES`] descriptors.
+/// Number of successive frames, none longer than [`FULL_FRAME`], that do not fit the buffers before
+/// a ring is broken. Each costs up to [`MOST_PIECES`] descriptors.
 const MOST_REFUSED: u32 = 256;
 
 /// `VRING_AVAIL_F_NO_INTERRUPT`.
 const NO_INTERRUPT: u16 = 1;
 
-/// Why a ring cannot be used, until its driver starts it again.
+/// Reason why a ring is unusable until its driver starts it again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RingError {
     /// Its size.
@@ -83,7 +81,7 @@ pub enum RingError {
     Short,
 }
 
-/// Where a ring is, as the driver says.
+/// Addresses of a ring as declared by the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
     /// Entries.
@@ -98,7 +96,7 @@ pub struct Layout {
     pub event_index: bool,
 }
 
-/// What a ring's header looks like, and what may be in its chains.
+/// Format of a ring's headers and chains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Format {
     /// Bytes of the header before each frame: 10 or 12.
@@ -107,7 +105,7 @@ pub struct Format {
     pub mergeable: bool,
 }
 
-/// What became of a frame for the guest.
+/// Outcome of the delivery of a frame to the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Put {
     /// It is in the ring.
@@ -118,7 +116,7 @@ pub enum Put {
     TooLong,
 }
 
-/// What was taken of a ring.
+/// Frame taken from a ring.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Taken {
     /// Chains.
@@ -132,7 +130,7 @@ pub struct Taken {
 /// A buffer: its address and its length.
 type Piece = (GuestAddress, usize);
 
-/// A split ring, as the device sees it.
+/// Device side of a split ring.
 #[derive(Debug)]
 pub struct Ring {
     queue: Queue,
@@ -149,11 +147,11 @@ pub struct Ring {
     refused: u32,
 }
 
-/// Where memory is, with what is told of writes to it.
+/// Guest memory with the log of writes.
 type Slice<'m, M> =
     VolatileSlice<'m, BS<'m, <<M as GuestMemoryBackend>::R as GuestMemoryRegion>::B>>;
 
-/// The memory of `len` bytes at a guest's address, where it is of one piece.
+/// Returns the memory of `len` bytes at a guest's address if it is contiguous.
 #[inline]
 fn slice<M: GuestMemoryBackend>(memory: &M, at: u64, len: usize) -> Option<Slice<'_, M>> {
     let region = memory.find_region(GuestAddress(at))?;
@@ -451,7 +449,7 @@ impl Ring {
     }
 }
 
-/// Puts frames into a guest's buffers, of which its driver sees none before the end.
+/// Writes frames into a guest's buffers. The driver sees them at the end of the burst.
 #[must_use = "nothing is there before `finish`"]
 pub struct Filling<'r, 'm, M: GuestMemoryBackend> {
     ring: &'r mut Ring,
@@ -543,7 +541,7 @@ impl<M: GuestMemoryBackend> Filling<'_, '_, M> {
     }
 }
 
-/// The buffers of a chain, behind those in `pieces`, and how much they hold.
+/// Appends the buffers of a chain to `pieces`, and returns their size.
 fn gather<'m, M: GuestMemoryBackend>(
     memory: &'m M,
     table: &Slice<'m, M>,
@@ -630,7 +628,7 @@ fn copy_in<M: GuestMemoryBackend>(
     })
 }
 
-/// Copies two parts one behind the other into buffers that have room for them.
+/// Copies two parts in sequence into buffers of sufficient size.
 fn copy_out<M: GuestMemoryBackend>(
     memory: &M,
     pieces: &[Piece],

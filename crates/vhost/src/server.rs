@@ -1,4 +1,4 @@
-//! The socket: a thread that waits for a machine's monitor and reads its requests.
+//! The socket: a thread that waits for a VMM and reads its requests.
 
 use crate::device::{Device, Shared};
 use crate::gate::Gate;
@@ -17,24 +17,24 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Which side of the socket is made here.
+/// Side of the socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
-    /// Listens; the monitor connects.
+    /// Listens; the VMM connects.
     #[default]
     Server,
-    /// Connects; the monitor listens.
+    /// Connects; the VMM listens.
     Client,
 }
 
-/// How soon a monitor that is not there, or was refused, is looked for again.
+/// Delay before the next attempt after a missing or refused VMM.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// How long a pause may take: the thread waits for nothing else, but may not run.
+/// Time limit of a pause: the thread blocks on nothing else, but may wait for a CPU.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// Why the socket cannot be used.
+/// Reason why the socket is unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// Something else has its name.
@@ -63,10 +63,10 @@ pub enum OpenError {
     },
 }
 
-/// Who the monitor may be, beside this process's own user and root.
+/// User ID of the VMM, besides this process's own user and root.
 pub(crate) type Peer = Option<u32>;
 
-/// The thread of the requests; it ends with this.
+/// The request thread; it ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Server {
     /// Ready when the thread is to end.
@@ -78,7 +78,7 @@ pub(crate) struct Server {
     made: Option<(PathBuf, u64)>,
 }
 
-/// Whether another process may go on with the monitor.
+/// Returns whether another process can continue the connection.
 #[derive(Debug)]
 enum Pause {
     No,
@@ -187,8 +187,8 @@ impl Drop for Server {
     }
 }
 
-/// Listens at `path`. A socket that is there is replaced at once: a daemon that takes over
-/// listens before the other ends.
+/// Listens at `path`. An existing socket is replaced atomically: in a takeover the new daemon
+/// listens before the old one ends.
 fn listen(path: &Path, peer: Peer) -> Result<Endpoint, OpenError> {
     let error = |step| {
         move |source| OpenError::Socket {
@@ -230,7 +230,7 @@ fn listen(path: &Path, peer: Peer) -> Result<Endpoint, OpenError> {
     })
 }
 
-/// How a monitor is come by.
+/// Source of connections to the VMM.
 #[derive(Debug)]
 pub(crate) enum Endpoint {
     /// It connects to a socket that was made here.
@@ -243,7 +243,7 @@ pub(crate) enum Endpoint {
     Client,
 }
 
-/// A monitor that is connected.
+/// A connected VMM.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) stream: UnixStream,
@@ -288,10 +288,10 @@ impl Session {
     }
 }
 
-/// Sees that the other end is of this process's user, of root or of the `peer`.
+/// Checks that the other end belongs to this process's user, to root or to `peer`.
 ///
 /// # Errors
-/// The other end is of another user.
+/// The other end belongs to another user.
 pub(crate) fn check_peer(stream: &UnixStream, peer: Peer) -> io::Result<()> {
     let uid = socket_peercred(stream)?.uid;
     let is_own = uid == rustix::process::geteuid() || uid.is_root();
@@ -304,7 +304,7 @@ pub(crate) fn check_peer(stream: &UnixStream, peer: Peer) -> io::Result<()> {
     )))
 }
 
-/// Why a monitor is served no more.
+/// Reason for the end of a VMM's connection.
 #[derive(Debug, thiserror::Error)]
 enum SessionError {
     #[error(transparent)]
@@ -313,7 +313,7 @@ enum SessionError {
     Refused(#[from] Refusal),
 }
 
-/// What the thread has.
+/// State of the thread.
 #[derive(Debug)]
 pub(crate) struct Requests {
     pub(crate) endpoint: Endpoint,
@@ -326,7 +326,7 @@ pub(crate) struct Requests {
     lines: Lines,
 }
 
-/// Limits of lines about monitors in the log.
+/// Rate limits of log lines about VMMs.
 #[derive(Debug)]
 struct Lines {
     since: Instant,
@@ -354,7 +354,7 @@ impl Lines {
     }
 }
 
-/// Says that the thread has ended by itself, unless it is told otherwise.
+/// Reports that the thread has ended by itself, unless disarmed.
 struct Ending(Option<Arc<Shared>>);
 
 impl Drop for Ending {

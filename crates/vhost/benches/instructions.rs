@@ -25,8 +25,8 @@ const FRAMES: usize = 1_024;
 /// Frames of 60 bytes, which cost what is not copying.
 const LEN: usize = 60;
 
-/// What a frame may cost on its way out of a ring, and into one, in instructions: without
-/// optimisation across crates.
+/// Budget of instructions for a frame out of a ring, and into one, without optimisation across
+/// crates.
 const TAKE: u64 = 705;
 const PUT: u64 = 1_000;
 
@@ -39,7 +39,7 @@ struct Bench {
     _rest: (Socket, Machine),
 }
 
-/// A port whose ring is full of frames, and whose guest has room for as many.
+/// A port with a full ring of frames, and a guest with room for all of them.
 fn full() -> Bench {
     let build = Build {
         entries: FRAMES as u16,

@@ -30,7 +30,7 @@ pub(crate) trait Card: Send + Sync {
     /// Its part of the allowance.
     fn part(&self) -> &Part;
 
-    /// How many pages its memory has now.
+    /// Returns the number of pages of the memory.
     fn pages(&self) -> u64;
 
     /// Breaks its rings if it has more than its part; either way it was judged.

@@ -12,7 +12,7 @@ pub struct VhostConfig<'p> {
     pub allowance: Option<&'p Allowance>,
     /// The socket.
     pub socket: &'p Path,
-    /// Which side of it is made here.
+    /// Side of the socket.
     pub mode: Mode,
     /// The user that the monitor may be of, beside this process's own and root.
     pub user: Option<u32>,

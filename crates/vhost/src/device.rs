@@ -30,9 +30,9 @@ pub(crate) struct Shared {
     /// Ready when a ring was kicked, or the device has changed.
     pub(crate) epoll: Arc<OwnedFd>,
     wake: OwnedFd,
-    /// Where its guest is, for whoever does not hold the device.
+    /// Presence of the guest, readable without the device's lock.
     whereabouts: Whereabouts,
-    /// The thread of the requests has ended, and why nobody knows.
+    /// The request thread has ended unexpectedly.
     is_dead: AtomicBool,
     /// Its part of the allowance for guests' memory.
     pub(crate) part: Part,
@@ -56,7 +56,7 @@ impl Standing {
 }
 
 impl Shared {
-    /// A card with so many pairs of rings that nobody uses yet.
+    /// Returns a NIC with `pairs` unused pairs of rings.
     pub(crate) fn new(pairs: usize, part: Part) -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -90,13 +90,13 @@ impl Shared {
         self.whereabouts.note(device.receives());
     }
 
-    /// The guest has moved here, says its monitor.
+    /// Records the VMM's report that the guest has migrated to this host.
     pub(crate) fn announce(&self) {
         self.whereabouts.arrive_again();
         self.wake();
     }
 
-    /// Where the guest is.
+    /// Returns the presence of the guest.
     pub(crate) fn presence(&self) -> Presence {
         self.whereabouts.get()
     }
@@ -157,8 +157,8 @@ impl Shared {
         self.standing.store(standing as u8, Ordering::Release);
     }
 
-    /// Watches what kicks a ring. Edges alone count: nothing is read, as whoever has the
-    /// other end could make that wait.
+    /// Watches a ring's kick descriptor, edge-triggered. It is never read, because the other end
+    /// could block the read.
     pub(crate) fn watch(&self, file: File) -> io::Result<Kick> {
         let flags = EventFlags::IN | EventFlags::ET;
         epoll::add(&self.epoll, &file, EventData::new_u64(0), flags)?;
@@ -228,7 +228,7 @@ impl Whereabouts {
         let _ = (self.0).fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
     }
 
-    /// It is to be announced once more.
+    /// Requests another announcement of the guest.
     fn arrive_again(&self) {
         self.0.fetch_add(Self::ARRIVAL, Ordering::AcqRel);
     }
@@ -281,7 +281,7 @@ pub(crate) struct Vring {
     pub(crate) kick: Option<Kick>,
     pub(crate) is_enabled: bool,
     pub(crate) state: State,
-    /// Where it goes on, for a monitor that asks while it is stopped.
+    /// Next index, for a VMM that queries a stopped ring.
     pub(crate) index: u16,
 }
 
@@ -296,17 +296,17 @@ pub(crate) struct Parts {
 /// State of a ring.
 #[derive(Debug, Default)]
 pub(crate) enum State {
-    /// It has not begun.
+    /// The ring was not started.
     #[default]
     Stopped,
-    /// It has.
+    /// The ring runs.
     Running(Box<Ring>),
-    /// Its driver has broken its rules, and is to start again.
+    /// The driver violated the rules and must start the ring again.
     Broken,
 }
 
 impl Vring {
-    /// Whether frames go through it.
+    /// Returns whether the ring is in use.
     pub(crate) fn is_active(&self) -> bool {
         self.is_enabled && matches!(self.state, State::Running(_))
     }
@@ -319,7 +319,7 @@ impl Vring {
         }
     }
 
-    /// Where it goes on.
+    /// Returns the next index.
     pub(crate) fn index(&self) -> u16 {
         match &self.state {
             State::Running(ring) => ring.index(),
@@ -358,7 +358,7 @@ impl Device {
         self.caller.wake();
     }
 
-    /// Whether its guest can be sent anything.
+    /// Returns whether the guest has an active receive ring.
     pub(crate) fn receives(&self) -> bool {
         self.rings.iter().step_by(2).any(Vring::is_active)
     }
@@ -369,7 +369,7 @@ impl Device {
         rings.any(|ring| matches!(ring.state, State::Running(_)))
     }
 
-    /// What its rings' chains look like.
+    /// Returns the format of the rings' chains.
     pub(crate) fn format(&self) -> Format {
         Format {
             header: self.features.header_len(),
@@ -377,8 +377,7 @@ impl Device {
         }
     }
 
-    /// How far the guest is with taking what it was sent: changes with each ring by which it
-    /// receives.
+    /// Returns a value that changes with the guest's progress on its receive rings.
     pub(crate) fn progress(&self) -> u64 {
         let Some(memory) = self.memory.as_deref() else {
             return 0;

@@ -40,7 +40,7 @@ struct CardState {
     /// Regions; the file of each.
     memory: Option<Vec<Place>>,
     rings: Vec<RingState>,
-    /// Where the log of pages begins in its file, and its length in bytes; that file.
+    /// Offset of the page log in its file, and its length in bytes.
     log: Option<(u64, usize)>,
     /// Pages of the guest's memory that the process touched first.
     #[serde(default)]
@@ -89,7 +89,7 @@ struct RingState {
     index: u16,
     stage: Stage,
     is_enabled: bool,
-    /// Which descriptors there are.
+    /// Presence of each descriptor.
     descriptors: [bool; 3],
     #[serde(flatten)]
     others: Others,

@@ -96,22 +96,22 @@ pub(crate) struct Features(u64);
 pub(crate) enum Preparation {
     /// Nothing.
     None,
-    /// Its checksum is to be finished.
+    /// The checksum must be completed.
     Checksum,
-    /// It is to be cut.
+    /// The frame must be cut.
     Segment,
 }
 
 impl Features {
-    /// What is offered.
+    /// Returns the offered features.
     pub(crate) fn offered() -> u64 {
         OFFERED.iter().fold(0, |all, (bit, _)| all | 1 << bit)
     }
 
-    /// What a guest has chosen.
+    /// Returns the negotiated features.
     ///
     /// # Errors
-    /// Something of it was not offered, or contradicts the rest.
+    /// A feature was not offered, or contradicts the others.
     pub(crate) fn choose(bits: u64) -> Result<Self, FeatureError> {
         let unknown = bits & !Self::offered();
         if unknown != 0 {
@@ -138,22 +138,22 @@ impl Features {
         self.0 >> bit & 1 == 1
     }
 
-    /// Whether a ring's interrupts and kicks are named by their indices.
+    /// Returns whether rings use the event index.
     pub(crate) const fn event_index(self) -> bool {
         self.has(VIRTIO_RING_F_EVENT_IDX)
     }
 
-    /// Whether what is written is to be logged.
+    /// Returns whether writes must be logged.
     pub(crate) const fn log_all(self) -> bool {
         self.has(LOG_ALL)
     }
 
-    /// Whether rings wait for the monitor to enable them.
+    /// Returns whether rings need to be enabled by the VMM.
     pub(crate) const fn rings_wait(self) -> bool {
         self.has(PROTOCOL_FEATURES)
     }
 
-    /// Whether a frame may take several of a guest's buffers.
+    /// Returns whether a frame may use several buffers.
     pub(crate) const fn mergeable(self) -> bool {
         self.has(net::VIRTIO_NET_F_MRG_RXBUF)
     }
@@ -168,12 +168,12 @@ impl Features {
         }
     }
 
-    /// Whether all but the log is the same.
+    /// Returns whether both differ only in the log.
     pub(crate) const fn differs_in_log_alone(self, other: Self) -> bool {
         (self.0 ^ other.0) & !(1 << LOG_ALL) == 0
     }
 
-    /// What is to be done to a frame that leaves as much to the guest.
+    /// Returns the work that a frame with this offload needs before its delivery.
     pub(crate) fn preparation(self, offload: Offload) -> Preparation {
         if let Some(gso) = offload.gso {
             let kind = match gso.kind {

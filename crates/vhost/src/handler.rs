@@ -56,7 +56,7 @@ pub(crate) enum Refusal {
 /// Answer to a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// Nothing, but that it was carried out, where that is asked for.
+    /// No answer, or an acknowledgement if the VMM requested one.
     Done,
     /// This.
     Body(Vec<u8>),
@@ -92,7 +92,7 @@ impl Handler {
         self.agreed
     }
 
-    /// Whether requests are acknowledged, where that is asked for.
+    /// Returns whether requests are acknowledged on demand.
     pub(crate) const fn acknowledges(&self) -> bool {
         self.agreed & REPLY_ACK != 0
     }
@@ -100,7 +100,7 @@ impl Handler {
     /// Carries out a request.
     ///
     /// # Errors
-    /// It is wrong: nothing has changed.
+    /// The request is invalid; no state has changed.
     pub(crate) fn carry_out(&mut self, request: Request) -> Answered {
         match request.code {
             code::GET_FEATURES => return Ok(number(Features::offered())),
@@ -357,7 +357,7 @@ impl Handler {
         Ok(())
     }
 
-    /// QEMU asks for this before it says which features were chosen (`vhost_net_start`).
+    /// Enables a ring. QEMU requests this before it negotiates features (`vhost_net_start`).
     fn enable(&self, (index, on): (u32, u32)) -> Result<(), Refusal> {
         let number = self.ring(index.into())?;
         if on > 1 {

@@ -9,7 +9,7 @@
 //! docs/explanation/vhost-user.md explains why the crate `vhost` is not used.
 //!
 //! ```text
-//! monitor ► socket ► server (a thread) ► handler ► device: memory, features, rings
+//! VMM     ► socket ► server (a thread) ► handler ► device: memory, features, rings
 //!                                                     ▲
 //! guest ◄─ memory and kicks ─► rings ◄─ port (the packet loop)
 //!       ◄─ calls and errors ◄─ caller (a thread) ◄─ posts ┘

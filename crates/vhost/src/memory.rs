@@ -41,13 +41,13 @@ pub(crate) enum MemoryError {
 /// A region as the VMM declares it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Place {
-    /// Where the guest sees it.
+    /// Address in the guest.
     pub(crate) guest: u64,
-    /// Where the monitor sees it.
+    /// Address in the VMM.
     pub(crate) monitor: u64,
     /// Its length in bytes.
     pub(crate) len: u64,
-    /// Where it begins in its file.
+    /// Offset in its file.
     pub(crate) offset: u64,
 }
 
@@ -153,7 +153,7 @@ impl Memory {
         pages.filter_map(Result::ok).fold(0, u64::saturating_add)
     }
 
-    /// Whether a part of it is gone from its file.
+    /// Returns whether the file was truncated.
     pub(crate) fn is_lost(&self) -> bool {
         self.regions.iter().any(Region::is_lost)
     }
@@ -195,7 +195,7 @@ impl Log {
         }
     }
 
-    /// Has it in so many bytes of a file from now on.
+    /// Starts the log in `len` bytes of a file.
     pub(crate) fn begin(&self, file: File, offset: u64, len: usize) -> Result<(), MapError> {
         let pages = Region::map(file, offset, len, 0, ())?;
         let before = self.pages().replace(pages);

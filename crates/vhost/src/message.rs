@@ -79,14 +79,14 @@ pub(crate) struct LengthError {
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) code: u32,
-    /// An answer is wanted where there would be none.
+    /// The VMM requests an acknowledgement.
     pub(crate) needs_reply: bool,
     pub(crate) body: Vec<u8>,
     pub(crate) files: Vec<File>,
 }
 
 impl Request {
-    /// The body as so many numbers.
+    /// Returns the body as `N` numbers.
     pub(crate) fn words<const N: usize>(&self) -> Result<[u64; N], LengthError> {
         let (words, rest) = self.body.as_chunks::<8>();
         if words.len() != N || !rest.is_empty() {
@@ -113,7 +113,7 @@ impl Request {
     }
 }
 
-/// Reads requests without blocking, and keeps an incomplete request until the rest arrives.
+/// Non-blocking reader of requests, which keeps an incomplete request until the rest arrives.
 #[derive(Debug, Default)]
 pub(crate) struct Reader {
     bytes: Vec<u8>,
@@ -172,7 +172,7 @@ impl Reader {
         Ok(Some((code, flags, len as usize)))
     }
 
-    /// Receives up to so many bytes in all; returns whether any came.
+    /// Receives until `wanted` bytes are there; returns whether any arrived.
     fn receive(&mut self, stream: &UnixStream, wanted: usize) -> Result<bool, MessageError> {
         let mut bytes = [0; HEADER + MOST_BODY];
         let mut parts = [IoSliceMut::new(&mut bytes[..wanted - self.bytes.len()])];

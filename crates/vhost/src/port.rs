@@ -47,11 +47,11 @@ impl VhostPort {
         Ok(Self::new(config, shared, server))
     }
 
-    /// Goes on with a port that another process has [paused](Port::pause), which was opened
-    /// with the same configuration. Neither the guest nor its monitor notices.
+    /// Continues a port with the same configuration that another process has [paused](Port::pause).
+    /// Guest and VMM do not notice.
     ///
     /// # Errors
-    /// It cannot be: its memory is gone, or it was another card.
+    /// The memory is gone, or the state belongs to another NIC.
     pub fn go_on(config: VhostConfig<'_>, estate: Estate) -> io::Result<Self> {
         let pairs = config.pairs();
         let shared = Arc::new(Shared::new(pairs, config.part())?);
@@ -110,7 +110,7 @@ impl VhostPort {
         (&self.shared, card, &mut self.next)
     }
 
-    /// Whether the port is of use at all.
+    /// Checks that the port is usable.
     fn check(shared: &Shared, device: &Device) -> io::Result<()> {
         if shared.is_dead() {
             return Err(io::Error::other("its socket is not served any more"));

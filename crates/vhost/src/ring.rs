@@ -108,7 +108,7 @@ pub struct Format {
 /// Outcome of the delivery of a frame to the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Put {
-    /// It is in the ring.
+    /// The frame is in the ring.
     Done,
     /// There is no room: nothing has changed.
     Full,
@@ -121,7 +121,7 @@ pub enum Put {
 pub struct Taken {
     /// Chains.
     pub chains: usize,
-    /// Those with more than any frame.
+    /// Chains that are longer than any frame.
     pub truncated: u64,
     /// Their descriptors.
     pub pieces: usize,
@@ -134,12 +134,11 @@ type Piece = (GuestAddress, usize);
 #[derive(Debug)]
 pub struct Ring {
     queue: Queue,
-    /// Where the used part was when the driver was last asked whether it wants to know;
-    /// `None` where it was not.
+    /// Used index at the last check for a requested call; `None` before the first check.
     called: Option<u16>,
-    /// The driver is to kick when it offers more.
+    /// The driver must kick for further chains.
     waits: bool,
-    /// Chains that are written to the used part behind its index, and not told of yet.
+    /// Unpublished chains: written to the used part behind its index.
     unpublished: u16,
     /// Room for the buffers of a frame.
     pieces: Vec<Piece>,
@@ -197,7 +196,7 @@ impl<'m, M: GuestMemoryBackend> Parts<'m, M> {
             .map_err(|_| RingError::Place("available part"))
     }
 
-    /// Gives a chain back, which the driver does not see yet.
+    /// Returns a chain without publishing it.
     fn give_back(&self, index: u16, size: u16, head: u16, written: u32) -> Result<(), RingError> {
         let at = 4 + 8 * usize::from(index % size);
         let used = self.used.get_ref::<[u32; 2]>(at);
@@ -205,7 +204,7 @@ impl<'m, M: GuestMemoryBackend> Parts<'m, M> {
             .map_err(|_| RingError::Place("used part"))
     }
 
-    /// Tells the driver of all up to an index.
+    /// Publishes all chains up to an index.
     fn publish(&self, index: u16) -> Result<(), RingError> {
         let stored = self.used.store(index.to_le(), 2, Ordering::Release);
         stored.map_err(|_| RingError::Place("used part"))
@@ -213,11 +212,11 @@ impl<'m, M: GuestMemoryBackend> Parts<'m, M> {
 }
 
 impl Ring {
-    /// Starts where the used part is: what the driver has offered since then is still to
-    /// be taken, whoever was here before.
+    /// Starts a ring at its used index. Chains that the driver offered since then are still
+    /// available.
     ///
     /// # Errors
-    /// It is not in the guest's memory.
+    /// The ring is not in the guest's memory.
     pub fn start<M: GuestMemoryBackend>(layout: Layout, memory: &M) -> Result<Self, RingError> {
         let size = u16::try_from(layout.size).unwrap_or(u16::MAX);
         let mut queue = Queue::new(MOST).map_err(|_| RingError::Size(layout.size))?;
@@ -252,11 +251,11 @@ impl Ring {
         Ok(ring)
     }
 
-    /// How far its driver is, by what it writes: the index of what it offers, and that of
-    /// what it wants to be told of (without an event index, whatever stands there).
+    /// Returns the driver's progress: its available index and its used event index (without the
+    /// event index feature, any value).
     ///
     /// # Errors
-    /// It is not in the guest's memory any more.
+    /// The ring is no longer in the guest's memory.
     pub fn progress<M: GuestMemoryBackend>(&self, memory: &M) -> Result<u32, RingError> {
         let parts = Parts::of(&self.queue, memory)?;
         let load = |at| {
@@ -268,7 +267,7 @@ impl Ring {
         Ok(u32::from(load(2)?) << 16 | u32::from(event))
     }
 
-    /// Whether all of it is in the guest's memory, each part in one region.
+    /// Checks that each part of the ring is in one region of the guest's memory.
     pub fn check<M: GuestMemoryBackend>(&self, memory: &M) -> Result<(), RingError> {
         Parts::of(&self.queue, memory).map(drop)
     }
@@ -278,10 +277,10 @@ impl Ring {
         self.queue.next_avail()
     }
 
-    /// Takes a burst of frames from the guest, at most `most`, and gives their chains back.
+    /// Takes a burst of at most `most` frames from the guest, and returns their chains.
     ///
     /// # Errors
-    /// What the driver has written is against the rules: the ring is of no use any more.
+    /// The driver violated the rules; the ring is unusable.
     pub fn take<M: GuestMemoryBackend>(
         &mut self,
         memory: &M,
@@ -349,8 +348,7 @@ impl Ring {
         more.map_err(|_| RingError::Place("used part"))
     }
 
-    /// As [`Self::wait`], where the chains that it offers are too few: it is to kick for
-    /// the next one.
+    /// As [`Self::wait`], if the offered chains are too few: the driver must kick for the next one.
     ///
     /// # Errors
     /// As [`Self::take`].
@@ -368,7 +366,7 @@ impl Ring {
         more
     }
 
-    /// Whether the driver wants to know of what was given back since it was last asked.
+    /// Returns whether the driver requested a call for the chains returned since the last check.
     ///
     /// # Errors
     /// As [`Self::take`].
@@ -424,7 +422,7 @@ impl Ring {
         Ok((head, len))
     }
 
-    /// Gives a chain back, when all are told of.
+    /// Returns a chain; it is published with the burst.
     fn give_back<M: GuestMemoryBackend>(
         &mut self,
         parts: &Parts<'_, M>,
@@ -436,8 +434,7 @@ impl Ring {
         parts.give_back(index, self.queue.size(), head, written)
     }
 
-    /// Tells of chains that were given back, of all at once: a driver that sees one of a
-    /// frame's sees them all.
+    /// Publishes all returned chains together, so that a driver sees all chains of a frame.
     fn publish<M: GuestMemoryBackend>(&mut self, parts: &Parts<'_, M>) -> Result<(), RingError> {
         let count = std::mem::take(&mut self.unpublished);
         if count == 0 {
@@ -449,7 +446,7 @@ impl Ring {
     }
 }
 
-/// Writes frames into a guest's buffers. The driver sees them at the end of the burst.
+/// Writer of frames into a guest's buffers. The driver sees them at the end of the burst.
 #[must_use = "nothing is there before `finish`"]
 pub struct Filling<'r, 'm, M: GuestMemoryBackend> {
     ring: &'r mut Ring,
@@ -523,7 +520,7 @@ impl<M: GuestMemoryBackend> Filling<'_, '_, M> {
         self.pieces
     }
 
-    /// Whether there is a chain, after another look at what the driver says.
+    /// Returns whether a chain is available, after another read of the driver's index.
     fn has_next(&mut self) -> Result<bool, RingError> {
         let next = self.ring.queue.next_avail();
         if next == self.available {
@@ -532,7 +529,7 @@ impl<M: GuestMemoryBackend> Filling<'_, '_, M> {
         Ok(next != self.available)
     }
 
-    /// Lets the driver see the frames. It is told by [`Ring::must_call`].
+    /// Publishes the frames. [`Ring::must_call`] returns whether the driver needs a call.
     ///
     /// # Errors
     /// As [`Ring::take`].

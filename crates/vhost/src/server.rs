@@ -46,19 +46,19 @@ pub enum OpenError {
     /// The system refused.
     #[error("cannot {step} {path}: {source}")]
     Socket {
-        /// What was tried.
+        /// The failed operation.
         step: &'static str,
         /// The socket.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The system refused something else.
     #[error("cannot {step}: {source}")]
     System {
-        /// What was tried.
+        /// The failed operation.
         step: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -69,20 +69,20 @@ pub(crate) type Peer = Option<u32>;
 /// The request thread; it ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Server {
-    /// Ready when the thread is to end.
+    /// Readable when the thread must end.
     end: Arc<OwnedFd>,
-    /// What the thread had, once it has ended.
+    /// State of the thread after its end.
     ended: Receiver<Requests>,
     pause: Pause,
     /// The socket that was made here, and the number of its file.
     made: Option<(PathBuf, u64)>,
 }
 
-/// Returns whether another process can continue the connection.
+/// Progress of a pause, after which another process can continue the connection.
 #[derive(Debug)]
 enum Pause {
     No,
-    /// It is to, but the thread was late.
+    /// The thread did not pause in time.
     Late,
     /// The thread has ended, and had this.
     Whole(Box<Requests>),
@@ -233,13 +233,13 @@ fn listen(path: &Path, peer: Peer) -> Result<Endpoint, OpenError> {
 /// Source of connections to the VMM.
 #[derive(Debug)]
 pub(crate) enum Endpoint {
-    /// It connects to a socket that was made here.
+    /// The VMM connects to this process's socket.
     Server {
         listener: UnixListener,
         /// The number of the socket's file.
         file: u64,
     },
-    /// It is connected to.
+    /// This process connects to the VMM's socket.
     Client,
 }
 
@@ -265,7 +265,7 @@ impl Session {
         self.handler.agreed()
     }
 
-    /// Whether a part of a request is there.
+    /// Returns whether a part of a request was received.
     const fn is_amid(&self) -> bool {
         self.reader.is_amid()
     }
@@ -366,7 +366,7 @@ impl Drop for Ending {
 }
 
 impl Requests {
-    /// Starts the thread; returns where it leaves what it had.
+    /// Starts the thread; returns the channel for its final state.
     fn spawn(self) -> Result<Receiver<Self>, OpenError> {
         let (left, ended) = channel();
         let thread = thread::Builder::new().name("vhost".to_owned());
@@ -389,7 +389,7 @@ impl Requests {
         self.shared.part.touches.own()
     }
 
-    /// Answers to monitors until it is to end.
+    /// Serves VMMs until the thread must end.
     fn run(mut self) -> Self {
         while !self.is_over() {
             match self.session.take() {
@@ -411,12 +411,12 @@ impl Requests {
         self
     }
 
-    /// Whether it is to end.
+    /// Returns whether the thread must end.
     fn is_over(&self) -> bool {
         self.pause(Some(Duration::ZERO))
     }
 
-    /// Waits until it is to end, or so long; returns whether it is.
+    /// Waits for at most `time`; returns whether the thread must end.
     fn pause(&self, time: Option<Duration>) -> bool {
         let timeout = time.map(|time| Timespec {
             tv_sec: time.as_secs().cast_signed(),
@@ -427,7 +427,7 @@ impl Requests {
         !ends[0].revents().is_empty()
     }
 
-    /// Waits until there is something to read, or it is to end.
+    /// Waits for data, or until the thread must end.
     fn wait(&self, other: BorrowedFd<'_>) {
         let mut ready = [
             PollFd::new(&*self.end, PollFlags::IN),
@@ -469,7 +469,7 @@ impl Requests {
         Ok(Some(Session::new(stream, handler)))
     }
 
-    /// Answers to a monitor, once it asks something; returns it unless that was the last of it.
+    /// Waits for a request and answers it; returns the session unless it has ended.
     fn serve(&mut self, mut session: Session) -> Option<Session> {
         self.wait(session.stream.as_fd());
         let Err(error) = session.answer() else {

@@ -188,7 +188,7 @@ fn read(document: &Document<'_>) -> Result<(Network, Spans), Vec<Mistake>> {
     Err(reader.mistakes)
 }
 
-/// Collects the errors of a file.
+/// Collector of the errors of a file.
 struct Reader<'d, 't> {
     document: &'d Document<'t>,
     mistakes: Vec<Mistake>,

@@ -1,35 +1,35 @@
-//! What a host is told at its start, and the times that follow from it.
+//! Configuration of a host, and its times.
 
 use crate::ids::{ClassesCode, Epoch, HostId};
 use tailbound_units::Nanos;
 
-/// Pairs that one host keeps, whether they are in use or not, in each direction.
+/// Maximum of pairs of a host in each direction.
 pub const MAX_PAIRS: usize = 65_536;
 
-/// A lease is so many intervals long: as many datagrams in a row may be lost.
+/// Length of a lease in intervals: this number of successive datagrams may be lost.
 const LEASE: u64 = 20;
-/// How often an idle host is heard, in intervals.
+/// Interval of datagrams of an idle host, in intervals.
 const HEARTBEAT: u64 = 100;
-/// How long a pledge holds, in intervals: three heartbeats in a row may be lost.
+/// Length of a pledge in intervals: three successive heartbeats may be lost.
 const PLEDGE: u64 = 600;
 
-/// What a host is told at its start.
+/// Configuration of a host.
 #[derive(Debug, Clone)]
 pub struct HoseConfig {
-    /// Which host this is.
+    /// This host.
     pub host: HostId,
-    /// The classes that it gives frames: hosts of others are not heard.
+    /// Classes of its frames. Hosts with other classes are ignored.
     pub classes: ClassesCode,
-    /// The epoch that it begins with: see [`Epoch::starting`].
+    /// First epoch, see [`Epoch::starting`].
     pub epoch: Epoch,
-    /// How often rates are exchanged while there is traffic; 1 ms. Leases,
-    /// pledges and heartbeats are multiples of it.
+    /// Interval of the exchange under traffic; 1 ms. Leases, pledges and heartbeats are multiples
+    /// of it.
     pub interval: Nanos,
     /// The other hosts.
     pub peers: Vec<HostId>,
 }
 
-/// How long each thing takes.
+/// Durations of the protocol.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Times {
     pub(crate) interval: Nanos,
@@ -40,30 +40,30 @@ impl Times {
         Nanos(self.interval.0 * count)
     }
 
-    /// For how long a sender may use a grant, from when it sent the datagram that
-    /// the grant answers.
+    /// Returns the time for which a sender may use a grant, from the sending of the answered
+    /// datagram on.
     pub(crate) const fn lease(self) -> Nanos {
         self.intervals(LEASE)
     }
 
-    /// For how long a receiver counts a grant, from when it heard that datagram:
-    /// longer than the lease by as much as the other host's clock may be slower.
+    /// Returns the time for which a receiver counts a grant, from the arrival of that datagram on:
+    /// longer than the lease by the largest difference of the clocks.
     pub(crate) const fn lease_counted(self) -> Nanos {
         Nanos(self.lease().0 + self.lease().0 / 16)
     }
 
-    /// How often an idle host is heard.
+    /// Returns the interval of datagrams of an idle host.
     pub(crate) const fn heartbeat(self) -> Nanos {
         self.intervals(HEARTBEAT)
     }
 
-    /// For how long a host keeps to a pledge, from the echoed moment.
+    /// Returns the time for which a host keeps a pledge, from the echoed time on.
     pub(crate) const fn pledge(self) -> Nanos {
         self.intervals(PLEDGE)
     }
 
-    /// For how long the other host counts on a pledge: less than it holds by as
-    /// much as the clock of the one that pledged may be faster.
+    /// Returns the time for which the other host relies on a pledge: shorter than the pledge by the
+    /// largest difference of the clocks.
     pub(crate) const fn pledge_counted(self) -> Nanos {
         Nanos(self.pledge().0 - self.pledge().0 / 64)
     }

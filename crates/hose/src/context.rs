@@ -1,4 +1,4 @@
-//! What both sides of a host work with.
+//! Context of both sides of a host.
 
 use crate::config::Times;
 use crate::ids::PeerIndex;

@@ -1,5 +1,4 @@
-//! On which peer a machine is, and which of a tenant are on each, as the peers announce
-//! it.
+//! Location of VMs by peer, and of each tenant's VMs, as announced.
 
 use crate::ids::{MachineId, PeerIndex};
 use crate::machines::tenant;
@@ -110,7 +109,7 @@ impl Directory {
         hosts.flat_map(|(peer, machines)| machines.iter().map(|id| (*peer, *id)))
     }
 
-    /// How many machines of a tenant are on those peers that `counts` holds for.
+    /// Returns the number of a tenant's VMs on peers that satisfy `counts`.
     pub(crate) fn machines_where(&self, tenant: &str, counts: impl Fn(PeerIndex) -> bool) -> u64 {
         let hosts = self.tenants.get(tenant).into_iter().flatten();
         hosts

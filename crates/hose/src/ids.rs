@@ -1,4 +1,4 @@
-//! Who and what the protocol speaks of, each number a type of its own.
+//! Identifiers of the protocol, each with a type of its own.
 
 use sha2::{Digest, Sha256};
 use std::net::IpAddr;
@@ -21,12 +21,12 @@ impl From<IpAddr> for Address {
     }
 }
 
-/// The MAC address of a station, which is no group's and not all zeros.
+/// Unicast MAC address of a station, not all zeros.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Station([u8; 6]);
 
 impl Station {
-    /// The station of this MAC address; `None` where it is none.
+    /// Returns the station; `None` for a group or zero address.
     pub fn new(mac: [u8; 6]) -> Option<Self> {
         (mac[0] & 1 == 0 && mac != [0; 6]).then_some(Self(mac))
     }
@@ -37,21 +37,21 @@ impl Station {
     }
 }
 
-/// What a machine is reached by.
+/// Destination address of a VM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Destination {
-    /// What goes to it by Ethernet, whatever address it names.
+    /// Frames to its station, with any IP address.
     Station(Station),
-    /// What goes to it through a station that nobody has announced: a router.
+    /// Frames to its IP address through an unannounced station, a router.
     Address(Address),
 }
 
-/// All that a guest sends to one destination.
+/// A guest's traffic to one destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowKey {
     /// The guest that sends.
     pub guest: GuestId,
-    /// What it sends to.
+    /// The destination.
     pub destination: Destination,
 }
 
@@ -60,7 +60,7 @@ pub struct FlowKey {
 pub struct HostId(pub u64);
 
 impl HostId {
-    /// The host that is called `name`: the first 8 bytes of its SHA-256.
+    /// Returns the host with this name: the first 8 bytes of its SHA-256.
     pub fn of(name: &str) -> Self {
         let digest = Sha256::digest(name.as_bytes());
         Self(
@@ -72,16 +72,16 @@ impl HostId {
     }
 }
 
-/// The classes that a host gives frames, and their marks, as one number that the caller
-/// chooses: equal where these are. 0 is a host that gives frames no class.
+/// Classes and marks of a host as one number that the caller chooses. Equal numbers mean equal
+/// classes. 0 is a host without classes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct ClassesCode(pub u64);
 
 impl ClassesCode {
-    /// Of a host that gives frames no class.
+    /// A host without classes.
     pub const NONE: Self = Self(0);
 
-    /// Whether hosts of these classes may be in one fabric.
+    /// Returns whether hosts with these classes may be in one fabric.
     pub(crate) fn agrees_with(self, other: Self) -> bool {
         self == other || self == Self::NONE || other == Self::NONE
     }
@@ -97,17 +97,16 @@ pub struct MachineId(pub u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TimeOfDay(pub u64);
 
-/// One life of a host, as towards one other: the time of day at its start, or later
-/// than that where the other has heard of a later one. 0 is no life, and means "never
-/// heard".
+/// Epoch of a host towards one peer: the time of day at its start, or a later one if the peer knows
+/// a later one. 0 means that no datagram was received.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub u64);
 
 impl Epoch {
-    /// How far apart the clocks of two hosts may be.
+    /// Largest difference of two hosts' clocks.
     const CLOCKS: Nanos = Nanos::from_secs(3600);
 
-    /// The epoch of a life that starts now.
+    /// Returns the epoch of a host that starts now.
     pub fn starting(today: TimeOfDay) -> Self {
         Self(today.0.max(1))
     }

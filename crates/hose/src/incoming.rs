@@ -1,11 +1,8 @@
-//! What may come for each machine here, and from whom: for whoever holds its senders to
-//! that.
+//! Permitted rates of the senders to each local VM, for policing.
 //!
-//! A sender's host may use a rate that was granted to it from the moment at which it is
-//! granted until its lease is over or it has confirmed another, and its static share
-//! unasked once its pledge is over. What is told here is never less than that, so that
-//! nobody who keeps to the protocol is taken for one who does not. What a machine may send
-//! falls late; who holds it to that need not be told at once.
+//! A sender's host may use a rate from its grant until the end of the lease or the confirmation of
+//! another one, and its static share after the end of its pledge. The reported rates are never
+//! lower, so a conforming host is never policed. Reductions are reported late, without harm.
 
 use crate::config::Times;
 use crate::ids::{Destination, GuestId, MachineId, PairId, PairKey, PeerIndex};
@@ -18,8 +15,7 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// How often everything is looked at again, in intervals. What must not wait is looked at
-/// when it happens.
+/// Interval of a full scan, in intervals. Urgent changes are handled when they happen.
 const SCAN: u64 = 50;
 
 /// Machines and senders that are looked at again at once, but for the senders of the last
@@ -31,7 +27,7 @@ const LOOKS: usize = 64;
 /// pledge that is renewed with each heartbeat.
 const PLEDGE_ENDS: u64 = 210;
 
-/// A machine elsewhere that sends to one here, by a number that no other has at that time.
+/// A remote VM that sends to a local one, by a number that is unique at that time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SenderId(pub u64);
 
@@ -41,31 +37,31 @@ impl SenderId {
     }
 }
 
-/// A change of what may come for a machine here.
+/// A change of the permitted traffic to a local VM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Incoming {
-    /// Its senders may send it that much in all.
+    /// Limit of all its senders together.
     Receiver {
         /// The machine.
         guest: GuestId,
         /// B, S, and N-1.
         limits: ReceiverLimits,
     },
-    /// It takes no part any more, nor do its senders.
+    /// The VM and its senders no longer take part.
     Closed {
         /// The machine.
         guest: GuestId,
     },
-    /// A machine elsewhere may send to it; its rate follows.
+    /// A remote VM may send to it; the rate follows.
     Sender {
         /// The machine here.
         guest: GuestId,
         /// The one that sends.
         sender: SenderId,
-        /// What its frames come from.
+        /// Sources of its frames.
         sources: Vec<Destination>,
     },
-    /// What that may use from now on, as far as is known here.
+    /// New permitted rate of the sender.
     Rate {
         /// The machine here.
         guest: GuestId,
@@ -74,7 +70,7 @@ pub enum Incoming {
         /// The rate.
         rate: Rate,
     },
-    /// It may not send any more, or begins anew.
+    /// The sender was removed, or starts again.
     Gone {
         /// The machine here.
         guest: GuestId,
@@ -84,7 +80,7 @@ pub enum Incoming {
 }
 
 impl Incoming {
-    /// The machine here that it is about.
+    /// Returns the local VM.
     pub const fn guest(&self) -> GuestId {
         match self {
             Self::Receiver { guest, .. }
@@ -96,12 +92,12 @@ impl Incoming {
     }
 }
 
-/// What may come for a machine in all.
+/// Limits of all senders to a VM together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReceiverLimits {
     /// B.
     pub bandwidth: Rate,
-    /// S of each sender: all machines of a tenant have one.
+    /// S of each sender, equal for all VMs of a tenant.
     pub burst: Bytes,
     /// N-1, of which some may be on this host.
     pub senders: u64,
@@ -125,7 +121,7 @@ struct Told {
     rate: Rate,
 }
 
-/// A machine here and one elsewhere that sends to it.
+/// A local VM and a remote one that sends to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Sender {
     receiver: MachineId,
@@ -179,7 +175,7 @@ pub(crate) struct Sight<'h> {
 pub(crate) struct IncomingSide {
     receivers: BTreeMap<MachineId, (GuestId, ReceiverLimits)>,
     senders: BTreeMap<Sender, Told>,
-    /// When all is looked at again next.
+    /// Time of the next full scan.
     next_scan: Nanos,
     /// The place of the machine that is looked at next, while all are.
     scanning: Option<usize>,
@@ -189,7 +185,7 @@ pub(crate) struct IncomingSide {
 }
 
 impl IncomingSide {
-    /// What may come for a machine here in all may be something else.
+    /// Marks the limit of all senders to a VM as changed.
     pub(crate) fn look_at_receiver(&mut self, local: &Local) {
         let guest = local.machine.guest;
         let limits = ReceiverLimits::of(local);
@@ -199,7 +195,7 @@ impl IncomingSide {
         }
     }
 
-    /// A machine here is gone.
+    /// Removes a local VM.
     pub(crate) fn remove_receiver(&mut self, id: MachineId) {
         let Some((guest, _)) = self.receivers.remove(&id) else {
             return;
@@ -209,7 +205,7 @@ impl IncomingSide {
         self.changes.push(Incoming::Closed { guest });
     }
 
-    /// A peer has started again: its machines' buckets are new.
+    /// Handles a restart of a peer: its VMs have new buckets.
     pub(crate) fn handle_restart(&mut self, peer: PeerIndex) {
         let restarted = self.senders.extract_if(.., |sender, _| sender.peer == peer);
         let gone = restarted.map(|(sender, told)| Incoming::Gone {
@@ -221,12 +217,12 @@ impl IncomingSide {
         self.scanning = Some(0);
     }
 
-    /// When there is more to be looked at: at once, while not all was.
+    /// Returns the time of the next scan; the present while a scan is incomplete.
     pub(crate) fn poll_at(&self) -> Option<Nanos> {
         self.scanning.map(|_| self.looked)
     }
 
-    /// Looks at what has changed, and at some of all, where that is due.
+    /// Handles changes, and a part of a due scan.
     pub(crate) fn update(
         &mut self,
         now: Nanos,
@@ -374,7 +370,7 @@ impl Told {
 }
 
 impl Sight<'_> {
-    /// The most that a sender may be using.
+    /// Returns the highest rate that a sender may be using.
     fn may_use(self, local: LocalIndex, key: PairKey) -> Rate {
         let Self {
             now,

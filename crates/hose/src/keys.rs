@@ -1,12 +1,11 @@
-//! The keys that datagrams are signed with: one a pair of hosts.
+//! Keys of datagrams, one per pair of hosts.
 //!
-//! A pair's key follows from a secret, the key's epoch and the names of both hosts
-//! (HKDF-SHA256, RFC 5869). Whoever has the secret can derive every pair's key. Whoever
-//! has the keys of one host's pairs can speak for that host alone.
+//! A pair's key is derived from a secret, the key's epoch and the names of both hosts (HKDF-SHA256,
+//! RFC 5869). A holder of the secret can derive all keys. A holder of one host's keys can only
+//! impersonate that host and its peers towards it.
 //!
-//! A host has at most two keys with each other one ([`PairKeys`]): it takes what is signed
-//! with either, and signs with the latest that the other has as well. So keys are renewed
-//! without a datagram lost, at whatever moment each host learns of the next one.
+//! A host has at most two keys with each peer ([`PairKeys`]). It accepts both, and signs with the
+//! latest that the peer has as well. Keys thus change without loss, at any time of their arrival.
 
 use crate::ids::SequenceNumber;
 use hkdf::Hkdf;
@@ -15,17 +14,16 @@ use sha2::Sha256;
 use std::fmt;
 use std::str::FromStr;
 
-/// The shortest secret that is taken, in bytes: as long as the hash (RFC 2104, 3).
+/// Minimum length of a secret in bytes: that of the hash (RFC 2104, 3).
 pub const SHORTEST_SECRET: usize = 32;
 
 /// Bytes of a pair's key, and of a MAC.
 pub(crate) const LENGTH: usize = 32;
 
-/// What no other use of the same secret derives keys by.
+/// Salt that separates this use of the secret from others.
 const PURPOSE: &[u8] = b"tailbound hose, version 3";
 
-/// Which of a pair's keys: those that are renewed are numbered from 1, the later the
-/// higher. 0 is the key of a secret that the hosts have themselves.
+/// Epoch of a pair's key, rising from 1. 0 is the key of a secret that the hosts have themselves.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyEpoch(pub u32);
 
@@ -34,7 +32,7 @@ impl KeyEpoch {
     pub const OWN: Self = Self(0);
 }
 
-/// What all pairs' keys follow from. `Debug` does not show it.
+/// Secret of all keys. `Debug` does not show it.
 #[derive(Clone)]
 pub struct Secret(Hkdf<Sha256>);
 
@@ -45,12 +43,12 @@ impl fmt::Debug for Secret {
 }
 
 impl Secret {
-    /// The secret of these bytes; `None` where they are fewer than [`SHORTEST_SECRET`].
+    /// Returns the secret; `None` if it is shorter than [`SHORTEST_SECRET`].
     pub fn new(secret: &[u8]) -> Option<Self> {
         (secret.len() >= SHORTEST_SECRET).then(|| Self(Hkdf::new(Some(PURPOSE), secret)))
     }
 
-    /// The key of two hosts in an epoch, whichever of them is named first.
+    /// Returns the key of two hosts in an epoch; the order of the names has no effect.
     #[expect(clippy::missing_panics_doc, reason = "it does not")]
     pub fn pair_key(&self, epoch: KeyEpoch, one: &str, other: &str) -> Key {
         let (first, second) = if one <= other {
@@ -98,26 +96,26 @@ impl Key {
         Self { bytes, mac }
     }
 
-    /// The key in 64 hexadecimal digits, as [`Key::from_str`] reads it.
+    /// Returns the key as 64 hexadecimal digits, as [`Key::from_str`] reads it.
     pub fn to_hex(&self) -> String {
         let digits = self.bytes.iter().map(|byte| format!("{byte:02x}"));
         digits.collect()
     }
 
-    /// Appends the MAC of all that is in `datagram`.
+    /// Appends the MAC of `datagram`.
     pub(crate) fn seal(&self, datagram: &mut Vec<u8>) {
         let mac = self.mac.clone().chain_update(&datagram).finalize();
         datagram.extend_from_slice(&mac.into_bytes());
     }
 
-    /// Whether `mac` is the MAC of `body`, in constant time.
+    /// Returns whether `mac` is the MAC of `body`, in constant time.
     pub(crate) fn verifies(&self, body: &[u8], mac: &[u8]) -> bool {
         let signed = self.mac.clone().chain_update(body);
         signed.verify_slice(mac).is_ok()
     }
 }
 
-/// A text that is no key. It does not say which text: that may be nearly one.
+/// Error of an invalid key. It does not contain the text, which may be nearly a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a key of hosts is 64 hexadecimal digits")]
 pub struct KeyTextError;
@@ -140,8 +138,7 @@ impl FromStr for Key {
     }
 }
 
-/// The keys of this host and another: the latest one, and the one before where there is
-/// one.
+/// The keys of this host with a peer: the latest, and the previous one if any.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PairKeys {
     latest: (KeyEpoch, Key),
@@ -157,7 +154,7 @@ impl PairKeys {
         }
     }
 
-    /// The two latest of these keys; `None` where there is none, or two of one epoch.
+    /// Returns the two latest of these keys; `None` without keys, or with two of one epoch.
     pub fn latest_of(keys: impl IntoIterator<Item = (KeyEpoch, Key)>) -> Option<Self> {
         let mut keys: Vec<_> = keys.into_iter().collect();
         keys.sort_by_key(|(epoch, _)| *epoch);
@@ -174,15 +171,15 @@ impl PairKeys {
         self.latest.0
     }
 
-    /// The key of an epoch, where this host has it.
+    /// Returns the key of an epoch if this host has it.
     pub(crate) fn of(&self, epoch: KeyEpoch) -> Option<&Key> {
         let keys = [Some(&self.latest), self.former.as_ref()];
         let mut keys = keys.into_iter().flatten();
         keys.find(|(of, _)| *of == epoch).map(|(_, key)| key)
     }
 
-    /// The key to sign datagram `sequence` with, for a host whose latest key is of epoch
-    /// `theirs`. Where that is not known, each in turn: one of them it may have.
+    /// Returns the key to sign datagram `sequence` for a host whose latest key is of epoch
+    /// `theirs`. If that is unknown, the keys alternate.
     pub(crate) fn for_host(
         &self,
         theirs: Option<KeyEpoch>,

@@ -1,46 +1,42 @@
-//! The hose model between hosts (Silo, SIGCOMM 2015, 4.1 and 4.3): how fast each
-//! machine may send to each other one of its tenant.
+//! Hose model between hosts (Silo, SIGCOMM 2015, 4.1 and 4.3): rates of all pairs of VMs of a
+//! tenant.
 //!
-//! docs/explanation/hose.md has the protocol, the bounds and their proof. In short: for each
-//! pair (sender, receiver) that is in use, the sender's host requests a rate from
-//! the receiver's host, which divides its machine's bandwidth B among all senders
-//! (max-min fair) and **grants** each a rate on a **lease**. The sender's host
-//! divides its own machine's B among the receivers, within what they granted. A host
-//! never grants what another may still use: a rate is taken back first, and given to
-//! the other when the first has said that it keeps to less, or its lease is over. So
-//! the rates to one receiver sum up to at most its B at every moment, whatever
-//! datagrams are lost, late, doubled or in disorder.
+//! The rates of all senders to a VM sum up to at most its bandwidth B, under loss, delay and
+//! restarts. Do not use this crate to enforce the rates: the pacer of `tailbound-dataplane` does
+//! that, and `tailbound-host` has the socket.
 //!
-//! Pairs that are not in use hold nothing of B. That is safe because of **pledges**.
-//! A pledge is a lease the other way round: a host limits itself for a time, and the
-//! other may count on it for that long. In every datagram a host pledges to the
-//! receiver that until a moment in the near future its machines send what was
-//! granted, and nothing else. When it falls silent its pledge runs out, and from
-//! then on each of its machines may use the **static share** B/(N-1) unasked, and is
-//! counted with that.
+//! docs/explanation/hose.md has the protocol, the bounds and their proof. For each active pair
+//! (sender, receiver), the sender's host requests a rate from the receiver's host. That host
+//! divides its VM's bandwidth B max-min fair among all senders and **grants** each a rate for a
+//! **lease**. The sender's host divides its own VM's B among the receivers, within their grants. A
+//! host never grants a rate that another sender may still use: it raises a grant only after another
+//! sender has confirmed a lower one, or after that lease.
 //!
-//! [`HoseState`] is pure: `now` goes in, datagrams and rates come out. Its methods
-//! are of three kinds:
+//! Idle pairs hold nothing of B, because of **pledges**. A pledge is a lease in the other
+//! direction: in every datagram a host promises the receiver that until a time in the near future
+//! its VMs send only what was granted. The pledge of a silent host ends. Then each of its VMs may
+//! use the **static share** B/(N-1) without a grant, and is counted with it.
 //!
-//! - `handle_*` take what has happened: [`HoseState::handle_datagram`] for each
-//!   datagram, [`HoseState::handle_usage`] for each flow that was used and
-//!   [`HoseState::handle_sample_end`] after them; [`HoseState::sample_drained`] for what
-//!   guests have taken from their ports; [`HoseState::set_machines`] when
-//!   the machines here or their guarantees are others, [`HoseState::set_keys`] when the
-//!   keys are.
-//! - `poll_*` hand over what follows: [`HoseState::poll_datagrams`] what is to be
-//!   sent, then [`HoseState::poll_changes`] the rates that are to be set, and
-//!   [`HoseState::poll_stations`] the stations that they are set for, and
-//!   [`HoseState::poll_incoming`] what may come from others. Call all of them after any of
-//!   the above, and at [`HoseState::poll_at`].
+//! [`HoseState`] has no clock and no I/O: `now` is an argument, datagrams and rates are results. It
+//! has three kinds of methods:
+//!
+//! - `handle_*` and `set_*` are for events: [`HoseState::handle_datagram`] for each datagram,
+//!   [`HoseState::handle_usage`] for each used flow and [`HoseState::handle_sample_end`] after
+//!   them, [`HoseState::sample_drained`] for the data that guests took from their ports,
+//!   [`HoseState::set_machines`] for changed VMs or guarantees, [`HoseState::set_keys`] for changed
+//!   keys.
+//! - `poll_*` return results: [`HoseState::poll_datagrams`] the datagrams to send, then
+//!   [`HoseState::poll_changes`] the rates to set, [`HoseState::poll_stations`] the stations of
+//!   these rates, and [`HoseState::poll_incoming`] the permitted rates of other hosts' VMs. Call
+//!   all of them after each event, and at [`HoseState::poll_at`].
 //! - All others are getters.
 //!
-//! What takes long is done in pieces (`state::agenda`): while there are more,
-//! [`HoseState::poll_at`] asks for the next at once.
+//! Long operations run in pieces (`state::agenda`). While pieces remain, [`HoseState::poll_at`]
+//! returns the present.
 //!
-//! Read `state` first; `sender` and `receiver` are the two ends of a pair, `view`
-//! is what a host knows of others, `schedule` when it does what, `share` the
-//! division; [`wire`] has the datagrams, `keys` what they are signed with.
+//! Read `state` first. `sender` and `receiver` are the two ends of a pair, `view` is a host's
+//! knowledge of others, `schedule` its timing, `share` the division, [`wire`] the datagrams, and
+//! `keys` their keys.
 
 mod config;
 mod context;

@@ -1,4 +1,4 @@
-//! The machines of this host.
+//! VMs of this host.
 
 use crate::ids::{Address, Destination, GuestId, MachineId, Revision, Station};
 use crate::table::{Place, Table, place};
@@ -7,18 +7,17 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::{Bound, Index, IndexMut};
 use tailbound_units::{Bytes, Rate};
 
-/// Machines of one host that are kept, and announced.
+/// Maximum of announced VMs of a host.
 pub(crate) const MAX_MACHINES: usize = 4096;
 
-/// A machine on this host that has a guarantee.
+/// A VM of this host with a guarantee.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
     /// Its guest here.
     pub guest: GuestId,
-    /// `OWNER/NAME/NUMBER`; all with the same `OWNER/NAME` are of one tenant.
+    /// `OWNER/NAME/NUMBER`; `OWNER/NAME` is the tenant.
     pub name: String,
-    /// The station that takes what is sent to it by Ethernet; without, it is known by
-    /// its addresses alone.
+    /// Its station. Without one, it is known only by its addresses.
     pub station: Option<Station>,
     /// Its addresses. The first [`MAX_ADDRESSES`] are announced.
     pub addresses: Vec<Address>,
@@ -26,11 +25,11 @@ pub struct Machine {
     pub bandwidth: Rate,
     /// S.
     pub burst: Bytes,
-    /// N, how many machines the tenant has; if more are known, they count.
+    /// N, the tenant's number of VMs, unless more are known.
     pub tenant_machines: u32,
 }
 
-/// The machines that are to be on a host: of several with one name, the last.
+/// The VMs of a host. The last one with a name counts.
 #[derive(Debug, Default)]
 pub struct Machines(BTreeMap<String, Machine>);
 
@@ -82,7 +81,7 @@ pub(crate) struct Local {
 }
 
 impl Local {
-    /// The static share: what each of its senders may use unasked, B/(N-1).
+    /// Returns the static share of each of its senders without a grant, B/(N-1).
     pub(crate) fn share(&self) -> Rate {
         Rate(self.machine.bandwidth.0 / (self.tenant_size.max(2) - 1))
     }
@@ -91,7 +90,7 @@ impl Local {
         tenant(&self.machine.name)
     }
 
-    /// All that it is reached by.
+    /// Returns its destinations.
     pub(crate) fn destinations(&self) -> impl Iterator<Item = Destination> + '_ {
         let station = self.machine.station.map(Destination::Station);
         let addresses = self.machine.addresses.iter().copied();
@@ -124,7 +123,7 @@ impl Locals {
         }
     }
 
-    /// Adds a machine. Returns `None` where there is no room.
+    /// Adds a VM. Returns `None` if the table is full.
     pub(crate) fn insert(&mut self, machine: Machine) -> Option<LocalIndex> {
         let id = self.next_id;
         let name = machine.name.clone();
@@ -174,7 +173,7 @@ impl Locals {
         self.table.first_from(number)
     }
 
-    /// Whether a machine of that name is here.
+    /// Returns whether a VM of that name is here.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.names.contains(name)
     }

@@ -1,5 +1,4 @@
-//! What is known of each other host: its clock, what it and we pledged, and the
-//! machines that it announces.
+//! State of each peer: its clock, pledges in both directions, and its announced VMs.
 
 use crate::config::Times;
 use crate::ids::{Epoch, HostId, MachineId, PeerIndex, Revision, SequenceNumber, TimeOfDay};
@@ -71,9 +70,9 @@ pub(crate) struct Peer {
 pub(crate) struct Greeting {
     /// The peer had been silent for longer than a heartbeat.
     pub(crate) was_silent: bool,
-    /// Its pledge had run out, and holds again.
+    /// Its pledge had ended, and holds again.
     pub(crate) pledged_again: bool,
-    /// It takes nothing of our epoch, as it knows a later one.
+    /// The peer refuses this host's epoch, because it knows a later one.
     pub(crate) knows_later: bool,
 }
 
@@ -102,7 +101,7 @@ impl Peer {
         }
     }
 
-    /// Numbers the next datagram to it.
+    /// Returns the next sequence number to it.
     pub(crate) fn next_sequence(&mut self) -> SequenceNumber {
         self.sent = self.sent.next();
         self.sent
@@ -158,7 +157,7 @@ impl Peer {
         self.heard.is_none_or(|heard| now.since(heard) > heartbeats)
     }
 
-    /// Notes what a header says. `revision` is ours.
+    /// Handles a header. `revision` is this host's.
     pub(crate) fn handle_header(
         &mut self,
         now: Nanos,
@@ -197,7 +196,7 @@ impl Peer {
         header.echo_epoch == self.epoch && header.echo_time <= now
     }
 
-    /// Notes that a datagram of it was refused as old, or as far ahead.
+    /// Records that a datagram of it was refused as old, or too far ahead.
     pub(crate) fn handle_refused(&mut self) {
         self.tries = self.tries.or(Some(0));
     }

@@ -1,5 +1,5 @@
-//! The receiving side: the bandwidth of each machine here is divided among those
-//! that send to it, and nothing is granted that another may still use.
+//! Receiving side: divides the bandwidth of each local VM among its senders, and never grants a
+//! rate that another sender may still use.
 
 mod drain;
 mod grant;
@@ -26,9 +26,9 @@ place! {
 /// A machine here, as what it receives.
 #[derive(Debug, Default)]
 struct Sink {
-    /// What its senders ask for and were granted.
+    /// Demands and grants of its senders.
     grants: Vec<GrantIndex>,
-    /// Whether its bandwidth is to be divided again.
+    /// True if its bandwidth must be divided again.
     changed: bool,
     /// Whether it is among those that were divided.
     divided: bool,
@@ -65,7 +65,7 @@ struct Budget {
     total: Rate,
 }
 
-/// What one division works with; kept, so that none allocates.
+/// Reusable buffers of a division.
 #[derive(Debug, Default)]
 struct Buffers {
     divider: Divider,
@@ -199,8 +199,7 @@ impl ReceivingSide {
         cx.recompute_soon();
     }
 
-    /// Takes a request. Returns false where one of the machines is not known, or
-    /// they are not of one tenant.
+    /// Handles a request. Returns false for an unknown VM, or VMs of different tenants.
     pub(crate) fn handle_request(
         &mut self,
         cx: &mut Context<'_>,
@@ -284,7 +283,7 @@ impl ReceivingSide {
         cx.recompute_soon();
     }
 
-    /// Divides the bandwidth of machines here among their senders.
+    /// Divides the bandwidth of local VMs among their senders.
     pub(crate) fn recompute(&mut self, cx: &mut Context<'_>, scope: Scope) {
         for local in cx.view.locals.indices() {
             let Sink {
@@ -296,13 +295,12 @@ impl ReceivingSide {
         }
     }
 
-    /// The receiver allocation: divides a machine's bandwidth among its senders.
+    /// Receiver allocation: divides a VM's bandwidth among its senders.
     ///
-    /// At any moment this holds: what may be in force by any grant, and the static
-    /// shares of all machines that may use them unasked before a lease given now is
-    /// over, sum up to at most B. So a sender gets its target at once where that is
-    /// less than it has, and where it is more, as far as others have confirmed that
-    /// they keep to less.
+    /// Invariant: the rates in force of all grants, and the static shares of all VMs that may use
+    /// them without a grant before the end of a lease given now, sum up to at most B. A sender
+    /// therefore receives a lower target immediately, and a higher one as far as others have
+    /// confirmed lower rates.
     fn allocate(&mut self, cx: &mut Context<'_>, local: LocalIndex) {
         self.sinks[local].changed = false;
         if !mem::replace(&mut self.sinks[local].divided, true) {
@@ -480,7 +478,7 @@ impl ReceivingSide {
     }
 }
 
-/// Why a pair is not granted anything.
+/// Reason why a pair has no grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NotAdded {
     /// One of its machines is not known, or they are not of one tenant.

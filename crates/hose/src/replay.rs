@@ -1,11 +1,11 @@
-//! Which datagrams of a peer were seen (as RFC 4303, 3.4.3, but with epochs).
+//! Replay protection per peer (RFC 4303, 3.4.3, with epochs).
 
 use crate::ids::{Epoch, SequenceNumber, TimeOfDay};
 
 /// Numbers below the highest that may still arrive.
 const WINDOW: u64 = 64;
 
-/// Which datagrams of one peer were seen.
+/// Window of received datagrams of one peer.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Window {
     pub(crate) epoch: Epoch,
@@ -14,14 +14,14 @@ pub(crate) struct Window {
     seen: u64,
 }
 
-/// Why a datagram is not new.
+/// Reason why a datagram is not new.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stale {
-    /// It was seen.
+    /// The datagram is a duplicate.
     Duplicate,
-    /// It is of an earlier epoch, or too old to tell whether it was seen.
+    /// The datagram belongs to an earlier epoch, or is older than the window.
     Old,
-    /// Its epoch lies so far ahead that a clock must be wrong.
+    /// The epoch is so far ahead that a clock must be wrong.
     Ahead,
 }
 

@@ -1,4 +1,4 @@
-//! What a host does next, and when.
+//! Schedule of a host.
 
 use crate::ids::PeerIndex;
 use std::collections::BTreeSet;

@@ -1,5 +1,5 @@
-//! The sending side: what machines here have to send to those elsewhere, what they
-//! may, and how each one's bandwidth is divided among its receivers.
+//! Sending side: demand and permitted rates of local VMs, and the division of each VM's bandwidth
+//! among its receivers.
 
 mod flow;
 mod pair;
@@ -22,16 +22,16 @@ use std::collections::HashMap;
 use std::mem;
 use tailbound_units::{Nanos, Rate};
 
-/// A rate that is to be set, or taken away, for what a guest sends to a destination.
+/// Change of the rate limit of a guest's traffic to a destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Change {
-    /// What it is for.
+    /// The limited flow.
     pub flow: FlowKey,
-    /// `B_i`; 0 where nothing was granted, `None` where there is no limit any more.
+    /// `B_i`; 0 without a grant, `None` to remove the limit.
     pub rate: Option<Rate>,
 }
 
-/// A grant that came.
+/// A received grant.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct IncomingGrant {
     /// The datagram that it came in.
@@ -41,7 +41,7 @@ pub(crate) struct IncomingGrant {
     pub(crate) lease: Nanos,
 }
 
-/// What one division works with; kept, so that none allocates.
+/// Reusable buffers of a division.
 #[derive(Debug, Default)]
 struct Buffers {
     divider: Divider,
@@ -57,7 +57,7 @@ pub(crate) struct SendingSide {
     pairs: Pairs,
     /// The pair of each flow that has a limit.
     flows: HashMap<FlowKey, PairIndex>,
-    /// Whether the bandwidth of a machine is to be divided again.
+    /// Marks VMs whose bandwidth must be divided again.
     changed: Beside<LocalIndex, bool>,
     last_sample: Nanos,
     changes: Vec<Change>,
@@ -66,9 +66,9 @@ pub(crate) struct SendingSide {
     flow_buffers: Buffers,
     /// Pairs for which there was no room.
     pub(crate) no_room: u64,
-    /// Leases that ran out in use.
+    /// Leases that ended in use.
     pub(crate) fallbacks: u64,
-    /// Pledges that ran out.
+    /// Pledges that ended.
     pub(crate) silences: u64,
 }
 
@@ -90,39 +90,39 @@ impl SendingSide {
         }
     }
 
-    /// How many pairs there are, in use or not.
+    /// Returns the number of pairs.
     pub(crate) fn pairs(&self) -> usize {
         self.pairs.len()
     }
 
-    /// How many pairs are in use.
+    /// Returns the number of active pairs.
     pub(crate) const fn open_pairs(&self) -> usize {
         self.pairs.open()
     }
 
-    /// Whether any pair to a peer is in use.
+    /// Returns whether a pair to a peer is active.
     pub(crate) fn uses(&self, peer: PeerIndex) -> bool {
         self.pairs.is_used(peer)
     }
 
-    /// Hands over the rates that changed, in the order of their changes.
+    /// Returns the changed rates in order.
     pub(crate) fn poll_changes(&mut self) -> impl Iterator<Item = Change> + '_ {
         self.changes.drain(..)
     }
 
-    /// Takes a machine of this host up.
+    /// Adds a VM of this host.
     pub(crate) fn add_local(&mut self, local: LocalIndex) {
         self.pairs.add_local(local);
         self.changed.reset(local);
     }
 
-    /// A machine's guarantee is another.
+    /// Handles a changed guarantee of a VM.
     pub(crate) fn handle_guarantee(&mut self, local: LocalIndex) {
         self.changed[local] = true;
     }
 
-    /// Forgets a machine of this host and its pairs, and returns how many these were. Those
-    /// of others here that send to it are looked for as well.
+    /// Removes a VM of this host and its pairs, and those of local VMs that send to it. Returns the
+    /// number of the VM's pairs.
     pub(crate) fn remove_local(&mut self, cx: &Context<'_>, local: LocalIndex) -> usize {
         let pairs = self.pairs.all_of(local);
         for pair in &pairs {
@@ -140,9 +140,8 @@ impl SendingSide {
         pairs.len()
     }
 
-    /// Makes the pairs of a machine here to those on a peer be `wanted`, which are in the
-    /// order of their receivers. Those that are there already keep their rates. `latest` is
-    /// the peer's latest datagram.
+    /// Sets the pairs of a local VM to a peer's VMs to `wanted`, ordered by receiver. Existing
+    /// pairs keep their rates. `latest` is the peer's latest datagram.
     pub(crate) fn set_pairs(
         &mut self,
         cx: &mut Context<'_>,
@@ -220,14 +219,13 @@ impl SendingSide {
         self.changed[local] |= self.pairs.set_state(index, next);
     }
 
-    /// Tells the receiver's host, by the next datagram, that an idle pair holds
-    /// nothing.
+    /// Returns an idle pair's grant with the next datagram.
     fn give_back(&mut self, cx: &mut Context<'_>, index: PairIndex) {
         self.pairs.give_back(index);
         cx.expedite_datagram(self.pairs[index].key.peer);
     }
 
-    /// Notes what a flow has sent since the last sample.
+    /// Records a flow's usage since the last sample.
     pub(crate) fn handle_usage(&mut self, cx: &mut Context<'_>, flow: FlowKey, usage: Usage) {
         let Some(index) = self.flows.get(&flow).copied() else {
             return;
@@ -244,7 +242,7 @@ impl SendingSide {
         }
     }
 
-    /// Ends a sample: what was not noted to be used since the last one was not.
+    /// Ends a sample. Flows without recorded usage were not used.
     pub(crate) fn end_sample(&mut self, cx: &mut Context<'_>) {
         let elapsed = cx.now.since(self.last_sample);
         if elapsed == Nanos::ZERO {
@@ -286,7 +284,7 @@ impl SendingSide {
         }
     }
 
-    /// What a pair may use now.
+    /// Returns the permitted rate of a pair.
     fn allowed(&self, now: Nanos, locals: &Locals, index: PairIndex) -> Rate {
         let pair = &self.pairs[index];
         match self.pairs.regime(pair.key.peer) {
@@ -295,8 +293,8 @@ impl SendingSide {
         }
     }
 
-    /// Brings a pair's rate down to what it may use. It goes up when its sender's
-    /// bandwidth is divided again.
+    /// Lowers a pair's rate to the permitted one. The rate rises with the next division of its
+    /// sender's bandwidth.
     fn refresh(&mut self, cx: &mut Context<'_>, index: PairIndex) {
         let allowed = self.allowed(cx.now, &cx.view.locals, index);
         let pair = &self.pairs[index];
@@ -306,7 +304,7 @@ impl SendingSide {
         self.set_rate(&cx.view.locals, index, rate);
     }
 
-    /// Sets what a pair may send, divided among its destinations in use.
+    /// Sets the rate of a pair, divided among its active destinations.
     fn set_rate(&mut self, locals: &Locals, index: PairIndex, rate: Rate) {
         let Buffers {
             divider,
@@ -347,7 +345,7 @@ impl SendingSide {
         }
     }
 
-    /// Divides the bandwidth of machines here among those they send to.
+    /// Divides the bandwidth of local VMs among their receivers.
     pub(crate) fn recompute(&mut self, cx: &mut Context<'_>, scope: Scope) {
         for local in cx.view.locals.indices() {
             let is_active = !self.pairs.open_of(local).is_empty();
@@ -357,13 +355,12 @@ impl SendingSide {
         }
     }
 
-    /// Whether each pair is where its state puts it.
+    /// Returns whether each pair is on the lists of its state.
     pub(crate) fn is_consistent(&self) -> bool {
         self.pairs.is_consistent()
     }
 
-    /// The sender allocation: divides a machine's bandwidth among those it sends to,
-    /// and computes what it asks each for.
+    /// Sender allocation: divides a VM's bandwidth among its receivers, and computes the requests.
     fn allocate(&mut self, cx: &mut Context<'_>, local: LocalIndex) {
         let Buffers {
             mut divider,
@@ -406,7 +403,7 @@ impl SendingSide {
         };
     }
 
-    /// Notes that a pair's lease has run out, if it has and leaves the pair less.
+    /// Records the end of a pair's lease if it lowers the pair's rate.
     fn fall_back(&mut self, now: Nanos, index: PairIndex) {
         let pair = &self.pairs[index];
         if pair.state.falls_back(now, pair.share) {
@@ -416,7 +413,7 @@ impl SendingSide {
         }
     }
 
-    /// Takes a grant. Returns false where there is no such pair.
+    /// Handles a grant. Returns false for an unknown pair.
     pub(crate) fn handle_grant(
         &mut self,
         cx: &mut Context<'_>,
@@ -463,19 +460,17 @@ impl SendingSide {
         true
     }
 
-    /// Whether there is anything to ask of a peer, or to give back to it.
+    /// Returns whether a peer must receive requests or returned grants.
     pub(crate) fn has_requests(&self, peer: PeerIndex) -> bool {
         self.pairs.has_requests(peer)
     }
 
-    /// Adds what is asked of a peer, and given back to it, to what is sent. What is
-    /// given back is told once.
+    /// Adds requests and returned grants for a peer to the entries. Returned grants are sent once.
     pub(crate) fn take_requests(&mut self, peer: PeerIndex, entries: &mut Vec<Entry>) {
         self.pairs.take_requests(peer, entries);
     }
 
-    /// Pledges to a peer up to `until`, or does not where that is `None`: then its
-    /// machines are sent their static shares from when the last pledge has run out.
+    /// Pledges to a peer up to `until`. With `None`, static shares apply after the last pledge.
     pub(crate) fn set_pledge(
         &mut self,
         cx: &mut Context<'_>,
@@ -500,7 +495,7 @@ impl SendingSide {
         }
     }
 
-    /// A peer has started again: it has granted nothing.
+    /// Handles a restart of a peer, whose grants are void.
     pub(crate) fn handle_restart(&mut self, cx: &mut Context<'_>, peer: PeerIndex) {
         for place in 0..self.pairs.to(peer).len() {
             let index = self.pairs.to(peer)[place];
@@ -509,12 +504,12 @@ impl SendingSide {
         self.start_over(cx, peer);
     }
 
-    /// To a peer, this host has started again: what the peer granted is void.
+    /// Handles a new epoch of this host towards a peer: the peer's grants are void.
     pub(crate) fn handle_own_restart(&mut self, cx: &mut Context<'_>, peer: PeerIndex) {
         self.start_over(cx, peer);
     }
 
-    /// Forgets what a peer granted, and sets what each pair may use without.
+    /// Discards a peer's grants, and sets each pair's rate without them.
     fn start_over(&mut self, cx: &mut Context<'_>, peer: PeerIndex) {
         for place in 0..self.pairs.to(peer).len() {
             let index = self.pairs.to(peer)[place];

@@ -1,5 +1,5 @@
-//! One host: what comes in goes to the side it is for, and what both sides have to
-//! say goes out in one datagram.
+//! State of one host: dispatches datagrams to the sending and receiving side, and combines both
+//! sides' entries into datagrams.
 
 mod agenda;
 mod send;
@@ -26,19 +26,18 @@ use std::mem;
 use std::sync::Arc;
 use tailbound_units::{Bytes, Nanos};
 
-/// How often machines of this host request and grant in one moment: what one keeps to
-/// less of is granted to another in the second round, and confirmed in the third.
+/// Rounds of requests and grants between local VMs per division: a reduction in the first round is
+/// granted to another VM in the second, and confirmed in the third.
 const ROUNDS_HERE: usize = 3;
 
-/// What is sent at once, in bytes, where a datagram counts as [`DATAGRAM`] more: some eight
-/// full ones, or twenty short ones.
+/// Bytes sent per poll, with [`DATAGRAM`] more per datagram: about eight full ones, or twenty short
+/// ones.
 const AT_ONCE: usize = 16 * 1024;
 
-/// What a datagram costs beside what each of its bytes does, which are hashed, in bytes.
+/// Fixed cost of a datagram in bytes, besides the hash of its bytes.
 const DATAGRAM: usize = 512;
 
-/// One host's part in the exchange of rates. The crate's documentation says how to
-/// drive it.
+/// One host's part in the exchange of rates. The crate's documentation describes its use.
 #[derive(Debug)]
 pub struct HoseState {
     config: HoseConfig,
@@ -70,7 +69,7 @@ enum About {
 }
 
 impl HoseState {
-    /// A host without machines and keys, that has heard of nobody.
+    /// Returns a host without VMs, keys and known peers.
     pub fn new(now: Nanos, config: HoseConfig) -> Self {
         let times = Times {
             interval: config.interval,
@@ -94,9 +93,8 @@ impl HoseState {
         }
     }
 
-    /// Sets the keys of this host and each peer. There are no datagrams to and from one
-    /// without; what was granted and pledged before runs out. What is signed with one that
-    /// both had, and have, is taken before and after.
+    /// Sets the keys of this host with each peer. Peers without a key are not exchanged with;
+    /// previous grants and pledges end. Datagrams signed with a key that stays remain valid.
     pub fn set_keys(
         &mut self,
         now: Nanos,
@@ -112,12 +110,11 @@ impl HoseState {
         }
     }
 
-    /// Sets which machines with a guarantee are on this host: these and no others, whatever
-    /// was set before. One that is the same as before keeps its rates.
+    /// Sets the VMs with a guarantee on this host, replacing all previous ones. Unchanged VMs keep
+    /// their rates.
     ///
-    /// That comes into force in pieces, each of which takes a bounded time: one at once, and
-    /// one with each [`Self::poll_datagrams`], which [`Self::poll_at`] asks for at once
-    /// while there are more.
+    /// The change is applied in pieces of bounded time: one immediately, and one with each
+    /// [`Self::poll_datagrams`]. While pieces remain, [`Self::poll_at`] returns the present.
     pub fn set_machines(&mut self, now: Nanos, machines: impl Into<Machines>) {
         self.begin_machines(now, machines.into());
     }
@@ -135,7 +132,7 @@ impl HoseState {
         }
     }
 
-    /// Forgets a machine of this host; returns how many pairs and grants it had.
+    /// Removes a VM of this host; returns the number of its pairs and grants.
     fn remove_local(&mut self, now: Nanos, index: LocalIndex) -> usize {
         let local = &self.view.locals[index];
         self.stations.remove(local.machine.station);
@@ -147,11 +144,10 @@ impl HoseState {
         grants + pairs
     }
 
-    /// Takes a datagram, whoever sent it. `today` is the time of day, which decides
-    /// about epochs alone.
+    /// Handles a datagram from any sender. `today` is the time of day, used for epochs only.
     ///
     /// # Errors
-    /// Why it changed nothing; it is counted.
+    /// The reason for the drop, which is also counted.
     pub fn handle_datagram(
         &mut self,
         now: Nanos,
@@ -166,7 +162,7 @@ impl HoseState {
         accepted
     }
 
-    /// Counts a datagram that is not worth being handled.
+    /// Counts a datagram that the caller dropped.
     pub fn handle_dropped(&mut self, dropped: Dropped) {
         self.stats.dropped.count(dropped);
     }
@@ -301,16 +297,15 @@ impl HoseState {
         self.schedule.expedite_datagram(now, index);
     }
 
-    /// Notes what a guest sent to a destination since the last sample. It is to be noted in
-    /// each sample in which frames were sent or waited, or the bucket was not full at the end.
+    /// Records a guest's usage of a destination since the last sample. Call it for each sample in
+    /// which frames were sent or waited, or the bucket was not full at the end.
     pub fn handle_usage(&mut self, now: Nanos, flow: FlowKey, usage: Usage) {
         let (mut cx, sending, _) = self.sides(now);
         sending.handle_usage(&mut cx, flow, usage);
     }
 
-    /// Notes what each guest that is sent to has taken from its port since the last
-    /// sample, and whether frames wait for it there, as `drained` says: no more is granted
-    /// to those that send to it than it can take.
+    /// Records, by `drained`, the data that each receiving guest took from its port since the last
+    /// sample, and whether frames wait there. Grants to its senders are limited to that rate.
     pub fn sample_drained(
         &mut self,
         now: Nanos,
@@ -327,17 +322,16 @@ impl HoseState {
         }
     }
 
-    /// Ends a sample: what was not noted to be used since the last one was not.
+    /// Ends a sample. Flows without recorded usage were not used.
     pub fn handle_sample_end(&mut self, now: Nanos) {
         let (mut cx, sending, _) = self.sides(now);
         sending.end_sample(&mut cx);
     }
 
-    /// Hands over what is to be sent now: `send` gets each datagram and the host it
-    /// is for. `today` is the time of day, which decides about epochs alone.
+    /// Passes each due datagram and its destination host to `send`. `today` is the time of day,
+    /// used for epochs only.
     ///
-    /// It is some 16 KB at once, but for what the last of these hosts gets: what is left is
-    /// due at once.
+    /// One call sends about 16 KB, and completes the last host. The rest is due immediately.
     pub fn poll_datagrams(
         &mut self,
         now: Nanos,
@@ -408,8 +402,7 @@ impl HoseState {
         }
     }
 
-    /// When [`Self::poll_datagrams`] is to be called next, unless something comes
-    /// before.
+    /// Returns the time of the next [`Self::poll_datagrams`], unless an event comes before.
     pub fn poll_at(&self) -> Option<Nanos> {
         let active = self.has_open_pairs() || self.receiving.grants() > 0;
         let times = [
@@ -420,27 +413,25 @@ impl HoseState {
         times.into_iter().flatten().min()
     }
 
-    /// Hands over the rates that changed since the last call, in the order of their
-    /// changes.
+    /// Returns the rates that changed since the last call, in order.
     pub fn poll_changes(&mut self) -> impl Iterator<Item = Change> + '_ {
         self.sending.poll_changes()
     }
 
-    /// Hands over the stations that machines are reached by, and are no longer, since
-    /// the last call: what guests send to these is one flow each, by
-    /// [`Destination::Station`](crate::Destination::Station), and all else goes by
-    /// address.
+    /// Returns the stations of VMs that were added or removed since the last call. A guest's
+    /// traffic to each station is one flow, [`Destination::Station`](crate::Destination::Station);
+    /// other traffic is distinguished by address.
     pub fn poll_stations(&mut self) -> impl Iterator<Item = StationChange> + '_ {
         self.stations.poll_changes()
     }
 
-    /// The stations that machines are reached by, here and elsewhere, in no order.
+    /// Returns the stations of all VMs, local and remote, in no order.
     pub fn stations(&self) -> impl Iterator<Item = Station> + '_ {
         self.stations.announced()
     }
 
-    /// Hands over what changed of what may come for machines here since the last call, in
-    /// the order of the changes. What is to be sent must have been polled at `now`.
+    /// Returns the changes of permitted traffic to local VMs since the last call, in order. Call
+    /// [`Self::poll_datagrams`] at `now` before.
     pub fn poll_incoming(&mut self, now: Nanos) -> impl Iterator<Item = Incoming> + '_ {
         let times = self.times();
         self.incoming
@@ -448,23 +439,22 @@ impl HoseState {
         self.incoming.poll_changes()
     }
 
-    /// Whether any pair is in use here, so that usage is to be noted each interval.
+    /// Returns whether a pair is active, so that usage must be recorded each interval.
     pub fn has_open_pairs(&self) -> bool {
         self.sending.open_pairs() > 0
     }
 
-    /// Whether anything is granted here, so that what guests take is to be noted each
-    /// interval.
+    /// Returns whether this host has grants, so that drained data must be recorded each interval.
     pub fn has_grants(&self) -> bool {
         self.receiving.grants() > 0
     }
 
-    /// How often rates are exchanged.
+    /// Returns the interval of the exchange.
     pub const fn interval(&self) -> Nanos {
         self.config.interval
     }
 
-    /// What has happened since the start, and what there is now.
+    /// Returns counters since the start, and current levels.
     pub fn stats(&self, now: Nanos) -> HoseStats {
         let silence = Nanos(4 * self.times().heartbeat().0);
         let heard = self.view.peers.iter().filter_map(|peer| peer.heard);

@@ -1,14 +1,14 @@
-//! The stations that machines are reached by, as they are announced.
+//! Announced stations of VMs.
 
 use crate::ids::Station;
 use std::collections::HashMap;
 
-/// A station that is announced now, or is no longer.
+/// An added or removed station.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StationChange {
-    /// Which one.
+    /// The station.
     pub station: Station,
-    /// Whether a machine is reached by it.
+    /// True if a VM is announced with it.
     pub announced: bool,
 }
 
@@ -72,7 +72,7 @@ impl Stations {
         !some.is_empty()
     }
 
-    /// Hands over what has changed since the last call.
+    /// Returns the changes since the last call.
     pub(crate) fn poll_changes(&mut self) -> impl Iterator<Item = StationChange> + '_ {
         self.changes.drain(..)
     }

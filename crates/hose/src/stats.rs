@@ -1,21 +1,21 @@
-//! What is counted, and why a datagram changed nothing.
+//! Counters, and reasons for dropped datagrams.
 
 use crate::ids::{ClassesCode, HostId};
 use crate::wire::Malformed;
 
-/// Why a datagram changed nothing.
+/// Reason for a dropped datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Dropped {
-    /// It cannot be read.
+    /// The datagram is malformed.
     #[error(transparent)]
     Malformed(#[from] Malformed),
-    /// It is for another host.
+    /// The datagram is for another host.
     #[error("it is for another host")]
     Misdirected,
     /// No such peer is configured.
     #[error("it is from a host that is no peer")]
     Stranger,
-    /// There is no such key for it and this host.
+    /// This host has no such key with the sender.
     #[error("it is signed with a key of its host and this one that is not here")]
     NoKey,
     /// Its host gives frames other classes.
@@ -26,18 +26,18 @@ pub enum Dropped {
         /// Its classes.
         classes: ClassesCode,
     },
-    /// It came before.
+    /// The datagram is a duplicate.
     #[error("it came before")]
     Duplicate,
-    /// It is of an earlier epoch, or too late.
+    /// The datagram belongs to an earlier epoch, or is too late.
     #[error("it is of an earlier epoch, or too late")]
     Old,
-    /// Its epoch is more than an hour ahead of the time of day here.
+    /// The epoch is more than an hour ahead of this host's time of day.
     #[error("its epoch is more than an hour ahead; the time of day is wrong there, or here")]
     Ahead,
 }
 
-/// How many datagrams changed nothing, by reason.
+/// Number of dropped datagrams by reason.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HoseDrops {
     length: u64,
@@ -70,7 +70,7 @@ impl HoseDrops {
         } += 1;
     }
 
-    /// Each reason as one word for a counter's label, and its count.
+    /// Returns the label and the count of each reason.
     pub const fn by_reason(&self) -> [(&'static str, u64); 11] {
         [
             ("length", self.length),
@@ -88,41 +88,39 @@ impl HoseDrops {
     }
 }
 
-/// What has happened since the start, and what there is now.
+/// Counters since the start, and current levels.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HoseStats {
-    /// Datagrams that were accepted.
+    /// Accepted datagrams.
     pub received: u64,
-    /// Datagrams that were made.
+    /// Sent datagrams.
     pub sent: u64,
-    /// Datagrams that changed nothing.
+    /// Dropped datagrams.
     pub dropped: HoseDrops,
-    /// Entries that name a machine or a pair that is not here, or not known yet.
+    /// Entries of unknown VMs or pairs.
     pub unknown: u64,
-    /// Pairs and machines for which a table was full.
+    /// Pairs and VMs beyond the limit of a table.
     pub no_room: u64,
-    /// Pairs in use that fell back to their static share, as their lease ran out.
+    /// Active pairs that fell back to their static share at the end of a lease.
     pub fallbacks: u64,
-    /// Pledges to a host that ran out, so that its machines are sent their
-    /// static shares.
+    /// Ended pledges to a host, after which static shares apply to its VMs.
     pub silences: u64,
-    /// Peers that started again.
+    /// Restarts of peers.
     pub restarts: u64,
-    /// Times that a peer did not take this host's epoch, which was changed to one that
-    /// it takes.
+    /// Changes of this host's epoch because a peer refused it.
     pub epochs_changed: u64,
-    /// Peers that were heard within four heartbeats.
+    /// Peers with a datagram within four heartbeats.
     pub alive: u64,
-    /// Peers that are configured.
+    /// Configured peers.
     pub peers: u64,
-    /// Those of them that there is a key for.
+    /// Peers with a key.
     pub keyed: u64,
-    /// Those whose last datagram was of other classes than this host's.
+    /// Peers whose last datagram had other classes.
     pub other_classes: u64,
-    /// Pairs that send from here, in use or not.
+    /// Pairs that send from this host.
     pub pairs: u64,
-    /// Those of them in use.
+    /// Active pairs among them.
     pub open: u64,
-    /// Pairs that receive here and were granted something.
+    /// Pairs that receive at this host and have a grant.
     pub granted: u64,
 }

@@ -1,4 +1,4 @@
-//! A bounded table whose entries are found by key and keep their place.
+//! Bounded table with lookup by key and stable places.
 
 use std::collections::HashMap;
 use std::fmt::Debug;

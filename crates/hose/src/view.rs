@@ -1,4 +1,4 @@
-//! What a host knows of the machines and hosts around it.
+//! A host's knowledge of VMs and other hosts.
 
 use crate::directory::Directory;
 use crate::ids::{Destination, Epoch, HostId, MachineId, PairKey, PeerIndex};
@@ -7,18 +7,18 @@ use crate::peers::Peers;
 use crate::wire::Announced;
 use tailbound_units::{Nanos, Rate};
 
-/// A pair that is to be: of a machine here and one elsewhere, or another one here.
+/// A pair to create, of a local VM and a remote or local one.
 #[derive(Debug)]
 pub(crate) struct Wanted {
     /// The machine that receives.
     pub(crate) receiver: MachineId,
     /// The static share of its bandwidth.
     pub(crate) share: Rate,
-    /// What it is reached by.
+    /// Its destinations.
     pub(crate) destinations: Vec<Destination>,
 }
 
-/// This host's machines, the other hosts, and who is where.
+/// Local VMs, other hosts, and the location of VMs.
 #[derive(Debug)]
 pub(crate) struct View {
     pub(crate) locals: Locals,

@@ -1,10 +1,8 @@
-//! What goes between hosts, byte for byte. docs/explanation/hose.md draws it.
+//! Encoding of the datagrams between hosts (docs/explanation/hose.md, *Datagrams*).
 //!
-//! A datagram is a [`Header`], entries, and a MAC over both. [`Envelope::read`] says
-//! between which hosts it is and with which of their keys it is signed, so that this is
-//! found; [`Envelope::open`] checks
-//! the MAC before anything else is believed; [`Message::parse`] then walks all entries
-//! once, so that reading them later cannot fail.
+//! A datagram is a [`Header`], entries, and a MAC over both. [`Envelope::read`] returns the two
+//! hosts and the key's epoch, for the lookup of the key. [`Envelope::open`] verifies the MAC before
+//! any other use. [`Message::parse`] then validates all entries.
 
 use crate::ids::{
     Address, ClassesCode, Destination, Epoch, HostId, MachineId, PairId, Revision, SequenceNumber,
@@ -17,13 +15,13 @@ use tailbound_units::{Nanos, Rate};
 /// with IPv6 and a tunnel.
 pub const MAX_DATAGRAM: usize = 1400;
 
-/// Addresses of one machine that are announced.
+/// Maximum of announced addresses of a VM.
 pub const MAX_ADDRESSES: usize = 32;
 
-/// Bytes of a machine's name: two names of 63 bytes, a number and two slashes.
+/// Maximum length of a VM's name: two names of 63 bytes, a number and two slashes.
 pub const MAX_NAME: usize = 140;
 
-/// What every datagram of this version starts with.
+/// Magic number and version.
 const MAGIC: [u8; 4] = *b"TBH3";
 const HEADER: usize = 88;
 const MAC: usize = keys::LENGTH;
@@ -32,44 +30,44 @@ const MACHINE: u8 = 1;
 const REQUEST: u8 = 2;
 const GRANT: u8 = 3;
 
-/// Where a machine's station is not known.
+/// Encoding of an unknown station.
 const NO_STATION: [u8; 6] = [0; 6];
 
 /// The bit of the header's flags that pledges.
 const PLEDGE: u16 = 1;
 
-/// Why a datagram cannot be read.
+/// Reason why a datagram is malformed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// Too short or too long.
     #[error("its length is not between a header's and {MAX_DATAGRAM} B")]
     Length,
-    /// It is something else, or of another version.
+    /// The magic number or the version differs.
     #[error("it does not start as version 3 does")]
     Version,
-    /// Whoever made it does not have the key of the two hosts.
+    /// The MAC does not match the key of the two hosts.
     #[error("its MAC is wrong")]
     Mac,
-    /// The MAC is right, but its entries are none.
+    /// The MAC is right, but the entries are invalid.
     #[error("its entries cannot be read")]
     Entries,
 }
 
-/// A datagram of which nothing is believed yet.
+/// An unverified datagram.
 #[derive(Debug, Clone, Copy)]
 pub struct Envelope<'d> {
-    /// The host that it says it is from: whose key with the receiver opens it.
+    /// The claimed sender.
     pub from: HostId,
-    /// The host that it says it is for.
+    /// The claimed receiver.
     pub to: HostId,
-    /// Which of their keys it says it is signed with.
+    /// The claimed epoch of the key.
     pub key: KeyEpoch,
     body: &'d [u8],
     mac: &'d [u8],
 }
 
 impl<'d> Envelope<'d> {
-    /// Looks at a datagram's length, version and hosts.
+    /// Reads a datagram's length, version and hosts.
     ///
     /// # Errors
     /// [`Malformed::Length`] and [`Malformed::Version`].
@@ -104,59 +102,59 @@ impl<'d> Envelope<'d> {
     }
 }
 
-/// What each datagram starts with.
+/// Header of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     /// The host that sends it.
     pub from: HostId,
     /// The host that it is for.
     pub to: HostId,
-    /// Which of the two hosts' keys it is signed with.
+    /// Epoch of the signing key.
     pub key: KeyEpoch,
-    /// The latest of their keys that the sender has.
+    /// Latest key epoch of the sender.
     pub latest_key: KeyEpoch,
-    /// The classes of the sender's fabric; 0 where it gives frames none.
+    /// Classes of the sender's fabric; 0 without classes.
     pub classes: ClassesCode,
     /// The sender's epoch towards this receiver, never 0.
     pub epoch: Epoch,
-    /// Its number among those from this sender to this receiver in this epoch.
+    /// Sequence number from this sender to this receiver in this epoch.
     pub sequence: SequenceNumber,
     /// The sender's clock as it sent this.
     pub time: Nanos,
-    /// The receiver's epoch as the sender knows it; 0 if it was never heard.
+    /// The receiver's epoch as known to the sender; 0 before the first datagram.
     pub echo_epoch: Epoch,
-    /// The receiver's latest `time` that the sender has heard.
+    /// The receiver's latest `time` that the sender received.
     pub echo_time: Nanos,
     /// The version of the sender's list of machines.
     pub revision: Revision,
-    /// The version of the receiver's list that the sender has whole; 0 for none.
+    /// The version of the receiver's list that the sender has completely; 0 for none.
     pub known: Revision,
-    /// How many machines are on the sender's list.
+    /// Number of VMs on the sender's list.
     pub machines: u16,
-    /// Whether the sender pledges: until `echo_time` and the pledge's length its
-    /// machines send to the receiver's what they were granted, and nothing else.
+    /// True for a pledge: until `echo_time` plus the pledge's length the sender's VMs send to the
+    /// receiver's VMs only what was granted.
     pub pledge: bool,
 }
 
-/// A machine that is on the sender.
+/// A VM of the sender.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Announced {
     /// Its number in entries.
     pub id: MachineId,
-    /// The station that takes what is sent to it by Ethernet, where that is known.
+    /// Its station, if known.
     pub station: Option<Station>,
     /// `OWNER/NAME/NUMBER`.
     pub name: String,
     /// B.
     pub bandwidth: Rate,
-    /// The static share, which each of its senders may use unasked: B/(N-1).
+    /// Static share of each of its senders without a grant: B/(N-1).
     pub share: Rate,
     /// Its addresses.
     pub addresses: Vec<Address>,
 }
 
 impl Announced {
-    /// All that it is reached by.
+    /// Returns its destinations.
     pub(crate) fn destinations(&self) -> impl Iterator<Item = Destination> + '_ {
         let station = self.station.map(Destination::Station);
         let addresses = self.addresses.iter().copied().map(Destination::Address);
@@ -164,28 +162,25 @@ impl Announced {
     }
 }
 
-/// What one entry says.
+/// An entry of a datagram.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Entry {
     /// A machine is on the host that sends the datagram.
     Machine(Announced),
-    /// The pair's sender, which is on the host that sends the datagram, asks for a
-    /// rate.
+    /// Rate request of the pair's sender, a VM of the sending host.
     Request {
         /// Which machines.
         pair: PairId,
-        /// How much it has to send and may; 0: nothing, and it has given back what
-        /// it was granted.
+        /// Demand within its limits; 0 returns the grant.
         demand: Rate,
-        /// The datagram with the latest grant that it keeps to; 0 for none.
+        /// Sequence number of the latest grant that it keeps; 0 for none.
         confirms: SequenceNumber,
     },
-    /// The pair's receiver, which is on the host that sends the datagram, grants a
-    /// rate.
+    /// Grant of the pair's receiver, a VM of the sending host.
     Grant {
         /// Which machines.
         pair: PairId,
-        /// How fast the sender may send to the receiver.
+        /// Granted rate.
         rate: Rate,
     },
 }
@@ -271,7 +266,7 @@ impl Entry {
     }
 }
 
-/// The bytes that are still to be read.
+/// The unread bytes.
 struct Reader<'b>(&'b [u8]);
 
 impl<'b> Reader<'b> {
@@ -307,17 +302,17 @@ impl<'b> Reader<'b> {
     }
 }
 
-/// A datagram that was read.
+/// A parsed datagram.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
-    /// What it starts with.
+    /// The header.
     pub header: Header,
-    /// What it says, in the order it was written.
+    /// The entries in order.
     pub entries: Vec<Entry>,
 }
 
 impl Message {
-    /// Reads what [`Envelope::open`] returned. Never panics, whatever the bytes.
+    /// Parses the result of [`Envelope::open`]. Never panics on any bytes.
     ///
     /// # Errors
     /// [`Malformed::Length`], [`Malformed::Version`] and [`Malformed::Entries`].
@@ -361,7 +356,7 @@ impl Message {
     }
 }
 
-/// Fills one datagram.
+/// Writer of one datagram.
 #[derive(Debug, Default)]
 pub struct Writer {
     body: Vec<u8>,
@@ -393,7 +388,7 @@ impl Writer {
         self.body.extend(flags.to_be_bytes());
     }
 
-    /// Adds an entry. Returns false, and adds nothing, where it does not fit.
+    /// Adds an entry. Returns false if it does not fit.
     #[must_use]
     pub fn push(&mut self, entry: &Entry) -> bool {
         let before = self.body.len();

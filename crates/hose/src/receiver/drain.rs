@@ -1,10 +1,9 @@
-//! What a machine can take, as seen from its port: back-pressure of the receiver (`PicNIC`,
-//! SIGCOMM 2019, 4.3).
+//! Receive rate of a VM, measured at its port: back-pressure of the receiver (`PicNIC`, SIGCOMM
+//! 2019, 4.3).
 //!
-//! A guest that does not read its port fast enough has a queue before it that no division
-//! of bandwidth knows of. So where frames have waited for it throughout a window, no more
-//! is granted than it drained in that window; and when none wait, more again, a tenth an
-//! interval.
+//! A guest that reads its port too slowly has a queue that the division of bandwidth does not know.
+//! If frames wait for a whole window, grants are limited to the rate that the guest drained in that
+//! window. Without waiting frames the limit rises by a tenth per interval.
 
 use tailbound_units::{Bytes, Nanos, Rate};
 

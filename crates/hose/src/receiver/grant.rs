@@ -1,4 +1,4 @@
-//! One pair as its receiver's host has it.
+//! A pair at its receiver's host.
 
 use crate::ids::{PairKey, SequenceNumber};
 use crate::machines::LocalIndex;

@@ -1,43 +1,43 @@
-//! What a guest sends to one destination, and how much it has use for.
+//! A guest's traffic to one destination, and its demand.
 
 use crate::ids::Destination;
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// What a guest sent to one destination since the last sample.
+/// Usage of a guest's flow to one destination since the last sample.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Bytes on the wire.
     pub taken: Bytes,
-    /// What its bucket lacks to be full now, in bytes on the wire.
+    /// Deficit of its bucket, in bytes on the wire.
     pub lacks: Bytes,
-    /// Whether frames had to wait for the rate that is set.
+    /// True if frames waited for the rate limit.
     pub waiting: bool,
 }
 
-/// What a guest sends to one destination of a receiver.
+/// A guest's traffic to one destination of a receiver.
 #[derive(Debug)]
 pub(super) struct Flow {
     pub(super) destination: Destination,
     /// Bytes on the wire since the last sample.
     taken: Bytes,
-    /// Whether frames waited since the last sample.
+    /// True if frames waited since the last sample.
     waiting: bool,
-    /// Whether its bucket, the pacer's, is not full.
+    /// True if its bucket in the pacer is not full.
     lacks: bool,
-    /// What it sent in the last sample and in the one before.
+    /// Rates of the last two samples.
     recent: [Rate; 2],
-    /// What it has use for.
+    /// Demand.
     pub(super) demand: Rate,
-    /// What is set.
+    /// Current rate limit.
     pub(super) rate: Option<Rate>,
 }
 
 /// One sample of all flows.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sample {
-    /// How long it is.
+    /// Length of the sample.
     pub(super) elapsed: Nanos,
-    /// How long it is usually.
+    /// Usual length of a sample.
     pub(super) interval: Nanos,
     /// The pair's static share.
     pub(super) share: Rate,
@@ -56,14 +56,14 @@ impl Flow {
         }
     }
 
-    /// Adds what was sent to the sample.
+    /// Adds usage to the sample.
     pub(super) fn handle_usage(&mut self, usage: Usage) {
         self.taken = self.taken.saturating_add(usage.taken);
         self.waiting |= usage.waiting;
         self.lacks = usage.lacks > Bytes::ZERO;
     }
 
-    /// Ends a sample, and estimates the demand by it.
+    /// Ends a sample, and estimates the demand.
     pub(super) fn end_sample(&mut self, sample: Sample) {
         let Sample {
             elapsed,

@@ -1,39 +1,38 @@
-//! One pair as its sender's host has it.
+//! A pair at its sender's host.
 
 use super::flow::Flow;
 use crate::ids::{Destination, PairKey, SequenceNumber};
 use crate::machines::LocalIndex;
 use tailbound_units::{Nanos, Rate};
 
-/// What a pair does, and what it was granted for that.
+/// State of a pair, with its grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
-    /// It has nothing to send, and holds nothing.
+    /// No demand and no grant.
     Idle,
-    /// It has something to send, and was granted nothing.
+    /// Demand without a grant.
     Requesting,
-    /// It was granted a rate.
+    /// A granted rate.
     Granted {
-        /// How fast it may send while the lease lasts.
+        /// Rate during the lease.
         rate: Rate,
-        /// When the lease is over.
+        /// End of the lease.
         lease: Nanos,
     },
-    /// Its lease ran out, as the receiver's host was silent: it keeps to the static
-    /// share.
+    /// The lease ended because the receiver's host was silent; the static share applies.
     FellBack {
-        /// What it was granted, which was more than the share.
+        /// The last grant, above the share.
         granted: Rate,
     },
 }
 
 impl State {
-    /// Whether it is in use.
+    /// Returns whether the pair is active.
     pub(super) const fn is_open(self) -> bool {
         !matches!(self, Self::Idle)
     }
 
-    /// What was granted last.
+    /// Returns the last grant.
     pub(super) const fn granted(self) -> Rate {
         match self {
             Self::Idle | Self::Requesting => Rate::ZERO,
@@ -42,7 +41,7 @@ impl State {
         }
     }
 
-    /// What it may use of what it was granted. `share` is its static share.
+    /// Returns the usable part of the grant. `share` is the static share.
     pub(super) fn allowed(self, now: Nanos, share: Rate) -> Rate {
         match self {
             Self::Granted { rate, lease } if now <= lease => rate,
@@ -50,7 +49,7 @@ impl State {
         }
     }
 
-    /// Whether its lease has run out and leaves it less than it was granted.
+    /// Returns whether the lease has ended and lowers the rate.
     pub(super) fn falls_back(self, now: Nanos, share: Rate) -> bool {
         matches!(self, Self::Granted { rate, lease } if now > lease && rate > share)
     }
@@ -64,16 +63,16 @@ pub(super) struct Pair {
     pub(super) local: LocalIndex,
     /// By destination: its station, and its addresses through routers.
     pub(super) flows: Vec<Flow>,
-    /// The static share: what it may use unasked when nothing is pledged.
+    /// Static share, usable without a grant if nothing is pledged.
     pub(super) share: Rate,
     pub(super) state: State,
     /// The datagram with the latest grant that it keeps to.
     pub(super) latest_grant: SequenceNumber,
-    /// What it has to send. Nothing while it is idle.
+    /// Demand; zero while the pair is idle.
     pub(super) demand: Rate,
-    /// What is requested. Nothing while it is idle.
+    /// Requested rate; zero while the pair is idle.
     pub(super) request: Rate,
-    /// What its flows may send together.
+    /// Rate of all its flows together.
     pub(super) rate: Rate,
 }
 

@@ -1,4 +1,4 @@
-//! All pairs that send from here, and the lists that they are on.
+//! All pairs that send from this host, and their lists.
 
 use super::pair::{Pair, State};
 use crate::config::MAX_PAIRS;
@@ -17,15 +17,15 @@ place! {
     PairIndex
 }
 
-/// What the machines of a peer are sent.
+/// Limit of the traffic to the VMs of a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Regime {
-    /// What they granted, and nothing else: this was pledged.
+    /// Grants only, as pledged.
     Grants {
         /// Up to when.
         pledged: Nanos,
     },
-    /// Up to the static share of each, unasked: nothing is pledged.
+    /// The static share of each VM, without a pledge.
     StaticShares,
 }
 
@@ -72,7 +72,7 @@ pub(super) struct Pairs {
     sources: Beside<LocalIndex, Source>,
     /// By [`PeerIndex`].
     destinations: Vec<Destination>,
-    /// How many pairs are in use.
+    /// Number of active pairs.
     open: usize,
 }
 
@@ -106,7 +106,7 @@ impl Pairs {
         self.table.len()
     }
 
-    /// How many are in use.
+    /// Returns the number of active pairs.
     pub(super) const fn open(&self) -> usize {
         self.open
     }
@@ -151,12 +151,12 @@ impl Pairs {
         &self.destinations[peer.0].pairs
     }
 
-    /// Whether any pair to a peer is in use.
+    /// Returns whether a pair to a peer is active.
     pub(super) fn is_used(&self, peer: PeerIndex) -> bool {
         !self.destinations[peer.0].open.is_empty()
     }
 
-    /// Whether there is anything to ask of a peer, or to give back to it.
+    /// Returns whether a peer must receive requests or returned grants.
     pub(super) fn has_requests(&self, peer: PeerIndex) -> bool {
         let Destination {
             open,
@@ -171,7 +171,7 @@ impl Pairs {
         self.destinations[peer.0].regime
     }
 
-    /// Adds an idle pair. Returns `None` where there is no room.
+    /// Adds an idle pair. Returns `None` if the table is full.
     pub(super) fn insert(&mut self, pair: Pair) -> Option<PairIndex> {
         debug_assert!(!pair.state.is_open(), "a pair begins idle");
         let Pair { key, local, .. } = pair;
@@ -189,8 +189,7 @@ impl Pairs {
         Some(index)
     }
 
-    /// Whether there is room for another pair: those on this host have room of their own,
-    /// so that they take none of the others'.
+    /// Returns whether the table has room for another pair. Local pairs have a table of their own.
     fn has_room(&self, peer: PeerIndex) -> bool {
         let here = self.destinations.last().map_or(0, |here| here.pairs.len());
         let taken = if peer.0 + 1 == self.destinations.len() {
@@ -241,7 +240,7 @@ impl Pairs {
         }
     }
 
-    /// Sets what the machines of a peer are sent.
+    /// Sets the limit of the traffic to the VMs of a peer.
     pub(super) fn set_regime(&mut self, peer: PeerIndex, next: Regime) {
         let Destination { regime, pairs, .. } = &mut self.destinations[peer.0];
         let before = mem::replace(regime, next);
@@ -281,8 +280,7 @@ impl Pairs {
         }
     }
 
-    /// Adds what is asked of a peer, and given back to it, to what is sent. What is
-    /// given back is told once.
+    /// Adds requests and returned grants for a peer to the entries. Returned grants are sent once.
     pub(super) fn take_requests(&mut self, peer: PeerIndex, entries: &mut Vec<Entry>) {
         let destination = &mut self.destinations[peer.0];
         for index in destination.open.iter().chain(&destination.returned) {

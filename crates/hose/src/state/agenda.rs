@@ -1,5 +1,4 @@
-//! Machines that come, go or become others, here and elsewhere: all that follows comes into
-//! force in pieces, each of which takes a bounded time.
+//! Application of added, removed and changed VMs, local and remote, in pieces of bounded time.
 //!
 //! ```text
 //! here:       compare each that is here ► add the others
@@ -7,11 +6,10 @@
 //! then, for each of their tenants: count it ► make its pairs anew ► announce those here
 //! ```
 //!
-//! What holds between two pieces: each pair is in force whole, with its rate and what it is
-//! granted, or not at all, so rates to a machine sum up to no more than ever. A pair that
-//! is to go keeps its rate until it goes, and one that is to come has none. Our list of
-//! machines is told to nobody while it is not what it is to be, and what its new shares let
-//! others send is allowed for here before it is told.
+//! Invariants between two pieces: each pair is in force completely, with its rate and grant, or not
+//! at all, so the bound of the rates to a VM holds. A pair to remove keeps its rate until its
+//! removal, and a pair to add has none. The list of VMs is not announced while it is incomplete,
+//! and the larger shares of a new list are permitted here before its announcement.
 
 use super::HoseState;
 use crate::ids::{MachineId, PeerIndex};
@@ -135,7 +133,7 @@ impl Agenda {
 }
 
 impl HoseState {
-    /// Whether machines that came, went or changed are not all in force yet.
+    /// Returns whether a change of VMs is not completely applied.
     pub fn is_changing(&self) -> bool {
         !self.agenda.is_done()
     }
@@ -186,8 +184,7 @@ impl HoseState {
         self.go_on(now) > 0 || self.stations.end_some(PIECE)
     }
 
-    /// Does a piece of what is left to do. Returns how many machines and pairs it looked
-    /// at; 0 where nothing is left.
+    /// Runs the next piece. Returns the number of processed VMs and pairs; 0 if no piece remains.
     pub(crate) fn go_on(&mut self, now: Nanos) -> usize {
         self.agenda.at = now;
         let mut looked_at = 0;

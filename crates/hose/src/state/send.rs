@@ -1,4 +1,4 @@
-//! What a host says to a peer, and when.
+//! Datagrams to a peer, and their timing.
 
 use super::{DATAGRAM, HoseState};
 use crate::ids::{HostId, PeerIndex, SequenceNumber, TimeOfDay};
@@ -16,7 +16,7 @@ const REPEAT: u64 = 8;
 const TOLD: usize = 64;
 
 impl HoseState {
-    /// How long until a peer is sent something again, if nothing new happens.
+    /// Returns the time until the next datagram to a peer without new events.
     pub(super) fn until_next(&self, now: Nanos, index: PeerIndex) -> Nanos {
         let times = self.times();
         let peer = &self.view.peers[index];

@@ -1,4 +1,4 @@
-//! All of it as an `OpenAPI` 3.1 document, made of the handlers and types.
+//! The `OpenAPI` 3.1 document, generated from the handlers and types.
 
 use super::access::{Access, Kind, RULES, Rule};
 use super::extract::IDEMPOTENCY_KEY;
@@ -24,17 +24,18 @@ const BEARER: &str = "token";
 #[openapi(
     info(
         title = "tailbound placement service",
-        description = "Admits tenants into a data centre so that every promise of bandwidth and \
-            delay holds even at worst, and tells hosts what to keep to. Quantities are texts with \
-            a unit. Every error is a Problem (RFC 9457). A write with an Idempotency-Key can be \
-            sent again: it is done once, and answered as at first, for 24 hours.",
+        description = "Admits tenants to a data centre so that every guarantee of bandwidth and delay \
+            holds in the worst case, and sends hosts the guarantees to enforce. A machine is a \
+            VM or container of a tenant. Quantities are strings with a unit. Every error is a \
+            Problem (RFC 9457). A write with an Idempotency-Key can be repeated for 24 hours: it \
+            is executed once, and gets the first answer.",
     ),
     components(schemas(Problem)),
     tags(
-        (name = "tenants", description = "Who is promised what"),
-        (name = "questions", description = "What would fit, and why something does not"),
-        (name = "hosts", description = "Where machines run"),
-        (name = "topology", description = "The tree of switches and hosts"),
+        (name = "tenants", description = "Tenants and their guarantees"),
+        (name = "questions", description = "Checks of requests without a reservation"),
+        (name = "hosts", description = "Hosts of the machines"),
+        (name = "topology", description = "The topology of switches and hosts"),
         (name = "service", description = "The service itself"),
     ),
 )]
@@ -86,7 +87,7 @@ pub fn document() -> utoipa::openapi::OpenApi {
                 HttpBuilder::new()
                     .scheme(HttpAuthScheme::Bearer)
                     .description(Some(
-                        "From the tokens file. With --insecure-loopback none is asked for.",
+                        "A token of the tokens file. Not required with --insecure-loopback.",
                     ))
                     .build(),
             ),
@@ -109,12 +110,12 @@ pub fn document() -> utoipa::openapi::OpenApi {
     document
 }
 
-/// Says of an operation what follows from the table.
+/// Adds roles and headers from the table to an operation.
 fn amend(operation: &mut Operation, rule: &Rule) {
     let who = match rule.access {
         Access::Open => return,
         Access::Operator => "Operators only.",
-        Access::Tenant => "Operators; tenants for what is their own.",
+        Access::Tenant => "Operators; tenants for their own objects.",
         Access::Host => "Operators; a host for itself.",
     };
     operation.security = Some(vec![SecurityRequirement::new::<_, [&str; 0], &str>(
@@ -127,14 +128,14 @@ fn amend(operation: &mut Operation, rule: &Rule) {
     if matches!(rule.kind, Kind::Write) {
         headers.push(header(
             IDEMPOTENCY_KEY.as_str(),
-            "The same write is done once, however often it is sent.",
+            "Repeated writes with the same key are executed once.",
             "^[!-~]([ -~]{0,126}[!-~])?$",
         ));
     }
     if rule.method == "PUT" {
         headers.push(header(
             "if-match",
-            "The ETag of what the new one was compared with; without it any is right.",
+            "The ETag of the compared topology; without it any revision is accepted.",
             "^([*]|[0-9]{1,19}|\"[0-9]{1,19}\")$",
         ));
     }
@@ -155,7 +156,7 @@ fn header(name: &str, description: &str, pattern: &str) -> RefOr<Parameter> {
         .into()
 }
 
-/// This document.
+/// Returns this document.
 #[utoipa::path(
     get, path = "/openapi.json", tag = "service",
     responses((status = 200, description = "OpenAPI 3.1", body = Object))

@@ -150,38 +150,38 @@ macro_rules! answers {
 }
 
 answers! {
-    /// Of every operation that not everybody may do.
+    /// Errors of every operation that needs a role.
     Guarded:
         400 "`malformed`: a bad path, query or header, or a body that does not fit",
-        401 "`unauthenticated`: no token, or one that is not known",
-        429 "`too-many`: this token, or this address without one, asks too often",
-        403 "`forbidden`: the token's role may not do this, or not to this";
-    /// Of an operation on something named in the path or query.
-    Absent: 404 "`not-found`: there is no such thing, or it is another's";
-    /// Of an operation with a body.
+        401 "`unauthenticated`: no token, or an unknown one",
+        429 "`too-many`: this token, or this address without a token, exceeds its request rate",
+        403 "`forbidden`: the token's role does not allow this operation or object";
+    /// Errors of operations on an object in the path or query.
+    Absent: 404 "`not-found`: the object does not exist, or belongs to another owner";
+    /// Errors of operations with a body.
     Body:
         413 "`too-large`: the body is too long",
-        415 "`media-type`: the body is not said to be JSON",
-        422 "`absurd`: well formed, but zero, absurd or contradicting";
-    /// Of a write.
+        415 "`media-type`: the content type of the body is not JSON",
+        422 "`absurd`: well formed, but zero, out of range or contradictory";
+    /// Errors of writes.
     Stored:
-        422 "`absurd`: well formed, but zero, absurd or contradicting; `key-reused`: \
+        422 "`absurd`: well formed, but zero, out of range or contradictory; `key-reused`: \
             the idempotency key was used for another request",
-        500 "`store`: the store failed; nothing was changed",
+        500 "`store`: the store failed; nothing changed",
         503 "`unavailable`: no leader is known, or it did not answer; try again with the same \
             idempotency key",
-        507 "`no-space`: the store has no space; nothing was changed";
-    /// Of what may not fit.
-    Refused: 409 "`refused`: there is no place where every promise would hold; `exists`: the \
-        owner has a tenant of this name";
-    /// Of a bound.
-    Unbounded: 409 "`refused`: the fabric has no class in which a delay could be promised";
-    /// Of a change of the topology.
+        507 "`no-space`: the store has no space; nothing changed";
+    /// Errors of admissions.
+    Refused: 409 "`refused`: no placement keeps every guarantee; `exists`: the owner has a \
+        tenant of this name";
+    /// Errors of bounds.
+    Unbounded: 409 "`refused`: the fabric has no class that can guarantee a delay";
+    /// Errors of changes of the topology.
     Breaks:
-        409 "`breaks`: somebody's promise would not hold any more",
-        412 "`changed`: the topology is not the one that was compared with";
-    /// Of an operation whose number at a time is limited.
-    Busy: 503 "`unavailable`: there are too many of them; try again later";
+        409 "`breaks`: a tenant's guarantee would break",
+        412 "`changed`: the topology has changed since the comparison";
+    /// Errors of operations with limited concurrency.
+    Busy: 503 "`unavailable`: too many concurrent operations; try again later";
 }
 
 fn problem(text: &str) -> utoipa::openapi::Response {

@@ -1,4 +1,4 @@
-//! One request and its answer, with another attempt where that is safe.
+//! One request and its answer, with repeated attempts if they are safe.
 
 use crate::{Backoff, ClientError, SettingsError, UnreachableReplica, random};
 use std::fmt::Write as _;

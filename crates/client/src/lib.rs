@@ -1,9 +1,12 @@
 //! A blocking client of the placement service.
 //!
-//! [`Client`] sends the requests of `tailbound-api` and returns their answers;
-//! [`Guarantees`] is the stream of what a host has to keep to, [`Events`] that of what becomes of
-//! promises. A program that must
-//! not block calls them on a thread of its own.
+//! Use it in programs that admit, list or delete tenants, or that follow a host's guarantees.
+//! [`Client`] sends the requests of `tailbound-api` and returns their answers; it repeats requests
+//! with their idempotency key and tries further replicas. [`Guarantees`] is the stream of a host's
+//! guarantees, and [`Events`] that of changes of tenants' states.
+//!
+//! All calls block. An asynchronous program calls them on a separate thread, or uses
+//! `tailbound-api` with its own HTTP client.
 
 mod backoff;
 mod client;

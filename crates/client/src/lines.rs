@@ -1,4 +1,4 @@
-//! Documents that come one a line (NDJSON).
+//! Streams of one document a line (NDJSON).
 
 use serde::de::DeserializeOwned;
 use std::io::{self, Read};

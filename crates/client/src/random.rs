@@ -1,4 +1,4 @@
-//! Randomness of the system.
+//! Random numbers of the system.
 
 use crate::SettingsError;
 

@@ -1,9 +1,8 @@
-//! Recomputes every promise from the content of a store, without the code that decided it.
+//! Recomputes every guarantee from the content of a store, without the code that decided it.
 //!
-//! It uses only the tree of `tailbound-placement`: names, links and buffers. It follows each
-//! tenant's traffic from host to host itself, uses the exact curves of [`tailbound_netcalc`], and
-//! checks each port against the exact sum of all curves, which the placement only bounds from
-//! above.
+//! The audit uses only the topology of `tailbound-placement`: names, links and buffers. It follows
+//! each tenant's traffic between hosts, uses the exact curves of [`tailbound_netcalc`], and checks
+//! each port against the exact sum of all curves, of which the placement has an upper bound.
 
 mod cpu;
 mod keys;

@@ -1,8 +1,8 @@
-//! A backup: all that a store keeps, as lines of JSON.
+//! A backup: the whole content of a store, as lines of JSON.
 //!
-//! The first line says what it is, the last one how many there are and their hash, so that a file
-//! that is cut off or was changed is noticed. Between them is one document a line, which `jq` and
-//! `grep` can read. It is independent of the store it came from.
+//! The first line has the type, the last one the number of lines and their hash, which detects
+//! truncated or changed files. Between them is one document a line, for `jq` and `grep`. The format
+//! is independent of the store.
 
 use crate::ledger::{Change, Hosts, KeyId, KeyRecord, Said, Snapshot};
 use serde::{Deserialize, Serialize};

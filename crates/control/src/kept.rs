@@ -1,4 +1,4 @@
-//! Values as stores and backups keep them.
+//! The values of stores and backups.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;

@@ -1,9 +1,9 @@
-//! The state of the service, and how it changes: pure, without clock or I/O.
+//! The state of the service and its changes, without clock or I/O.
 //!
-//! Read [`Ledger::decide`] (a call becomes a reply and the [`Change`]s that a store has to keep)
-//! and [`Ledger::apply`] (the same changes on another replica) first.
-//! [`tailbound_placement::Datacentre`] keeps the hosts' ports and decides who fits where; the
-//! ledger adds names, owners, the numbers of machines and idempotency keys.
+//! Read [`Ledger::decide`] (from a call to a reply and the [`Change`]s for a store) and
+//! [`Ledger::apply`] (the same changes on another replica) first.
+//! [`tailbound_placement::Datacentre`] has the port loads and finds placements; the ledger adds
+//! names, owners, numbers of machines and idempotency keys.
 
 mod apply;
 mod change;
@@ -170,7 +170,7 @@ impl Ledger {
         self.revision = revision;
     }
 
-    /// The topology in force.
+    /// Returns the topology in force.
     pub fn topology(&self) -> &Arc<TopologyState> {
         &self.topology
     }

@@ -1,9 +1,14 @@
-//! The placement service.
+//! The placement service: admission and placement of tenants, over HTTP.
 //!
-//! Read [`ledger::Ledger`] (the state, pure) and [`service::Service`] (who
-//! decides and who reads) first. [`store`] is where the ledger is kept; a call is
-//! answered when it is durable there. [`audit`] recomputes every promise from
-//! what a store has, without the code that decided it; [`backup`] writes all of it as text.
+//! This crate adds names, owners, durability, replicas and the HTTP API to the decisions of
+//! `tailbound-placement`. Use it to run or embed the service. For decisions without a service use
+//! `tailbound-placement`; to call a running service use `tailbound-client`.
+//!
+//! Read [`ledger::Ledger`] (the state, without I/O) and [`service::Service`] (one thread that
+//! decides, many readers) first. A call is answered once its changes are durable in a [`store`].
+//! [`replica`] runs several services over one etcd store, [`server`] is the HTTP API, [`audit`]
+//! recomputes every guarantee from a store without the code that decided it, and [`backup`] writes
+//! a store as text.
 
 pub mod audit;
 pub mod backup;

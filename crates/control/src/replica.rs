@@ -1,14 +1,14 @@
-//! Several services over one etcd store, of which one decides.
+//! Several services over one etcd store, of which one is the leader.
 //!
-//! Each replica holds the whole ledger. One is the leader: it holds the leader's key by a lease,
-//! decides and commits. The others follow: they watch the store and apply each transaction as a
-//! whole, answer reads (a little behind the leader), and forward writes to the leader
-//! ([`Replica::forward`]). [`Replica::leadership`] says which role this replica has and who leads.
+//! Each replica holds the whole ledger. The leader holds the leader's key by a lease, decides and
+//! commits. Followers watch the store, apply each transaction as a whole, answer reads (slightly
+//! behind the leader), and forward writes to the leader ([`Replica::forward`]).
+//! [`Replica::leadership`] returns this replica's role and the leader.
 //!
-//! Nothing rests on clocks alone. A leader that lost its lease without noticing cannot write,
-//! because its transactions are conditioned on its own key (see [`EtcdStore`]); the clock only
-//! makes it stop answering refusals in time. A leader that steps down forgets what it decided and
-//! did not commit: it reads the store anew, as every follower does whose watch breaks.
+//! Safety does not depend on clocks. A leader that lost its lease cannot write, because its
+//! transactions require its own key (see [`EtcdStore`]); the clock only stops its refusals in time.
+//! A leader that steps down discards uncommitted decisions and reloads the store, like a follower
+//! whose watch breaks.
 
 mod follow;
 mod forward;

@@ -1,8 +1,8 @@
-//! The service over HTTP: JSON in, JSON out.
+//! The HTTP API of the service, with JSON documents.
 //!
-//! Read `access` first: the table of all paths and of who may use them. `extract` has the
-//! arguments of handlers, `problem` their errors; the handlers are one file for each noun.
-//! `openapi` describes all of it in a document.
+//! Read `access` first: the table of all paths and their roles. `extract` has the arguments of
+//! handlers, and `problem` their errors; each noun has a file of handlers. `openapi` generates the
+//! OpenAPI document.
 
 mod access;
 mod ask;

@@ -1,9 +1,9 @@
-//! The running service: one thread decides, everybody reads.
+//! The running service: one thread decides, all threads read.
 //!
-//! Read [`Service::call`] and [`Service::read`] first. While this service leads there are two
-//! ledgers: the writer's own, on which it decides, and the one that everybody reads, to which a
-//! decision is applied once it is durable. So nobody ever sees what may still fail, and long
-//! queries do not wait for decisions. A follower has the second one alone.
+//! Read [`Service::call`] and [`Service::read`] first. A leader has two ledgers: the writer's, on
+//! which it decides, and the readers', to which a decision is applied once it is durable. So
+//! readers never see a decision that may still fail, and long queries do not delay decisions. A
+//! follower has the second ledger only.
 
 mod watchers;
 mod writer;

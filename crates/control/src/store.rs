@@ -1,4 +1,4 @@
-//! Stores: what keeps the ledger durably.
+//! Stores that make the ledger durable.
 
 pub mod etcd;
 mod sqlite;

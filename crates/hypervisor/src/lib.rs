@@ -1,14 +1,17 @@
 //! Models of hypervisors' schedulers: which vCPU gets a pCPU, and when.
 //!
-//! Read [`Scheduler`] first: the policy alone, cut as Xen cuts it. [`Machine`]
-//! runs vCPUs on pCPUs under a policy; it owns time and can be stepped from
-//! outside, next to a model of packets. [`Simulation`] puts a [`Workload`] on
-//! each vCPU and reports latencies. [`credit`] is Xen's credit scheduler with
-//! its rules from 3.3 to 4.17. [`sched_deadline`] is Linux's, and [`reservation`] says what one
-//! of its reservations is worth.
+//! Use this crate to simulate the waits of guests for a CPU in virtual time, or to bound the delay
+//! of a CPU reservation ([`reservation`]). It sets nothing on a real host: `tailbound-agent` does.
+//! It does not model caches, hyper-threads or guests with several vCPUs.
 //!
-//! Everything is virtual time in whole nanoseconds; random numbers come from
-//! one seed. Two runs of the same input give the same bytes on every machine.
+//! Read [`Scheduler`] first: a policy, with the same interface as in Xen. [`Machine`] runs vCPUs on
+//! pCPUs under a policy; it owns the time and can be stepped beside a model of packets.
+//! [`Simulation`] assigns a [`Workload`] to each vCPU and reports latencies. [`credit`] is Xen's
+//! credit scheduler with the rules from 3.3 to 4.17, [`eevdf`] is the fair scheduler of Linux, and
+//! [`sched_deadline`] its deadline scheduler.
+//!
+//! Times are whole nanoseconds, and random numbers come from one seed. Two runs of the same input
+//! are equal byte by byte on every computer.
 
 pub mod credit;
 pub mod credit2;

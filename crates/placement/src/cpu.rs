@@ -1,4 +1,4 @@
-//! CPU that is reserved for machines, and messages whose latency has it in it.
+//! CPU reservations of machines, and messages whose latency includes them.
 
 use serde::{Deserialize, Serialize};
 use tailbound_hypervisor::reservation::Deadline;

@@ -1,8 +1,8 @@
-//! The state of a data centre: who is where, and what every port carries.
+//! The state of a data centre: the placement of tenants and the load of every port.
 //!
-//! Each port has the sum of its tenants' curves, each node the free slots of
-//! all hosts below it and bounds on the best of them. A change updates the ports
-//! that it is about and the nodes above them; a decision only reads.
+//! Each port has the sum of its tenants' curves. Each node has the free slots of all hosts below
+//! it, and bounds on the best of them. A change updates its ports and the nodes above them; a
+//! decision only reads.
 
 mod best;
 mod bound;

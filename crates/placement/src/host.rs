@@ -1,4 +1,4 @@
-//! What a host keeps of what is promised to its machines: the rules of its pacer.
+//! The limits of a host's pacer for the guarantees of its machines.
 
 use crate::cpu::Thousandths;
 use crate::request::Guarantee;

@@ -1,15 +1,18 @@
-//! Which hosts get a tenant's machines, so that every promise holds at worst.
+//! Admission of tenants: finds hosts for a tenant's machines so that every guarantee holds in the
+//! worst case.
 //!
-//! Read [`Request`] (what a tenant asks for) and [`Datacentre`] first: [`Datacentre::fit`] finds a
-//! [`Placement`] or returns the rule that refused, [`Datacentre::admit`] also reserves it, and
-//! [`Datacentre::release`] undoes that to the bit. [`Datacentre::explain`] looks for the nearest
-//! request that would have been admitted. The tree of hosts is a [`Topology`], built from a
-//! [`Spec`].
+//! Use this crate to decide about placements inside a program, or to explore a topology. For a
+//! service with names, owners, durability and an HTTP API, use `tailbound-control`. The crate
+//! enforces nothing on hosts: a pacer must hold each machine to its guarantee.
 //!
-//! The rules are those of Jang et al., *Silo: Predictable Message Latency in the
-//! Cloud* (SIGCOMM 2015), 4.2; the [`Policy`] chooses weaker ones to compare
-//! with. All numbers are integers; nothing here has a clock, threads or I/O, and
-//! a decision depends on the state alone.
+//! Read [`Request`] (a tenant's request) and [`Datacentre`] first. [`Datacentre::fit`] finds a
+//! [`Placement`] or returns the rule that refuses, [`Datacentre::admit`] also reserves it, and
+//! [`Datacentre::release`] restores the previous state exactly. [`Datacentre::explain`] finds the
+//! nearest requests that would be admitted. A [`Topology`] is built from a [`Spec`].
+//!
+//! The rules are those of Jang et al., *Silo: Predictable Message Latency in the Cloud* (SIGCOMM
+//! 2015), 4.2; other values of [`Policy`] are weaker rules for comparison. All numbers are integers.
+//! The crate has no clock, threads or I/O, and a decision depends on the state alone.
 //!
 //! ```
 //! use tailbound_placement::{Datacentre, Policy, Request, Spec, TenantId};

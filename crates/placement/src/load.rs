@@ -1,4 +1,4 @@
-//! How much traffic may come to a port: sums of concave arrival curves, kept as six affine ones.
+//! The load of a port: sums of concave arrival curves, stored as six affine ones.
 
 mod exact;
 

@@ -1,4 +1,4 @@
-//! What a host says that it keeps of reservations of CPU, and what these are worth there, as
+//! The CPU that a host offers for reservations, and their worst-case delay there, as
 //! [`tailbound_hypervisor::reservation`] proves it.
 
 use crate::cpu::{CpuReservation, CpuUse, Thousandths};

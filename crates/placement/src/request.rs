@@ -1,4 +1,4 @@
-//! Requests: what a tenant asks for.
+//! Requests of tenants.
 
 use crate::cpu::{CpuReservation, Message};
 use crate::load::Source;

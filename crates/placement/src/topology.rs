@@ -1,7 +1,7 @@
-//! The data centre as it is built: a tree of hosts, racks, pods and the core.
+//! The topology of a data centre: a tree of hosts, racks, pods and the core.
 //!
-//! The nodes are stored level by level, so that the children of a node lie next
-//! to each other. Node 0 is the top.
+//! The nodes are stored level by level, so that the children of a node are adjacent. Node 0 is the
+//! top.
 
 mod diff;
 mod names;

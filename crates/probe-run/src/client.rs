@@ -1,7 +1,8 @@
-//! One node's network test: calls at random moments over one connection that is
-//! there already, each timed from the moment it was due. Nothing waits for an
-//! answer before the next call (open loop), so a node that stops answering is
-//! charged with all calls that were due meanwhile.
+//! The network test of one node: calls at random moments over one open connection, each timed from
+//! its due moment.
+//!
+//! No call waits for the answer of another (open loop), so all due calls count against a node that
+//! stops answering.
 
 use hdrhistogram::Histogram;
 use rand::{Rng, RngExt as _, SeedableRng as _};

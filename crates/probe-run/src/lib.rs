@@ -1,11 +1,13 @@
-//! The shell around `tailbound_probe`: what sleeps, calls and answers so that the
-//! probe can judge.
+//! The I/O of the probe: threads that sleep, call and answer on this computer.
 //!
-//! [`sleepers`] runs one [`sleeper`] on each vCPU until there is a verdict. [`client`]
-//! and [`server`] are both ends of the network test, [`workflows`] calls many nodes for one answer.
+//! Use this crate to run the probe or the network test inside a program. It measures and passes the
+//! results to `tailbound_probe`, which judges them. Without I/O, for example in a simulation, use
+//! `tailbound_probe` alone.
 //!
-//! Histograms come from the caller, who merges and writes them: all have the bounds
-//! that the caller chose.
+//! [`sleepers`] runs one [`sleeper`] on each vCPU until there is a verdict. [`client`] and
+//! [`server`] are the two ends of the network test, and [`workflows`] calls many nodes for one
+//! answer. The caller provides the histograms, with bounds of its choice, and merges and writes
+//! them.
 
 pub mod client;
 pub mod server;

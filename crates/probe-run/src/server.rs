@@ -1,5 +1,5 @@
-//! Answers the calls of a network test: a thread a connection, a bounded number of
-//! them. Whoever sends anything but calls, or nothing for a while, is cut off.
+//! Answers the calls of a network test, with a thread for each connection and a limited number of
+//! connections. A client that sends anything but calls, or nothing for 30 s, is disconnected.
 
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;

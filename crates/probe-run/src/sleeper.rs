@@ -1,8 +1,7 @@
 //! The thread that sleeps on one vCPU.
 //!
-//! Between two sleeps it reads the clock twice, records into a histogram that is
-//! there already, and makes no other system call, but for the few readings of
-//! `/proc` that `tailbound_probe::Probe` asks for.
+//! Between two sleeps it reads the clock twice, records into an existing histogram, and makes no
+//! other system call, except the few readings of `/proc` that `tailbound_probe::Probe` requests.
 
 use hdrhistogram::Histogram;
 use std::io;

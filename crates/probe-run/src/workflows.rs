@@ -1,5 +1,5 @@
-//! Workflows to a group of nodes: at random moments, each timed from the moment it was due, over
-//! one connection to each node that is there already. One thread does all of it.
+//! Workflows to a group of nodes, at random moments, each timed from its due moment, over one open
+//! connection to each node. One thread runs all of them.
 
 use crate::client::{connect, gap};
 use rand::seq::{IndexedRandom as _, SliceRandom as _};

@@ -1,5 +1,5 @@
-//! Marks from nodes whose network test is known (Bobtail, 4.3): where neighbours are scheduled
-//! otherwise than under the Xen of 2013, late sleeps mean something else.
+//! Marks for other hypervisors, from nodes with a known network test (Bobtail, 4.3). The paper's
+//! marks are for the Xen of 2013.
 
 use serde::Serialize;
 

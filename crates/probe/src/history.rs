@@ -1,4 +1,4 @@
-//! What a node was over weeks (Bobtail, 2.3): the paper's stayed what they were for hours to days.
+//! The verdicts of a node over weeks (Bobtail, 2.3).
 
 use crate::verdict::Outcome;
 use serde::{Deserialize, Serialize};

@@ -1,19 +1,18 @@
-//! Whether a node is fit for latency-sensitive work, decided from inside a guest.
+//! Verdicts on a node's fitness for latency-sensitive work, from inside a guest.
 //!
-//! *Bobtail: Avoiding Long Tails in the Cloud* (Xu, Musgrave, Noble, Bailey; NSDI
-//! 2013), 4.2: a guest that sleeps for 100 us again and again and often wakes
-//! after 10 ms has neighbours that keep its CPU. Algorithm 1 counts those late
-//! wake-ups.
+//! *Bobtail: Avoiding Long Tails in the Cloud* (Xu, Musgrave, Noble, Bailey; NSDI 2013), 4.2: a
+//! guest that repeatedly sleeps for 100 us and often wakes after 10 ms has neighbours that take its
+//! CPU. Algorithm 1 counts these late wake-ups.
 //!
-//! Read [`Rule`] first: Algorithm 1 and when its answer is known before its end.
-//! [`Probe`] feeds a rule with sleeps and asks a [`Witness`] whose fault the late
-//! ones are. [`network`] judges the network test that decides where the sleeps do
-//! not, [`select`] picks the best nodes of many, [`calibrate`] finds the marks for other hypervisors,
-//! [`pairs`] tells whose the long tails among many nodes are, [`history`] what a node was over weeks,
-//! [`workflow`] what several calls in a row or at once take.
+//! Use this crate to judge sleeps and calls that your program, or a simulation, has measured. It
+//! has no clock and no I/O: sleeps and readings of `/proc` are arguments. To measure on this
+//! computer, use `tailbound-probe-run`.
 //!
-//! No clock and no I/O: sleeps and readings of `/proc` come in as arguments, so a
-//! simulated node is judged by the same code as a real one.
+//! Read [`Rule`] first: Algorithm 1, and its early end. [`Probe`] passes sleeps to a rule and
+//! attributes late ones by a [`Witness`]. [`network`] judges the network test, which decides
+//! undecided nodes; [`select`] selects the best of many nodes; [`calibrate`] finds marks for other
+//! hypervisors; [`pairs`] attributes late calls among many nodes; [`history`] summarizes weeks;
+//! [`workflow`] times several calls in sequence or in parallel.
 
 mod boundary;
 pub mod calibrate;

@@ -1,8 +1,7 @@
-//! The network test, Bobtail 4.3 and 5.1: a node is good if the 99.9th percentile
-//! of its round trips is under 10 ms at every rate of calls.
+//! The network test (Bobtail, 4.3 and 5.1): a node is good if the 99.9th percentile of its round
+//! trips is below 10 ms at every rate of calls.
 //!
-//! It is the truth that the sleeps are judged by, and decides where they leave a
-//! node UNSURE.
+//! It is the ground truth for the sleeps, and decides UNSURE nodes.
 
 use crate::verdict::Outcome;
 use serde::Serialize;

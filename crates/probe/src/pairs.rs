@@ -1,5 +1,5 @@
-//! Whose the long tails between many nodes are (Bobtail, 2.3 and figure 2): each calls each, and what
-//! is late at the same node whoever calls it is that node's, not the network's.
+//! Attribution of late calls among many nodes (Bobtail, 2.3 and figure 2). Lateness at a node for
+//! most of its callers is the node's, not the network's.
 
 use crate::verdict::Outcome;
 use serde::Serialize;

@@ -1,4 +1,4 @@
-//! One vCPU's probe: sleeps in, a verdict out.
+//! The probe of one vCPU: from sleeps to a verdict.
 
 use crate::config::Stop;
 use crate::rule::Rule;

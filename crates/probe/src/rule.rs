@@ -1,4 +1,4 @@
-//! Algorithm 1 of Bobtail, and when its answer is known before its end.
+//! Algorithm 1 of Bobtail, and its early end.
 
 use crate::boundary;
 use crate::config::{Config, ConfigError, Stop};

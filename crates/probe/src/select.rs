@@ -1,5 +1,5 @@
-//! Which N of K · N candidates to keep (Bobtail, 4.2): those least likely to make a long tail,
-//! and how many candidates it takes ([`Yield`]).
+//! Selection of N among K · N candidates (Bobtail, 4.2), and the necessary number of candidates
+//! ([`Yield`]).
 
 use crate::verdict::Outcome;
 use serde::Serialize;

@@ -1,4 +1,4 @@
-//! Verdicts and their reasons, each printed in a line.
+//! Verdicts and their reasons, each as one line of text.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

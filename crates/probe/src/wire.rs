@@ -1,9 +1,7 @@
-//! The messages of the network test: 8 bytes up and 2 KB down, each with 29 bytes
-//! of overhead, which is what the paper's RPC system added (Bobtail, 5.1). Workflows
-//! ask for 1 and 4 KB, too (5.2).
+//! The messages of the network test: calls of 8 bytes and answers of 2 KB, each with 29 bytes of
+//! overhead, as in the paper's RPC system (Bobtail, 5.1). Workflows also request 1 and 4 KB (5.2).
 //!
-//! Every message has a length that is known beforehand, so neither side ever reads
-//! or keeps more than that for its peer.
+//! Every message has a known length, so neither side reads or buffers more for its peer.
 
 /// Bytes before each message.
 pub const HEADER: usize = 29;

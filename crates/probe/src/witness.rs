@@ -1,17 +1,16 @@
 //! The cause of a late sleep.
 //!
-//! A sleep is late for one of four reasons. The thread could run and another of
-//! its own guest did (*ours*): its run-queue wait grew. The hypervisor gave the
-//! vCPU's time away (*stolen*): its steal grew. The control group had used up its CPU
-//! quota (*quota*): the time grew for which the kernel held it up. Or neither tells
-//! (*unexplained*): a hypervisor that reports no steal, or a timer that came late.
+//! A sleep has one of four causes. Another thread of the guest ran (*ours*): the run-queue wait
+//! grew. The hypervisor ran another guest (*stolen*): the steal grew. The CPU quota of the control
+//! group was used up (*quota*): the throttled time grew. No reading explains it (*unexplained*):
+//! the hypervisor reports no steal, or a timer was late.
 //!
-//! A reading explains a late sleep if it grew by at least half of what the sleep was too long.
-//! The run-queue wait must do so beyond what it usually grows by in that time. Steal must do so
-//! beyond what the sleeps in time since its last reading may have lost: what is usual for it is
-//! not learnt, since a neighbour may be in step with the readings. Steal is looked at
-//! first: while the hypervisor keeps a vCPU, a thread in its run queue waits, too. A quota comes
-//! before the run-queue wait, which most kernels count on while the group is held up.
+//! A reading explains a late sleep if it grew by at least half of the sleep's excess. The run-queue
+//! wait must exceed its usual growth by that. Steal must exceed the excess of the timely sleeps
+//! since its last reading; its usual growth is not learnt, because a neighbour may be in step with
+//! the readings. Steal is checked first, because a thread in a run queue of a vCPU without a CPU
+//! waits, too. The quota comes before the run-queue wait, which most kernels also count while the
+//! group is throttled.
 
 use tailbound_units::Nanos;
 

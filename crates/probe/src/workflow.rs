@@ -1,14 +1,14 @@
-//! Workflows of several calls (Bobtail, 5.2 and 5.3): ten to one node, one after the other, or one
-//! to each node at once, of which the slowest counts.
+//! Workflows of several calls (Bobtail, 5.2 and 5.3): ten calls in sequence to one node, or one
+//! call to each node in parallel, of which the slowest counts.
 //!
-//! [`Workflows`] has the state of all that are under way. It is told what came from which node and
-//! when, and says what to send. A workflow is timed from the moment it was due, whether or not
-//! earlier ones have ended (open loop).
+//! [`Workflows`] has the state of all open workflows. The caller passes received answers with their
+//! time, and gets the next messages. A workflow is timed from its due moment, even if earlier ones
+//! are open (open loop).
 //!
-//! No node is trusted. One that answers what was not asked, something else, or nothing for
-//! [`ANSWER`] is given up: the workflows that call it are counted as lost. A workflow that has not
-//! all of its answers in that time has timed out. So nothing grows with what a node does, and no
-//! run ends later than [`ANSWER`] after its last workflow began.
+//! Nodes are not trusted. A node with a wrong answer, or no answer within [`ANSWER`], is given up:
+//! the workflows that call it count as lost. A workflow without all answers in that time has timed
+//! out. So a node cannot increase the memory, and a run ends at most [`ANSWER`] after the start of
+//! its last workflow.
 
 use crate::network::ANSWER;
 use crate::wire::{HEADER, Header, Kind, REQUEST, Size, WireError};

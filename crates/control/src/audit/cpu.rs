@@ -1,4 +1,4 @@
-//! What is reserved of hosts' CPU, summed up anew.
+//! Recomputes the CPU reservations of hosts.
 
 use super::CpuOnHost;
 use crate::ledger::Snapshot;

@@ -1,4 +1,4 @@
-//! How long a tenant's messages take, from the work at the sender to that at the receiver.
+//! The latency of a tenant's messages, with the work at sender and receiver.
 
 use super::Ledger;
 use tailbound_api::{MessageBound, Tenant};

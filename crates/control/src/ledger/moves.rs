@@ -1,4 +1,4 @@
-//! Machines that move from one host to another: both have a place until it is there.
+//! Moves of machines between hosts, with places on both hosts until the arrival.
 
 use super::command::Reply;
 use super::decide::{Draft, Replacement};

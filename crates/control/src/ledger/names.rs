@@ -1,8 +1,7 @@
-//! Hosts' names, of which tenants and kept replies share the topology's.
+//! Hosts' names, which tenants and stored replies share with the topology.
 //!
-//! Replies are kept for a day, up to a hundred thousand of them, and each names all hosts of its
-//! tenant. A text of its own for each name would be many small pieces of memory, taken and given
-//! back with every admission, between which the heap fragments.
+//! Up to 100,000 replies are stored for a day, and each names all hosts of its tenant. A separate
+//! string for each name would fragment the heap.
 
 use super::change::{Change, KeyRecord};
 use super::command::Reply;

@@ -1,4 +1,4 @@
-//! What an owner may have at most.
+//! Quotas of owners.
 
 use super::LedgerError;
 use std::fmt::Display;

@@ -15,9 +15,9 @@ use tailbound_units::Nanos;
 /// Selects the tenants of a list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TenantFilter {
-    /// Only this owner's.
+    /// Only tenants of this owner.
     pub owner: Option<String>,
-    /// Only those of this name.
+    /// Only tenants with this name.
     pub name: Option<String>,
 }
 

@@ -1,10 +1,9 @@
-//! How it is with what tenants are promised, by what their hosts say.
+//! States of tenants' guarantees, by the reports of their hosts.
 //!
-//! A tenant is [`TenantState::Admitted`] while each of its hosts says that it keeps what it is
-//! told, [`TenantState::Pending`] while one has not said so yet, and [`TenantState::Degraded`]
-//! while one does not keep it, or is silent. That follows from what else is in the ledger
-//! ([`Ledger::trouble`]); what is kept here is the outcome of all tenants that are not admitted,
-//! brought up to date with each change.
+//! A tenant is [`TenantState::Admitted`] while each of its hosts confirms its guarantees,
+//! [`TenantState::Pending`] while a confirmation is missing, and [`TenantState::Degraded`] while a
+//! host does not enforce a guarantee or is silent. The state follows from the rest of the ledger
+//! ([`Ledger::trouble`]); this module caches it for all tenants that are not admitted.
 
 use super::Ledger;
 use super::change::Said;

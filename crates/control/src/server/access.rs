@@ -1,4 +1,4 @@
-//! Authorization: one table of who may do what, and the one place that enforces it.
+//! Authorization: the table of roles for each operation, and its enforcement.
 
 use super::problem::ApiError;
 use super::tokens::{Caller, Identity};

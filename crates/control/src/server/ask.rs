@@ -1,4 +1,4 @@
-//! Queries about requests: what would fit, and why something does not. Nothing is reserved.
+//! Checks of requests without a reservation.
 
 use super::App;
 use super::extract::Body;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tailbound_api::Explanation;
 use tailbound_placement::Request;
 
-/// Whether a request would be admitted now, and where its machines would go.
+/// Checks a request, and returns its placement.
 #[utoipa::path(
     post, path = "/v1/fit", tag = "questions",
     request_body = Request,
@@ -22,12 +22,14 @@ pub(super) async fn fit(
     Ok(Json(app.service.read(|ledger| ledger.fit(&request))?))
 }
 
-/// The same, and if it would be refused: the port that refuses, both its curves, the excess, and
-/// the nearest requests that would be admitted.
+/// Checks a request, and explains a refusal.
+///
+/// A refusal has the refusing port, its curves, the excess, and the nearest requests that would be
+/// admitted.
 #[utoipa::path(
     post, path = "/v1/explain", tag = "questions",
     request_body = Request,
-    responses((status = 200, description = "Why", body = Explanation), Guarded, problem::Body)
+    responses((status = 200, description = "The explanation", body = Explanation), Guarded, problem::Body)
 )]
 pub(super) async fn explain(
     State(app): State<Arc<App>>,

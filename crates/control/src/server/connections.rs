@@ -1,5 +1,5 @@
-//! Connections: as many as there are descriptors for. Where one more comes, the oldest goes on
-//! which nobody has shown a known token yet.
+//! Connections, limited by file descriptors. A new connection beyond the limit closes the oldest
+//! one without a known token.
 
 use super::App;
 use axum_server::accept::Accept;

@@ -1,4 +1,4 @@
-//! What becomes of promises, as a stream.
+//! The stream of changes of tenants' states.
 
 use super::App;
 use super::extract::By;
@@ -16,14 +16,16 @@ use tokio::sync::broadcast::{self, error::RecvError};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 
-/// A stream sends a line at least this often, so that silence means that the service is away.
+/// The interval of lines without a change, so that silence means an unreachable service.
 const HEARTBEAT: Duration = Duration::from_secs(10);
-/// A reader that takes nothing for this long is gone.
+/// The time after which a reader that accepts no data is disconnected.
 const STUCK: Duration = Duration::from_secs(30);
 
-/// Tenants whose promises are kept, are not, or are again, as a stream: first those that are
-/// degraded, then each whose state becomes another one, and every 10 seconds a line without a
-/// tenant. Each is a line of JSON. A tenant's token is told of its owner's tenants.
+/// Streams changes of tenants' states.
+///
+/// The first lines are the degraded tenants. Then follow a line for each tenant whose state
+/// changes, and a line without a tenant every 10 seconds. Each line is JSON. A tenant's token gets
+/// its owner's tenants only.
 #[utoipa::path(
     get, path = "/v1/events", tag = "tenants", operation_id = "stream_events",
     responses(
@@ -68,7 +70,7 @@ pub(super) async fn stream(State(app): State<Arc<App>>, By(by): By) -> Result<Re
 struct EventStream {
     app: Arc<App>,
     by: Identity,
-    /// Only of this owner's tenants, where there is one.
+    /// The owner whose events are sent; `None` sends all events.
     owner: Option<String>,
     lines: mpsc::Sender<Result<Bytes, Infallible>>,
     events: broadcast::Receiver<Arc<Event>>,
@@ -76,8 +78,7 @@ struct EventStream {
 }
 
 impl EventStream {
-    /// Writes events until the reader is gone, the service stops, or the token does not exist any
-    /// more.
+    /// Writes events until the reader disconnects, the service stops, or the token is removed.
     async fn run(mut self, first: Vec<Event>) {
         for event in &first {
             if !self.send(event).await {
@@ -125,7 +126,7 @@ impl EventStream {
         self.owner.is_none() || owner == self.owner.as_ref()
     }
 
-    /// Writes a line; false where the reader is gone or the service stops.
+    /// Writes a line. Returns false if the reader has disconnected or the service stops.
     async fn send(&self, event: &Event) -> bool {
         let Ok(mut line) = serde_json::to_vec(event) else {
             return false;

@@ -1,5 +1,4 @@
-//! The extractors: what handlers receive of a request. axum's own are not used where they would
-//! answer in plain text.
+//! The extractors of handlers. They replace axum's own, which would answer errors in plain text.
 
 use super::App;
 use super::problem::ApiError;

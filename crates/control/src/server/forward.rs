@@ -1,4 +1,4 @@
-//! The writes that reach a follower.
+//! Forwarding of writes by a follower.
 
 use super::App;
 use super::problem::ApiError;

@@ -16,12 +16,11 @@ use tailbound_api::{Code, HostGuarantees};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 
-/// A stream sends a line at least this often, so that silence means that the service is away.
+/// The interval of lines without a change, so that silence means an unreachable service.
 const HEARTBEAT: Duration = Duration::from_secs(10);
-/// A reader that takes nothing for this long is gone.
+/// The time after which a reader that accepts no data is disconnected.
 const STUCK: Duration = Duration::from_secs(30);
-/// How many streams of one host can be open, so that its token cannot use up the streams of all
-/// other hosts.
+/// The maximum number of streams of one host, so that its token cannot use up all streams.
 const MOST_OF_A_HOST: usize = 16;
 
 /// Checks that a host's token is used for that host alone.
@@ -40,12 +39,12 @@ fn read(app: &App, name: &str) -> Result<HostGuarantees, ApiError> {
         .ok_or_else(|| ApiError::not_found(format!("there is no host {name:?}")))
 }
 
-/// The guarantees of a host's machines.
+/// Returns the guarantees of a host's machines.
 #[utoipa::path(
     get, path = "/v1/hosts/{name}/guarantees", tag = "hosts",
     operation_id = "get_guarantees",
     params(("name" = String, Path, description = "The host's name", example = "a-1")),
-    responses((status = 200, description = "All of it", body = HostGuarantees), Guarded, Absent)
+    responses((status = 200, description = "The guarantees of the host", body = HostGuarantees), Guarded, Absent)
 )]
 pub(super) async fn get(
     State(app): State<Arc<App>>,
@@ -56,9 +55,11 @@ pub(super) async fn get(
     read(&app, &name).map(Json)
 }
 
-/// The guarantees of a host's machines as a stream: all of them at once, after each change, and
-/// every 10 seconds. Each time is a line of JSON, and the stream ends only with the connection. A
-/// slow reader misses states in between, never the last one.
+/// Streams the guarantees of a host's machines.
+///
+/// Each line is JSON with all guarantees: at the start, after each change, and every 10 seconds.
+/// The stream ends with the connection. A slow reader misses intermediate states, but never the
+/// last one.
 #[utoipa::path(
     get, path = "/v1/hosts/{name}/guarantees/stream", tag = "hosts",
     operation_id = "stream_guarantees",
@@ -117,8 +118,8 @@ struct GuaranteeStream {
 }
 
 impl GuaranteeStream {
-    /// Writes the guarantees until the reader is gone, the service stops, or the host or the token
-    /// does not exist any more.
+    /// Writes the guarantees until the reader disconnects, the service stops, or the host or the
+    /// token is removed.
     async fn run(mut self, mut state: HostGuarantees) {
         let mut stopped = self.app.stopped.subscribe();
         loop {

@@ -1,5 +1,5 @@
-//! When each host was heard last, at the replica that decides: reports that tell nothing new are
-//! noted here alone, and one that is missing for long makes its host a silent one in the ledger.
+//! Times of the hosts' last reports, at the leader. Reports without changes are recorded here only;
+//! a missing report marks its host as silent in the ledger.
 
 use super::App;
 use super::extract::{Named, Write};
@@ -14,19 +14,19 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tailbound_api::{Code, HostMeasured, HostReport, Measured, Role, Tenant};
 use tokio::time::Instant;
 
-/// A host that says nothing for this long is silent: three times the longest time between two
-/// reports. After a start or a change of the leader all hosts have as long.
+/// The time without a report after which a host is silent: three times the longest interval of
+/// reports. It also applies after a start or a change of the leader.
 const SILENCE: Duration = Duration::from_secs(30);
-/// How often it is looked for silent hosts.
+/// The interval of the search for silent hosts.
 const LOOK: Duration = Duration::from_secs(5);
-/// How many silent hosts are noted in one transaction.
+/// The maximum number of silent hosts in one transaction.
 const AT_ONCE: usize = 32;
-/// How often a host may say something new: each news is a write to the store.
+/// The minimum interval of reports with changes, because each is a write to the store.
 const NEWS: Duration = Duration::from_secs(1);
-/// How many times it may do so at once after it has said nothing new for as many seconds.
+/// The burst of reports with changes.
 const BURST: u32 = 16;
 
-/// When each host was heard.
+/// The times of the hosts' last reports.
 #[derive(Debug, Default)]
 pub(super) struct Heard(Mutex<HashMap<String, Beat>>);
 
@@ -34,9 +34,9 @@ pub(super) struct Heard(Mutex<HashMap<String, Beat>>);
 struct Beat {
     at: Instant,
     revision: u64,
-    /// What it measured lately: kept here alone, as it is of no use later.
+    /// Recent measurements, which are not stored.
     measured: Option<HostMeasured>,
-    /// The moment to which its news are paid for.
+    /// The token-bucket time up to which reports with changes are accounted.
     news: Instant,
 }
 
@@ -45,7 +45,7 @@ impl Heard {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that a host, which exists, was heard.
+    /// Records a report of an existing host.
     fn note(&self, host: &str, revision: u64, measured: Option<HostMeasured>, now: Instant) {
         let mut beats = self.lock();
         let beat = beats.entry(host.to_owned()).or_insert(Beat {
@@ -59,7 +59,7 @@ impl Heard {
         beat.measured = measured;
     }
 
-    /// Returns whether a host, which was heard, may say something new.
+    /// Returns true if the rate limit admits a report with changes of this host.
     fn may_tell(&self, host: &str, now: Instant) -> bool {
         let mut beats = self.lock();
         let Some(beat) = beats.get_mut(host) else {
@@ -73,12 +73,12 @@ impl Heard {
         passes
     }
 
-    /// The revision that a host said last; None where it was not heard here.
+    /// Returns the last reported revision of a host; `None` without a report at this replica.
     pub(super) fn revision(&self, host: &str) -> Option<u64> {
         Some(self.lock().get(host)?.revision)
     }
 
-    /// What the hosts of a tenant measured that are heard at `now`.
+    /// Returns the measurements of a tenant's hosts that are not silent at `now`.
     pub(super) fn measured(&self, tenant: &Tenant, now: Instant) -> Option<Measured> {
         let beats = self.lock();
         let hosts: BTreeSet<_> = tenant.runs.iter().map(|run| &*run.host).collect();
@@ -90,7 +90,7 @@ impl Heard {
         Measured::of(tenant.id, &heard.collect::<Vec<_>>())
     }
 
-    /// Returns which of these hosts are silent, and for how long.
+    /// Returns the silent ones of these hosts, and the durations.
     fn silent<'a>(
         &self,
         hosts: impl Iterator<Item = &'a str>,
@@ -106,13 +106,13 @@ impl Heard {
             .collect()
     }
 
-    /// Forgets all, and the hosts that are none any more with them.
+    /// Clears all records.
     fn clear(&self) {
         self.lock().clear();
     }
 }
 
-/// Looks for silent hosts as long as this runs, at the replica that decides.
+/// Searches for silent hosts on the leader, as long as this task runs.
 pub(super) async fn watch(app: Arc<App>) {
     let mut leads_since: Option<Instant> = None;
     loop {
@@ -151,15 +151,16 @@ pub(super) async fn watch(app: Arc<App>) {
     }
 }
 
-/// Takes note of what a host says of itself: what it can keep, which guarantees it follows, and
-/// what of them it does not keep. It says so with each change, and every ten seconds; a host that
-/// says nothing for half a minute is silent. What is new is durable, once a second at most: a host
-/// that says something else more often is heard less often.
+/// Records the report of a host.
+///
+/// A report has the host's limits, the revision that it follows, and the guarantees that it
+/// refuses. A host sends it after each change and every ten seconds; without a report for 30
+/// seconds it is silent. Changes are durable, at most one a second for each host.
 #[utoipa::path(
     post, path = "/v1/hosts/{name}/report", tag = "hosts", operation_id = "report_host",
     params(("name" = String, Path, description = "The host's name", example = "a-1")),
     request_body = HostReport,
-    responses((status = 204, description = "It is noted"), Guarded, Absent, problem::Body, Stored)
+    responses((status = 204, description = "Recorded"), Guarded, Absent, problem::Body, Stored)
 )]
 pub(super) async fn report(
     State(app): State<Arc<App>>,

@@ -1,8 +1,8 @@
-//! The keys that hosts sign with what they say to each other about rates: to each host those
-//! of its own pairs, so that none can speak for another.
+//! The keys with which hosts sign their messages about rates. Each host gets those of its own
+//! pairs, so that it cannot impersonate another host.
 //!
-//! They follow from one secret, the epoch and the names of the two hosts. An epoch is so many
-//! seconds of the time of day, so that replicas need to agree on nothing but the secret.
+//! A key is derived from one secret, the epoch and the names of the two hosts. An epoch is a fixed
+//! number of seconds of the time of day, so that replicas share the secret only.
 
 use super::App;
 use super::extract::{By, Named};
@@ -18,16 +18,16 @@ use tailbound_hose::{KeyEpoch, SHORTEST_SECRET, Secret};
 use tailbound_sys::secret::{self, SecretError};
 use tailbound_units::Nanos;
 
-/// What keys are made of.
+/// The inputs of the key derivation.
 #[derive(Debug, Clone)]
 pub struct HoseSecret {
-    /// The file of the secret, its owner's alone.
+    /// The file of the secret, readable for its owner only.
     pub file: PathBuf,
-    /// How long an epoch is; at least a second.
+    /// The length of an epoch; at least a second.
     pub period: Duration,
 }
 
-/// The secret cannot be used.
+/// An error of the secret's file.
 #[derive(Debug, thiserror::Error)]
 #[error("the secret of hosts' keys {}: {source}", path.display())]
 pub struct HoseSecretError {
@@ -62,12 +62,12 @@ impl KeyMaker {
         })
     }
 
-    /// Makes keys of another secret from now on.
+    /// Replaces the secret for all further keys.
     pub(super) fn replace(&self, secret: Secret) {
         *self.secret.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(secret);
     }
 
-    /// The keys of a host and each of `others` at a time of day.
+    /// Returns the keys of a host and each of `others` at a time of day.
     fn keys(&self, today: Duration, host: &str, others: &[String]) -> HoseKeys {
         let secret = Arc::clone(&self.secret.read().unwrap_or_else(PoisonError::into_inner));
         let period = self.period.as_nanos().max(1);
@@ -96,13 +96,14 @@ impl KeyMaker {
     }
 }
 
-/// The keys that a host signs with what it says to other hosts about rates: those of its own
-/// pairs, of the two latest epochs.
+/// Returns the keys with which a host signs its messages about rates to other hosts.
+///
+/// They are the keys of its own pairs, of the two latest epochs.
 #[utoipa::path(
     get, path = "/v1/hosts/{name}/hose-keys", tag = "hosts", operation_id = "get_hose_keys",
     params(("name" = String, Path, description = "The host's name", example = "a-1")),
     responses(
-        (status = 200, description = "A key with each other host", body = HoseKeys),
+        (status = 200, description = "A key for each other host", body = HoseKeys),
         Guarded, Absent,
     )
 )]

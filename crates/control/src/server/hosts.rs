@@ -17,21 +17,21 @@ use utoipa::IntoParams;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Which {
-    /// The most hosts of the page.
+    /// The maximum number of hosts on the page.
     #[serde(default)]
     #[param(value_type = u32, minimum = 1, maximum = 1000, default = 100, required = false)]
     limit: Limit,
-    /// Only those behind this one: the `next` of the page before.
+    /// The position of the page: the `next` of the previous page.
     after: Option<String>,
-    /// Only those that are open, drained or failed.
+    /// Only hosts in this state.
     state: Option<HostState>,
 }
 
-/// The hosts, in the order of the tree.
+/// Lists hosts in the order of the topology.
 #[utoipa::path(
     get, path = "/v1/hosts", tag = "hosts", operation_id = "list_hosts",
     params(Which),
-    responses((status = 200, description = "A page of them, in short", body = Page<Host>), Guarded, Absent)
+    responses((status = 200, description = "A page of hosts, without machines and ports", body = Page<Host>), Guarded, Absent)
 )]
 pub(super) async fn list(
     State(app): State<Arc<App>>,
@@ -47,11 +47,11 @@ pub(super) async fn list(
     Ok(Json(page))
 }
 
-/// A host, who has machines there, and its ports.
+/// Returns a host with its machines and ports.
 #[utoipa::path(
     get, path = "/v1/hosts/{name}", tag = "hosts", operation_id = "get_host",
     params(("name" = String, Path, description = "The host's name", example = "a-1")),
-    responses((status = 200, description = "All of it", body = Host), Guarded, Absent)
+    responses((status = 200, description = "The host", body = Host), Guarded, Absent)
 )]
 pub(super) async fn get(
     State(app): State<Arc<App>>,
@@ -64,7 +64,8 @@ pub(super) async fn get(
 }
 
 impl App {
-    /// Adds the revision that a host said last: that in the ledger is as of the last news.
+    /// Adds the revision that a host reported last; the ledger has that of the last report with
+    /// changes.
     fn add_heard(&self, host: &mut Host) {
         if let (Some(known), Some(heard)) =
             (&mut host.said.revision, self.heard.revision(&host.name))
@@ -74,12 +75,13 @@ impl App {
     }
 }
 
-/// Drains hosts: they get no more machines, and those there run on. Returns the affected tenants
-/// and where each would fit.
+/// Drains hosts: they accept no further machines, and present ones continue.
+///
+/// Returns the affected tenants and where each would fit.
 #[utoipa::path(
     post, path = "/v1/hosts/{name}/drain", tag = "hosts", operation_id = "drain_hosts",
     params(("name" = String, Path, description = "A host, rack or pod", example = "rack1")),
-    responses((status = 200, description = "Whom it concerns", body = HostChange), Guarded, Absent, Stored)
+    responses((status = 200, description = "The affected tenants", body = HostChange), Guarded, Absent, Stored)
 )]
 pub(super) async fn drain(
     app: State<Arc<App>>,
@@ -89,11 +91,13 @@ pub(super) async fn drain(
     set(app, name, write, HostState::Drained).await
 }
 
-/// Takes hosts for broken. Returns the affected tenants and where each would fit.
+/// Marks hosts as failed.
+///
+/// Returns the affected tenants and where each would fit.
 #[utoipa::path(
     post, path = "/v1/hosts/{name}/fail", tag = "hosts", operation_id = "fail_hosts",
     params(("name" = String, Path, description = "A host, rack or pod", example = "rack1")),
-    responses((status = 200, description = "Whom it hurts", body = HostChange), Guarded, Absent, Stored)
+    responses((status = 200, description = "The affected tenants", body = HostChange), Guarded, Absent, Stored)
 )]
 pub(super) async fn fail(
     app: State<Arc<App>>,
@@ -103,7 +107,7 @@ pub(super) async fn fail(
     set(app, name, write, HostState::Failed).await
 }
 
-/// Opens hosts again.
+/// Reopens hosts.
 #[utoipa::path(
     post, path = "/v1/hosts/{name}/restore", tag = "hosts", operation_id = "restore_hosts",
     params(("name" = String, Path, description = "A host, rack or pod", example = "rack1")),

@@ -15,9 +15,9 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-/// The most nodes of a map: what a browser can draw at once, in an answer of less than a megabyte.
+/// The maximum number of nodes of a map, for drawing in a browser and an answer below a megabyte.
 const MOST_NODES: usize = 4_000;
-/// The most names whose paths are looked up at once.
+/// The maximum number of names in a request for paths.
 const MOST_NAMES: usize = 1_000;
 
 #[cfg(test)]
@@ -29,7 +29,7 @@ pub(super) fn router() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(paths))
 }
 
-/// Selects a part of the tree.
+/// Selects a part of the topology.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -38,7 +38,7 @@ struct Part {
     #[serde(default = "core")]
     #[param(default = "core", required = false)]
     node: String,
-    /// The depth below the node, at most: less where more than 4,000 nodes would be listed.
+    /// The maximum depth below the node; reduced to list at most 4,000 nodes.
     #[serde(default = "two")]
     #[param(default = 2, maximum = 255, required = false)]
     depth: u8,
@@ -52,11 +52,11 @@ const fn two() -> u8 {
     2
 }
 
-/// The headroom of a part of the data centre and of everything below it.
+/// Returns the headroom of a node and of all nodes below it.
 #[utoipa::path(
     get, path = "/v1/map", tag = "topology", operation_id = "get_map",
     params(Part),
-    responses((status = 200, description = "The node and those below it", body = MapNode), Guarded, Absent)
+    responses((status = 200, description = "The node and the nodes below it", body = MapNode), Guarded, Absent)
 )]
 async fn show(
     State(app): State<Arc<App>>,
@@ -80,16 +80,17 @@ async fn show(
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct Names {
-    /// Hosts, racks and pods with a space between them, 1,000 at most.
+    /// Names of hosts, racks and pods, separated by spaces; 1,000 at most.
     names: String,
 }
 
-/// The groups that hosts, racks and pods are in, from the nearest to the highest. Unknown names are
-/// left out. A page finds with it what its map does not list.
+/// Returns the groups of hosts, racks and pods, from the nearest to the highest.
+///
+/// Unknown names are left out. The page uses it to find nodes that its map does not list.
 #[utoipa::path(
     get, path = "/v1/map/paths", tag = "topology", operation_id = "get_paths",
     params(Names),
-    responses((status = 200, description = "By name", body = BTreeMap<String, Vec<String>>), Guarded)
+    responses((status = 200, description = "The groups by name", body = BTreeMap<String, Vec<String>>), Guarded)
 )]
 async fn paths(
     State(app): State<Arc<App>>,

@@ -43,7 +43,7 @@ struct Decided {
     outcome: &'static str,
 }
 
-/// The labels of a request that was not answered because whoever sent it asks too often.
+/// The labels of a request that was refused for its rate.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Limited {
     by: &'static str,

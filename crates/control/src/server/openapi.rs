@@ -1,4 +1,4 @@
-//! All of it as an `OpenAPI` 3.1 document, made of the handlers and types.
+//! The `OpenAPI` 3.1 document, generated from the handlers and types.
 
 use super::access::{Access, Kind, RULES, Rule};
 use super::extract::IDEMPOTENCY_KEY;
@@ -87,7 +87,7 @@ pub fn document() -> utoipa::openapi::OpenApi {
                 HttpBuilder::new()
                     .scheme(HttpAuthScheme::Bearer)
                     .description(Some(
-                        "From the tokens file. With --insecure-loopback none is asked for.",
+                        "A token of the tokens file. Not required with --insecure-loopback.",
                     ))
                     .build(),
             ),
@@ -110,12 +110,12 @@ pub fn document() -> utoipa::openapi::OpenApi {
     document
 }
 
-/// Says of an operation what follows from the table.
+/// Adds roles and headers from the table to an operation.
 fn amend(operation: &mut Operation, rule: &Rule) {
     let who = match rule.access {
         Access::Open => return,
         Access::Operator => "Operators only.",
-        Access::Tenant => "Operators; tenants for what is their own.",
+        Access::Tenant => "Operators; tenants for their own objects.",
         Access::Host => "Operators; a host for itself.",
     };
     operation.security = Some(vec![SecurityRequirement::new::<_, [&str; 0], &str>(
@@ -128,14 +128,14 @@ fn amend(operation: &mut Operation, rule: &Rule) {
     if matches!(rule.kind, Kind::Write) {
         headers.push(header(
             IDEMPOTENCY_KEY.as_str(),
-            "The same write is done once, however often it is sent.",
+            "Repeated writes with the same key are executed once.",
             "^[!-~]([ -~]{0,126}[!-~])?$",
         ));
     }
     if rule.method == "PUT" {
         headers.push(header(
             "if-match",
-            "The ETag of what the new one was compared with; without it any is right.",
+            "The ETag of the compared topology; without it any revision is accepted.",
             "^([*]|[0-9]{1,19}|\"[0-9]{1,19}\")$",
         ));
     }
@@ -156,7 +156,7 @@ fn header(name: &str, description: &str, pattern: &str) -> RefOr<Parameter> {
         .into()
 }
 
-/// This document.
+/// Returns this document.
 #[utoipa::path(
     get, path = "/openapi.json", tag = "service",
     responses((status = 200, description = "OpenAPI 3.1", body = Object))

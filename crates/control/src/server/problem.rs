@@ -150,7 +150,7 @@ macro_rules! answers {
 }
 
 answers! {
-    /// Of every operation that not everybody may do.
+    /// Errors of every operation that needs a role.
     Guarded:
         400 "`malformed`: a bad path, query or header, or a body that does not fit",
         401 "`unauthenticated`: no token, or one that is not known",
@@ -166,18 +166,18 @@ answers! {
         422 "`absurd`: well formed, but zero, absurd or contradicting";
     /// Of a write.
     Stored:
-        422 "`absurd`: well formed, but zero, absurd or contradicting; `key-reused`: \
+        422 "`absurd`: well formed, but zero, out of range or contradictory; `key-reused`: \
             the idempotency key was used for another request",
-        500 "`store`: the store failed; nothing was changed",
+        500 "`store`: the store failed; nothing changed",
         503 "`unavailable`: no leader is known, or it did not answer; try again with the same \
             idempotency key",
-        507 "`no-space`: the store has no space; nothing was changed";
-    /// Of what may not fit.
-    Refused: 409 "`refused`: there is no place where every promise would hold; `exists`: the \
-        owner has a tenant of this name";
-    /// Of a bound.
-    Unbounded: 409 "`refused`: the fabric has no class in which a delay could be promised";
-    /// Of a change of the topology.
+        507 "`no-space`: the store has no space; nothing changed";
+    /// Errors of admissions.
+    Refused: 409 "`refused`: no placement keeps every guarantee; `exists`: the owner has a \
+        tenant of this name";
+    /// Errors of bounds.
+    Unbounded: 409 "`refused`: the fabric has no class that can guarantee a delay";
+    /// Errors of changes of the topology.
     Breaks:
         409 "`breaks`: an existing guarantee would no longer hold",
         412 "`changed`: the topology is not the one that was compared with";

@@ -1,4 +1,4 @@
-//! How often a caller may ask: by its token, and by its address while it has shown none.
+//! Request rates of callers, by token, or by address without a token.
 
 use super::App;
 use super::problem::ApiError;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tailbound_api::{Code, Role, Status};
 
 impl App {
-    /// The service and the data centre in short.
+    /// Returns a summary of the service and the data centre.
     pub(super) fn status(&self) -> Status {
         let leader = self
             .replica
@@ -25,16 +25,18 @@ impl App {
     }
 }
 
-/// The service and the data centre in short.
+/// Returns a summary of the service and the data centre.
 #[utoipa::path(
     get, path = "/v1/status", tag = "service",
-    responses((status = 200, description = "As it is now", body = Status), Guarded)
+    responses((status = 200, description = "The present status", body = Status), Guarded)
 )]
 pub(super) async fn status(State(app): State<Arc<App>>) -> Json<Status> {
     Json(app.status())
 }
 
-/// All that is kept, as it is at one moment: lines of JSON that `tailbound place import` reads.
+/// Returns a backup of the whole state at one moment.
+///
+/// It has lines of JSON, for `tailbound place import`.
 #[utoipa::path(
     get, path = "/v1/backup", tag = "service",
     responses(
@@ -52,21 +54,20 @@ pub(super) async fn backup(State(app): State<Arc<App>>) -> Result<Response, ApiE
     Ok(([(CONTENT_TYPE, "application/jsonl")], text).into_response())
 }
 
-/// Whether the process lives.
+/// Liveness of the process.
 #[utoipa::path(
     get, path = "/healthz", tag = "service",
-    responses((status = 200, description = "It does", body = String, content_type = "text/plain"))
+    responses((status = 200, description = "The process lives", body = String, content_type = "text/plain"))
 )]
 pub(super) async fn healthz() -> &'static str {
     "ok\n"
 }
 
-/// Whether it can be sent requests: reads are answered, and for writes there is
-/// a leader.
+/// Readiness for requests: reads are answered, and a leader accepts writes.
 #[utoipa::path(
     get, path = "/readyz", tag = "service",
     responses(
-        (status = 200, description = "It can", body = String, content_type = "text/plain"),
+        (status = 200, description = "The service is ready", body = String, content_type = "text/plain"),
         super::problem::Busy,
     )
 )]

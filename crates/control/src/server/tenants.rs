@@ -44,17 +44,17 @@ impl TryFrom<u32> for Limit {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Which {
-    /// The most tenants of the page.
+    /// The maximum number of tenants on the page.
     #[serde(default)]
     #[param(value_type = u32, minimum = 1, maximum = 1000, default = 100, required = false)]
     limit: Limit,
-    /// Only those behind this one: the `next` of the page before.
+    /// The position of the page: the `next` of the previous page.
     #[param(value_type = String, required = false, pattern = "^[0-9]{1,19}$")]
     after: Option<u64>,
-    /// Only this owner's.
+    /// Only tenants of this owner.
     #[param(pattern = "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
     owner: Option<String>,
-    /// Only those of this name.
+    /// Only tenants with this name.
     #[param(pattern = "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
     name: Option<String>,
 }
@@ -72,7 +72,7 @@ pub(super) struct Pair {
     to: u32,
 }
 
-/// Admits a tenant and reserves all that it asks for, or refuses and says why.
+/// Admits a tenant and reserves its request, or refuses it with the reason.
 #[utoipa::path(
     post, path = "/v1/tenants", tag = "tenants", operation_id = "create_tenant",
     request_body = NewTenant,
@@ -112,11 +112,11 @@ pub(super) async fn create(
     Ok((StatusCode::CREATED, [(LOCATION, path)], Json(tenant)).into_response())
 }
 
-/// The tenants, in ascending order of their numbers.
+/// Lists tenants in ascending order of their numbers.
 #[utoipa::path(
     get, path = "/v1/tenants", tag = "tenants", operation_id = "list_tenants",
     params(Which),
-    responses((status = 200, description = "A page of them", body = Page<Tenant>), Guarded)
+    responses((status = 200, description = "A page of tenants", body = Page<Tenant>), Guarded)
 )]
 pub(super) async fn list(
     State(app): State<Arc<App>>,
@@ -157,11 +157,11 @@ pub(super) async fn list(
     Ok(Json(page))
 }
 
-/// A tenant.
+/// Returns a tenant.
 #[utoipa::path(
     get, path = "/v1/tenants/{id}", tag = "tenants", operation_id = "get_tenant",
-    params(("id" = u64, Path, description = "Its number", maximum = 9_007_199_254_740_991_u64)),
-    responses((status = 200, description = "It", body = Tenant), Guarded, Absent)
+    params(("id" = u64, Path, description = "The tenant's number", maximum = 9_007_199_254_740_991_u64)),
+    responses((status = 200, description = "The tenant", body = Tenant), Guarded, Absent)
 )]
 pub(super) async fn get(
     State(app): State<Arc<App>>,
@@ -172,13 +172,13 @@ pub(super) async fn get(
     Ok(Json(app.with_standing(&tenant)))
 }
 
-/// Changes the number of a tenant's machines. Those that stay are not moved.
+/// Changes the number of a tenant's machines. Remaining machines are not moved.
 #[utoipa::path(
     patch, path = "/v1/tenants/{id}", tag = "tenants", operation_id = "resize_tenant",
-    params(("id" = u64, Path, description = "Its number", maximum = 9_007_199_254_740_991_u64)),
+    params(("id" = u64, Path, description = "The tenant's number", maximum = 9_007_199_254_740_991_u64)),
     request_body = Resize,
     responses(
-        (status = 200, description = "As it is now", body = Tenant),
+        (status = 200, description = "The updated tenant", body = Tenant),
         Guarded, Absent, problem::Body, Stored, Refused,
     )
 )]
@@ -192,11 +192,11 @@ pub(super) async fn resize(
     Ok(Json(tenant))
 }
 
-/// Deletes a tenant and releases what it was promised.
+/// Deletes a tenant and releases its guarantees.
 #[utoipa::path(
     delete, path = "/v1/tenants/{id}", tag = "tenants", operation_id = "delete_tenant",
-    params(("id" = u64, Path, description = "Its number", maximum = 9_007_199_254_740_991_u64)),
-    responses((status = 204, description = "It is gone"), Guarded, Absent, Stored)
+    params(("id" = u64, Path, description = "The tenant's number", maximum = 9_007_199_254_740_991_u64)),
+    responses((status = 204, description = "Deleted"), Guarded, Absent, Stored)
 )]
 pub(super) async fn delete(
     State(app): State<Arc<App>>,
@@ -209,13 +209,14 @@ pub(super) async fn delete(
     }
 }
 
-/// Moves a tenant's machines off hosts that are drained or broken, or do not keep what it is
-/// promised.
+/// Moves a tenant's machines off unusable hosts.
+///
+/// These are hosts that are drained or failed, or do not enforce the tenant's guarantee.
 #[utoipa::path(
     post, path = "/v1/tenants/{id}/relocate", tag = "tenants", operation_id = "relocate_tenant",
-    params(("id" = u64, Path, description = "Its number", maximum = 9_007_199_254_740_991_u64)),
+    params(("id" = u64, Path, description = "The tenant's number", maximum = 9_007_199_254_740_991_u64)),
     responses(
-        (status = 200, description = "As it is now", body = Tenant),
+        (status = 200, description = "The updated tenant", body = Tenant),
         Guarded, Absent, Stored, Refused,
     )
 )]
@@ -228,14 +229,16 @@ pub(super) async fn relocate(
     Ok(Json(tenant))
 }
 
-/// Has a machine move to another host: reserves a place there, and keeps the one that it has,
-/// until that host says that the machine is there, or it is said here that it is or that it stays.
+/// Begins, finishes or cancels the move of a machine.
+///
+/// `begin` reserves a place on the new host and keeps the present one. The move ends when the new
+/// host reports the machine, or by `done` or `cancel`.
 #[utoipa::path(
     post, path = "/v1/tenants/{id}/move", tag = "tenants", operation_id = "move_machine",
-    params(("id" = u64, Path, description = "Its number", maximum = 9_007_199_254_740_991_u64)),
+    params(("id" = u64, Path, description = "The tenant's number", maximum = 9_007_199_254_740_991_u64)),
     request_body = MoveVm,
     responses(
-        (status = 200, description = "As it is now", body = Tenant),
+        (status = 200, description = "The updated tenant", body = Tenant),
         Guarded, Absent, problem::Body, Stored, Refused,
     )
 )]
@@ -248,14 +251,15 @@ pub(super) async fn move_vm(
     Ok(Json(tenant))
 }
 
-/// Limits what each machine of a tenant may send and be sent, from now on: its hosts hold running
-/// machines to it. What is left out is limited no longer.
+/// Sets the rate limits of each machine of a tenant.
+///
+/// They apply to running machines. A direction that is left out becomes unlimited.
 #[utoipa::path(
     post, path = "/v1/tenants/{id}/limit", tag = "tenants", operation_id = "limit_tenant",
-    params(("id" = u64, Path, description = "Its number", maximum = 9_007_199_254_740_991_u64)),
+    params(("id" = u64, Path, description = "The tenant's number", maximum = 9_007_199_254_740_991_u64)),
     request_body = VmLimit,
     responses(
-        (status = 200, description = "As it is now", body = Tenant),
+        (status = 200, description = "The updated tenant", body = Tenant),
         Guarded, Absent, problem::Body, Stored,
     )
 )]
@@ -268,12 +272,11 @@ pub(super) async fn limit(
     Ok(Json(tenant))
 }
 
-/// How long a frame takes at most between two machines of a tenant, queue by
-/// queue.
+/// Returns the delay bound of a frame between two machines of a tenant, by queue.
 #[utoipa::path(
     get, path = "/v1/tenants/{id}/bound", tag = "tenants", operation_id = "bound_of_pair",
-    params(("id" = u64, Path, description = "Its number", maximum = 9_007_199_254_740_991_u64), Pair),
-    responses((status = 200, description = "The bound", body = PairBound), Guarded, Absent, Unbounded)
+    params(("id" = u64, Path, description = "The tenant's number", maximum = 9_007_199_254_740_991_u64), Pair),
+    responses((status = 200, description = "The delay bound", body = PairBound), Guarded, Absent, Unbounded)
 )]
 pub(super) async fn bound(
     State(app): State<Arc<App>>,
@@ -296,7 +299,7 @@ fn visible(app: &App, by: &Identity, id: TenantId) -> Result<Arc<Tenant>, ApiErr
 }
 
 impl App {
-    /// Returns a tenant with how it is with what it is promised.
+    /// Returns a tenant with the state of its guarantee.
     fn with_standing(&self, tenant: &Tenant) -> Tenant {
         let mut tenant = self
             .service
@@ -312,7 +315,7 @@ impl App {
         self.measured(tenant)
     }
 
-    /// Returns a tenant with what its hosts measured of what it is promised.
+    /// Returns a tenant with the measurements of its hosts.
     fn measured(&self, mut tenant: Tenant) -> Tenant {
         let measured = tenant
             .request

@@ -1,4 +1,4 @@
-//! The tree of switches and hosts.
+//! The topology of switches and hosts.
 
 use super::App;
 use super::extract::{Body, Write, if_match};
@@ -13,12 +13,12 @@ use std::sync::Arc;
 use tailbound_api::{TopologyDiff, TopologyState};
 use tailbound_placement::Spec;
 
-/// The topology in force.
+/// Returns the topology in force.
 #[utoipa::path(
     get, path = "/v1/topology", tag = "topology", operation_id = "get_topology",
     responses(
-        (status = 200, description = "The whole description", body = TopologyState,
-            headers(("ETag" = String, description = "Its revision, for If-Match"))),
+        (status = 200, description = "The topology", body = TopologyState,
+            headers(("ETag" = String, description = "The revision, for If-Match"))),
         Guarded,
     )
 )]
@@ -28,11 +28,11 @@ pub(super) async fn get(State(app): State<Arc<App>>) -> Response {
     ([(ETAG, etag)], Json(state)).into_response()
 }
 
-/// What another topology would change, and whose promises it would break.
+/// Compares the topology with another one, and returns the tenants that would break.
 #[utoipa::path(
     post, path = "/v1/topology/diff", tag = "topology", operation_id = "diff_topology",
     request_body = Spec,
-    responses((status = 200, description = "Nothing was changed", body = TopologyDiff), Guarded, problem::Body)
+    responses((status = 200, description = "The difference; nothing changed", body = TopologyDiff), Guarded, problem::Body)
 )]
 pub(super) async fn diff(
     State(app): State<Arc<App>>,
@@ -46,7 +46,7 @@ pub(super) async fn diff(
     Ok(Json(diff.await??))
 }
 
-/// Puts another topology in force, if every promise holds in it.
+/// Replaces the topology, if every guarantee holds in the new one.
 #[utoipa::path(
     put, path = "/v1/topology", tag = "topology", operation_id = "put_topology",
     request_body = Spec,

@@ -1,5 +1,5 @@
-//! What a collector is told of requests, where there is one: a span for each, and one in it for what
-//! was decided. Its caller's `traceparent` says which trace it is part of.
+//! Trace spans for a collector: one for each request, and one in it for the decision. The caller's
+//! `traceparent` selects the trace.
 
 use super::App;
 use axum::http::HeaderMap;

@@ -1,8 +1,6 @@
-//! The audit log: who asked for which change, by which token, what it was before and after, and
-//! how it ended.
+//! The audit log: for each write the caller, the token, the state before and after, and the result.
 //!
-//! One line a write, under the target `audit`, at the level of what an operator sees. What hosts
-//! report of themselves every second is no change that anybody asked for.
+//! Each write is one line with the target `audit`. Reports of hosts are not logged.
 
 use super::problem::ApiError;
 use super::tokens::{Caller, Identity};

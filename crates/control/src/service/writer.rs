@@ -1,4 +1,4 @@
-//! The writer: the one thread that decides.
+//! The writer: the only thread that decides.
 
 use super::{Committed, OnEnd, ServiceError, Shared};
 use crate::ledger::{Call, Change, Ledger, LoadError, Reply, Touched, Undo};

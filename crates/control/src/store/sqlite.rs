@@ -1,8 +1,7 @@
-//! The ledger in one file of `SQLite`: every value as JSON with a checksum.
+//! The ledger in one `SQLite` file: every value as JSON with a checksum.
 //!
-//! The journal is a write-ahead log that is synced with each commit, so a commit
-//! costs one `fsync` and survives a crash of the machine. The file is locked
-//! exclusively as long as it is open: two services cannot use it.
+//! The write-ahead log is synced with each commit, so a commit costs one `fsync` and survives a
+//! crash of the host. The file is locked exclusively while it is open: two services cannot use it.
 
 use super::{Store, StoreError};
 use crate::backup;

@@ -1,5 +1,5 @@
-//! The most that any host's port below a node can do, and how late traffic may
-//! come to it. Follows from the tree alone.
+//! Upper limits of the host ports below a node, and the latest arrival of traffic there. They
+//! follow from the topology alone.
 
 use super::ports::BOTH;
 use crate::load::{AffineCurve, Interval};

@@ -1,4 +1,4 @@
-//! The bounds at a port with the tenants there are, and its headroom.
+//! The bounds at a port with the present tenants, and its headroom.
 
 use super::Datacentre;
 use crate::topology::PortId;

@@ -1,4 +1,4 @@
-//! Changes of tenants and hosts: resize, drain, failure, return.
+//! Changes of tenants and hosts: resize, drain, failure, restore.
 
 use super::complete::{self, Outcome};
 use super::{AdmitError, Datacentre, Placement, PlacementError, Tenant, TenantId, search};

@@ -1,6 +1,6 @@
-//! The CPU that hosts keep for reservations, as their agents say, and what is reserved of it.
+//! The CPU that hosts offer for reservations, by their agents' reports, and the reserved part.
 //!
-//! What a host says less of later moves nobody: [`Datacentre::broken_rule`] tells of it.
+//! A later, lower report moves no machine: [`Datacentre::broken_rule`] returns the broken rule.
 
 use super::{Datacentre, PlacementError};
 use crate::cpu::CpuUse;

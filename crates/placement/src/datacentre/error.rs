@@ -1,4 +1,4 @@
-//! Why a request has no placement.
+//! Reasons why a request has no placement.
 
 use crate::host::HostRule;
 use std::sync::Arc;

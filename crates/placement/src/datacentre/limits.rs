@@ -1,7 +1,7 @@
-//! Bounds from summaries, by which the search passes over nodes that cannot take a request.
+//! Bounds from summaries, with which the search skips nodes that cannot accept a request.
 //!
-//! They rule out only what a look at every port would rule out: without them a decision is the
-//! same, only slower.
+//! They exclude only placements that a check of every port would exclude: without them a decision
+//! is the same, only slower.
 
 use super::Datacentre;
 use super::best::{BestPort, Delays};

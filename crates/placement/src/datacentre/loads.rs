@@ -1,4 +1,4 @@
-//! What one tenant brings to ports, computed once for all ports that are alike to it.
+//! The loads of one tenant, computed once for all equal ports.
 
 use crate::load::{Interval, Load, Source};
 use tailbound_units::Nanos;

@@ -1,7 +1,7 @@
-//! A machine that moves from one host to another: until it is there, both have a place for it.
+//! Moves of a machine between hosts: until its arrival, both have a place for it.
 //!
-//! A tenant with a machine on its way is one of a machine more: the loads of that bound those
-//! of the tenant as it was and as it will be.
+//! A tenant with a moving machine counts as a tenant with one more machine: its loads bound those
+//! before and after the move.
 
 use super::{AdmitError, Datacentre, Placement, PlacementError, Tenant, TenantId};
 use crate::host::HostRule;

@@ -1,7 +1,7 @@
-//! What hosts keep: the rules of their pacers, which every promise has to pass as well.
+//! Limits of hosts: the rules of their pacers, which every guarantee must satisfy as well.
 //!
-//! A host's word never widens what the topology says. It does not move machines either: those
-//! that are there when it says less stay, and [`Datacentre::broken_rule`] tells of them.
+//! A host's report never widens the topology's limits. It does not move machines either: after a
+//! lower report they stay, and [`Datacentre::broken_rule`] returns the broken rule.
 
 use super::{Datacentre, PlacementError};
 use crate::host::{HostLimits, HostOffer, HostRule};

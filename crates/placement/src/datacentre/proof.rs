@@ -1,5 +1,5 @@
-//! Whether ports that a search was refused are over their capacity, or only the six curves that
-//! stand for their tenants' are.
+//! Checks whether refusing ports exceed their capacity by the exact curves, or only by the six
+//! approximating ones.
 
 use super::Datacentre;
 use super::ports::{Crossing, for_each_crossing};

@@ -1,4 +1,4 @@
-//! Why a request is refused, and which requests would be admitted instead.
+//! Reasons of a refusal, and the nearest requests that would be admitted.
 
 use super::search::{self, Scopes, Search};
 use super::{AdmitError, Datacentre, Placement, PlacementError, Tenant, ports};

@@ -1,5 +1,4 @@
-//! The summary of all hosts below a node, by which a search can pass the node over, and how it is
-//! kept up to date.
+//! The summary of all hosts below a node, with which a search can skip the node, and its updates.
 
 use super::Datacentre;
 use crate::load::Load;

@@ -1,4 +1,4 @@
-//! Which numbers of machines there may be together.
+//! The possible sums of machines on several nodes.
 
 use std::ops::RangeInclusive;
 

@@ -1,5 +1,5 @@
-//! The exact sum of tenants' curves, where it matters whether a port is refused by the six curves
-//! alone that stand for it.
+//! The exact sum of tenants' curves, to check whether a port is refused by the six approximating
+//! curves only.
 
 use super::{AffineCurve, Load, NANOS_PER_SECOND, Source};
 use std::cmp::Ordering;

@@ -1,4 +1,4 @@
-//! The differences between two trees, by name.
+//! The differences between two topologies, by name.
 
 use super::{NodeId, PLENTY, Spread, Topology, UplinkSpec};
 use std::fmt;

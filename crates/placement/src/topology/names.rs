@@ -1,4 +1,4 @@
-//! From a name to its node, in constant time.
+//! Look-up of a node by name, in constant time.
 
 use super::{Node, NodeId};
 use hashbrown::HashTable;

@@ -1,4 +1,4 @@
-//! Descriptions of a data centre: a file, or a few numbers.
+//! Descriptions of a topology: a file, or a few numbers.
 
 use super::{MAX_LIMITS, Names, Node, NodeId, PLENTY, Port, Resources, Topology, backlog_limit};
 use crate::load::AffineCurve;

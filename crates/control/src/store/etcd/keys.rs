@@ -1,11 +1,11 @@
-//! Which key each thing has, and what its document is.
+//! The keys of the store, and their documents.
 //!
 //! ```text
-//! PREFIX/leader                 who decides; held by a lease
+//! PREFIX/leader                 the leader; held by a lease
 //! PREFIX/commits                TERM/NUMBER of the last commit
-//! PREFIX/data/tenants/ID        20 digits, so that they are in order
+//! PREFIX/data/tenants/ID        20 digits, for the order
 //! PREFIX/data/hosts             states of all hosts that are not open
-//! PREFIX/data/said/HOST         what a host said last
+//! PREFIX/data/said/HOST         the last report of a host
 //! PREFIX/data/topology
 //! PREFIX/data/next-id
 //! PREFIX/data/keys/OWNER/KEY    idempotency keys; `-` is the operators' OWNER

@@ -3,7 +3,6 @@
 mod grid;
 mod net;
 mod placement;
-mod point;
 mod replay;
 mod runner;
 
@@ -39,11 +38,6 @@ enum Subject {
     Packets(Of<Parallel<PacketsExperiment>>),
     /// Tenants into data centres: who is admitted, and what a decision costs
     Placement(Of<placement::Timed>),
-    /// Price a grid: how long it takes, and in how much memory
-    Plan(grid::Plan),
-    /// One point of a grid, as a process of its own
-    #[command(hide = true)]
-    Point,
     /// Send what was recorded at a host again: what its tail would have been
     Replay(replay::Args),
     /// Run a grid: one experiment with some of its values varied, each several times
@@ -62,8 +56,6 @@ impl Args {
             Subject::Pacer(args) => args.run(),
             Subject::Packets(args) => args.run(),
             Subject::Placement(args) => args.run(),
-            Subject::Plan(args) => args.run(),
-            Subject::Point => point::run(),
             Subject::Replay(args) => args.run(),
             Subject::Run(args) => args.run(),
             Subject::Shaper(args) => args.run(),

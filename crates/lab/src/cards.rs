@@ -9,8 +9,8 @@
 
 use crate::LabError;
 use crate::build::batch;
+use crate::pair::{BRIDGE, mac};
 use crate::processes::{POLL, Ready, Start, Supervisor};
-use crate::run_dir::RunDir;
 use crate::summarise;
 use crate::tools::words;
 use crate::topology::namespace_path;
@@ -22,7 +22,6 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use tailbound_experiment::{
     Catalogue, Document, Experiment, Found, Mistake, Mistakes, Run, catalogue,
 };
@@ -66,13 +65,10 @@ pub struct CardsExperiment {}
 
 /// What the measurements share.
 struct Bench<'a> {
-    options: &'a Options,
-    run_dir: &'a RunDir,
-    program: PathBuf,
+    place: &'a Place,
+    duration: Nanos,
     /// Where testpmd runs, and tailbound.
     cpus: [u32; 2],
-    all: CpuSet,
-    signal: Arc<AtomicUsize>,
 }
 
 impl Experiment for CardsExperiment {
@@ -103,15 +99,12 @@ impl Experiment for CardsExperiment {
         let cpus = &place.cpus;
         let other = (0..CpuSet::MAX_CPU).find(|cpu| cpus.others.is_set(*cpu));
         let bench = Bench {
-            options,
-            run_dir: &place.run_dir,
-            program: place.program.clone(),
+            place: &place,
+            duration: options.duration,
             cpus: [
                 cpus.shared_core,
                 other.map_or(cpus.shared_core, |cpu| cpu as u32),
             ],
-            all: cpus.all,
-            signal: Arc::clone(&place.signal),
         };
         let mut found = place.found(options);
         let measured = in_turn(
@@ -192,21 +185,15 @@ impl Backend {
                 };
                 let pairs = format!("netns add {MIDDLE}\n{}{}", pair(1), pair(2));
                 batch("ip", None, &pairs)?;
-                batch(
-                    "ip",
-                    Some(MIDDLE),
-                    "link add bridge type bridge stp_state 0 forward_delay 0 mcast_snooping 0\n\
-                     link set port1 master bridge up\n\
-                     link set port2 master bridge up\n\
-                     link set bridge up\n",
-                )?;
+                batch("ip", Some(MIDDLE), BRIDGE)?;
                 let stations = [1, 2].map(|number| {
                     format!("fdb add {} dev port{number} master static\n", mac(number))
                 });
                 batch("bridge", Some(MIDDLE), &stations.concat())?;
             }
         }
-        // The kernel behind them is not the machine: it answers nobody.
+        // The kernel behind them is not the machine: it answers nobody. Its interfaces have other
+        // stations, so it drops at once what comes for testpmd.
         batch(
             "ip",
             Some(GUESTS),
@@ -223,16 +210,10 @@ impl Backend {
     }
 }
 
-/// The station of a machine. The interfaces of the kernel have others, so that it drops
-/// at once what comes for testpmd.
-fn mac(number: u8) -> String {
-    format!("02:00:00:01:00:{number:02x}")
-}
-
 impl Bench<'_> {
     /// Frames a second of a size, both ways together.
     fn measure(&self, backend: Backend, size: u32) -> Result<f64, LabError> {
-        let mut supervisor = Supervisor::new(self.run_dir, Arc::clone(&self.signal));
+        let mut supervisor = Supervisor::new(&self.place.run_dir, Arc::clone(&self.place.signal));
         backend.build()?;
         if backend != Backend::Bridge {
             self.daemon(&mut supervisor, backend)?;
@@ -242,7 +223,7 @@ impl Bench<'_> {
         supervisor.rest(WARMUP.into())?;
         // What it shows the second time is since the first.
         supervisor.tell(testpmd, "show port stats all\n")?;
-        supervisor.rest(self.options.duration.into())?;
+        supervisor.rest(self.duration.into())?;
         supervisor.tell(testpmd, "show port stats all\nstop\nquit\n")?;
         while !supervisor.all_ended()? {
             supervisor.rest(POLL)?;
@@ -283,20 +264,9 @@ impl Bench<'_> {
                 mac(number),
             );
         }
-        let path = self.run_dir.path().join("cards.toml");
-        std::fs::write(&path, config).map_err(LabError::file("writing", &path))?;
-        let first = supervisor.len();
-        supervisor.start(Start {
-            name: "the host's daemon".to_owned(),
-            program: self.program.clone(),
-            args: vec!["host".into(), "--config".into(), path.display().to_string()],
-            netns: &namespace_path(GUESTS),
-            cpus: self.all,
-            policy: None,
-            ready: Ready::Stderr("ready"),
-            ends: false,
-        })?;
-        supervisor.wait_ready(first)
+        self.place
+            .daemon(supervisor, &config, &namespace_path(GUESTS))
+            .map(drop)
     }
 
     /// Starts both machines on a CPU of their own.
@@ -334,7 +304,7 @@ impl Bench<'_> {
             program: TESTPMD.into(),
             args: words(&line),
             netns: &namespace_path(GUESTS),
-            cpus: self.all,
+            cpus: self.place.cpus.all,
             policy: None,
             ready: Ready::Stdout("testpmd>"),
             ends: true,
@@ -344,7 +314,7 @@ impl Bench<'_> {
     }
 
     fn socket(&self, number: u8) -> PathBuf {
-        self.run_dir.path().join(format!("card{number}"))
+        self.place.run_dir.path().join(format!("card{number}"))
     }
 }
 

@@ -11,22 +11,15 @@
 mod backend;
 
 use crate::LabError;
-use crate::build::batch;
-use crate::cpus::Cpus;
-use crate::guest::{self, Outcome, Task, Work, now};
-use crate::processes::{POLL, Ready, Start, Supervisor};
-use crate::run_dir::RunDir;
+use crate::guest::{Outcome, Work, now};
+use crate::pair::{GuestPair, PORT, address, outcome};
 use crate::summarise;
-use crate::topology::namespace_path;
 pub use crate::turns::Options;
 use crate::turns::{Place, in_turn};
 use backend::{Backend, Kind};
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddrV4};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::net::SocketAddrV4;
 use tailbound_experiment::{
     Catalogue, Document, Experiment, Found, Mistake, Mistakes, Run, catalogue,
 };
@@ -39,9 +32,6 @@ const SMALL_PAYLOAD: Bytes = Bytes(64 - 4 - 14 - 20 - 8);
 /// The smallest frames a second that are offered where they are not sent as fast as the
 /// sender can.
 const OFFERED: u32 = 300_000;
-/// Where guests listen.
-const PORT: u16 = 7_000;
-const LEAD: Nanos = Nanos::from_millis(200);
 const WARMUP: Nanos = Nanos::from_millis(500);
 /// How long an idle daemon is watched.
 const IDLE: Nanos = Nanos::from_secs(5);
@@ -108,15 +98,6 @@ const RATIOS: [(Backend, &str, Figure, Backend); 11] = [
 #[serde(deny_unknown_fields)]
 pub struct ForwardExperiment {}
 
-/// What the measurements share.
-struct Bench<'a> {
-    options: &'a Options,
-    run_dir: &'a RunDir,
-    program: PathBuf,
-    cpus: &'a Cpus,
-    signal: Arc<AtomicUsize>,
-}
-
 impl Experiment for ForwardExperiment {
     type Options = Options;
     type Error = LabError;
@@ -141,13 +122,12 @@ impl Experiment for ForwardExperiment {
         let options = run.options;
         Backend::require_tools()?;
         let place = Place::enter()?;
-        let bench = Bench {
-            options,
-            run_dir: &place.run_dir,
-            program: place.program.clone(),
-            cpus: &place.cpus,
-            signal: Arc::clone(&place.signal),
-        };
+        let bench = Bench(GuestPair {
+            place: &place,
+            warmup: WARMUP,
+            duration: options.duration,
+            policy: None,
+        });
         let mut found = place.found(options);
         (run.progress)("an idle daemon with four guests");
         let idle = bench.idle_share()?;
@@ -162,6 +142,9 @@ impl Experiment for ForwardExperiment {
         Ok(found)
     }
 }
+
+/// The guests of all measurements.
+struct Bench<'a>(GuestPair<'a>);
 
 /// The backends with their figures. A ratio is the median of those of each round.
 fn variants(measured: &BTreeMap<Backend, Vec<Measured>>, idle: f64) -> Vec<Variant> {
@@ -228,74 +211,34 @@ impl Bench<'_> {
         work: impl Fn(SocketAddrV4) -> (Work, Work),
         sender_ends: bool,
     ) -> Result<[Outcome; 2], LabError> {
-        let mut supervisor = Supervisor::new(self.run_dir, Arc::clone(&self.signal));
-        backend.build(&mut supervisor, self)?;
+        let mut supervisor = self.0.supervisor();
+        backend.build(&mut supervisor, self.0.place)?;
         let (sender, receiver) = work(SocketAddrV4::new(address(2), PORT));
         let first = supervisor.len();
-        let arrived = self.start_task(&mut supervisor, 2, receiver, false)?;
+        let none = Nanos::ZERO;
+        let arrived = self
+            .0
+            .start_task(&mut supervisor, 2, (receiver, false), none)?;
         supervisor.wait_ready(first)?;
-        let sent = self.start_task(&mut supervisor, 1, sender, sender_ends)?;
-        supervisor.wait_ready(first)?;
-        let start = now().saturating_add(LEAD);
-        supervisor.start_at(&format!("{}\n", start.as_nanos()))?;
-        supervisor.rest((LEAD + WARMUP + self.options.duration).into())?;
-        let waiting = |path: &Path| !path.exists();
-        while waiting(&arrived) || sender_ends && waiting(&sent) {
-            supervisor.rest(POLL)?;
-        }
-        let outcomes = [
-            if sender_ends {
-                Outcome::read(&sent)?
-            } else {
-                Outcome::default()
-            },
-            Outcome::read(&arrived)?,
-        ];
+        let sent = self
+            .0
+            .start_task(&mut supervisor, 1, (sender, sender_ends), none)?;
+        self.0.rest(&mut supervisor, first, none)?;
+        let arrived = outcome(&mut supervisor, &arrived)?;
+        let sent = if sender_ends {
+            outcome(&mut supervisor, &sent)?
+        } else {
+            Outcome::default()
+        };
         supervisor.end()?;
         backend.remove()?;
-        Ok(outcomes)
-    }
-
-    fn start_task(
-        &self,
-        supervisor: &mut Supervisor<'_>,
-        number: u8,
-        work: Work,
-        ends: bool,
-    ) -> Result<PathBuf, LabError> {
-        let file = |extension: &str| {
-            self.run_dir
-                .path()
-                .join(format!("guest{number}.{extension}"))
-        };
-        let (path, outcome) = (file("task.json"), file("outcome.json"));
-        // Of the measurement before.
-        let _ = std::fs::remove_file(&outcome);
-        let task = Task {
-            work,
-            warmup: WARMUP,
-            duration: self.options.duration,
-            grace: Nanos::ZERO,
-            outcome: outcome.clone(),
-        };
-        task.write(&path)?;
-        supervisor.start(Start {
-            name: format!("guest {number}"),
-            program: self.program.clone(),
-            args: guest::command(&path),
-            netns: &namespace_path(&guest_name(number)),
-            cpus: self.cpus.all,
-            policy: None,
-            ready: Ready::Stdout(guest::READY),
-            ends,
-        })?;
-        Ok(outcome)
+        Ok([sent, arrived])
     }
 
     /// The share of a core that a daemon with nothing to do takes.
     fn idle_share(&self) -> Result<f64, LabError> {
-        let mut supervisor = Supervisor::new(self.run_dir, Arc::clone(&self.signal));
-        let daemon = backend::tailbound(&mut supervisor, self, Kind::Tap, IDLE_GUESTS)?;
+        let mut supervisor = self.0.supervisor();
+        let daemon = backend::tailbound(&mut supervisor, self.0.place, Kind::Tap, IDLE_GUESTS)?;
         // What guests say when their interface comes up is soon over.
         supervisor.rest(WARMUP.into())?;
         let pid = supervisor.member(daemon).child.id();
@@ -307,28 +250,4 @@ impl Bench<'_> {
         backend::remove_guests(IDLE_GUESTS)?;
         Ok(after.1.since(before.1).as_secs_f64() / after.0.since(before.0).as_secs_f64())
     }
-}
-
-fn guest_name(number: u8) -> String {
-    format!("guest{number}")
-}
-
-fn address(number: u8) -> Ipv4Addr {
-    Ipv4Addr::new(10, 78, 0, number)
-}
-
-fn mac(number: u8) -> String {
-    format!("02:00:00:01:00:{number:02x}")
-}
-
-/// The `ip` commands inside a guest, whose interface is there.
-fn configure_guest(number: u8) -> Result<(), LabError> {
-    let commands = format!(
-        "link set lo up\n\
-         link set eth0 address {} up\n\
-         address add {}/24 dev eth0\n",
-        mac(number),
-        address(number)
-    );
-    batch("ip", Some(&guest_name(number)), &commands)
 }

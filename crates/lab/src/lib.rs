@@ -23,6 +23,7 @@ mod lock;
 mod machine;
 mod monitor;
 pub mod noise;
+mod pair;
 mod percentile;
 mod place;
 mod processes;

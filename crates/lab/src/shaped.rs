@@ -12,34 +12,26 @@ mod stream;
 mod web;
 
 use crate::LabError;
-use crate::cpus::Cpus;
-use crate::guest::{self, Outcome, Task, Work, now};
-use crate::processes::{POLL, Rank, Ready, Start, Supervisor};
-use crate::run_dir::RunDir;
+use crate::guest::{Outcome, Work};
+use crate::pair::{GuestPair, PORT, address, outcome};
+use crate::processes::{Rank, Supervisor};
 use crate::summarise;
-use crate::topology::namespace_path;
 pub use crate::turns::Options as Turns;
 use crate::turns::{Place, in_turn};
 pub use limiter::Limiter;
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddrV4};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::net::SocketAddrV4;
+use std::path::PathBuf;
 use tailbound_experiment::{
     Catalogue, Document, Experiment, Found, Mistake, Mistakes, Run, Trace, catalogue,
 };
 use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Variant};
 use tailbound_sys::process::find_program;
-use tailbound_sys::sched::Policy;
 use tailbound_units::{Bytes, Nanos, Rate};
 
 /// The namespace of whatever stands between the guests.
 const MIDDLE: &str = "middle";
-/// Where guests listen.
-const PORT: u16 = 7_000;
-const LEAD: Nanos = Nanos::from_millis(200);
 const WARMUP: Nanos = Nanos::from_secs(1);
 /// What may still be on its way.
 const GRACE: Nanos = Nanos::from_millis(500);
@@ -86,12 +78,7 @@ struct Measured {
 /// What the measurements share.
 struct Bench<'a> {
     options: &'a Options,
-    run_dir: &'a RunDir,
-    program: PathBuf,
-    cpus: &'a Cpus,
-    /// Whether real-time classes may be set.
-    real_time: bool,
-    signal: Arc<AtomicUsize>,
+    guests: GuestPair<'a>,
 }
 
 /// A load of two guests.
@@ -129,11 +116,13 @@ impl Experiment for ShapedExperiment {
         let place = Place::enter()?;
         let bench = Bench {
             options,
-            run_dir: &place.run_dir,
-            program: place.program.clone(),
-            cpus: &place.cpus,
-            real_time: place.real_time,
-            signal: Arc::clone(&place.signal),
+            guests: GuestPair {
+                place: &place,
+                warmup: WARMUP,
+                duration: options.turns.duration,
+                // Programs in guests stand for machines of their own, which wait for nobody here.
+                policy: Rank::OnPath.policy(place.real_time),
+            },
         };
         let mut found = place.found(&options.turns);
         let (mut here, mut missing) = (Vec::new(), Vec::new());
@@ -252,12 +241,6 @@ fn charts(load: Load, measured: &BTreeMap<Limiter, Vec<Measured>>) -> Vec<Chart>
 }
 
 impl Bench<'_> {
-    /// The scheduling class of programs in guests. They stand for machines of their own, which
-    /// wait for nobody here.
-    const fn guests(&self) -> Option<Policy> {
-        Rank::OnPath.policy(self.real_time)
-    }
-
     /// Runs a sender and a receiver in two guests, the first of which is limited; returns what
     /// the second one found.
     fn load(
@@ -266,38 +249,21 @@ impl Bench<'_> {
         limit: Rate,
         work: impl Fn(SocketAddrV4) -> Pair,
     ) -> Result<Outcome, LabError> {
-        let mut supervisor = Supervisor::new(self.run_dir, Arc::clone(&self.signal));
-        limiter.build(&mut supervisor, self, limit)?;
+        let mut supervisor = self.guests.supervisor();
+        limiter.build(&mut supervisor, self.guests.place, limit)?;
         let Pair { sender, receiver } = work(SocketAddrV4::new(address(2), PORT));
         let first = supervisor.len();
         let arrived = self.start_task(&mut supervisor, 2, receiver, GRACE)?;
         supervisor.wait_ready(first)?;
         self.start_task(&mut supervisor, 1, sender, GRACE)?;
-        let outcome = self.finish(&mut supervisor, first, &arrived, GRACE)?;
+        self.guests.rest(&mut supervisor, first, GRACE)?;
+        let outcome = outcome(&mut supervisor, &arrived)?;
         supervisor.end()?;
         Limiter::remove()?;
         Ok(outcome)
     }
 
-    /// Lets the children from `first` on begin, and waits for the outcome of one.
-    fn finish(
-        &self,
-        supervisor: &mut Supervisor<'_>,
-        first: usize,
-        outcome: &Path,
-        grace: Nanos,
-    ) -> Result<Outcome, LabError> {
-        supervisor.wait_ready(first)?;
-        let start = now().saturating_add(LEAD);
-        supervisor.start_at(&format!("{}\n", start.as_nanos()))?;
-        let duration = self.options.turns.duration;
-        supervisor.rest((LEAD + WARMUP + duration + grace).into())?;
-        while !outcome.exists() {
-            supervisor.rest(POLL)?;
-        }
-        Outcome::read(outcome)
-    }
-
+    /// Starts a task in a guest. Returns the file of its outcome.
     fn start_task(
         &self,
         supervisor: &mut Supervisor<'_>,
@@ -305,53 +271,17 @@ impl Bench<'_> {
         work: Work,
         grace: Nanos,
     ) -> Result<PathBuf, LabError> {
-        let file = |extension: &str| -> PathBuf {
-            let name = format!("guest{number}.{extension}");
-            self.run_dir.path().join(name)
-        };
-        let (path, outcome) = (file("task.json"), file("outcome.json"));
-        // Of the measurement before.
-        let _ = std::fs::remove_file(&outcome);
         let ends = matches!(
             work,
             Work::RtpSender(_) | Work::RtpReceiver { .. } | Work::Flood { .. } | Work::Pages(_)
         );
-        let task = Task {
-            work,
-            warmup: WARMUP,
-            duration: self.options.turns.duration,
-            grace,
-            outcome: outcome.clone(),
-        };
-        task.write(&path)?;
-        supervisor.start(Start {
-            name: format!("guest {number}"),
-            program: self.program.clone(),
-            args: guest::command(&path),
-            netns: &namespace_path(&guest_name(number)),
-            cpus: self.cpus.all,
-            policy: self.guests(),
-            ready: Ready::Stdout(guest::READY),
-            ends,
-        })?;
-        Ok(outcome)
+        self.guests
+            .start_task(supervisor, number, (work, ends), grace)
     }
 }
 
 /// A full Ethernet frame.
 const FULL: Bytes = Bytes(1514);
-
-fn guest_name(number: u8) -> String {
-    format!("guest{number}")
-}
-
-fn address(number: u8) -> Ipv4Addr {
-    Ipv4Addr::new(10, 78, 0, number)
-}
-
-fn mac(number: u8) -> String {
-    format!("02:00:00:01:00:{number:02x}")
-}
 
 #[cfg(test)]
 mod tests {

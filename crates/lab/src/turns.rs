@@ -7,10 +7,10 @@ use crate::cpus::Cpus;
 use crate::disturbed;
 use crate::lock::Lock;
 use crate::machine;
-use crate::processes::Rank;
+use crate::processes::{Rank, Ready, Start, Supervisor};
 use crate::run_dir::RunDir;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use tailbound_experiment::{Found, Noise, Run};
@@ -59,6 +59,31 @@ impl Place {
             cpus: Cpus::detect().map_err(LabError::io("asking for the CPUs"))?,
             real_time: Rank::real_time_is_allowed(),
         })
+    }
+
+    /// Starts a daemon with this configuration in a namespace, and waits until it is ready.
+    /// Returns its place.
+    pub(crate) fn daemon(
+        &self,
+        supervisor: &mut Supervisor<'_>,
+        config: &str,
+        netns: &Path,
+    ) -> Result<usize, LabError> {
+        let path = self.run_dir.path().join("host.toml");
+        std::fs::write(&path, config).map_err(LabError::file("writing", &path))?;
+        let first = supervisor.len();
+        let daemon = supervisor.start(Start {
+            name: "the host's daemon".to_owned(),
+            program: self.program.clone(),
+            args: vec!["host".into(), "--config".into(), path.display().to_string()],
+            netns,
+            cpus: self.cpus.all,
+            policy: None,
+            ready: Ready::Stderr("ready"),
+            ends: false,
+        })?;
+        supervisor.wait_ready(first)?;
+        Ok(daemon)
     }
 
     /// What is found here, under which conditions, and nothing yet.

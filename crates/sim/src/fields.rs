@@ -34,7 +34,7 @@ impl<const N: usize> Fields for csv::Row<'_, N> {
     }
 }
 
-impl<const N: usize> Fields for columnar::Row<'_, N> {
+impl<const N: usize> Fields for columnar::Row<N> {
     type Wrong = columnar::Wrong;
 
     fn number(&self, field: usize, range: RangeInclusive<u64>) -> Result<u64, columnar::Wrong> {

@@ -9,7 +9,6 @@
 
 mod error;
 mod file;
-mod price;
 mod row;
 mod run;
 mod scenario;
@@ -21,8 +20,7 @@ mod tests;
 mod vary;
 
 pub use error::GridError;
-pub use price::{Measured, Price, corners, shortened};
-pub use row::{Cost, Row};
+pub use row::Row;
 pub use run::{Left, Shard, run};
 pub use scenario::{GridPoint, Scenario, key};
 pub use store::{Manifest, Store};

@@ -8,7 +8,7 @@
 //! Everything is deterministic: an experiment and a seed give the same bytes on every
 //! machine and with any number of threads.
 
-pub mod columnar;
+mod columnar;
 mod csv;
 mod distribution;
 mod fields;

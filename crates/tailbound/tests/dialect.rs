@@ -86,7 +86,6 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("sim packets run", "prints what `sim net run` prints"),
     ("sim pacer run", "prints what `sim net run` prints"),
     ("sim placement run", "prints what `sim net run` prints"),
-    ("sim plan", "sim_grid.rs"),
     ("sim replay", "sim.rs"),
     ("sim run", "sim_grid.rs"),
     ("sim shaper run", "prints what `sim net run` prints"),

@@ -1,5 +1,5 @@
 //! The scripts around the tests: the ledger of second runs, the session of tests that judge real
-//! time, and the groups of tests.
+//! time, the groups of tests, and golden records.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -272,4 +272,81 @@ fn the_last_recorded_night_names_parts_of_the_night() {
         assert!(script.contains(&format!("run \"{name}\"")), "{name}");
         assert!(matches!(part["verdict"].as_str(), Some("ok" | "FAILED")));
     }
+}
+
+/// `scripts/golden` over a program with one experiment, whose thirty values are these.
+struct Golden(TempDir);
+
+impl Golden {
+    fn new() -> Self {
+        use std::os::unix::fs::PermissionsExt as _;
+        let golden = Self(tempfile::tempdir().unwrap());
+        let directory = golden.0.path();
+        fs::create_dir(directory.join("scripts")).unwrap();
+        let script = directory.join("scripts/golden");
+        fs::copy(root().join("scripts/golden"), script).unwrap();
+        let program = directory.join("program");
+        let does = "#!/bin/sh\ncase \"$2 $3\" in\n'net list') echo one ;;\n\
+                    'net run') cat results.json ;;\nesac\n";
+        fs::write(&program, does).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        golden
+    }
+
+    /// The exit status and the output, after a run that found these values and no other.
+    fn run(&self, values: &[u32], options: &[&str]) -> (bool, String) {
+        let values = values.iter().enumerate().map(|(at, value)| {
+            let value = serde_json::json!({"unit": "ns", "value": value});
+            (format!("v{at:02}"), value)
+        });
+        let values: serde_json::Map<_, _> = values.collect();
+        let variant = serde_json::json!({"name": "a", "values": values, "series": {}});
+        let check = serde_json::json!({"name": "held", "want": "<= 1", "got": 1, "pass": true});
+        let results = serde_json::json!({"seed": 1, "variants": [variant], "checks": [check]});
+        fs::write(self.0.path().join("results.json"), results.to_string()).unwrap();
+        let output = Command::new(self.0.path().join("scripts/golden"))
+            .args(options)
+            .arg("./program")
+            .current_dir(self.0.path())
+            .env_remove("CARGO_TARGET_DIR")
+            .output()
+            .unwrap();
+        (output.status.success(), text(&output))
+    }
+}
+
+#[test]
+fn a_golden_record_keeps_a_hash_and_its_first_lines_and_every_change_fails() {
+    let golden = Golden::new();
+    let values: Vec<u32> = (0..30).collect();
+    let changed = |at: usize| {
+        let mut values = values.clone();
+        values[at] = 77;
+        values
+    };
+    assert!(golden.run(&values, &["--write"]).0);
+    let record = golden.0.path().join("golden/sim/net/one.txt");
+    let record = fs::read_to_string(record).unwrap();
+    assert_eq!(record.lines().count(), 1 + 20 + 1, "{record}");
+    let (is_good, said) = golden.run(&values, &[]);
+    assert!(is_good && said.contains("1 of 1 records"), "{said}");
+
+    // With the full record from before the change, each difference has a name.
+    let named = "variant a | value v25: value was 25, is 77";
+    let (is_good, said) = golden.run(&changed(25), &[]);
+    assert!(!is_good && said.contains(named), "{said}");
+
+    fs::remove_dir_all(golden.0.path().join("target")).unwrap();
+    let (is_good, said) = golden.run(&changed(5), &[]);
+    let early = "variant a | value v05: value was 5, is 77";
+    assert!(!is_good && said.contains(early), "{said}");
+    let (is_good, said) = golden.run(&changed(25), &[]);
+    let late = "a line after the first 20 differs";
+    assert!(!is_good && said.contains(late), "{said}");
+    let full = golden.0.path().join("target/golden/sim/net/one.new.txt");
+    assert!(fs::read_to_string(full).unwrap().contains("value=77"));
+
+    let (is_good, said) = golden.run(&values[..29], &[]);
+    let fewer = "the record had 33 lines, and has 32";
+    assert!(!is_good && said.contains(fewer), "{said}");
 }

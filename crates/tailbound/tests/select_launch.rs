@@ -225,7 +225,7 @@ fn a_program_that_does_not_start_is_named_with_what_to_do() {
     for (launcher, why) in [
         ("./nope", "there is no such file"),
         (&*nobodys, "what its first line names is not installed"),
-        ("nope-nope", "PATH has no such program; say its path"),
+        ("nope-nope", "PATH has no such program; use its path"),
         (&plain, "make it executable (chmod +x)"),
     ] {
         let output = select(&["--launch", launcher, "--want", "1"]);

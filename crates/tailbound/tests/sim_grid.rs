@@ -1,4 +1,4 @@
-//! `tailbound sim run`, `sim plan` and `report merge`, as their users run them.
+//! `tailbound sim run` and `report merge`, as their users run them.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -102,11 +102,6 @@ fn rows(directory: &Path) -> usize {
     paths
         .filter(|path| path.extension() == Some("row".as_ref()))
         .count()
-}
-
-/// Arguments that price the grid.
-fn plan<'a>(args: &[&'a str]) -> Vec<&'a str> {
-    [&["sim", "plan", "grid.toml"], args].concat()
 }
 
 /// Starts a run one point at a time, and waits until it has some more rows.
@@ -323,59 +318,6 @@ fn a_corrupt_row_is_named_and_computed_again_and_never_merged() {
 }
 
 #[test]
-fn a_grid_is_priced_and_refused_where_it_does_not_fit() {
-    let folder = folder();
-    let folder = folder.path();
-    let json = said(folder, &plan(&["--output", "json", "--threads", "2"]));
-    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
-    assert_eq!((&json["points"], &json["left"]), (&24.into(), &24.into()));
-    let price = |key: &str| json["price"][key].as_u64().unwrap();
-    assert!(price("cpu_ns") >= price("longest_point_ns") && price("longest_point_ns") > 0);
-    assert_eq!(price("memory_bytes"), 2 * price("point_memory_bytes"));
-    assert!(!folder.join("out").exists(), "a price leaves nothing");
-    let text = run(folder, &plan(&["--memory", "1MB"]));
-    assert_eq!(text.status.code(), Some(1));
-    assert!(
-        String::from_utf8(text.stdout)
-            .unwrap()
-            .contains(" of 1 MB: it does not fit for ")
-    );
-    let tight = (3 * price("point_memory_bytes") / 2).to_string() + "B";
-    let args = [
-        "sim",
-        "run",
-        "grid.toml",
-        "--threads",
-        "2",
-        "--memory",
-        &tight,
-    ];
-    let error = refused(folder, &args, 2);
-    assert!(
-        error.starts_with("tailbound: 2 points at once need some "),
-        "{error}"
-    );
-    assert!(error.ends_with("; --threads 1 fits\n"), "{error}");
-    assert_eq!(rows(&folder.join("out/mine")), 0);
-    let error = refused(folder, &["sim", "run", "grid.toml", "--memory", "1MB"], 2);
-    assert!(
-        error.contains("there are 1 MB; a machine with more"),
-        "{error}"
-    );
-    // What rows cost says what the others do.
-    said(folder, &["sim", "run", "grid.toml", "--shard", "1/2"]);
-    let text = said(folder, &plan(&[]));
-    assert!(
-        text.starts_with("mine: 24 points, 12 without a row\n"),
-        "{text}"
-    );
-    assert!(
-        text.ends_with("6 combinations that were measured, 6 of them whole\n"),
-        "{text}"
-    );
-}
-
-#[test]
 fn what_is_wrong_is_told_with_its_place_before_anything_runs() {
     let folder = folder();
     let folder = folder.path();
@@ -427,12 +369,6 @@ fn what_is_wrong_is_told_with_its_place_before_anything_runs() {
     let error = refused(folder, &["sim", "replay", "log.csv"], 2);
     assert!(
         error.starts_with("log.csv:3:1: it is before the row above"),
-        "{error}"
-    );
-    // A process of a point is no command of a user's.
-    let error = refused(folder, &["sim", "point"], 64);
-    assert!(
-        error.contains("a point is run by `tailbound sim run`"),
         "{error}"
     );
 }

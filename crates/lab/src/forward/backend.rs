@@ -1,12 +1,13 @@
 //! The backends from one guest to another.
 
-use super::{Bench, address, configure_guest, guest_name, mac};
 use crate::LabError;
 use crate::build::batch;
 use crate::guest::{self, TapOf, Task, Work};
+use crate::pair::{BRIDGE, address, configure, guest_name, mac};
 use crate::processes::{Ready, Start, Supervisor};
 use crate::tools::words;
 use crate::topology::namespace_path;
+use crate::turns::Place;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
@@ -91,27 +92,20 @@ impl Backend {
     pub(super) fn build(
         self,
         supervisor: &mut Supervisor<'_>,
-        bench: &Bench<'_>,
+        place: &Place,
     ) -> Result<(), LabError> {
         match self {
-            Self::Tap => tailbound(supervisor, bench, Kind::Tap, 2).map(drop),
-            Self::Packet => tailbound(supervisor, bench, Kind::Packet, 2).map(drop),
-            Self::Xdp => tailbound(supervisor, bench, Kind::Xdp, 2).map(drop),
-            Self::Copy => copy(supervisor, bench),
+            Self::Tap => tailbound(supervisor, place, Kind::Tap, 2).map(drop),
+            Self::Packet => tailbound(supervisor, place, Kind::Packet, 2).map(drop),
+            Self::Xdp => tailbound(supervisor, place, Kind::Xdp, 2).map(drop),
+            Self::Copy => copy(supervisor, place),
             Self::Bridge => {
                 veth_pairs()?;
-                batch(
-                    "ip",
-                    Some(MIDDLE),
-                    "link add bridge type bridge stp_state 0 forward_delay 0 mcast_snooping 0\n\
-                     link set port1 master bridge\n\
-                     link set port2 master bridge\n\
-                     link set bridge up\n",
-                )
+                batch("ip", Some(MIDDLE), BRIDGE)
             }
             Self::Ovs | Self::OvsTso => {
                 veth_pairs()?;
-                open_vswitch(supervisor, bench, self == Self::OvsTso)
+                open_vswitch(supervisor, place, self == Self::OvsTso)
             }
         }
     }
@@ -149,7 +143,7 @@ fn veth_pairs() -> Result<(), LabError> {
         ),
     )?;
     batch("ip", Some(MIDDLE), "link set port1 up\nlink set port2 up\n")?;
-    (1..=2).try_for_each(configure_guest)
+    (1..=2).try_for_each(configure)
 }
 
 /// Guests behind TAPs.
@@ -158,7 +152,7 @@ fn taps(count: u8) -> Result<(), LabError> {
     (1..=count).try_for_each(|number| {
         let name = guest_name(number);
         batch("ip", Some(&name), "tuntap add dev eth0 mode tap vnet_hdr\n")?;
-        configure_guest(number)
+        configure(number)
     })
 }
 
@@ -175,7 +169,7 @@ fn plain_veth_pairs() -> Result<(), LabError> {
 /// Starts a daemon with `count` guests, two behind veth pairs; returns its place.
 pub(super) fn tailbound(
     supervisor: &mut Supervisor<'_>,
-    bench: &Bench<'_>,
+    place: &Place,
     kind: Kind,
     count: u8,
 ) -> Result<usize, LabError> {
@@ -217,15 +211,11 @@ pub(super) fn tailbound(
             ip = address(number),
         );
     }
-    let path = bench.run_dir.path().join("host.toml");
-    std::fs::write(&path, config).map_err(LabError::file("writing", &path))?;
-    let args = vec!["host".into(), "--config".into(), path.display().to_string()];
-    let ready = Ready::Stderr("ready");
-    start(supervisor, bench, "the host's daemon", args, &netns, ready)
+    place.daemon(supervisor, &config, &netns)
 }
 
 /// Starts a bare loop between two guests behind TAPs.
-fn copy(supervisor: &mut Supervisor<'_>, bench: &Bench<'_>) -> Result<(), LabError> {
+fn copy(supervisor: &mut Supervisor<'_>, place: &Place) -> Result<(), LabError> {
     taps(2)?;
     let taps = [1, 2].map(|number| TapOf {
         interface: "eth0".into(),
@@ -236,44 +226,26 @@ fn copy(supervisor: &mut Supervisor<'_>, bench: &Bench<'_>) -> Result<(), LabErr
         warmup: Nanos::ZERO,
         duration: Nanos::ZERO,
         grace: Nanos::ZERO,
-        outcome: bench.run_dir.path().join("copy.outcome.json"),
+        outcome: place.run_dir.path().join("copy.outcome.json"),
     };
-    let path = bench.run_dir.path().join("copy.task.json");
+    let path = place.run_dir.path().join("copy.task.json");
     task.write(&path)?;
     let (args, netns) = (guest::command(&path), namespace_path(&guest_name(1)));
-    let ready = Ready::Stdout(guest::READY);
-    start(supervisor, bench, "the bare loop", args, &netns, ready).map(drop)
-}
-
-/// Starts this program, and waits until it is ready; returns its place.
-fn start(
-    supervisor: &mut Supervisor<'_>,
-    bench: &Bench<'_>,
-    name: &str,
-    args: Vec<String>,
-    netns: &Path,
-    ready: Ready,
-) -> Result<usize, LabError> {
     let first = supervisor.len();
-    let place = supervisor.start(Start {
-        name: name.into(),
-        program: bench.program.clone(),
+    supervisor.start(Start {
+        name: "the bare loop".into(),
+        program: place.program.clone(),
         args,
-        netns,
-        cpus: bench.cpus.all,
+        netns: &netns,
+        cpus: place.cpus.all,
         policy: None,
-        ready,
+        ready: Ready::Stdout(guest::READY),
         ends: false,
     })?;
-    supervisor.wait_ready(first)?;
-    Ok(place)
+    supervisor.wait_ready(first)
 }
 
-fn open_vswitch(
-    supervisor: &mut Supervisor<'_>,
-    bench: &Bench<'_>,
-    tso: bool,
-) -> Result<(), LabError> {
+fn open_vswitch(supervisor: &mut Supervisor<'_>, place: &Place, tso: bool) -> Result<(), LabError> {
     if !tso {
         // Without TSO it neither cuts packets nor finishes checksums.
         for number in 1..=2 {
@@ -293,7 +265,7 @@ fn open_vswitch(
             program: program.into(),
             args: words(line),
             netns: &middle,
-            cpus: bench.cpus.all,
+            cpus: place.cpus.all,
             policy: None,
             ready: Ready::Silent,
             ends: false,

@@ -1,9 +1,10 @@
 //! TCP and UDP without end, as in figure 21.
 
 use super::limiter::Limiter;
-use super::{Bench, FULL, Measured, PORT, Pair};
+use super::{Bench, FULL, Measured, Pair};
 use crate::LabError;
 use crate::guest::Work;
+use crate::pair::PORT;
 use tailbound_units::{Bytes, Rate};
 
 /// The limits in Mbit/s, the paper's.

@@ -1,11 +1,13 @@
 //! What holds a guest to its limit.
 
-use super::{Bench, FULL, MIDDLE, address, guest_name, mac};
+use super::{FULL, MIDDLE};
 use crate::LabError;
 use crate::build::batch;
 use crate::class::{PATHS, give_paths};
-use crate::processes::{Ready, Start, Supervisor};
+use crate::pair::{BRIDGE, address, configure, guest_name, mac};
+use crate::processes::Supervisor;
 use crate::topology::namespace_path;
+use crate::turns::Place;
 use std::fmt::Write as _;
 use std::process::{Command, Stdio};
 use std::str::FromStr;
@@ -153,7 +155,7 @@ impl Limiter {
     pub(super) fn build(
         self,
         supervisor: &mut Supervisor<'_>,
-        bench: &Bench<'_>,
+        place: &Place,
         limit: Rate,
     ) -> Result<(), LabError> {
         batch(
@@ -174,7 +176,7 @@ impl Limiter {
                 "tuntap add dev eth0 mode tap vnet_hdr\n",
             )?;
             (1..=2).try_for_each(configure)?;
-            return self.daemon(supervisor, bench, limit);
+            return self.daemon(supervisor, place, limit);
         }
         batch(
             "ip",
@@ -184,14 +186,7 @@ impl Limiter {
                 one = guest_name(1)
             ),
         )?;
-        batch(
-            "ip",
-            Some(MIDDLE),
-            "link add bridge type bridge stp_state 0 forward_delay 0 mcast_snooping 0\n\
-             link set port1 master bridge up\n\
-             link set port2 master bridge up\n\
-             link set bridge up\n",
-        )?;
+        batch("ip", Some(MIDDLE), BRIDGE)?;
         (1..=2).try_for_each(configure)?;
         batch("tc", Some(MIDDLE), &self.qdisc(limit))
     }
@@ -223,7 +218,7 @@ impl Limiter {
     fn daemon(
         self,
         supervisor: &mut Supervisor<'_>,
-        bench: &Bench<'_>,
+        place: &Place,
         limit: Rate,
     ) -> Result<(), LabError> {
         let limit_of =
@@ -263,22 +258,10 @@ impl Limiter {
             ip = address(1),
             netns = netns.display(),
         );
-        let path = bench.run_dir.path().join("shaped.toml");
-        std::fs::write(&path, config).map_err(LabError::file("writing", &path))?;
-        let daemon = supervisor.start(Start {
-            name: "the host's daemon".to_owned(),
-            program: bench.program.clone(),
-            args: vec!["host".into(), "--config".into(), path.display().to_string()],
-            netns: &namespace_path(MIDDLE),
-            cpus: bench.cpus.all,
-            policy: None,
-            ready: Ready::Stderr("ready"),
-            ends: false,
-        })?;
-        supervisor.wait_ready(daemon)?;
+        let daemon = place.daemon(supervisor, &config, &namespace_path(MIDDLE))?;
         let pid = supervisor.member(daemon).child.id();
-        let state = bench.run_dir.path().join(PATHS);
-        give_paths(&[pid], bench.real_time, &state)
+        let state = place.run_dir.path().join(PATHS);
+        give_paths(&[pid], place.real_time, &state)
     }
 
     /// Takes everything away again.
@@ -298,16 +281,4 @@ impl Limiter {
 /// What a bucket for a limit holds.
 fn depth(limit: Rate) -> Bytes {
     limit.bytes_in(DEPTH).max(Bytes(2 * FULL.0))
-}
-
-/// The `ip` commands inside a guest, whose interface is there.
-fn configure(number: u8) -> Result<(), LabError> {
-    let commands = format!(
-        "link set lo up\n\
-         link set eth0 address {} up\n\
-         address add {}/24 dev eth0\n",
-        mac(number),
-        address(number)
-    );
-    batch("ip", Some(&guest_name(number)), &commands)
 }

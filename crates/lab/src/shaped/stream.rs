@@ -1,9 +1,10 @@
 //! Streams of RTP: at a constant rate, as the paper's, and a video with key frames.
 
 use super::limiter::Limiter;
-use super::{Bench, Measured, PORT, Pair};
+use super::{Bench, Measured, Pair};
 use crate::LabError;
 use crate::guest::{Stream, Work};
+use crate::pair::PORT;
 use tailbound_experiment::Trace;
 use tailbound_units::{Bytes, Nanos, Rate};
 

@@ -3,9 +3,10 @@
 //! then clients that ask at random moments.
 
 use super::limiter::Limiter;
-use super::{Bench, Measured, PORT, address, guest_name};
+use super::{Bench, Measured};
 use crate::LabError;
 use crate::guest::{Pages, Work};
+use crate::pair::{PORT, address, guest_name, outcome};
 use crate::percentile::percentile;
 use crate::processes::{POLL, Ready, Start, Supervisor};
 use crate::tools::words;
@@ -13,7 +14,6 @@ use crate::topology::namespace_path;
 use std::fmt::Write as _;
 use std::net::SocketAddrV4;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 use tailbound_units::{Bytes, Nanos, Rate};
 
@@ -47,9 +47,9 @@ pub(super) fn figures() -> Vec<String> {
 }
 
 pub(super) fn measure(bench: &Bench<'_>, limiter: Limiter) -> Result<Measured, LabError> {
-    let mut supervisor = Supervisor::new(bench.run_dir, Arc::clone(&bench.signal));
-    limiter.build(&mut supervisor, bench, LIMIT)?;
-    let directory = bench.run_dir.path().join("pages");
+    let mut supervisor = bench.guests.supervisor();
+    limiter.build(&mut supervisor, bench.guests.place, LIMIT)?;
+    let directory = bench.guests.place.run_dir.path().join("pages");
     serve(&directory)?;
     let config = directory.join("nginx.conf");
     let line = format!("-p {} -c {}", directory.display(), config.display());
@@ -77,8 +77,8 @@ fn start(
         program: program.into(),
         args: words(line),
         netns: &namespace_path(&guest_name(guest)),
-        cpus: bench.cpus.all,
-        policy: bench.guests(),
+        cpus: bench.guests.place.cpus.all,
+        policy: bench.guests.policy,
         ready: Ready::Silent,
         ends,
     })
@@ -150,7 +150,8 @@ fn open(
     });
     let first = supervisor.len();
     let path = bench.start_task(supervisor, 2, work, GRACE)?;
-    let outcome = bench.finish(supervisor, first, &path, GRACE)?;
+    bench.guests.rest(supervisor, first, GRACE)?;
+    let outcome = outcome(supervisor, &path)?;
     for (name, figure) in outcome.figures {
         measured
             .figures

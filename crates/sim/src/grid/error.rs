@@ -18,7 +18,7 @@ pub enum GridError {
         /// With which values.
         with: String,
         /// Why.
-        why: String,
+        why: ExperimentError,
     },
     /// A file cannot be read or written.
     #[error("{path}: {source}", path = path.display())]

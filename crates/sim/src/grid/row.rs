@@ -24,15 +24,6 @@ pub struct Row {
     pub results: Results,
 }
 
-/// What a run of a point took.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cost {
-    /// Time on a CPU.
-    pub cpu_ns: u64,
-    /// The most memory at once.
-    pub peak_bytes: u64,
-}
-
 impl Row {
     /// What a point found. Its charts and checks are left out: checks were written for the
     /// experiment's own values, and charts follow from the variants.

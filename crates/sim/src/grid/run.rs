@@ -1,11 +1,12 @@
 //! The points of a grid, run on several threads.
 
-use super::{Cost, GridError, GridPoint, Row, Scenario, Store};
+use super::{GridError, GridPoint, Row, Scenario, Store};
 use crate::Threads;
 use rayon::ThreadPoolBuilder;
 use rayon::prelude::*;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use tailbound_experiment::ExperimentError;
 use tailbound_report::Results;
 
 /// A part of a grid: each N-th point.
@@ -89,7 +90,7 @@ pub fn run(
     threads: Threads,
     is_over: impl Fn() -> bool + Sync,
     progress: impl Fn(usize) + Sync,
-    measure: impl Fn(&GridPoint) -> Result<(Results, Cost), String> + Sync,
+    measure: impl Fn(&GridPoint) -> Result<Results, ExperimentError> + Sync,
 ) -> Result<usize, GridError> {
     let done = AtomicUsize::new(0);
     let job = |&number: &usize| {
@@ -97,12 +98,11 @@ pub fn run(
             return Ok(());
         }
         let point = &scenario.points[number];
-        let (results, cost) = measure(point).map_err(|why| GridError::Point {
+        let results = measure(point).map_err(|why| GridError::Point {
             point: number,
             with: scenario.told(number),
             why,
         })?;
-        store.write_cost(number, &cost)?;
         store.write(&Row::new(number, &point.key, results))?;
         progress(done.fetch_add(1, Ordering::Relaxed) + 1);
         Ok(())

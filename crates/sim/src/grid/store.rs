@@ -1,7 +1,7 @@
 //! The rows of a grid in a directory.
 
 use super::file::write_whole;
-use super::{Cost, GridError, Row, Scenario};
+use super::{GridError, Row, Scenario};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::ErrorKind;
@@ -11,8 +11,6 @@ use std::path::{Path, PathBuf};
 const MANIFEST: &str = "grid.json";
 /// Where they are in it.
 const ROWS: &str = "rows";
-/// What rows cost. It depends on the machine, and nothing depends on it but prices.
-const COSTS: &str = "costs";
 
 /// What a grid consists of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,9 +78,8 @@ impl Store {
     /// # Errors
     /// The directory has rows of another grid, or cannot be written to.
     pub fn create(directory: &Path, manifest: Manifest) -> Result<Self, GridError> {
-        for part in [ROWS, COSTS].map(|part| directory.join(part)) {
-            fs::create_dir_all(&part).map_err(GridError::file(&part))?;
-        }
+        let rows = directory.join(ROWS);
+        fs::create_dir_all(&rows).map_err(GridError::file(&rows))?;
         let store = Self {
             directory: directory.to_owned(),
             manifest,
@@ -158,25 +155,6 @@ impl Store {
     /// It cannot be written.
     pub fn write(&self, row: &Row) -> Result<(), GridError> {
         row.write(&self.path(row.point))
-    }
-
-    /// What a point's row cost, if that is known.
-    pub fn cost(&self, point: usize) -> Option<Cost> {
-        let text = fs::read(self.cost_path(point)).ok()?;
-        serde_json::from_slice(&text).ok()
-    }
-
-    /// Keeps what a point's row cost.
-    ///
-    /// # Errors
-    /// It cannot be written.
-    pub fn write_cost(&self, point: usize, cost: &Cost) -> Result<(), GridError> {
-        let path = self.cost_path(point);
-        fs::write(&path, json(cost)).map_err(GridError::file(path))
-    }
-
-    fn cost_path(&self, point: usize) -> PathBuf {
-        self.directory.join(COSTS).join(format!("{point:06}.json"))
     }
 
     /// All rows.

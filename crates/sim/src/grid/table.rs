@@ -82,7 +82,7 @@ pub fn parquet(manifest: &Manifest, rows: &[Row]) -> Vec<u8> {
         let setting = texts(&|line| planned(line.row).settings[at].clone());
         columns.push((key.clone(), setting));
     }
-    let value = Column::Measured(lines(rows).map(|line| line.value).collect());
+    let value = Column::Figures(lines(rows).map(|line| line.value).collect());
     columns.extend([
         ("variant".to_owned(), texts(&|line| line.variant.to_owned())),
         ("figure".to_owned(), texts(&|line| line.figure)),

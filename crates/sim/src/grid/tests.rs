@@ -12,12 +12,6 @@ use std::str::FromStr as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tailbound_experiment::{Experiment as _, ExperimentError, Loaded, Source};
 use tailbound_report::{LineStyle, Results, Series, Value, Variant, empty_histogram};
-use tailbound_units::{Bytes, Nanos};
-
-const NO_COST: Cost = Cost {
-    cpu_ns: 1,
-    peak_bytes: 1,
-};
 
 fn scenario(text: &str) -> Result<Scenario, ExperimentError> {
     scenario_in(Path::new("."), text, "1.0.0")
@@ -100,7 +94,7 @@ fn found(point: &GridPoint) -> Results {
 
 fn run_shard(scenario: &Scenario, store: &Store, shard: Shard) -> usize {
     let left = Left::of(store, shard).unwrap();
-    let measure = |point: &GridPoint| Ok((found(point), NO_COST));
+    let measure = |point: &GridPoint| Ok(found(point));
     run(
         (scenario, store),
         &left.points,
@@ -396,11 +390,15 @@ fn a_run_that_ends_early_goes_on_without_a_wrong_or_doubled_row() {
     let measured = AtomicUsize::new(0);
     let all: Vec<usize> = (0..12).collect();
     // A point that cannot be run ends the run; what was there stays.
+    let no = || ExperimentError::Unknown {
+        name: "it".to_owned(),
+        known: "none".to_owned(),
+    };
     let failing = |point: &GridPoint| {
         if measured.fetch_add(1, Ordering::Relaxed) == 5 {
-            return Err("no".to_owned());
+            return Err(no());
         }
-        Ok((found(point), NO_COST))
+        Ok(found(point))
     };
     let ended = run(
         (&grid, &halted),
@@ -412,7 +410,7 @@ fn a_run_that_ends_early_goes_on_without_a_wrong_or_doubled_row() {
     );
     let said = ended.unwrap_err().to_string();
     assert!(
-        said.starts_with("point ") && said.ends_with("): no"),
+        said.starts_with("point ") && said.contains("): ") && said.ends_with(&no().to_string()),
         "{said}"
     );
     // So does who asks for the end.
@@ -421,7 +419,7 @@ fn a_run_that_ends_early_goes_on_without_a_wrong_or_doubled_row() {
     let is_over = || measured.load(Ordering::Relaxed) >= 8;
     let some = |point: &GridPoint| {
         measured.fetch_add(1, Ordering::Relaxed);
-        Ok((found(point), NO_COST))
+        Ok(found(point))
     };
     assert_eq!(
         run(
@@ -619,88 +617,4 @@ fn a_table_has_each_figure_of_each_row() {
     };
     let in_csv: Vec<_> = table.lines().skip(1).collect();
     assert_eq!(rows.map(fields).collect::<Vec<_>>(), in_csv);
-}
-
-#[test]
-fn a_price_goes_on_from_parts_and_lies_between_its_corners() {
-    let manifest = Manifest::new(&six_twice());
-    // The last of both keys first.
-    assert_eq!(corners(&manifest, 8), [10, 8, 2, 0]);
-    assert_eq!(corners(&manifest, 2), [10, 0]);
-    let cost = |cpu_ns, peak_bytes| Cost { cpu_ns, peak_bytes };
-    let mut measured = Measured::default();
-    // 2 ms and 3 MB, however long it is, and 64 ms and 16 MB for all of it.
-    let parts = [
-        (1.0 / 64.0, cost(3_000_000, 3_250_000)),
-        (1.0 / 16.0, cost(6_000_000, 4_000_000)),
-    ];
-    measured.add(10, &parts);
-    measured.add(0, &[(1.0, cost(2_000_000, 1_000_000))]);
-    let price = measured.price(&manifest, &[10, 11]).unwrap();
-    assert_eq!(
-        (price.cpu, price.memory),
-        (Nanos(132_000_000), Bytes(19_000_000))
-    );
-    assert_eq!((price.measured, price.whole), (2, 1));
-    assert_eq!(price.elapsed(2), Nanos(66_000_000));
-    assert_eq!(price.elapsed(8), Nanos(66_000_000));
-    assert_eq!(
-        (price.memory_of(2), price.memory_of(8)),
-        (Bytes(38_000_000), Bytes(38_000_000))
-    );
-    // In the middle of the first key, by the second's last value: nearer to the last point.
-    let between = measured.price(&manifest, &[6]).unwrap().cpu;
-    assert!(
-        (Nanos(40_000_000)..Nanos(66_000_000)).contains(&between),
-        "{between}"
-    );
-    assert_eq!(Measured::default().price(&manifest, &[6]), None);
-    // What nothing came to an end of is not known.
-    measured = Measured::default();
-    measured.add(0, &[]);
-    assert_eq!(measured.price(&manifest, &[0]), None);
-}
-
-#[test]
-fn rows_that_are_there_say_what_the_others_cost() {
-    let (grid, folder) = (six_twice(), tempfile::tempdir().unwrap());
-    let here = store(folder.path(), &grid);
-    let left = Left::of(&here, Shard::WHOLE).unwrap();
-    let measure = |point: &GridPoint| {
-        let cost = Cost {
-            cpu_ns: 1_000 * point.seed,
-            peak_bytes: 7,
-        };
-        Ok((found(point), cost))
-    };
-    run(
-        (&grid, &here),
-        &left.points[..4],
-        Threads(1),
-        || false,
-        |_| {},
-        measure,
-    )
-    .unwrap();
-    let measured = Measured::of_rows(&here);
-    assert!(measured.has(0) && measured.has(2) && !measured.has(4));
-    // The dearest of each combination.
-    let price = measured.price(here.manifest(), &left.points).unwrap();
-    assert_eq!(
-        (price.cpu, price.whole, price.memory),
-        (Nanos(24_000), 2, Bytes(7))
-    );
-}
-
-#[test]
-fn a_part_of_an_experiment_has_a_part_of_its_lengths() {
-    let grid = six_twice();
-    let part = shortened(&grid, 0, 0.25).unwrap();
-    assert!(part.contains("duration = \"250ms\""), "{part}");
-    assert!(part.contains("warm_up = \"12.5ms\""), "{part}");
-    let source = Source {
-        text: part,
-        file: "part.toml".to_owned(),
-    };
-    Loaded::<PacketsExperiment>::parse(&source).unwrap();
 }

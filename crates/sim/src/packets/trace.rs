@@ -1,9 +1,10 @@
 //! A trace as a load: who sent how much to whom, and when, from a file.
 
 use super::sizes::Kind;
-use crate::columnar::{self, Kind as Cells};
+use crate::columnar;
 use crate::csv;
 use crate::fields::Fields;
+use parquet::file::reader::ChunkReader;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -109,13 +110,9 @@ fn of_csv(text: &str, hosts: usize) -> Result<Vec<Row>, csv::Wrong> {
     })
 }
 
-fn of_parquet(
-    file: impl columnar::ChunkReader + 'static,
-    hosts: usize,
-) -> Result<Vec<Row>, columnar::Wrong> {
+fn of_parquet(file: impl ChunkReader + 'static, hosts: usize) -> Result<Vec<Row>, columnar::Wrong> {
     let mut rows = Rows::of(hosts);
-    let columns = COLUMNS.map(|name| (name, Cells::Numbers));
-    columnar::read(file, columns, MOST_ROWS as u64, |row| rows.add(&row))?;
+    columnar::read(file, COLUMNS, MOST_ROWS as u64, |row| rows.add(&row))?;
     rows.all().map_err(columnar::Wrong::file)
 }
 

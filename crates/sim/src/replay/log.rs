@@ -1,7 +1,7 @@
 //! Logs of flows: CSV with a line of names, or Parquet, and a row a message.
 
 use super::{Guest, LONGEST, Recording, ReplayError};
-use crate::columnar::{self, Kind};
+use crate::columnar;
 use crate::csv::{self, Wrong};
 use crate::fields::Fields;
 use std::fs::File;
@@ -55,11 +55,8 @@ fn of_csv(path: &Path, text: &str, messages: &mut Messages<'_>) -> Result<(), Re
 }
 
 fn of_parquet(path: &Path, file: File, messages: &mut Messages<'_>) -> Result<(), ReplayError> {
-    const KINDS: [Kind; 4] = [Kind::Numbers, Kind::Texts, Kind::Texts, Kind::Numbers];
-    let mut place = 0..COLUMNS.len();
-    let columns = COLUMNS.map(|name| (name, KINDS[place.next().unwrap_or_default()]));
     let mut too_large = None;
-    let read = columnar::read(file, columns, super::MOST_PACKETS as u64, |row| {
+    let read = columnar::read(file, COLUMNS, super::MOST_PACKETS as u64, |row| {
         messages.add(&row)?;
         messages.recording.check_size(path).map_err(|error| {
             too_large = Some(error);

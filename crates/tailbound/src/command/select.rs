@@ -1,7 +1,6 @@
 //! `tailbound select`: which of the probed nodes to keep.
 
 mod launch;
-mod launcher;
 
 use super::output::{self, Output};
 use super::results::{self, Node};

@@ -3,7 +3,6 @@
 mod grid;
 mod net;
 mod placement;
-mod point;
 mod replay;
 mod runner;
 
@@ -39,11 +38,6 @@ enum Subject {
     Packets(Of<Parallel<PacketsExperiment>>),
     /// Simulate tenant admission: acceptance, and the cost of a decision
     Placement(Of<placement::Timed>),
-    /// Estimate the run time and memory of a grid
-    Plan(grid::Plan),
-    /// One point of a grid, as a process of its own
-    #[command(hide = true)]
-    Point,
     /// Replay a capture of a host through the data path, and show the tail latency
     Replay(replay::Args),
     /// Run a grid: an experiment with varied values and several seeds
@@ -62,8 +56,6 @@ impl Args {
             Subject::Pacer(args) => args.run(),
             Subject::Packets(args) => args.run(),
             Subject::Placement(args) => args.run(),
-            Subject::Plan(args) => args.run(),
-            Subject::Point => point::run(),
             Subject::Replay(args) => args.run(),
             Subject::Run(args) => args.run(),
             Subject::Shaper(args) => args.run(),

@@ -3,21 +3,15 @@
 //! Read [`Options::run`] first. Only nodes with this run's tag are ended: those that the launcher
 //! said it started, and those with the tag that it did not tell of.
 
-use super::launcher::{Launched, Launcher, Request, end, not_started};
 use super::{Selection, results};
 use crate::exit::{Failure, print_error};
-use std::collections::VecDeque;
-use std::io::Read as _;
-use std::os::unix::process::CommandExt as _;
-use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use tailbound_probe::Outcome;
 use tailbound_probe::select::{Candidate, Use};
+use tailbound_probe_run::launch::{Probed, Probes, end_all, is_empty, tag};
+use tailbound_probe_run::launcher::Launcher;
 use tailbound_units::Nanos;
 
-/// The longest result of a probe.
-const MAX_RESULT: u64 = 4 << 20;
 /// Nodes that are started at most.
 const MOST: usize = 10_000;
 
@@ -64,12 +58,6 @@ fn overshoot(text: &str) -> Result<f64, String> {
     }
 }
 
-/// A node that was started, and what its probe found or why it found nothing.
-struct Probed {
-    launched: Launched,
-    found: Result<Candidate, String>,
-}
-
 /// What a launched run comes to.
 pub(super) enum Outcomes {
     /// Nodes were chosen.
@@ -101,7 +89,7 @@ impl Options {
         }
         let tag = tag();
         let mut launcher = start().map_err(Failure::new)?;
-        if !empty(&mut launcher, &tag).map_err(Failure::new)? {
+        if !is_empty(&mut launcher, &tag).map_err(Failure::new)? {
             return Err(Failure::new(format!(
                 "the launcher names nodes with the tag {tag}, which is new: it does not go by tags"
             )));
@@ -135,9 +123,12 @@ impl Options {
         count: usize,
         want: usize,
     ) -> Result<Selection, String> {
-        let nodes = launcher.ask(Request::Create { count, tag })?;
-        different(&nodes)?;
-        let probed = self.probe_all(nodes);
+        let settings = Probes {
+            command: &self.probe,
+            parallel: self.parallel,
+            patience: Duration::from(self.probe_timeout),
+        };
+        let probed = settings.create(launcher, tag, count, results::candidate)?;
         let rows: Vec<_> = probed.iter().map(row).collect();
         let selection = Selection::of(&rows, want);
         let kept: Vec<&str> = selection
@@ -148,75 +139,6 @@ impl Options {
             .collect();
         end_all(launcher, tag, &kept)?;
         Ok(selection)
-    }
-
-    /// Probes all nodes, some at a time; the results are in their order.
-    fn probe_all(&self, nodes: Vec<Launched>) -> Vec<Probed> {
-        let threads = self.parallel.min(nodes.len());
-        let waiting: VecDeque<_> = nodes.into_iter().enumerate().collect();
-        let (waiting, done) = (Mutex::new(waiting), Mutex::new(Vec::new()));
-        std::thread::scope(|scope| {
-            for _ in 0..threads {
-                scope.spawn(|| {
-                    loop {
-                        let next = waiting
-                            .lock()
-                            .unwrap_or_else(PoisonError::into_inner)
-                            .pop_front();
-                        let Some((place, launched)) = next else {
-                            return;
-                        };
-                        let found = self.probe(&launched);
-                        let probed = Probed { launched, found };
-                        let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
-                        done.push((place, probed));
-                    }
-                });
-            }
-        });
-        let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
-        done.sort_by_key(|(place, _)| *place);
-        done.into_iter().map(|(_, probed)| probed).collect()
-    }
-
-    fn probe(&self, node: &Launched) -> Result<Candidate, String> {
-        let words = self.probe.split_whitespace();
-        let mut words = words.map(|word| word.replace("{address}", &node.address));
-        let program = words.next().ok_or("the command of the probe is empty")?;
-        let mut child = Command::new(&program)
-            .args(words)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .process_group(0)
-            .spawn()
-            .map_err(|error| not_started("--probe", &program, &error))?;
-        let output = child.stdout.take().expect("it is piped");
-        let reading = std::thread::spawn(move || {
-            let mut text = Vec::new();
-            output.take(MAX_RESULT).read_to_end(&mut text).map(|_| text)
-        });
-        wait(&mut child, Duration::from(self.probe_timeout))?;
-        let text = reading.join().map_err(|_| "reading its result failed")?;
-        let text = text.map_err(|error| format!("reading its result: {error}"))?;
-        results::candidate(&text)
-    }
-}
-
-/// Waits for its end, and ends it when its time is over.
-fn wait(child: &mut Child, patience: Duration) -> Result<(), String> {
-    let until = Instant::now() + patience;
-    loop {
-        match child.try_wait() {
-            // The verdict is in the result, whatever the exit code.
-            Ok(Some(_)) => return Ok(()),
-            Ok(None) if Instant::now() < until => std::thread::sleep(Duration::from_millis(20)),
-            Ok(None) => {
-                end(child);
-                return Err(format!("no result within {} s", patience.as_secs_f64()));
-            }
-            Err(error) => return Err(error.to_string()),
-        }
     }
 }
 
@@ -244,41 +166,4 @@ fn row(probed: &Probed) -> super::Row {
         }
     };
     super::Row { candidate, note }
-}
-
-/// Whether nothing has the tag.
-fn empty(launcher: &mut Launcher, tag: &str) -> Result<bool, String> {
-    launcher
-        .ask(Request::List { tag })
-        .map(|nodes| nodes.is_empty())
-}
-
-fn different(nodes: &[Launched]) -> Result<(), String> {
-    let mut names: Vec<_> = nodes.iter().map(|node| &node.node).collect();
-    names.sort_unstable();
-    match names.windows(2).find(|pair| pair[0] == pair[1]) {
-        None => Ok(()),
-        Some(pair) => Err(format!("the launcher names node {} twice", pair[0])),
-    }
-}
-
-/// Ends all that has the tag but those that are kept; returns how many.
-fn end_all(launcher: &mut Launcher, tag: &str, kept: &[&str]) -> Result<usize, String> {
-    let nodes = launcher.ask(Request::List { tag })?;
-    let others = nodes
-        .iter()
-        .filter(|node| !kept.contains(&node.node.as_str()));
-    let mut ended = 0;
-    for Launched { node, .. } in others {
-        launcher.ask(Request::Delete { node, tag })?;
-        ended += 1;
-    }
-    Ok(ended)
-}
-
-/// A tag that no other run has.
-fn tag() -> String {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    let nanos = since.unwrap_or_default().as_nanos();
-    format!("tailbound-{nanos:x}-{}", std::process::id())
 }

@@ -1,14 +1,10 @@
-//! `tailbound sim run`, `tailbound sim plan` and `tailbound report merge`: grids.
+//! `tailbound sim run` and `tailbound report merge`: grids.
 
-mod plan;
-
-use super::point::{PointError, measure};
 use super::{KINDS, Share, kind};
 use crate::command;
 use crate::command::experiment::Line;
 use crate::command::output::{self, Output};
 use crate::exit::{Exit, Failure, print_error};
-pub(super) use plan::Plan;
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -24,11 +20,15 @@ use tailbound_experiment::{ExperimentError, Source};
 use tailbound_report::{Made, ReportError, Results, human, write_file};
 use tailbound_sim::Threads;
 use tailbound_sim::grid::{self, Left, Manifest, Scenario, Shard, Store};
-use tailbound_units::Bytes;
 
-/// What grids go by.
+/// Arguments of `tailbound sim run`.
 #[derive(Debug, clap::Args)]
-pub(super) struct Common {
+#[command(after_help = "The row of each point is written as a whole. \
+    After a crash, Ctrl-C or SIGTERM (once: running points finish first; twice: immediate), \
+    the same command continues. A corrupt row is computed again. Results depend on the \
+    scenario alone. With all rows, DIR has the report: NAME.html, .json, .csv and .parquet. \
+    Exit code: 0 all rows of the shard exist; 2 a point could not run; 130 and 143 interrupted.")]
+pub(super) struct Run {
     /// The scenario file (TOML)
     #[arg(value_name = "SCENARIO")]
     scenario: PathBuf,
@@ -46,27 +46,9 @@ pub(super) struct Common {
     /// The number of points that run in parallel [default: one for each CPU]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
     threads: Option<u16>,
-    /// The memory limit of all points together [default: the free memory]
-    #[arg(long, value_name = "BYTES")]
-    memory: Option<Bytes>,
     /// The output format
     #[arg(long, value_enum, default_value_t)]
     output: Output,
-}
-
-/// Arguments of `tailbound sim run`.
-#[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Each point runs as a process of its own, and its row is written as a whole. \
-    After a crash, Ctrl-C or SIGTERM (once: running points finish first; twice: immediate), \
-    the same command continues. A corrupt row is computed again. Results depend on the \
-    scenario alone. With all rows, DIR has the report: NAME.html, .json, .csv and .parquet. \
-    Exit code: 0 all rows of the shard exist; 2 a point could not run, or the grid does not \
-    fit into memory; 130 and 143 interrupted."
-)]
-pub(super) struct Run {
-    #[command(flatten)]
-    common: Common,
 }
 
 /// Arguments of `tailbound report merge`.
@@ -116,7 +98,7 @@ struct Written {
     parquet: PathBuf,
 }
 
-impl Common {
+impl Run {
     fn scenario(&self) -> Result<Scenario, ExperimentError> {
         let path = &self.scenario;
         let text = fs::read_to_string(path).map_err(|source| ReportError::Read {
@@ -139,43 +121,17 @@ impl Common {
         let all = || thread::available_parallelism().map_or(1, usize::from);
         self.threads.map_or_else(all, usize::from)
     }
-}
 
-/// The text of KIND/NAME, or of KIND/FILE with a file beside the scenario.
-fn find(name: &str, scenario: &Path) -> Result<Source, ExperimentError> {
-    let unknown = || ExperimentError::Unknown {
-        name: name.to_owned(),
-        known: format!("{}/NAME", KINDS.join("/NAME, ")),
-    };
-    let (of, name) = name.split_once('/').ok_or_else(unknown)?;
-    let catalogue = kind(of, Share::One).ok_or_else(unknown)?.catalogue();
-    if catalogue.names().any(|it| it == name) || !name.contains('.') {
-        return catalogue.source(name);
-    }
-    let folder = scenario.parent().unwrap_or(Path::new(""));
-    catalogue.source(&folder.join(name).to_string_lossy())
-}
-
-fn check(experiment: &str, source: &Source) -> Result<String, ExperimentError> {
-    let of = experiment.split('/').next().unwrap_or_default();
-    let kind = kind(of, Share::One).expect("it was found");
-    Ok(kind.read(source)?.inputs())
-}
-
-impl Run {
     pub(super) fn run(self) -> Result<Exit, Failure> {
-        let scenario = self.common.scenario()?;
-        let directory = self.common.directory(&scenario);
+        let scenario = self.scenario()?;
+        let directory = self.directory(&scenario);
         let store = Store::create(&directory, Manifest::new(&scenario))?;
-        let left = Left::of(&store, self.common.shard)?;
+        let left = Left::of(&store, self.shard)?;
         let corrupt: Vec<String> = left.corrupt.iter().map(ToString::to_string).collect();
         for row in &corrupt {
             print_error(row);
         }
         let stop = Stop::watch()?;
-        if !left.points.is_empty() {
-            plan::refuse(&self.common, &scenario, &store, &left.points)?;
-        }
         let computed = self.points(&scenario, &store, &left, &stop)?;
         let mut told = Told::new(&store, left.points.len() + left.done);
         told.rows = left.done + computed;
@@ -188,7 +144,7 @@ impl Run {
                 format!("interrupted: {rows} of {all} rows are there; run it again to go on");
             return Err(Failure::with(Exit::Signal(signal), message));
         }
-        told.finish(&store, self.common.output)
+        told.finish(&store, self.output)
     }
 
     /// Runs what is left. Returns how many points were run.
@@ -216,16 +172,37 @@ impl Run {
         let computed = grid::run(
             (scenario, store),
             &left.points,
-            Threads(self.common.threads()),
+            Threads(self.threads()),
             || stop.signal().is_some(),
             progress,
             |point| {
-                measure(scenario.kind(), &point.source, point.seed, None)
-                    .map_err(|error: PointError| error.to_string())
+                let kind = kind(scenario.kind(), Share::One).expect("it was found");
+                kind.read(&point.source)?.run(point.seed, &mut |_| {})
             },
         );
         Ok(computed?)
     }
+}
+
+/// The text of KIND/NAME, or of KIND/FILE with a file beside the scenario.
+fn find(name: &str, scenario: &Path) -> Result<Source, ExperimentError> {
+    let unknown = || ExperimentError::Unknown {
+        name: name.to_owned(),
+        known: format!("{}/NAME", KINDS.join("/NAME, ")),
+    };
+    let (of, name) = name.split_once('/').ok_or_else(unknown)?;
+    let catalogue = kind(of, Share::One).ok_or_else(unknown)?.catalogue();
+    if catalogue.names().any(|it| it == name) || !name.contains('.') {
+        return catalogue.source(name);
+    }
+    let folder = scenario.parent().unwrap_or(Path::new(""));
+    catalogue.source(&folder.join(name).to_string_lossy())
+}
+
+fn check(experiment: &str, source: &Source) -> Result<String, ExperimentError> {
+    let of = experiment.split('/').next().unwrap_or_default();
+    let kind = kind(of, Share::One).expect("it was found");
+    Ok(kind.read(source)?.inputs())
 }
 
 impl Merge {

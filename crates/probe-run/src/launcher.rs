@@ -1,7 +1,6 @@
 //! A launcher: a program that starts and ends nodes, and speaks JSON lines.
 //!
-//! It is asked one thing at a time and answers with one line. Nothing that it says is believed
-//! before it is checked, and it has so long for each answer.
+//! Each request is answered by one line. The answer is checked before use, and has a time limit.
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde::{Deserialize, Serialize};
@@ -16,13 +15,13 @@ const MAX_LINE: u64 = 1 << 20;
 /// The longest name of a node.
 const MAX_NAME: usize = 255;
 
-/// What a launcher is asked.
+/// A request to a launcher.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(tag = "op", rename_all = "lowercase")]
-pub(super) enum Request<'a> {
-    /// Start so many nodes, and give each the tag.
+pub enum Request<'a> {
+    /// Start `count` nodes with the tag.
     Create {
-        /// How many.
+        /// Number of nodes.
         count: usize,
         /// The tag.
         tag: &'a str,
@@ -43,7 +42,7 @@ pub(super) enum Request<'a> {
 
 /// A line to the launcher.
 #[derive(Serialize)]
-struct Asked<'a> {
+struct RequestLine<'a> {
     id: u64,
     #[serde(flatten)]
     request: Request<'a>,
@@ -60,16 +59,16 @@ struct Answer {
 
 /// A node that a launcher started.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub(super) struct Launched {
-    /// What the launcher calls it.
-    pub(super) node: String,
-    /// Where it is reached.
-    pub(super) address: String,
+pub struct Launched {
+    /// Its name, by the launcher.
+    pub node: String,
+    /// Its address.
+    pub address: String,
 }
 
 /// A launcher that runs.
 #[derive(Debug)]
-pub(super) struct Launcher {
+pub struct Launcher {
     child: Child,
     input: Option<ChildStdin>,
     lines: Receiver<io::Result<String>>,
@@ -81,8 +80,8 @@ impl Launcher {
     /// Starts it; its words are separated by spaces. Each answer may take as long as `patience`.
     ///
     /// # Errors
-    /// It cannot be started.
-    pub(super) fn start(command: &str, patience: Duration) -> Result<Self, String> {
+    /// The program cannot be started.
+    pub fn start(command: &str, patience: Duration) -> Result<Self, String> {
         let mut words = command.split_whitespace();
         let program = words.next().ok_or("the launcher's command is empty")?;
         let mut child = Command::new(program)
@@ -114,15 +113,15 @@ impl Launcher {
         })
     }
 
-    /// Asks, and returns the nodes of the answer.
+    /// Sends a request, and returns the nodes of the answer.
     ///
     /// # Errors
-    /// It says that it failed, does not answer in time, or answers nonsense. What it did meanwhile
-    /// is not known then.
-    pub(super) fn ask(&mut self, request: Request<'_>) -> Result<Vec<Launched>, String> {
+    /// The launcher reports a failure, is late, or answers wrongly. Nodes may have been started or
+    /// ended nevertheless.
+    pub fn request(&mut self, request: Request<'_>) -> Result<Vec<Launched>, String> {
         self.asked += 1;
         let id = self.asked;
-        let asked = Asked { id, request };
+        let asked = RequestLine { id, request };
         let mut line = serde_json::to_string(&asked).map_err(|error| error.to_string())?;
         line.push('\n');
         let input = self.input.as_mut().ok_or("the launcher was stopped")?;
@@ -152,7 +151,7 @@ impl Launcher {
             ));
         }
         if let Some(error) = answer.error {
-            return Err(format!("the launcher says {}", shown(&error)));
+            return Err(format!("the launcher reports {}", shown(&error)));
         }
         answer.nodes.iter().try_for_each(check)?;
         Ok(answer.nodes)
@@ -174,12 +173,12 @@ impl Drop for Launcher {
 }
 
 /// Why a program did not start that an option names, and what to do.
-pub(super) fn not_started(option: &str, program: &str, error: &io::Error) -> String {
+pub(crate) fn not_started(option: &str, program: &str, error: &io::Error) -> String {
     let advice = match error.kind() {
         ErrorKind::NotFound if program.contains('/') => {
             "there is no such file, or what its first line names is not installed"
         }
-        ErrorKind::NotFound => "PATH has no such program; say its path",
+        ErrorKind::NotFound => "PATH has no such program; use its path",
         ErrorKind::PermissionDenied => "make it executable (chmod +x)",
         _ => "it has to be a program, or a script that names its interpreter",
     };
@@ -193,7 +192,7 @@ pub(super) fn not_started(option: &str, program: &str, error: &io::Error) -> Str
 }
 
 /// Ends a program that leads a process group, and what it started.
-pub(super) fn end(child: &mut Child) {
+pub(crate) fn end(child: &mut Child) {
     // Where it has just gone there is nothing to end.
     let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
     let _ = child.wait();
@@ -217,7 +216,7 @@ fn check(node: &Launched) -> Result<(), String> {
     Ok(())
 }
 
-/// What somebody else said, short and without control characters.
+/// A text of the launcher, short and without control characters.
 fn shown(text: &str) -> String {
     let short: String = text.trim_end().chars().take(120).collect();
     format!("{short:?}")

@@ -48,7 +48,7 @@ pub struct Aperiodic {
 }
 
 impl Aperiodic {
-    /// What `sched_setattr(2)` clamps a slice to.
+    /// The range to which `sched_setattr(2)` clamps a slice.
     pub const SLICES: std::ops::RangeInclusive<Nanos> =
         Nanos::from_micros(100)..=Nanos::from_millis(100);
     /// Above this kernel threads of a busy host would wait too long.
@@ -97,7 +97,7 @@ impl Periodic {
 }
 
 impl From<&Scheduling> for Periodic {
-    /// That of a thread with a deadline.
+    /// Returns the class of a thread with a deadline.
     fn from(scheduling: &Scheduling) -> Self {
         let Scheduling {
             runtime,
@@ -190,9 +190,8 @@ pub enum Level {
     Normal,
     /// [`Class::Aperiodic`] with its defaults: for guests that answer.
     High,
-    /// [`Class::Periodic`] with 1 ms in 4 ms: for a guest that must run on time
-    /// whatever the others do, and needs less than a quarter of a CPU for each
-    /// vCPU.
+    /// [`Class::Periodic`] with 1 ms in 4 ms: for a guest that must run on time beside any load,
+    /// and needs less than a quarter of a CPU for each vCPU.
     Top,
 }
 
@@ -235,9 +234,9 @@ impl Class {
         }
     }
 
-    /// Returns the class of a guest's other threads where its vCPUs have this one and
-    /// no rule says more. Reservations for many helpers would fill the machine, so
-    /// they get [`Class::Aperiodic`] in place of one.
+    /// Returns the class of a guest's other threads if its vCPUs have this class and the rule has
+    /// no other. Reservations for many helpers would use up the host, so helpers get
+    /// [`Class::Aperiodic`] instead.
     #[must_use]
     pub fn for_helpers(&self) -> Self {
         match self {
@@ -345,14 +344,14 @@ impl fmt::Display for Class {
     }
 }
 
-/// What a kernel and a guest support of a class.
+/// The parts of a class that a kernel and a guest support.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Support {
-    /// Whether the kernel has time slices of a thread's own.
+    /// True if a thread can have its own time slice.
     pub(crate) slices: bool,
-    /// Whether the weight goes to the thread, since its guest has no group.
+    /// True if the thread has the weight, since its guest has no group.
     pub(crate) nice: bool,
-    /// Whether the agent may undo everything, the flag for children included.
+    /// True if the agent may revert everything, the flag for children included.
     pub(crate) privileged: bool,
 }
 

@@ -67,15 +67,15 @@ impl Default for AgentConfig {
     }
 }
 
-/// What becomes of threads that drifted: that somebody else has changed.
+/// The treatment of drifted threads, which another program has changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnDrift {
-    /// They are counted and changed back: each at most three times an hour, then it stays as
-    /// it is until the first of these is an hour old.
+    /// Drifted threads are counted and changed back: each at most three times an hour. Then the
+    /// thread stays as it is until the first of these changes is an hour old.
     #[default]
     Reapply,
-    /// They are counted and stay as they are.
+    /// Drifted threads are counted and stay as they are.
     Report,
 }
 
@@ -102,8 +102,9 @@ impl AgentConfig {
         Err(document.locate(problems))
     }
 
-    /// Returns it with a rule for the host's own path before those of guests: for the process
-    /// `daemon`, where that is the agent's own, otherwise for the daemon's control group.
+    /// Returns this configuration with a rule for the host's own packet path before those of
+    /// guests: for the process `daemon`, if that is the agent's own, otherwise for the daemon's
+    /// control group.
     #[must_use]
     pub fn with_path(mut self, daemon: Option<u32>) -> Self {
         let rule = self.path.as_ref().map(|path| path.rule(daemon));
@@ -157,7 +158,7 @@ impl AgentConfig {
     }
 }
 
-/// Where the agent's configuration comes from.
+/// The source of the agent's configuration.
 #[derive(Debug, Clone)]
 pub enum ConfigSource {
     /// A file, which can be read again.
@@ -167,8 +168,7 @@ pub enum ConfigSource {
 }
 
 impl ConfigSource {
-    /// Returns the configuration; with `state`, where that is given, in place of its
-    /// own.
+    /// Returns the configuration, with `state` instead of its own state file, if set.
     ///
     /// # Errors
     /// All mistakes in the file.

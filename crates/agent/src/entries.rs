@@ -32,7 +32,7 @@ impl Entries {
     }
 }
 
-/// Returns true if a thread claims to run a vCPU by KVM, and so must enter a guest.
+/// Returns true if a thread claims to run a vCPU by KVM, so that it enters a guest.
 pub(crate) fn says_kvm(vmm: Vmm, thread: &GuestThread) -> bool {
     match vmm {
         Vmm::Qemu => thread.name.ends_with("/KVM"),

@@ -1,6 +1,6 @@
-//! What a host offers to the placement service of its CPU: reservations that are kept whoever
-//! gets them ([`tailbound_hypervisor::reservation`]), with what was measured here of what takes
-//! time beside them.
+//! CPU time that a host offers to the placement service: reservations that hold for any guest
+//! ([`tailbound_hypervisor::reservation`]), given the measured interrupt and steal time of this
+//! host.
 
 use super::class::{Bandwidth, CPU};
 use super::observed::{Domain, Limits, ObservedMachine};
@@ -18,7 +18,7 @@ use tailbound_units::Nanos;
 
 pub use tailbound_hypervisor::reservation::Pool;
 
-/// How often all reservations of the machine are looked at, in rounds.
+/// Interval between looks at all reservations of the host, in rounds.
 const BOOKED_EVERY: u32 = 10;
 
 /// The CPU time that the placement service may reserve on this host.
@@ -70,7 +70,7 @@ impl OfferConfig {
     /// Returns the pool that is offered of a root domain.
     ///
     /// # Errors
-    /// It is not proved that it is kept, or somebody has more reserved already.
+    /// No proof shows that the offer holds, or another thread has reserved more already.
     pub fn pool(
         &self,
         domain: &Domain,
@@ -157,11 +157,11 @@ pub enum Withheld {
          interrupts take{beyond}; lower `cpus` or `largest` of `offer`"
     )]
     Unproved {
-        /// What was to be offered.
+        /// The desired offer.
         reservable: u64,
         /// Below how much it would be proved.
         proved: u64,
-        /// What leaves no more, if not what is stated.
+        /// The disturbances that leave no more, if not the stated ones.
         beyond: Beyond,
     },
     /// More than the kernel admits.
@@ -170,12 +170,12 @@ pub enum Withheld {
          than the {capacity} that the kernel admits; lower `cpus` of `offer`"
     )]
     Kernel {
-        /// What was to be offered.
+        /// The desired offer.
         reservable: u64,
-        /// What the kernel admits.
+        /// The kernel's limit.
         capacity: u64,
     },
-    /// Somebody has more than his reservation.
+    /// A thread uses more than its reservation.
     #[error(
         "no CPU is offered to the placement service: on {cpus} a thread has more than its \
          reservation (excess = \"reclaim\"), and nothing is proved beside it"
@@ -184,21 +184,21 @@ pub enum Withheld {
         /// Where.
         cpus: Box<Cpus>,
     },
-    /// What is reserved already is not within it.
+    /// Existing reservations exceed the offer.
     #[error(
         "no CPU is offered to the placement service: the {threads} reservations that there are on \
          {cpus} are not within the offer: {why}; end those that are none of its machines', or keep \
          them on other CPUs by a partition"
     )]
     Booked {
-        /// How many reservations there are.
+        /// Number of reservations.
         threads: usize,
         /// Where.
         cpus: Box<Cpus>,
-        /// What of them is too much.
+        /// The excess.
         why: Unschedulable,
     },
-    /// What takes time beside them makes those that there are too late.
+    /// Disturbances may delay existing reservations beyond their deadlines.
     #[error(
         "no CPU is offered to the placement service: reservations that there are on {cpus} may be \
          late by {by}, more than their periods leave, as others overrun by {} each, interrupts took \
@@ -212,14 +212,14 @@ pub enum Withheld {
         by: Nanos,
         /// Where.
         cpus: Box<Cpus>,
-        /// What takes time beside them.
+        /// The disturbances.
         disturbance: Disturbance,
-        /// What of it is more than is stated.
+        /// The measured disturbances beyond the stated ones.
         beyond: Beyond,
     },
 }
 
-/// What was taken of a CPU in the long run, if it is more than the share that is stated.
+/// Long-run usage of a CPU, if it exceeds the stated share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Beyond(pub Option<LongRun>);
 

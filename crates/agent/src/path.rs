@@ -1,11 +1,11 @@
-//! The host's own path: the daemon through which the packets of all guests go. A wait of its
-//! packet loop is a wait of everybody, so it goes before guests (Cheng and Wang, *`QoS` Scheduling*,
+//! The host's own packet path: the daemon that forwards the packets of all guests. A wait of its
+//! packet loop delays every guest, so the loop precedes guests (Cheng and Wang, *`QoS` Scheduling*,
 //! 3.1.3: the driver domain can preempt any other, and is preempted by none).
 //!
-//! The packet loop has [`Class::RealTime`]: it runs before all that have a proportional share.
-//! Reservations go before it; plans say for how long they may, unless the path has
-//! CPUs of its own: [`partition`] plans that, [`live`] reads and changes cpusets and interrupts,
-//! [`Agent`](super::Agent) remembers what was there before.
+//! The packet loop has [`Class::RealTime`]: it runs before all threads with a proportional share.
+//! Reservations precede it; plans state for how long, unless the path has CPUs of its own:
+//! [`partition`] plans that, [`live`] reads and changes cpusets and interrupts,
+//! [`Agent`](super::Agent) remembers the previous state.
 
 pub mod live;
 pub mod partition;
@@ -23,7 +23,7 @@ pub use partition::{PathError, PathStep};
 /// The control group of the daemon as its unit makes it.
 pub const DAEMON_GROUP: &str = "/tailbound.slice/tailbound-host.service";
 
-/// What guests' metrics and messages call the daemon.
+/// Name of the daemon in guests' metrics and messages.
 pub const DAEMON: &str = "tailbound-host";
 
 /// The scheduling of the host's own packet path.
@@ -79,7 +79,7 @@ impl PathConfig {
         }
     }
 
-    /// Returns the rule that gives the packet loop its class: that of the process `daemon`, or of
+    /// Returns the rule that sets the class of the packet loop: for the process `daemon`, or for
     /// the daemon's control group.
     pub(crate) fn rule(&self, daemon: Option<u32>) -> GuestRule {
         let cgroup = daemon.is_none().then(|| self.cgroup.clone());

@@ -1,10 +1,10 @@
 //! Rules: which guests get which class.
 //!
-//! A rule goes by who started a guest. A name counts where a manager gave it (libvirt's
-//! scope, the jailer's group), since only root can have made that; a name that a process
-//! gives itself counts only for the user that the rule names, by default the agent's own. UUIDs and
-//! VMIDs stand on command lines, so that they count like the latter, and a UUID also where libvirt
-//! made the control group: it starts its QEMUs itself.
+//! A rule selects a guest by its creator. A name counts if a manager wrote it (libvirt's scope, the
+//! jailer's group), since only root can create that group. A name that a process chose counts only
+//! for the rule's user, by default the agent's own. UUIDs and VMIDs are on command lines, so they
+//! count like the latter. A UUID also counts if libvirt created the control group, since libvirt
+//! starts its QEMUs itself.
 
 use super::class::{Bandwidth, Class, Level};
 use super::desired::{Affinity, Desired, Excess};
@@ -71,11 +71,11 @@ pub enum ExcessKind {
     /// Nothing.
     #[default]
     None,
-    /// What other reservations leave, before all that have none.
+    /// The unused time of other reservations, before all threads without a reservation.
     Reclaim,
 }
 
-/// How a rule picks.
+/// The selection of guests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     /// By the guest's name, with `*`.
@@ -117,7 +117,7 @@ impl GuestRule {
         self.class.or(level).unwrap_or(Class::Normal)
     }
 
-    /// Whether it is for the host's own path, and for no guest.
+    /// Returns true if the rule is for the host's own packet path, not for a guest.
     pub(crate) fn is_path(&self) -> bool {
         self.class() == Class::RealTime
     }
@@ -137,8 +137,8 @@ impl GuestRule {
         self.helpers.unwrap_or_else(|| self.class().for_helpers())
     }
 
-    /// Whether it picks `guest`, which it names by more than its name where it is among the
-    /// guest's rules.
+    /// Returns true if the rule selects `guest`. If the rule is in the guest's list of rules, more
+    /// than the name has matched.
     fn picks(&self, index: usize, guest: &Guest) -> bool {
         let origin = &guest.origin;
         let user = self.uid.is_none_or(|uid| origin.uid == Some(uid));
@@ -152,7 +152,7 @@ impl GuestRule {
         named && user && !guest.other_executable.contains(&index)
     }
 
-    /// Whether it would pick `guest` by what that says of itself.
+    /// Returns true if the rule would select `guest` by the guest's own claims.
     fn is_claimed_by(&self, guest: &Guest) -> bool {
         match self.target() {
             Some(Target::Name(pattern)) => fits(&pattern, guest),
@@ -256,8 +256,9 @@ impl GuestRule {
     }
 }
 
-/// Whether a rule's name is a guest's. Of a domain's name libvirt's group has what a host's
-/// name may have, so the rest of the rule's does not count.
+/// Returns true if a rule's name is a guest's. libvirt's group contains only the characters of a
+/// domain's name that are valid in a host's name, so other characters of the rule's name do not
+/// count.
 fn fits(pattern: &str, guest: &Guest) -> bool {
     match &guest.origin.place {
         Some((Manager::Libvirt(_), _)) => {
@@ -317,7 +318,8 @@ impl fmt::Display for Pick<'_> {
     }
 }
 
-/// Returns why a rule for one guest picks none of several, and what would tell them apart.
+/// Returns the reason why a rule for one guest selects none of several, and a way to distinguish
+/// them.
 fn fits_several(rule: &GuestRule, picked: &[&mut Guest]) -> String {
     let pids: Vec<_> = picked.iter().map(|guest| guest.pid.to_string()).collect();
     let domain = |guest: &&mut Guest| match &guest.origin.place {
@@ -351,7 +353,7 @@ fn fits_several(rule: &GuestRule, picked: &[&mut Guest]) -> String {
     )
 }
 
-/// Returns why a rule does not pick a guest that has the name, UUID or VMID that it asks for.
+/// Returns the reason why a rule does not select a guest with its name, UUID or VMID.
 fn why_not(rule: &GuestRule, guest: &Guest) -> String {
     let origin = &guest.origin;
     let user = match origin.uid {
@@ -389,8 +391,7 @@ pub fn rule_for<'r>(rules: &'r [GuestRule], guest: &Guest) -> Option<&'r GuestRu
     rules.get(guest.rule?)
 }
 
-/// Returns the desired state of one thread of a guest by its rule; `None` where it stays as
-/// it is.
+/// Returns the desired state of one thread of a guest by its rule; `None` if it stays as it is.
 pub(crate) fn desired_of(rule: &GuestRule, guest: &Guest, thread: &GuestThread) -> Option<Desired> {
     let vcpu = thread.role.is_vcpu();
     let mut class = rule.class_of(thread);

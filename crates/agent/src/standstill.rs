@@ -60,9 +60,10 @@ struct Thread {
 
 #[derive(Debug)]
 enum State {
-    /// It should have its reservation; `waits` is set since it is ready without progress.
+    /// The thread should have its reservation. `waits` is set while the thread is ready and does
+    /// not run.
     Reserved { waits: Option<Wait> },
-    /// It is a normal thread until `until`; `None`: for good.
+    /// The thread is a normal one until `until`; `None`: for good.
     Plain { until: Option<Nanos> },
 }
 

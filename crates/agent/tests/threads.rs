@@ -278,7 +278,8 @@ impl Drop for Computing {
     }
 }
 
-/// It had used up its reservation when it was restored, as a computing thread nearly always has.
+/// The thread had used up its reservation when it was restored, as a computing thread nearly always
+/// has.
 #[test]
 fn a_thread_that_is_put_back_and_reserved_for_again_goes_on() {
     let Some(_bandwidth) = deadlines() else {

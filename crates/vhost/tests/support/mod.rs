@@ -272,11 +272,13 @@ pub(crate) fn rang(event: &OwnedFd) -> bool {
 /// open file, which both processes have, waits for room.
 pub(crate) fn make_wait(event: &OwnedFd) {
     const FULL: u64 = u64::MAX - 1;
+    // It may have been made to wait before.
+    let flags = fcntl_getfl(event).expect("an open file");
+    fcntl_setfl(event, flags | OFlags::NONBLOCK).expect("set");
     until("the counter is full", || {
         rang(event);
         rustix::io::write(event, &FULL.to_ne_bytes()).ok()
     });
-    let flags = fcntl_getfl(event).expect("an open file");
     fcntl_setfl(event, flags - OFlags::NONBLOCK).expect("set");
 }
 

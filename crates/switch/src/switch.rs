@@ -24,6 +24,7 @@
 mod agenda;
 mod config;
 mod drain;
+mod flood;
 mod gathered;
 mod guarantees;
 mod guard;
@@ -48,6 +49,7 @@ mod timing;
 mod trace;
 mod transmit;
 mod uplink;
+mod wakes;
 mod work;
 
 pub use config::{GuestConfig, SwitchConfig, UPLINK};
@@ -151,6 +153,10 @@ pub struct Switch {
     uplink_there: bool,
     /// As of the last turn.
     now: Nanos,
+    /// The number of turns so far.
+    turns: u64,
+    /// Frames to all ports are being copied.
+    is_copying: bool,
 }
 
 impl Switch {
@@ -192,6 +198,8 @@ impl Switch {
             stopwatch: None,
             uplink_there: false,
             now: Nanos::ZERO,
+            turns: 0,
+            is_copying: false,
         };
         switch.reconfigure(Nanos::ZERO, config)?;
         Ok(switch)
@@ -244,6 +252,7 @@ impl Switch {
     pub fn handle_readable(&mut self, port: PortIndex) {
         if let Some(state) = self.states.get_mut(port.0) {
             state.readable = true;
+            state.wakes.note();
             self.agenda.ready.set(port.0, true);
         }
     }
@@ -303,12 +312,16 @@ impl Switch {
     fn turn(&mut self, now: Nanos, ports: &mut Ports, reads: bool) -> Turn {
         let mut turn = Turn::default();
         self.now = now;
+        self.turns += 1;
         if std::mem::replace(&mut self.reads, reads) != reads {
             self.note_all();
         }
         self.begin_turn(now, ports);
         self.release_due(now, ports, &mut turn);
         self.handle_timers(now, ports, &mut turn);
+        if self.is_copying {
+            self.go_on_copying(now, ports);
+        }
         if reads {
             // Where all that have work caused more than their share, nobody waits for the
             // rounds that make up for it.
@@ -318,6 +331,7 @@ impl Switch {
         }
         self.transmit(now, ports, &mut turn);
         self.read_again(ports, &mut turn);
+        turn.busy |= self.is_copying;
         turn.memory_is_free = self.give_back(now);
         turn.moved = std::mem::take(&mut self.agenda.is_news);
         turn
@@ -424,7 +438,7 @@ impl Switch {
                 (Some(_), None) => self.uplink.as_ref().map_or(0, |up| up.egress.waiting()),
             };
             let outgoing = port.as_ref().map_or(0, |_| state.outgoing.len());
-            state.received.len() + limited + leaving + outgoing
+            state.received.len() + state.floods.len() + limited + leaving + outgoing
         });
         waiting.sum()
     }

@@ -187,16 +187,27 @@ impl Socket {
 
     /// From now on only frames to groups come: broadcast and multicast.
     pub fn only_groups(&self) -> io::Result<()> {
+        self.only(true)
+    }
+
+    /// From now on only frames to single stations come.
+    pub fn only_stations(&self) -> io::Result<()> {
+        self.only(false)
+    }
+
+    /// From now on only frames to groups come, or only others.
+    fn only(&self, groups: bool) -> io::Result<()> {
         const fn step(code: u32, jf: u8, k: u32) -> libc::sock_filter {
             let (code, jt) = (code as u16, 0);
             libc::sock_filter { code, jt, jf, k }
         }
+        let accepts = |accepts| if accepts { u32::MAX } else { 0 };
         // The lowest bit of the first byte says it (IEEE 802, 8.2.2).
         let mut filter = [
             step(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 0, 0),
             step(libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K, 1, 1),
-            step(libc::BPF_RET | libc::BPF_K, 0, u32::MAX),
-            step(libc::BPF_RET | libc::BPF_K, 0, 0),
+            step(libc::BPF_RET | libc::BPF_K, 0, accepts(groups)),
+            step(libc::BPF_RET | libc::BPF_K, 0, accepts(!groups)),
         ];
         let program = libc::sock_fprog {
             len: filter.len() as libc::c_ushort,

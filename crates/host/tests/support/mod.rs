@@ -335,6 +335,11 @@ impl Nic {
         packets
     }
 
+    /// From now on no frames to groups come.
+    pub(crate) fn only_stations(&self) {
+        self.socket.only_stations().expect("a filter of four steps");
+    }
+
     /// Readable when something has come.
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()

@@ -12,6 +12,8 @@ use tailbound_units::Nanos;
 pub(super) struct Agenda {
     /// Ports to receive from, or with frames that were received and not looked at.
     pub(super) ready: PortSet,
+    /// Ports with frames to all others that are being copied.
+    pub(super) copying: PortSet,
     /// Guests' ports with frames on their way out, which may leave now.
     pub(super) sending: PortSet,
     /// When the frames before guests' ports may leave, where that is later.
@@ -31,15 +33,16 @@ pub(super) struct Agenda {
 }
 
 impl Agenda {
-    fn sets(&mut self) -> [&mut PortSet; 4] {
+    fn sets(&mut self) -> [&mut PortSet; 5] {
         let Self {
             ready,
+            copying,
             sending,
             moved,
             changed,
             ..
         } = self;
-        [ready, sending, moved, changed]
+        [ready, copying, sending, moved, changed]
     }
 
     const fn deadlines(&mut self) -> [&mut Deadlines; 4] {
@@ -88,13 +91,15 @@ impl Switch {
         let port = index.0;
         let is_open = self.is_open(index);
         let is_read = is_open && self.reads && !self.is_drained(index);
+        let is_full = self.states[port].full;
+        let waits_for_room = is_full && !self.is_resting(index);
         let state = &mut self.states[port];
         let is_pending = state.has_received();
         let is_ready = is_open && (is_pending || (is_read && state.readable));
         self.agenda.ready.set(port, is_ready);
         let interest = Interest {
             receive: is_read,
-            transmit: state.full,
+            transmit: waits_for_room,
         };
         if std::mem::replace(&mut state.interest, interest) != interest {
             self.agenda.changed.set(port, true);
@@ -175,7 +180,7 @@ impl PortSet {
     }
 
     /// Whether a port is in it.
-    fn has(&self, port: usize) -> bool {
+    pub(super) fn has(&self, port: usize) -> bool {
         let word = self.words.get(port / 64);
         word.is_some_and(|word| word >> (port % 64) & 1 != 0)
     }

@@ -32,7 +32,9 @@ impl Switch {
         let held = pacer.map_or(Bytes(0), |pacer| pacer.memory_of(guest));
         let limited = port.0.checked_sub(self.first_guest());
         let limited = limited.map_or(0, |guest| self.guests[guest].waits_for_limit());
-        self.states[port.0].has_received() || limited > 0 || held > Bytes(0)
+        let state = &self.states[port.0];
+        let is_forwarded = !state.has_received() && state.floods.len() == 0;
+        !is_forwarded || limited > 0 || held > Bytes(0)
     }
 
     /// Whether anything waits for the uplink, while its port is there.

@@ -2,6 +2,24 @@
 
 use tailbound_units::Nanos;
 
+/// A time for which a guest's port is not read.
+#[derive(Debug, Clone, Copy)]
+struct Pause {
+    until: Nanos,
+    cause: Cause,
+}
+
+/// The cause of a pause.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    /// Frames of its last burst were dropped, for want of room or as they may not be sent: until
+    /// then the next ones stay where they cost little.
+    Drops,
+    /// Its port woke the loop for nothing too often: it is not waited for at all, neither for frames
+    /// nor for room.
+    Wakes,
+}
+
 /// Whether a guest's port is read. Where it is not, its queue fills, and the guest
 /// notices.
 #[derive(Debug, Default)]
@@ -11,9 +29,8 @@ pub(super) struct Ingress {
     crowded: bool,
     /// As much waits for the guest's limit as may.
     limited: bool,
-    /// Frames of its last burst were dropped, for want of room or as they may not be
-    /// sent: until then the next ones stay where they cost little.
-    throttled_until: Option<Nanos>,
+    /// Its port is not read for a time.
+    pause: Option<Pause>,
     /// Nothing more is to be received, until that is undone.
     drained: bool,
 }
@@ -21,17 +38,17 @@ pub(super) struct Ingress {
 impl Ingress {
     /// What was received is forwarded, and the port is read unless it is drained.
     pub(super) const fn is_open(&self) -> bool {
-        !self.crowded && !self.limited && self.throttled_until.is_none()
+        !self.crowded && !self.limited && self.pause.is_none()
     }
 
     /// When there is something to do; `None` while time alone changes nothing.
-    pub(super) const fn poll_at(&self) -> Option<Nanos> {
-        self.throttled_until
+    pub(super) fn poll_at(&self) -> Option<Nanos> {
+        self.pause.map(|pause| pause.until)
     }
 
     /// Ends what ends at `now`.
     pub(super) fn handle_timeout(&mut self, now: Nanos) {
-        self.throttled_until = self.throttled_until.filter(|until| *until > now);
+        self.pause = self.pause.filter(|pause| pause.until > now);
     }
 
     /// Whether it is left unread for the guest's guarantee.
@@ -64,9 +81,21 @@ impl Ingress {
         self.drained = drained;
     }
 
+    /// True if the port is not waited for at all.
+    pub(super) fn is_resting(&self) -> bool {
+        self.pause.is_some_and(|pause| pause.cause == Cause::Wakes)
+    }
+
+    /// The port is not waited for until then.
+    pub(super) const fn rest(&mut self, until: Nanos) {
+        let cause = Cause::Wakes;
+        self.pause = Some(Pause { until, cause });
+    }
+
     /// Leaves the port unread until then.
     pub(super) const fn throttle(&mut self, until: Nanos) {
-        self.throttled_until = Some(until);
+        let cause = Cause::Drops;
+        self.pause = Some(Pause { until, cause });
     }
 }
 

@@ -197,6 +197,9 @@ impl Switch {
     /// more, and whether the guest's port is read.
     pub(super) fn release(&mut self, now: Nanos, from: PortIndex, ports: &Ports) {
         for _ in 0..2 * BURST {
+            if self.states[from.0].floods.is_full() {
+                break;
+            }
             let Some(guest) = self.guest_at(from) else {
                 return;
             };

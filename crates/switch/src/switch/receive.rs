@@ -32,8 +32,9 @@ impl Switch {
         ports: &mut Ports,
         turn: &mut Turn,
     ) -> Round {
-        let state = &mut self.states[from.0];
+        let state = &self.states[from.0];
         if !(state.readable || state.has_received()) || !self.is_open(from) {
+            self.note_idle_wake(now, from);
             return Round::Idle;
         }
         let state = &mut self.states[from.0];
@@ -63,8 +64,10 @@ impl Switch {
             state.credit.charge_time(dear);
         }
         if is_idle {
+            self.note_idle_wake(now, from);
             return Round::Idle;
         }
+        self.states[from.0].wakes.clear();
         // What came since then is received in the next turn.
         turn.busy |= is_pending && self.states[from.0].readable && self.is_open(from);
         Round::Served
@@ -103,6 +106,9 @@ impl Switch {
         ports: &Ports,
         turn: &mut Turn,
     ) {
+        if self.states[from.0].floods.is_full() {
+            return;
+        }
         let dropped = self.uplink_drops();
         let mut total = Cost::default();
         let mut refused = 0;
@@ -242,7 +248,7 @@ impl Switch {
     /// What it costs to bring a packet out by a port: by the uplink it is cut, here or
     /// in the kernel; to a guest it may go whole, unless its sender is guaranteed
     /// something.
-    fn cost(&self, from: PortIndex, to: PortIndex, packet: &Packet) -> Cost {
+    pub(super) fn cost(&self, from: PortIndex, to: PortIndex, packet: &Packet) -> Cost {
         let guest = to.0.checked_sub(self.first_guest());
         let cut = guest.is_none_or(|guest| self.guests[guest].pipeline.segments())
             || packet.segments() > 1 && self.is_paced_within(from, packet);
@@ -251,25 +257,5 @@ impl Switch {
             bytes: if cut { packet.wire_len() } else { packet.len() },
             pieces: 0,
         }
-    }
-
-    /// Copies a frame for every port but the one it came from, and those of guests that are
-    /// away; the last takes the frame itself. Returns what all of them cost.
-    fn flood(&mut self, now: Nanos, from: PortIndex, packet: Packet, ports: &Ports) -> Cost {
-        let mut cost = Cost::default();
-        let mut last = None;
-        for index in (0..self.states.len()).filter(|index| *index != from.0) {
-            if self.is_away(PortIndex(index)) {
-                continue;
-            }
-            cost += self.cost(from, PortIndex(index), &packet);
-            if let Some(port) = last.replace(PortIndex(index)) {
-                self.push(now, from, port, packet.duplicate(), ports);
-            }
-        }
-        if let Some(port) = last {
-            self.push(now, from, port, packet, ports);
-        }
-        cost
     }
 }

@@ -28,6 +28,16 @@ impl Slots {
         slot.port.filter(|_| slot.guest == guest)
     }
 
+    /// The number of slots.
+    pub(super) const fn count(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// The port of the guest of a slot; `None` if it is gone.
+    pub(super) fn port_at(&self, slot: usize) -> Option<PortIndex> {
+        self.slots.get(slot)?.port
+    }
+
     /// Notes where a guest is.
     pub(super) fn place(&mut self, guest: GuestId, port: PortIndex) {
         if let Some(slot) = self.slots.get_mut(guest.slot()) {

@@ -1,6 +1,8 @@
 //! What every port has, the uplink's and a guest's.
 
+use super::flood::Floods;
 use super::timing::{Stopwatch, Timing};
+use super::wakes::Wakes;
 use super::work::{Cost, Credit};
 use crate::port::{BURST, Outgoing, Port, Received};
 use crate::reason::Reason;
@@ -77,6 +79,8 @@ pub(super) struct PortState {
     pub(super) name: String,
     /// What was received from the port and not looked at yet: a burst at most.
     pub(super) received: VecDeque<Received>,
+    /// Frames from the port to all others, which are being copied.
+    pub(super) floods: Floods,
     /// What forwarding that may still cost in this round.
     pub(super) credit: Credit,
     /// Credit for putting frames into the port in this turn, beyond the charge to their
@@ -91,6 +95,8 @@ pub(super) struct PortState {
     taken: u64,
     /// The port may have something to receive.
     pub(super) readable: bool,
+    /// Wake-ups by the port for nothing.
+    pub(super) wakes: Wakes,
     /// The port had no room when it was last offered a frame.
     pub(super) full: bool,
     /// What the caller was last told to wait for.
@@ -108,6 +114,7 @@ impl PortState {
         Self {
             name,
             received: VecDeque::with_capacity(BURST),
+            floods: Floods::default(),
             credit: Credit::default(),
             outward: Credit::default(),
             dear_in: Timing::default(),
@@ -115,6 +122,7 @@ impl PortState {
             outgoing: VecDeque::with_capacity(BURST),
             taken: 0,
             readable: false,
+            wakes: Wakes::default(),
             full: false,
             interest: Interest {
                 receive: true,

@@ -1,6 +1,7 @@
 mod away;
 mod churn;
 mod early;
+mod floods;
 mod guarded;
 mod inward;
 mod limited;
@@ -10,6 +11,7 @@ mod paced;
 mod queued;
 mod reloads;
 mod share;
+mod wakes;
 
 use super::*;
 use crate::mac::Mac;

@@ -7,13 +7,14 @@
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{MemfdFlags, OFlags, fcntl_getfl, fcntl_setfl, ftruncate, memfd_create};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, IoSlice, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 use vm_memory::{Bytes, FileOffset, GuestAddress, GuestMemoryMmap};
 
@@ -225,6 +226,8 @@ pub(crate) struct Ring {
     pub(crate) entries: u16,
     pub(crate) next: u16,
     pub(crate) seen: u16,
+    /// As `next` was at the last look at whether the device wants a kick.
+    looked: Cell<u16>,
     pub(crate) kick: OwnedFd,
     pub(crate) call: OwnedFd,
     pub(crate) error: OwnedFd,
@@ -272,11 +275,13 @@ pub(crate) fn rang(event: &OwnedFd) -> bool {
 /// open file, which both processes have, waits for room.
 pub(crate) fn make_wait(event: &OwnedFd) {
     const FULL: u64 = u64::MAX - 1;
+    // It may have been made to wait before.
+    let flags = fcntl_getfl(event).expect("an open file");
+    fcntl_setfl(event, flags | OFlags::NONBLOCK).expect("set");
     until("the counter is full", || {
         rang(event);
         rustix::io::write(event, &FULL.to_ne_bytes()).ok()
     });
-    let flags = fcntl_getfl(event).expect("an open file");
     fcntl_setfl(event, flags - OFlags::NONBLOCK).expect("set");
 }
 
@@ -320,6 +325,7 @@ impl Machine {
             entries: build.entries,
             next: 0,
             seen: 0,
+            looked: Cell::new(0),
             kick: event(),
             call: event(),
             error: event(),
@@ -510,13 +516,15 @@ impl Machine {
         stored.expect("in memory");
     }
 
-    /// Kicks the device, where it wants that.
+    /// Kicks the device if it wants that: as Linux does, for entries made available since
+    /// the last look alone (virtio 1.2, 2.7.10).
     pub(crate) fn kick(&self, index: usize) -> bool {
         let ring = &self.rings[index];
+        let (new, old) = (ring.next, ring.looked.replace(ring.next));
+        fence(Ordering::SeqCst);
         let wants = if self.build.features & feature::EVENT_IDX != 0 {
             let event = self.read(ring.used() + 4 + 8 * u64::from(ring.entries));
-            // It has seen everything up to there.
-            event == ring.next.wrapping_sub(1) || ring.next.wrapping_sub(event) <= ring.entries
+            new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
         } else {
             self.read(ring.used()) & 1 == 0
         };

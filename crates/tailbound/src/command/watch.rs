@@ -163,7 +163,7 @@ impl Args {
     }
 
     fn once(&self, mut sight: Sight) -> Result<Exit, Failure> {
-        sight.run_until(Instant::now() + Duration::from(self.window))?;
+        sight.run_window(Instant::now() + Duration::from(self.window))?;
         if self.record.is_some() {
             sight.finish()?;
         }

@@ -163,7 +163,7 @@ fn queue_cause(ahead: &Ahead, is_outward: bool, limits: &Limits) -> Cause {
     }
 }
 
-/// Divides the closed windows of an interval: that of one of them, of their mean length.
+/// Divides the waits for receivers in an interval: one of them, of their mean length.
 pub fn divide_stall(stall: &Stall) -> Division {
     let mut division = Division::default();
     let mean = stall.time.0 / stall.count.max(1);

@@ -158,16 +158,16 @@ pub struct QueueWaits {
     pub ahead: Ahead,
 }
 
-/// The time in which peers had closed their windows to the guest: they took no more data.
+/// The time in which peers held the guest back by their windows: they took no more data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stall {
     /// The begin of the interval that was looked at.
     pub from: Nanos,
     /// Its end.
     pub until: Nanos,
-    /// The windows that were closed; at least one.
+    /// The waits for a window; at least one.
     pub count: u64,
-    /// The time of those that have opened again, summed up.
+    /// Their time, summed up.
     pub time: Nanos,
 }
 
@@ -265,7 +265,7 @@ pub struct LeftOut {
     pub requests: Sum,
     /// Frames of bulk flows.
     pub packets: Sum,
-    /// Closed windows.
+    /// Waits for windows.
     pub stalls: Sum,
     /// Late waits for a CPU.
     pub waits: Sum,
@@ -286,7 +286,7 @@ pub struct Evidence {
     pub requests: Vec<SlowRequest>,
     /// Frames of bulk flows that waited long.
     pub packets: Vec<QueueWaits>,
-    /// Closed windows of its peers.
+    /// Waits for the windows of its peers.
     pub stalls: Vec<Stall>,
     /// Late waits for a CPU.
     pub waits: Vec<CpuWait>,

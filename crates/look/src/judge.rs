@@ -15,15 +15,20 @@ use tailbound_units::Nanos;
 const MAX_PERIODS: usize = 60;
 /// A cause is named if at least this many periods have it for at least half of their time.
 const MIN_AFFECTED: usize = 3;
+/// Of periods this long in sum, [`FEW_LONG`] are enough: no error of a measurement lasts as long, and one
+/// alone may be a connection on which the peer answers when something happens.
+const LONG_SUM: Nanos = Nanos::from_secs(1);
+/// The periods that are enough if they are [`LONG_SUM`] together.
+const FEW_LONG: usize = 2;
 /// Waits for a CPU are nothing to speak of if they are less than this part of the window, and none
 /// is as long as [`LONG_WAIT`].
 const NEGLIGIBLE: u64 = 1_000;
 /// Slow requests are nothing to speak of if they are less than one in this many, and none is as
 /// long as [`LONG_WAIT`].
 const ONE_IN: u64 = 100;
-/// A frame that waits for less, or a window that is closed for less, is no slow period.
+/// A frame that waits for less, or a wait for a receiver that is shorter, is no slow period.
 pub(crate) const SLOW: Nanos = Nanos::from_millis(1);
-/// Waits of frames, and closed windows, that are examined.
+/// Waits of frames, and waits for receivers, that are examined.
 const MAX_MEANS: usize = 10_000;
 /// A wait that is worth a word by itself.
 const LONG_WAIT: Nanos = Nanos::from_millis(20);
@@ -35,7 +40,7 @@ pub enum Basis {
     Requests,
     /// Frames of bulk flows.
     Packets,
-    /// Times in which a peer had closed its window to the guest.
+    /// Waits for a peer that took no more data from the guest.
     Windows,
     /// Waits of the guest's threads for a CPU: there were no requests, or they were not measured.
     Waits,
@@ -284,7 +289,7 @@ fn slowest<'e, T>(timed: impl Iterator<Item = (Nanos, &'e T)>) -> (Vec<Nanos>, V
     (lengths, timed.into_iter().map(|(_, it)| it).collect())
 }
 
-/// The slow periods of a guest: its requests or its peers' closed windows, those with more delay; if
+/// The slow periods of a guest: its requests or its waits for receivers, those with more delay; if
 /// neither was slow, frames of bulk flows, else its waits for a CPU.
 fn periods(evidence: &Evidence) -> Periods {
     let requests = Periods::of_requests(evidence);
@@ -410,12 +415,21 @@ pub(crate) fn named(
         Some(Doubt::NoCause)
     } else if !has_half(time(kind), whole) {
         Some(Doubt::Mixed)
-    } else if affected(kind) < MIN_AFFECTED {
+    } else if affected(kind) < least_affected(time(kind)) {
         Some(Doubt::TooFew)
     } else {
         None
     };
     (kind, doubt)
+}
+
+/// The periods that name a cause of this time.
+fn least_affected(time: Nanos) -> usize {
+    if time >= LONG_SUM {
+        FEW_LONG
+    } else {
+        MIN_AFFECTED
+    }
 }
 
 fn unexamined(evidence: &Evidence) -> Vec<(&'static str, String)> {

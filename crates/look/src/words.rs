@@ -92,7 +92,7 @@ impl Verdict {
                 let periods = match self.basis {
                     Basis::Requests => "slowest requests",
                     Basis::Packets => "slowest frames",
-                    Basis::Windows => "longest closed windows",
+                    Basis::Windows => "longest waits for a receiver",
                     Basis::Waits => "longest waits for a CPU",
                 };
                 format!(
@@ -144,7 +144,7 @@ impl Verdict {
                 self.lost_waits
             ),
             Doubt::TooFew => format!(
-                "{} of {} slow periods have the same cause, and fewer than three prove nothing",
+                "{} of {} slow periods have the same cause, and fewer than three, or two of a second in all, prove nothing",
                 self.affected, self.judged
             ),
             Doubt::Mixed => match self.shares.first() {
@@ -214,7 +214,11 @@ impl Verdict {
             Kind::Delay => format!("waited for {}, beyond this host", by("its peer")),
             Kind::PeerGuest => format!("waited for {}, a guest of this host", by("its peer")),
             Kind::SlowReceiver => {
-                format!("waited for {}, which took no more data", by("its peer"))
+                let waited = match self.basis {
+                    Basis::Windows => "were for",
+                    _ => "waited for",
+                };
+                format!("{waited} {}, which took no more data", by("its peer"))
             }
             Kind::GuestItself if self.basis == Basis::Waits => {
                 format!("{waited} a CPU that its own threads had")

@@ -1,7 +1,10 @@
 //! `tailbound watch --listen`: the page, the document and the metrics of this host.
 
 use serde_json::Value;
+use std::fs::Permissions;
 use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use tailbound_sys::probe::Capability;
@@ -69,6 +72,17 @@ struct Watch {
 
 impl Watch {
     fn start(arguments: &[&str]) -> Self {
+        let (process, line) = Self::started(arguments);
+        let (origin, token) = line.split_once("/?token=").expect("a URL");
+        Self {
+            origin: origin.to_owned(),
+            token: token.to_owned(),
+            process,
+        }
+    }
+
+    /// The process, and the line that it prints.
+    fn started(arguments: &[&str]) -> (Process, String) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tailbound"));
         let command = command.args(["watch", "--listen", "127.0.0.1:0"]);
         let command = command.args(arguments).stdin(Stdio::null());
@@ -76,12 +90,7 @@ impl Watch {
         let mut url = String::new();
         let stdout = process.0.stdout.take().unwrap();
         BufReader::new(stdout).read_line(&mut url).unwrap();
-        let (origin, token) = url.trim().split_once("/?token=").expect("a URL");
-        Self {
-            origin: origin.to_owned(),
-            token: token.to_owned(),
-            process,
-        }
+        (process, url.trim().to_owned())
     }
 
     /// The status and the body of a path; `header` is a name and a value.
@@ -165,6 +174,68 @@ fn the_guests_are_served_to_those_who_have_the_url() {
     let pid = process.0.id().to_string();
     assert!(Command::new("kill").arg(&pid).status().unwrap().success());
     assert_eq!(process.0.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_token_from_a_file_stays_and_is_not_printed() {
+    if !Capability::BpfWaits.try_here().works {
+        skipped(
+            Part::BpfWaits,
+            "a_token_from_a_file_stays_and_is_not_printed",
+        );
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("token");
+    let token = "0123456789abcdef0123456789abcdef";
+    write_token(&file, token, 0o600);
+    let path = file.to_str().unwrap();
+    let (process, line) = Watch::started(&["--for", "2s", "--token-file", path]);
+    let end = format!("/ with the token in {path}");
+    let origin = line.strip_suffix(&end).expect("a URL").to_owned();
+    let watch = Watch {
+        process,
+        origin,
+        token: token.to_owned(),
+    };
+    assert!(watch.read("/metrics").contains("tailbound_watch_guests"));
+    let other = Some(("Authorization", "Bearer 0123456789abcdef0123456789abcdee"));
+    assert_eq!(watch.get("/metrics", other).0, 401);
+}
+
+fn write_token(file: &Path, token: &str, mode: u32) {
+    std::fs::write(file, format!("{token}\n")).unwrap();
+    std::fs::set_permissions(file, Permissions::from_mode(mode)).unwrap();
+}
+
+#[test]
+fn a_token_that_others_know_or_can_guess_is_one_clear_error() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("token");
+    let path = file.to_str().unwrap();
+    let good = "0123456789abcdef0123456789abcdef";
+    let spaced = "0123456789 abcdef 0123456789 abcdef";
+    for (token, mode, why) in [
+        (good, 0o604, "others than its owner may use it (mode 0604)"),
+        (&good[1..], 0o600, "has 31 B"),
+        (
+            spaced,
+            0o600,
+            "a token has letters, digits and -._~+/= alone",
+        ),
+    ] {
+        write_token(&file, token, mode);
+        let output = tailbound(&["watch", "--listen", "127.0.0.1:0", "--token-file", path]);
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(64), "{error}");
+        let begin = format!("tailbound: --token-file {path}: {why}");
+        assert!(
+            error.starts_with(&begin) && error.lines().count() == 1,
+            "{error}"
+        );
+    }
+    let output = tailbound(&["watch", "--token-file", path]);
+    assert_eq!(output.status.code(), Some(64));
 }
 
 #[test]

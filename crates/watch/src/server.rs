@@ -8,7 +8,7 @@
 
 mod request;
 
-pub use request::Token;
+pub use request::{MIN_TOKEN_BYTES, Token};
 use request::{Refusal, Request, admit};
 use std::collections::VecDeque;
 use std::io::{self, Read as _, Write as _};

@@ -46,6 +46,20 @@ fn two_slow_periods_prove_nothing() {
 }
 
 #[test]
+fn two_slow_periods_of_a_second_name_their_cause_and_one_does_not() {
+    let because = Finding::Because(Cause::by(Kind::NeighbourCpu, &"web-7".into()));
+    let finding = |lengths: &[u64]| judge(&evidence(waits(lengths, &guest("web-7")))).finding;
+    assert_eq!(finding(&[600, 400]), because);
+    assert_eq!(finding(&[600, 399]), Finding::Unknown(Doubt::TooFew));
+    assert_eq!(finding(&[5_000]), Finding::Unknown(Doubt::TooFew));
+    // The long one is of another cause.
+    let mut mixed = waits(&[600, 200], &guest("web-7"));
+    mixed.extend(waits(&[700], &Occupant::Idle));
+    let verdict = judge(&evidence(mixed));
+    assert_eq!(verdict.finding, Finding::Unknown(Doubt::TooFew));
+}
+
+#[test]
 fn a_thread_that_has_exited_is_nobodys() {
     let verdict = judge(&evidence(waits(&[40; 9], &Occupant::Exited("cc1".into()))));
     assert_eq!(verdict.finding, Finding::Unknown(Doubt::NoCause));

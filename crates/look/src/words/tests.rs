@@ -123,7 +123,8 @@ fn each_cause_has_its_words() {
         ),
         (
             waits(2, 40, &program, false),
-            "minute: 2 of 2 slow periods have the same cause, and fewer than three prove nothing.",
+            "minute: 2 of 2 slow periods have the same cause, and fewer than three, or two of a second \
+             in all, prove nothing.",
             String::new(),
         ),
     ] {

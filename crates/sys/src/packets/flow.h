@@ -1,14 +1,5 @@
 // Connections: requests, round trips, retransmissions and windows. A flow is locked by its user.
 
-INLINE int after(u32 a, u32 b)
-{
-	return (s32)(a - b) > 0;
-}
-INLINE u64 since(u64 now, u64 then)
-{
-	return now > then ? now - then : 0;
-}
-
 INLINE int same(const struct key *a, const struct key *b)
 {
 	const u64 *x = (const void *)a, *y = (const void *)b;
@@ -173,28 +164,11 @@ INLINE void note_opener(struct flow *flow, const struct segment *segment, u32 di
 			flow->stage = STAGE_IDLE;
 			flow->known[direction] = 0;
 			flow->timed[IN] = flow->timed[OUT] = 0;
+			forget_window(flow, direction);
 		}
 		flow->opener = opener;
 	} else if (flow->opener == KINDS) {
 		flow->opener = flow->key.guest_port <= flow->key.peer_port ? SERVED : MADE;
-	}
-}
-
-// Windows: `first` is when the segment was first seen on the host.
-INLINE void note_window(struct flow *flow, struct meter *meter, const struct segment *segment,
-			u32 direction, u64 first)
-{
-	if (segment->flags & (SYN | RST))
-		return;
-	u64 since_when = flow->closed_since[direction];
-
-	if (segment->window && since_when) {
-		ADD(meter->closed_time[direction], since(first, since_when));
-		flow->closed_since[direction] = 0;
-	} else if (!segment->window && !since_when) {
-		ADD(meter->closed[direction], 1);
-		flow->closed[direction]++;
-		flow->closed_since[direction] = first;
 	}
 }
 
@@ -209,8 +183,13 @@ INLINE void note_acknowledgement(struct flow *flow, struct meter *meter,
 		return;
 	flow->timed[other] = 0;
 	// Before it left it cannot be answered.
-	if (flow->timed_at[other] && !(segment->flags & RST))
-		count(&meter->round_trip[direction], since(first, flow->timed_at[other]));
+	if (flow->timed_at[other] && !(segment->flags & RST)) {
+		u64 trip = since(first, flow->timed_at[other]), shortest = flow->shortest[direction];
+
+		count(&meter->round_trip[direction], trip);
+		if (trip && (!shortest || trip < shortest))
+			flow->shortest[direction] = trip;
+	}
 }
 
 // Returns whether a segment has data that was not there before.
@@ -241,8 +220,10 @@ INLINE int note_data(struct flow *flow, struct meter *meter, const struct segmen
 		flow->timed[direction] = 1;
 		flow->timed_end[direction] = end;
 		flow->timed_at[direction] = 0;
-		part->timed = 1;
+		part->timed |= TIMES_TRIP;
 	}
+	if (segment->payload && fills_window(flow, !direction))
+		part->timed |= FILLS_WINDOW;
 	return segment->payload != 0;
 }
 
@@ -329,8 +310,10 @@ INLINE void note_left(const struct packet *packet, u64 now)
 
 	if (!flow)
 		return;
-	if (part->timed && flow->timed[OUT] && !flow->timed_at[OUT])
+	if (part->timed & TIMES_TRIP && flow->timed[OUT] && !flow->timed_at[OUT])
 		flow->timed_at[OUT] = now;
+	if (part->timed & FILLS_WINDOW)
+		begin_hold(flow, IN, now);
 	int again = part->role == ROLE_AGAIN && !flow->times[1];
 
 	if ((part->role == ROLE_REQUEST || again) && flow->opener == MADE &&

@@ -180,6 +180,11 @@ pub struct Measurement {
     pub closed: Both<u64>,
     /// Time for which windows were closed, of those that have opened since.
     pub closed_time: Both<Nanos>,
+    /// Waits of a sender for its receiver to read, by the receiver of that direction, from the shortest slow
+    /// request's length on. One that goes on is counted once a second, as far as the receiver sends anything.
+    pub held: Both<u64>,
+    /// Time of those waits.
+    pub held_time: Both<Nanos>,
     /// Slow requests that were not reported, since the ring of events was full.
     pub events_lost: u64,
 }

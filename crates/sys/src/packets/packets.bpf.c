@@ -9,13 +9,15 @@
 // a veth, is received with skb_iif 0: so an address that is used again is told from one that is
 // received twice.
 //
-// Read parse.h for headers, tables.h for what is kept, flow.h for TCP, queue.h for queues, alias.h
+// Read parse.h for headers, tables.h for what is kept, flow.h for TCP, window.h for its windows,
+// queue.h for queues, alias.h
 // for frames that are segmented. `scripts/bpf` makes
 // packets.bpf.o of this; ../packets.rs loads it.
 
 #include "kernel.h"
 #include "parse.h"
 #include "tables.h"
+#include "window.h"
 #include "flow.h"
 #include "queue.h"
 #include "alias.h"
@@ -281,8 +283,10 @@ INLINE void put_into_guest(struct packet *packet, u32 slot, u64 now)
 	if (!flow)
 		return;
 	note_segment(flow, &packet->segment, part, IN, packet->first, now);
-	if (part->timed && !flow->timed_at[IN])
+	if (part->timed & TIMES_TRIP && !flow->timed_at[IN])
 		flow->timed_at[IN] = now;
+	if (part->timed & FILLS_WINDOW)
+		begin_hold(flow, OUT, now);
 	if (part->role) {
 		note_wait(flow, packet, IN);
 		flow->neighbour = packet->from;

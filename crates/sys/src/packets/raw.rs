@@ -91,6 +91,8 @@ pub(super) struct Meter {
     retransmitted: [u64; 2],
     closed: [u64; 2],
     closed_time: [u64; 2],
+    held: [u64; 2],
+    held_time: [u64; 2],
     events_lost: u64,
 }
 
@@ -168,6 +170,8 @@ impl Meter {
             retransmitted: [0; 2],
             closed: [0; 2],
             closed_time: [0; 2],
+            held: [0; 2],
+            held_time: [0; 2],
             events_lost: 0,
         }
     };
@@ -196,6 +200,8 @@ impl Meter {
             retransmitted: Both::of(&self.retransmitted, same),
             closed: Both::of(&self.closed, same),
             closed_time: Both::of(&self.closed_time, Nanos),
+            held: Both::of(&self.held, same),
+            held_time: Both::of(&self.held_time, Nanos),
             events_lost: self.events_lost,
             ..Measurement::default()
         }

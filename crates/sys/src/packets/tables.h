@@ -65,12 +65,15 @@ struct occupant {
 enum { ROLE_NONE, ROLE_REQUEST, ROLE_ANSWER, ROLE_AGAIN };
 enum { PACKET_HOST, PACKET_RING };
 
+// A round trip is timed by a frame; it fills its receiver's window.
+enum timed { TIMES_TRIP = 1, FILLS_WINDOW = 2 };
+
 // How a frame is known to a connection.
 struct part {
 	u32 flow;
 	u32 born;
 	u32 role;
-	// Whether a round trip is timed by it.
+	// A sum of enum timed.
 	u32 timed;
 };
 
@@ -123,6 +126,15 @@ struct flow {
 	u64 timed_at[DIRECTIONS];
 	// Since when the window of whoever sends in a direction is closed; 0: it is open.
 	u64 closed_since[DIRECTIONS];
+	// By whoever sends in a direction: what it has acknowledged, its window then, its widest window (0:
+	// none was seen), and by how much the scale of its windows is less than the greatest one.
+	u32 acked[DIRECTIONS];
+	u16 window[DIRECTIONS];
+	u16 widest[DIRECTIONS];
+	u32 narrowed[DIRECTIONS];
+	// Since when its window holds the other side back, once the shortest round trip is over; 0: it does not.
+	u64 held_since[DIRECTIONS];
+	u64 shortest[DIRECTIONS];
 	u64 waited[DIRECTIONS];
 	struct occupant worst;
 };
@@ -151,6 +163,9 @@ struct meter {
 	u64 retransmitted[DIRECTIONS];
 	u64 closed[DIRECTIONS];
 	u64 closed_time[DIRECTIONS];
+	// How often, and for how long, the receiver that sends in a direction held its sender back.
+	u64 held[DIRECTIONS];
+	u64 held_time[DIRECTIONS];
 	u64 events_lost;
 };
 

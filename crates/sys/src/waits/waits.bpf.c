@@ -224,6 +224,9 @@ const volatile u32 cells[CELLS];
 
 INLINE struct thread *followed(struct task_struct *task)
 {
+	// An idle CPU's thread is never followed, and takes part in most switches of most hosts.
+	if (!task->pid)
+		return 0;
 	if (by_number) {
 		u32 number = task->pid;
 		return map_lookup(&numbers, &number);

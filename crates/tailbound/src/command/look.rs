@@ -154,6 +154,14 @@ impl Sight {
         }
     }
 
+    /// As [`run_until`](Self::run_until), for a window that is judged as a whole: looks at the end, too, since
+    /// the time behind the last look has neither CPU use nor counters.
+    pub(super) fn run_window(&mut self, end: Instant) -> io::Result<()> {
+        self.run_until(end)?;
+        self.next_look = Instant::now();
+        self.run_until(Instant::now())
+    }
+
     /// Looks for guests, and examines those that there are.
     fn look(&mut self, now: Instant) -> io::Result<()> {
         let before = cpu_time();
@@ -283,8 +291,7 @@ impl Sight {
     /// # Errors
     /// The record cannot be written.
     pub(super) fn finish(&mut self) -> io::Result<()> {
-        self.next_look = Instant::now();
-        self.run_until(Instant::now())?;
+        self.run_window(Instant::now())?;
         let now = clock();
         if now.saturating_sub(self.hour.from()) > Nanos::from(SAMPLE) {
             self.end_slice(now)?;

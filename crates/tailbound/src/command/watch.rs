@@ -11,7 +11,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use std::fmt::Write as _;
 use std::io::{IsTerminal as _, stdin, stdout};
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,7 +40,7 @@ const MAX_PAUSE: Duration = Duration::from_secs(5);
     in the window (waits for a CPU of 1 ms and longer), DELAY their sum, SHARE the part of the \
     delay that the cause has; 1 h is the last hour, of which slices of 10 s are kept. Keys: up and \
     down choose a guest, Enter or w shows why it is slow and the command that would help, Esc goes \
-    back, q quits. --listen prints a URL with a random token and serves the page at /, the JSON \
+    back, q quits. --listen prints a URL with a random token (or that of --token-file, which is not printed) and serves the page at /, the JSON \
     document at /api/watch and metrics at /metrics, until a signal ends it. Exit code: 0 shown; 2 \
     the host cannot be examined, or there is no terminal."
 )]
@@ -68,6 +68,10 @@ pub(crate) struct Args {
     /// Allow an address that other computers can reach; nothing is encrypted
     #[arg(long, requires = "listen")]
     allow_remote: bool,
+    /// Take the token from this file, of at least 32 characters and its owner's alone (mode 0600), instead of
+    /// a new random one: for readers that stay, such as a scraper
+    #[arg(long, value_name = "FILE", requires = "listen")]
+    token_file: Option<PathBuf>,
     /// Send the metrics to this collector each 15 s, by OTLP
     #[arg(long, value_name = "URL", conflicts_with_all = ["once", "output"])]
     otlp: Option<Endpoint>,
@@ -81,7 +85,7 @@ enum View {
     /// Nowhere: their evidence is recorded.
     Record,
     /// To readers of a page.
-    Serve(TcpListener),
+    Serve(listen::Door),
     /// On a live screen.
     Screen,
 }
@@ -94,12 +98,12 @@ impl Args {
                 let ended = ended_by_signal()?;
                 self.record(self.open()?, &ended)
             }
-            View::Serve(listener) => {
+            View::Serve(door) => {
                 let sight = self.open()?;
                 let board = Board::default();
                 let looks = looks(sight, self.window, board.clone())?;
                 let _exporter = self.exporter(&board)?;
-                listen::serve(listener, board, &looks)
+                listen::serve(door, board, &looks)
             }
             View::Screen => self.screen(self.open()?),
         }
@@ -117,7 +121,9 @@ impl Args {
             )));
         }
         if let Some(address) = self.listen {
-            return Ok(View::Serve(listen::bind(address, self.allow_remote)?));
+            let listener = listen::bind(address, self.allow_remote)?;
+            let door = listen::Door::open(listener, self.token_file.as_deref())?;
+            return Ok(View::Serve(door));
         }
         if stdin().is_terminal() && stdout().is_terminal() {
             return Ok(View::Screen);
@@ -157,7 +163,7 @@ impl Args {
     }
 
     fn once(&self, mut sight: Sight) -> Result<Exit, Failure> {
-        sight.run_until(Instant::now() + Duration::from(self.window))?;
+        sight.run_window(Instant::now() + Duration::from(self.window))?;
         if self.record.is_some() {
             sight.finish()?;
         }

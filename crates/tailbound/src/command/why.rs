@@ -92,7 +92,7 @@ impl Args {
         }
         sight.choose(&key);
         let begin = Instant::now();
-        sight.run_until(begin + Duration::from(self.window))?;
+        sight.run_window(begin + Duration::from(self.window))?;
         let judged = sight.judge_all(self.window).pop();
         let Some((guest, verdict)) = judged else {
             return Err(Failure::new(format!("{asked} ended while it was examined")));

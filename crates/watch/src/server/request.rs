@@ -10,6 +10,9 @@ const MAX_HEADERS: usize = 64;
 /// Random bytes of a token.
 const TOKEN_BYTES: usize = 16;
 
+/// The shortest token that can be chosen, in bytes.
+pub const MIN_TOKEN_BYTES: usize = 32;
+
 /// The secret that a request must show.
 #[derive(Clone)]
 pub struct Token(String);
@@ -23,6 +26,14 @@ impl Token {
         let mut bytes = [0; TOKEN_BYTES];
         getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;
         Ok(Self(bytes.map(|byte| format!("{byte:02x}")).concat()))
+    }
+
+    /// A chosen token; `None` if it is shorter than [`MIN_TOKEN_BYTES`] or has a byte that a header of
+    /// HTTP may not have (RFC 6750, 2.1).
+    pub fn chosen(text: &str) -> Option<Self> {
+        let is_in_place = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte);
+        let is_usable = text.len() >= MIN_TOKEN_BYTES && text.bytes().all(is_in_place);
+        is_usable.then(|| Self(text.to_owned()))
     }
 
     /// The token as a URL has it.

@@ -181,3 +181,13 @@ fn a_server_that_is_dropped_listens_no_more() {
     drop(server);
     assert!(TcpStream::connect(address).is_err());
 }
+
+#[test]
+fn a_chosen_token_is_long_and_fits_a_header() {
+    let hex = "0123456789abcdef0123456789abcdef";
+    assert_eq!(Token::chosen(hex).unwrap().text(), hex);
+    assert!(Token::chosen(&hex[1..]).is_none());
+    for byte in [" ", "&", "\n", "é"] {
+        assert!(Token::chosen(&format!("{hex}{byte}")).is_none(), "{byte:?}");
+    }
+}

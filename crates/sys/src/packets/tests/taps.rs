@@ -239,6 +239,102 @@ fn retransmissions_and_closed_windows_have_a_direction() {
     assert_eq!(measured.closed_time.inward, Nanos(0));
 }
 
+/// A connection on which the guest sends to a peer, and the peer acknowledges.
+struct Transfer {
+    taps: Taps,
+    side: Side,
+}
+
+impl Transfer {
+    fn acknowledge(&self, ack: u32, window: u16) {
+        let segment = Segment {
+            window,
+            ..data(1, ack, 0)
+        };
+        self.taps.pass(PEER, self.side, &segment, NOW);
+    }
+
+    fn send(&self, seq: u32) {
+        self.taps.pass(self.side, PEER, &data(seq, 1, 1000), NOW);
+    }
+
+    fn held(&self) -> Both<Nanos> {
+        self.taps.host.read(0).held_time
+    }
+}
+
+#[test]
+fn a_receiver_that_reads_late_holds_its_sender_back_without_a_closed_window() {
+    let Some(taps) = Taps::new() else { return };
+    let side = Side { port: 90, ..SERVER };
+    let to = Transfer { taps, side };
+    // Units of 4 bytes, which the peer said long ago.
+    to.acknowledge(1, 500);
+    to.send(1);
+    to.acknowledge(1001, 250);
+    to.send(1001);
+    std::thread::sleep(ms(60));
+    let before = to.held();
+    to.acknowledge(2001, 500);
+    let held = to.held();
+    let time = held.inward.0 - before.inward.0;
+    assert!((40_000_000..200_000_000).contains(&time), "{held:?}");
+    assert_eq!(held.outward, Nanos(0));
+    // The window is wholly open again after each wait: that is the path's.
+    to.send(2001);
+    to.send(3001);
+    std::thread::sleep(ms(60));
+    to.acknowledge(4001, 500);
+    assert_eq!(to.held(), held);
+    // Room for another segment is left: the guest has no more to send.
+    to.acknowledge(4001, 600);
+    to.send(4001);
+    to.acknowledge(5001, 350);
+    std::thread::sleep(ms(60));
+    to.acknowledge(5001, 600);
+    assert_eq!(to.held(), held);
+}
+
+#[test]
+fn no_receiver_is_slow_while_the_scale_of_its_window_is_not_known() {
+    let Some(taps) = Taps::new() else { return };
+    let side = Side { port: 91, ..SERVER };
+    let to = Transfer { taps, side };
+    to.acknowledge(1, 500);
+    to.send(1);
+    // It may have units of 16 KiB, and have read all.
+    to.acknowledge(1001, 500);
+    to.send(1001);
+    to.send(2001);
+    std::thread::sleep(ms(60));
+    to.acknowledge(2001, 200);
+    assert_eq!(to.held(), Both::default());
+}
+
+#[test]
+fn a_window_that_stays_closed_is_counted_once_a_second() {
+    let Some(taps) = Taps::new() else { return };
+    let side = Side { port: 92, ..SERVER };
+    let to = Transfer { taps, side };
+    to.acknowledge(1, 500);
+    to.send(1);
+    to.acknowledge(1001, 0);
+    let begun = timer::now();
+    std::thread::sleep(ms(1_100));
+    to.acknowledge(1001, 0);
+    let time = to.held().inward;
+    assert!(time >= Nanos::from_secs(1), "{time:?}");
+    to.acknowledge(1001, 0);
+    assert_eq!(to.held().inward, time);
+    std::thread::sleep(ms(100));
+    to.acknowledge(1001, 500);
+    let (time, most) = (to.held().inward, timer::now().since(begun));
+    assert!(
+        time >= Nanos::from_millis(1_200) && time <= most,
+        "{time:?}"
+    );
+}
+
 #[test]
 fn a_sequence_number_may_wrap() {
     let Some(taps) = Taps::new() else { return };

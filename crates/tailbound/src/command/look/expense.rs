@@ -53,6 +53,11 @@ impl Expense {
         tail: &mut Result<Tail, String>,
     ) {
         while let Some(step) = self.budget.poll(now) {
+            // Soft interrupts are timed for as long as requests are measured: else a request at an end of the
+            // interval would have their time as the guest's.
+            if let (Step::Attach, Ok(tail)) = (step, &mut *tail) {
+                tail.time_softirqs(true);
+            }
             match step {
                 Step::Attach => self.note = packets.resume().err(),
                 Step::Detach => packets.pause(),
@@ -87,8 +92,8 @@ impl Expense {
                     self.budget.report(cost, now);
                 }
             }
-            if let (Step::Attach | Step::Detach, Ok(tail)) = (step, &mut *tail) {
-                tail.time_softirqs(step == Step::Attach);
+            if let (Step::Detach, Ok(tail)) = (step, &mut *tail) {
+                tail.time_softirqs(false);
             }
         }
     }

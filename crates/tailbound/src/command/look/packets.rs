@@ -70,8 +70,8 @@ struct Followed {
     waits: VecDeque<QueueWaits>,
     /// Waits in queues until the last look, by direction, interface and sender ahead.
     behind: BTreeMap<(Way, u32, Occupant), Delay>,
-    /// The windows of peers that had been closed at the last look, and for how long.
-    closed: Option<(Nanos, u64, Nanos)>,
+    /// The waits for peers to take data until the last look, and how long they took.
+    held: Option<(Nanos, u64, Nanos)>,
 }
 
 impl Followed {
@@ -121,9 +121,9 @@ impl Followed {
             }
         }
         self.answered.push_back((now, answered(&measured)));
-        let (count, time) = (measured.closed.inward, measured.closed_time.inward);
-        if let Some((from, before, closed)) = self.closed.replace((now, count, time)) {
-            let time = time.saturating_sub(closed);
+        let (count, time) = (measured.held.inward, measured.held_time.inward);
+        if let Some((from, before, held)) = self.held.replace((now, count, time)) {
+            let time = time.saturating_sub(held);
             if time > Nanos::ZERO {
                 self.stalls.push_back(Stall {
                     from,

@@ -4,15 +4,54 @@ use super::{document, ended_by_signal};
 use crate::command::output;
 use crate::exit::{Exit, Failure};
 use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
+use tailbound_sys::secret;
 use tailbound_top::guests::Look;
-use tailbound_watch::server::{Limits, Server, Token};
+use tailbound_watch::server::{Limits, MIN_TOKEN_BYTES, Server, Token};
 use tailbound_watch::{Board, Views};
 
 /// The time within which a signal ends it.
 const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// The address of the page, and the token that its readers show.
+#[derive(Debug)]
+pub(super) struct Door {
+    listener: TcpListener,
+    token: Token,
+    /// The file that the token is from; `None` if it is random.
+    file: Option<PathBuf>,
+}
+
+impl Door {
+    /// Opens a door with the token of a file, or a random one.
+    pub(super) fn open(listener: TcpListener, file: Option<&Path>) -> Result<Self, Failure> {
+        let token = match file {
+            Some(file) => chosen(file)?,
+            None => Token::random()?,
+        };
+        let file = file.map(Path::to_owned);
+        Ok(Self {
+            listener,
+            token,
+            file,
+        })
+    }
+}
+
+/// The token in a file.
+fn chosen(file: &Path) -> Result<Token, Failure> {
+    let named = |error: &dyn std::fmt::Display| {
+        Failure::wrong_arguments(format!("--token-file {}: {error}", file.display()))
+    };
+    let bytes = secret::read(file, MIN_TOKEN_BYTES).map_err(|error| named(&error))?;
+    let token = str::from_utf8(&bytes).ok().and_then(Token::chosen);
+    token.ok_or_else(|| {
+        named(&"a token has letters, digits and -._~+/= alone; use one from `openssl rand -hex 32`")
+    })
+}
 
 /// Listens at an address, which is this computer's own unless others are allowed.
 pub(super) fn bind(address: SocketAddr, is_remote_allowed: bool) -> Result<TcpListener, Failure> {
@@ -28,17 +67,21 @@ pub(super) fn bind(address: SocketAddr, is_remote_allowed: bool) -> Result<TcpLi
 }
 
 /// Serves what the board shows until a signal comes or the measurement ends.
-pub(super) fn serve(
-    listener: TcpListener,
-    board: Board,
-    looks: &Receiver<Look>,
-) -> Result<Exit, Failure> {
+pub(super) fn serve(door: Door, board: Board, looks: &Receiver<Look>) -> Result<Exit, Failure> {
     let ended = ended_by_signal()?;
-    let token = Token::random()?;
-    let url = token.text().to_owned();
+    let Door {
+        listener,
+        token,
+        file,
+    } = door;
+    let text = token.text().to_owned();
     let views = Views::new(board, document);
     let server = Server::start(listener, token, Limits::default(), views)?;
-    output::print(&format!("http://{}/?token={url}\n", server.address()));
+    // A token that stays belongs in no log.
+    let shown = file.map_or(format!("/?token={text}"), |file| {
+        format!("/ with the token in {}", file.display())
+    });
+    output::print(&format!("http://{}{shown}\n", server.address()));
     while !ended.load(Ordering::Relaxed) {
         match looks.recv_timeout(SIGNAL_INTERVAL) {
             Ok(Ok(_)) | Err(RecvTimeoutError::Timeout) => {}

@@ -281,7 +281,7 @@ fn what_is_refused_leaves_everything_as_it_was() {
         let said = host.fails(1, &["host", "change-guest", "guest.toml"]);
         let lines: Vec<_> = said.lines().collect();
         assert!(
-            matches!(lines[..], [line] if line.starts_with("tailbound: the guest g1 stands in ")),
+            matches!(lines[..], [line] if line.starts_with("tailbound: the guest g1 is in ")),
             "{said}"
         );
         host.fails(2, &["host", "add-guest", "missing.toml"]);

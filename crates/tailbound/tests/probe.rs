@@ -636,7 +636,7 @@ fn pairs_tell_whose_the_long_tails_are() {
     .unwrap();
     let wrong = tailbound(&["probe", "pairs", &files[0]]);
     assert_eq!(wrong.status.code(), Some(2));
-    assert!(text(&wrong.stderr).contains("a.json: what a probe found of itself"));
+    assert!(text(&wrong.stderr).contains("a.json: a probe's result"));
 }
 
 #[test]

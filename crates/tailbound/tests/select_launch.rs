@@ -194,7 +194,7 @@ fn a_launcher_that_talks_nonsense_is_refused() {
         (&twice, "names node a twice"),
         (
             "echo '{\"id\":1,\"error\":\"no \\u001b[31m\"}'",
-            "says \"no \\u{1b}[31m\"",
+            "reports \"no \\u{1b}[31m\"",
         ),
     ] {
         let launcher = cloud.shell(answer);

@@ -202,7 +202,7 @@ fn what_came_out_of_items_is_kept_and_priced_first() {
     let page = fs::read_to_string(directory.path().join("page.md")).unwrap();
     let at = |name: &str| page.lines().find(|line| line.contains(name)).unwrap();
     assert!(
-        at("bursts of nine machines").contains("**PASS** (nine"),
+        at("bursts of nine VMs").contains("**PASS** (nine"),
         "{page}"
     );
     let far = "**not run** (50 centres of 10 racks of 40 hosts, 60 ms, takes 10800s)";

@@ -77,6 +77,14 @@ fn folder() -> tempfile::TempDir {
     folder
 }
 
+/// A folder as [`folder`] makes it, whose points take long enough to be interrupted.
+fn slow_folder() -> tempfile::TempDir {
+    let folder = folder();
+    let slow = EXPERIMENT.replace("\"2ms\"", "\"40ms\"");
+    fs::write(folder.path().join("small.toml"), slow).unwrap();
+    folder
+}
+
 /// All that follows from the scenario: rows and report, by name.
 fn store(directory: &Path) -> Vec<(String, Vec<u8>)> {
     let mut files = Vec::new();
@@ -226,7 +234,7 @@ fn shards_merged_are_the_whole_byte_by_byte() {
 
 #[test]
 fn a_run_that_was_killed_goes_on_without_a_wrong_or_doubled_row() {
-    let folder = folder();
+    let folder = slow_folder();
     let folder = folder.path();
     said(folder, &["sim", "run", "grid.toml", "--out", "whole"]);
     let mut child = begun(folder, "killed");
@@ -262,7 +270,7 @@ fn a_run_that_was_killed_goes_on_without_a_wrong_or_doubled_row() {
 
 #[test]
 fn a_run_that_is_interrupted_ends_its_points_and_goes_on_later() {
-    let folder = folder();
+    let folder = slow_folder();
     let folder = folder.path();
     for (signalled, code) in [
         (rustix::process::Signal::INT, 130),

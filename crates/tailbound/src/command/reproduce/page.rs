@@ -12,33 +12,30 @@ pub(super) const NOT_RUN: &str = "not run";
 const HEAD: &str = "\
 # Every table and figure of the papers
 
-`tailbound reproduce` runs what is in virtual time, and tells of each item what the paper says, what
-came out here, and what was wanted; `tailbound reproduce silo-10` does so for one, the tenth of Silo.
-A run follows from its seed, which is 1 here. The lines are in
-`crates/tailbound/src/command/reproduce/items.toml`, the bounds of each check in its experiment
+`tailbound reproduce` runs the experiments in virtual time and compares each item of the papers with the result.
+`tailbound reproduce silo-10` runs one item, the tenth of Silo. A run depends on its seed only, which is 1 here. The
+items are in `crates/tailbound/src/command/reproduce/items.toml`, the bounds of each check in its experiment
 (`tailbound sim KIND show NAME`, `tailbound lab show NAME`).
 
-- `make reproduce` writes this page: it runs the lab's experiments, then all others, and keeps what
-  comes out in `out/reproduce`. Interrupted, it goes on there; what follows from another version or
-  another text is run again.
-- `tailbound reproduce all --price` tells what that takes, `--full --price` what the papers' sizes
-  take. `--full --results DIR --shard I/N` runs a part of these, on as many machines as there are; the
-  files of all in one directory are those of one run, which `--page` writes. So does a run of some
-  items: `tailbound reproduce silo-10 vsnoop-4 --full --results DIR --page FILE` adds these to what DIR
-  has, and tells of the others what they would take.
-- `--quick` leaves out what takes more than ten seconds.
+- `make reproduce` writes this page: it runs the lab's experiments, then all others, and stores the results in
+  `out/reproduce`. After an interruption it continues; results of another version or another text are computed again.
+- `tailbound reproduce all --price` prints the run times, `--full --price` those at the papers' sizes.
+  `--full --results DIR --shard I/N` runs a part of them, on several computers if needed; the files of all parts in one
+  directory equal those of one run, and `--page` writes the page. `tailbound reproduce silo-10 vsnoop-4 --full --results
+  DIR --page FILE` adds these items to the results in DIR.
+- `--quick` omits experiments of more than ten seconds.
 
-| here | |
+| result | meaning |
 |---|---|
-| **PASS** | within the bounds that are told |
-| **misses** | not within them, for the reason that is told |
-| **FAIL** | not within them, and nobody knew |
-| **NOISY** | not judged: this machine was too busy |
-| **NOT TESTED** | what it needs did not run, or there were too few samples, as is told |
-| **not run** | the command runs it; on one CPU, and in the lab on the whole machine, it takes as long as is told |
-| lab | on this machine's own threads and packets, in a scaled setting; [results.md](../explanation/results.md) has more of it |
-| test | the command holds that the mechanism does what the paper says; the paper has no figure for it, or its hardware is not here |
-| - | not reproduced, or impossible, for the reason that is told |
+| **PASS** | within the stated bounds |
+| **misses** | outside the bounds, for the stated reason |
+| **FAIL** | outside the bounds, without a known reason |
+| **NOISY** | not judged: this computer was too busy |
+| **NOT TESTED** | too few samples, or a necessary program did not run |
+| **not run** | the command runs it, in the stated time on one CPU (lab: on the whole computer) |
+| lab | real threads and packets of one computer, at a smaller scale; see [results.md](../explanation/results.md) |
+| test | the command tests the mechanism; the paper has no figure for it, or its hardware is missing |
+| - | not reproduced, or impossible, for the stated reason |
 
 ";
 
@@ -46,10 +43,9 @@ A run follows from its seed, which is 1 here. The lines are in
 const FULL: &str = "\
 # The papers' items at the papers' sizes
 
-`tailbound reproduce ITEM ... --full --results DIR --page FILE` wrote this page, for the items that took
-minutes; what says **not run** takes as long as is told. Where the usual size is the paper's, it is that
-run again. [reproduction.md](reproduction.md) has all items at the sizes of `make reproduce`, and what
-the words mean.
+`tailbound reproduce ITEM ... --full --results DIR --page FILE` wrote this page, for items of a few minutes. Other items
+are **not run**, with the time they take. If the usual size is the paper's, the row repeats that run.
+[reproduction.md](reproduction.md) has all items at the sizes of `make reproduce`, and the meaning of the results.
 
 ";
 
@@ -59,8 +55,8 @@ const MADE: &str = "Made ";
 /// The page. Items whose experiments did not run say so.
 pub(super) fn page(registry: &Registry, size: Size, made: &Made, ran: &Ran) -> String {
     let (head, sizes) = match size {
-        Size::Quick => (HEAD, "what takes seconds"),
-        Size::Usual => (HEAD, "at the sizes that are told"),
+        Size::Quick => (HEAD, "experiments of seconds"),
+        Size::Usual => (HEAD, "at the stated sizes"),
         Size::Full => (FULL, "at the papers' sizes"),
     };
     let mut page = head.to_owned();

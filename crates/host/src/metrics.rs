@@ -26,11 +26,10 @@ use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 use std::time::Duration;
 use tailbound_agent::meters::{AgentSnapshot, Shared};
 use tailbound_agent::{Periodic, Pool};
-use tiny_http::{Header, Method, Request, Response};
+use tailbound_serve::{Access, Answer, Content, Lack, Limits, NO_ACTIVE_CONTENT, Request, Site};
 
 /// Metrics cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +40,14 @@ pub struct MetricsError {
     /// What the system said.
     source: std::io::Error,
 }
+
+/// Bounds of the connections: a scraper has one, and silent ones are closed for a new one.
+const LIMITS: Limits = Limits {
+    connections: 64,
+    head_bytes: 8_192,
+    head_time: Duration::from_secs(5),
+    answer_time: Duration::from_secs(10),
+};
 
 /// How long a scrape waits for the packet loop.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -116,10 +123,8 @@ impl Scrape {
 
 /// Serves metrics until it is dropped.
 pub(crate) struct Server {
-    address: SocketAddr,
-    http: Arc<tiny_http::Server>,
+    http: tailbound_serve::Server,
     scrapes: Receiver<Scrape>,
-    thread: Option<JoinHandle<()>>,
 }
 
 impl Server {
@@ -131,36 +136,20 @@ impl Server {
     ) -> Result<Self, MetricsError> {
         let failed = |source| MetricsError { address, source };
         let listener = TcpListener::bind(address).map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
-        let http = tiny_http::Server::from_listener(listener, None)
-            .map_err(|error| failed(std::io::Error::other(error)))?;
-        let http = Arc::new(http);
         let (asker, scrapes) = Asker::new(waker);
         let client = Client {
             asker,
             vcpus,
             watch,
         };
-        let served = Arc::clone(&http);
-        let thread = std::thread::Builder::new()
-            .name("metrics".to_owned())
-            .spawn(move || {
-                for request in served.incoming_requests() {
-                    client.serve(request);
-                }
-            })
-            .map_err(failed)?;
-        Ok(Self {
-            address,
-            http,
-            scrapes,
-            thread: Some(thread),
-        })
+        let http = tailbound_serve::Server::start(listener, Access::Open, LIMITS, client);
+        let http = http.map_err(failed)?;
+        Ok(Self { http, scrapes })
     }
 
     /// Where it listens; with the port that was chosen where 0 was asked for.
     pub(crate) fn address(&self) -> SocketAddr {
-        self.address
+        self.http.address()
     }
 
     /// The scrapes that wait for an answer.
@@ -169,61 +158,47 @@ impl Server {
     }
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.http.unblock();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-/// The answer to what needs no counters.
-fn fixed(method: &Method, url: &str) -> Option<(u16, &'static str)> {
-    let is_read = matches!(method, Method::Get | Method::Head);
-    match url {
-        "/" | "/metrics" | "/healthz" if !is_read => Some((405, "only GET\n")),
-        "/" => Some((
-            200,
+/// The answer to a path that needs no counters; `None` for the others.
+fn fixed(path: &str) -> Option<Answer> {
+    match path {
+        "/" => Some(Answer::Content(Content::text(
             "tailbound host: metrics are at /metrics, the daemon's health at /healthz\n",
-        )),
+        ))),
         "/metrics" | "/healthz" => None,
-        _ => Some((404, "there are /metrics and /healthz\n")),
+        _ => Some(Answer::None(
+            Lack::Path,
+            "there are /metrics and /healthz\n".into(),
+        )),
     }
 }
 
-/// The thread's side.
+/// The site of the metrics, on the threads of the server.
 struct Client {
     asker: Asker,
     vcpus: Vcpus,
     watch: Option<AskWatch>,
 }
 
-impl Client {
-    fn serve(&self, request: Request) {
-        let sent = if let Some((status, text)) = fixed(request.method(), request.url()) {
-            request.respond(plain(status, text))
-        } else {
-            match self.ask() {
-                None => request.respond(plain(503, "the packet loop does not answer\n")),
-                Some(_) if request.url() == "/healthz" => request.respond(plain(200, "ok\n")),
-                Some(exposition) => {
-                    let form = Form::accepted_by(header(&request, "Accept"));
-                    match exposition.encode(form) {
-                        Ok(bytes) => {
-                            let response = packed(bytes, form, header(&request, "Accept-Encoding"));
-                            request.respond(response)
-                        }
-                        Err(error) => request.respond(plain(500, &format!("{error}\n"))),
-                    }
-                }
-            }
+impl Site for Client {
+    fn answer(&self, request: &Request) -> Answer {
+        if let Some(answer) = fixed(request.path()) {
+            return answer;
+        }
+        let Some(exposition) = self.ask() else {
+            return Answer::None(Lack::Source, "the packet loop does not answer\n".into());
         };
-        if let Err(error) = sent {
-            tracing::debug!(%error, "a scraper went away");
+        if request.path() == "/healthz" {
+            return Answer::Content(Content::text("ok\n"));
+        }
+        let form = Form::accepted_by(request.accept());
+        match exposition.encode(form) {
+            Ok(bytes) => Answer::Content(packed(bytes, form, request.accept_encoding())),
+            Err(error) => Answer::None(Lack::Failure, format!("{error}\n").into()),
         }
     }
+}
 
+impl Client {
     fn ask(&self) -> Option<Exposition> {
         let mut exposition = self.asker.ask()?;
         // Asked here, and not by the loop, which must not wait for the agent.
@@ -233,19 +208,8 @@ impl Client {
     }
 }
 
-fn plain(status: u16, text: &str) -> Response<std::io::Cursor<Vec<u8>>> {
-    with_type(status, text.into(), "text/plain; charset=utf-8")
-}
-
-/// What the scraper says in a header.
-fn header<'r>(request: &'r Request, name: &'static str) -> &'r str {
-    let named = |header: &&Header| header.field.equiv(name);
-    let header = request.headers().iter().find(named);
-    header.map_or("", |header| header.value.as_str())
-}
-
-/// A page, packed where the scraper takes that: it is then a tenth as long.
-fn packed(page: Vec<u8>, form: Form, encodings: &str) -> Response<std::io::Cursor<Vec<u8>>> {
+/// A page, packed if the scraper takes that: it is then a tenth as long.
+fn packed(page: Vec<u8>, form: Form, encodings: &str) -> Content {
     let gzip = || {
         let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
         gzip.write_all(&page).and_then(|()| gzip.finish()).ok()
@@ -255,20 +219,11 @@ fn packed(page: Vec<u8>, form: Form, encodings: &str) -> Response<std::io::Curso
         coding.trim() == "gzip" && !matches!(quality.trim(), "q=0" | "q=0.0")
     };
     let packed = encodings.split(',').any(takes).then(gzip).flatten();
-    let encoding = Header::from_bytes("Content-Encoding", "gzip");
-    match (packed, encoding) {
-        (Some(packed), Ok(encoding)) => {
-            with_type(200, packed, form.content_type()).with_header(encoding)
-        }
-        _ => with_type(200, page, form.content_type()),
-    }
-}
-
-fn with_type(status: u16, body: Vec<u8>, kind: &str) -> Response<std::io::Cursor<Vec<u8>>> {
-    let response = Response::from_data(body).with_status_code(status);
-    match Header::from_bytes("Content-Type", kind) {
-        Ok(header) => response.with_header(header),
-        Err(()) => response,
+    Content {
+        kind: form.content_type().into(),
+        encoding: packed.is_some().then_some("gzip"),
+        policy: NO_ACTIVE_CONTENT.to_owned(),
+        body: packed.unwrap_or(page).into(),
     }
 }
 
@@ -280,15 +235,16 @@ mod tests {
 
     #[test]
     fn the_root_names_the_pages_that_there_are() {
-        let status = |method, url| fixed(&method, url).map(|(status, _)| status);
+        let Some(Answer::Content(root)) = fixed("/") else {
+            panic!("the root has a text");
+        };
+        let root = String::from_utf8_lossy(&root.body);
         for page in ["/metrics", "/healthz"] {
-            assert_eq!(status(Method::Get, page), None);
-            assert_eq!(status(Method::Post, page), Some(405));
-            let (_, text) = fixed(&Method::Get, "/").unwrap();
-            assert!(text.contains(page), "{text}");
+            assert!(fixed(page).is_none());
+            assert!(root.contains(page), "{root}");
         }
-        assert_eq!(status(Method::Head, "/"), Some(200));
-        assert_eq!(status(Method::Get, "/metric"), Some(404));
+        let missing = fixed("/metric");
+        assert!(matches!(missing, Some(Answer::None(Lack::Path, _))));
     }
 
     #[test]
@@ -301,15 +257,9 @@ mod tests {
             ("identity", false),
             ("gzip;q=0", false),
         ] {
-            let response = packed(page.clone(), Form::Text, encodings);
-            let said = |header: &Header| header.field.equiv("Content-Encoding");
-            assert_eq!(
-                response.headers().iter().any(said),
-                is_packed,
-                "{encodings}"
-            );
-            let mut sent = Vec::new();
-            response.into_reader().read_to_end(&mut sent).unwrap();
+            let content = packed(page.clone(), Form::Text, encodings);
+            assert_eq!(content.encoding.is_some(), is_packed, "{encodings}");
+            let mut sent = content.body.to_vec();
             assert_eq!(sent.len() < page.len() / 10, is_packed, "{encodings}");
             if is_packed {
                 let mut read = Vec::new();

@@ -1,6 +1,6 @@
 //! The page: one file without a resource from anywhere, and the policy that sees to that.
 
-use crate::server::Content;
+use tailbound_serve::Content;
 
 /// The page, with `NONCE` in place of the word that its own script and style show.
 const HTML: &str = include_str!("page.html");
@@ -13,7 +13,8 @@ pub(crate) fn content() -> Option<Content> {
     getrandom::fill(&mut bytes).ok()?;
     let nonce = bytes.map(|byte| format!("{byte:02x}")).concat();
     Some(Content {
-        kind: "text/html; charset=utf-8",
+        kind: "text/html; charset=utf-8".into(),
+        encoding: None,
         policy: format!(
             "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; img-src data:; \
              connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

@@ -2,12 +2,9 @@
 
 use crate::metrics;
 use crate::page;
-use crate::server::{Answer, Content, Site};
 use crate::snapshot::Snapshot;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-
-/// The policy of an answer that is no page.
-const NOTHING: &str = "default-src 'none'; frame-ancestors 'none'";
+use tailbound_serve::{Answer, Content, Lack, NO_ACTIVE_CONTENT, Request, Site};
 
 /// The last snapshot, which the measurement sets and the views read.
 #[derive(Debug, Clone, Default)]
@@ -59,17 +56,21 @@ impl Views {
 }
 
 impl Site for Views {
-    fn answer(&self, path: &str) -> Answer {
+    fn answer(&self, request: &Request) -> Answer {
+        let path = request.path();
         if path == "/" {
-            return page::content().map_or(Answer::Early, Answer::Content);
+            return page::content().map_or_else(early, Answer::Content);
         }
         let (kind, is_metrics) = match path {
             "/api/watch" => ("application/json", false),
             "/metrics" => (metrics::CONTENT_TYPE, true),
-            _ => return Answer::Missing,
+            _ => {
+                let text = "there are /, /api/watch and /metrics\n";
+                return Answer::None(Lack::Path, text.into());
+            }
         };
         let Some(published) = self.board.get() else {
-            return Answer::Early;
+            return early();
         };
         let Published {
             snapshot,
@@ -88,11 +89,18 @@ impl Site for Views {
             document.get_or_init(|| (self.document)(snapshot).into_bytes().into())
         };
         Answer::Content(Content {
-            kind,
-            policy: NOTHING.to_owned(),
+            kind: kind.into(),
+            encoding: None,
+            policy: NO_ACTIVE_CONTENT.to_owned(),
             body: Arc::clone(body),
         })
     }
+}
+
+/// The answer before the first snapshot.
+fn early() -> Answer {
+    let text = "the first second is measured; try again\n";
+    Answer::None(Lack::Source, text.into())
 }
 
 #[cfg(test)]

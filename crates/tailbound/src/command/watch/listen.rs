@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
+use tailbound_serve::{Access, Limits, MIN_TOKEN_BYTES, Server, Token};
 use tailbound_sys::secret;
 use tailbound_top::guests::Look;
-use tailbound_watch::server::{Limits, MIN_TOKEN_BYTES, Server, Token};
 use tailbound_watch::{Board, Views};
 
 /// The time within which a signal ends it.
@@ -76,7 +76,7 @@ pub(super) fn serve(door: Door, board: Board, looks: &Receiver<Look>) -> Result<
     } = door;
     let text = token.text().to_owned();
     let views = Views::new(board, document);
-    let server = Server::start(listener, token, Limits::default(), views)?;
+    let server = Server::start(listener, Access::Token(token), Limits::default(), views)?;
     // A token that stays belongs in no log.
     let shown = file.map_or(format!("/?token={text}"), |file| {
         format!("/ with the token in {}", file.display())

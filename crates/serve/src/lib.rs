@@ -1,15 +1,18 @@
-//! A small server of HTTP/1.1 for one reader or a few: it answers GET, closes each connection behind its
-//! answer, and has a bound for everything.
+//! A small HTTP/1.1 server for metrics and pages: it answers GET and HEAD, closes each connection after
+//! its answer, and bounds all that a client can use.
 //!
-//! The server has threads of its own, so that no client holds up the measurement: at most
-//! [`Limits::connections`], and a stranger's connection is closed for a new one. A head has a limit
-//! on its length and one on its time from the first byte to the last, which `tiny_http`, the server of
-//! the daemon's metrics, has not.
+//! The server has threads of its own, so that no client delays a measurement or a packet: at most
+//! [`Limits::connections`]. A connection without a valid request is closed for a new one. A head has a
+//! limit on its length and one on the time from its first byte to the last.
+//!
+//! Use it for a few readers on a trusted path. It has no TLS, no request bodies, no keep-alive and no
+//! HTTP/2: the placement service has a server of its own.
 
 mod request;
 
-pub use request::{MIN_TOKEN_BYTES, Token};
-use request::{Refusal, Request, admit};
+pub use request::{MIN_TOKEN_BYTES, Request, Token};
+use request::{Refusal, admit};
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -54,28 +57,60 @@ impl Default for Limits {
 #[derive(Debug, Clone)]
 pub struct Content {
     /// The media type.
-    pub kind: &'static str,
+    pub kind: Cow<'static, str>,
+    /// The Content-Encoding; `None` for plain bytes.
+    pub encoding: Option<&'static str>,
     /// The Content-Security-Policy.
     pub policy: String,
     /// The body.
     pub body: Arc<[u8]>,
 }
 
-/// The content of a path.
+/// The reason why a path has no content now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lack {
+    /// There is no such path (404).
+    Path,
+    /// The content does not exist yet, or its source does not answer (503).
+    Source,
+    /// The content could not be written (500).
+    Failure,
+}
+
+/// The answer to a request.
 #[derive(Debug, Clone)]
 pub enum Answer {
     /// The content.
     Content(Content),
-    /// There is nothing to show yet.
-    Early,
-    /// There is no such path.
-    Missing,
+    /// No content, for this reason, with a text for people.
+    None(Lack, Cow<'static, str>),
+}
+
+impl Content {
+    /// A text for people.
+    pub fn text(text: &str) -> Self {
+        Self {
+            kind: Cow::Borrowed(TEXT),
+            encoding: None,
+            policy: NO_ACTIVE_CONTENT.to_owned(),
+            body: text.as_bytes().into(),
+        }
+    }
+}
+
+/// The readers that are admitted.
+#[derive(Debug, Clone)]
+pub enum Access {
+    /// Readers that show the token, under an address or `localhost` as the host.
+    Token(Token),
+    /// All readers that reach the address.
+    Open,
 }
 
 /// The pages that are served.
 pub trait Site: Send + Sync + 'static {
-    /// The answer to a path.
-    fn answer(&self, path: &str) -> Answer;
+    /// The answer to a request.
+    fn answer(&self, request: &Request) -> Answer;
 }
 
 /// A server, until it is dropped.
@@ -87,20 +122,20 @@ pub struct Server {
 }
 
 impl Server {
-    /// Begins to serve a site to all that show the token.
+    /// Serves a site to the admitted readers, until the server is dropped.
     ///
     /// # Errors
     /// The system has no thread for it.
     pub fn start(
         listener: TcpListener,
-        token: Token,
+        access: Access,
         limits: Limits,
         site: impl Site,
     ) -> io::Result<Self> {
         let address = listener.local_addr()?;
         let stop = Arc::new(AtomicBool::new(false));
         let serving = Serving {
-            token,
+            access,
             limits,
             site: Box::new(site),
             connections: Mutex::default(),
@@ -141,12 +176,12 @@ impl Drop for Server {
 struct Connections {
     next: u64,
     open: usize,
-    /// Connections that have shown no token yet, with a handle to close them.
+    /// Connections without a valid request yet, with a handle to close them.
     strangers: VecDeque<(u64, TcpStream)>,
 }
 
 struct Serving {
-    token: Token,
+    access: Access,
     limits: Limits,
     site: Box<dyn Site>,
     connections: Mutex<Connections>,
@@ -211,7 +246,7 @@ impl Serving {
         Some(number)
     }
 
-    /// Notes that a connection has shown the token.
+    /// Notes that a connection has sent a valid request.
     fn know(&self, number: u64) {
         self.connections().strangers.retain(|(it, _)| *it != number);
     }
@@ -231,11 +266,10 @@ impl Serving {
         if !read.as_ref().is_err_and(|refusal| refusal.is_of_stranger()) {
             self.know(number);
         }
-        let is_head = read.as_ref().is_ok_and(|request| request.is_head);
-        let answered = read.and_then(|request| match self.site.answer(&request.path) {
+        let is_head = read.as_ref().is_ok_and(Request::is_head);
+        let answered = read.and_then(|request| match self.site.answer(&request) {
             Answer::Content(content) => Ok(content),
-            Answer::Early => Err(Refusal::Early),
-            Answer::Missing => Err(Refusal::Path),
+            Answer::None(lack, text) => Err(Refusal::Lack(lack, text)),
         });
         let bytes = response(&answered, is_head);
         if self.write(&mut stream, &bytes).is_ok() {
@@ -261,7 +295,7 @@ impl Serving {
                 Err(error) => return Err(error),
             };
             head.extend_from_slice(&part[..count]);
-            match admit(&head, &self.token) {
+            match admit(&head, &self.access) {
                 Ok(None) if head.len() >= self.limits.head_bytes => {
                     return Ok(Err(Refusal::Long));
                 }
@@ -311,34 +345,38 @@ fn finish(stream: &mut TcpStream) {
     }
 }
 
-/// The policy of an answer that is no page.
-const NOTHING: &str = "default-src 'none'; frame-ancestors 'none'";
+/// The policy of an answer without active content.
+pub const NO_ACTIVE_CONTENT: &str = "default-src 'none'; frame-ancestors 'none'";
+/// The media type of texts for people.
+const TEXT: &str = "text/plain; charset=utf-8";
 
 fn response(answered: &Result<Content, Refusal>, is_head: bool) -> Vec<u8> {
     let (status, kind, policy, body) = match answered {
         Ok(content) => (
             "200 OK",
-            content.kind,
+            &*content.kind,
             content.policy.as_str(),
             &*content.body,
         ),
         Err(refusal) => (
             refusal.status(),
-            "text/plain; charset=utf-8",
-            NOTHING,
+            TEXT,
+            NO_ACTIVE_CONTENT,
             refusal.text().as_bytes(),
         ),
     };
     let more = match answered {
         Err(Refusal::Token) => "WWW-Authenticate: Bearer\r\n",
         Err(Refusal::Method) => "Allow: GET, HEAD\r\n",
-        Err(Refusal::Early) => "Retry-After: 1\r\n",
+        Err(Refusal::Lack(Lack::Source, _)) => "Retry-After: 1\r\n",
         _ => "",
     };
+    let encoding = answered.as_ref().ok().and_then(|content| content.encoding);
+    let encoding = encoding.map_or_else(String::new, |it| format!("Content-Encoding: {it}\r\n"));
     let head = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\
          Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n\
-         Cross-Origin-Resource-Policy: same-origin\r\nContent-Security-Policy: {policy}\r\n{more}\r\n",
+         Cross-Origin-Resource-Policy: same-origin\r\nContent-Security-Policy: {policy}\r\n{encoding}{more}\r\n",
         body.len()
     );
     let mut bytes = head.into_bytes();

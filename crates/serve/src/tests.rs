@@ -6,15 +6,14 @@ use std::io::ErrorKind;
 struct One(Arc<[u8]>);
 
 impl Site for One {
-    fn answer(&self, path: &str) -> Answer {
-        match path {
+    fn answer(&self, request: &Request) -> Answer {
+        match request.path() {
             "/" => Answer::Content(Content {
-                kind: "text/plain",
-                policy: NOTHING.to_owned(),
                 body: Arc::clone(&self.0),
+                ..Content::text("")
             }),
-            "/early" => Answer::Early,
-            _ => Answer::Missing,
+            "/early" => Answer::None(Lack::Source, "not yet\n".into()),
+            _ => Answer::None(Lack::Path, "no such path\n".into()),
         }
     }
 }
@@ -23,7 +22,12 @@ impl Site for One {
 fn start(limits: Limits, body: &[u8]) -> (Server, Token) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let token = Token::random().unwrap();
-    let server = Server::start(listener, token.clone(), limits, One(body.into()));
+    let server = Server::start(
+        listener,
+        Access::Token(token.clone()),
+        limits,
+        One(body.into()),
+    );
     (server.unwrap(), token)
 }
 

@@ -1,6 +1,8 @@
 //! A request's head, and the rules about who is answered. Pure.
 
+use crate::{Access, Lack};
 use httparse::{EMPTY_HEADER, Status};
+use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
 use subtle::ConstantTimeEq as _;
@@ -54,7 +56,7 @@ impl fmt::Debug for Token {
 }
 
 /// The reason why a request is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Refusal {
     /// The bytes are no request of HTTP/1.
     Malformed,
@@ -68,14 +70,12 @@ pub(super) enum Refusal {
     Token,
     /// Its method is neither GET nor HEAD.
     Method,
-    /// There is no such path.
-    Path,
-    /// Nothing was measured yet.
-    Early,
+    /// The site has no content for it.
+    Lack(Lack, Cow<'static, str>),
 }
 
 impl Refusal {
-    pub(super) const fn status(self) -> &'static str {
+    pub(super) const fn status(&self) -> &'static str {
         match self {
             Self::Malformed => "400 Bad Request",
             Self::Slow => "408 Request Timeout",
@@ -83,17 +83,18 @@ impl Refusal {
             Self::Host => "421 Misdirected Request",
             Self::Token => "401 Unauthorized",
             Self::Method => "405 Method Not Allowed",
-            Self::Path => "404 Not Found",
-            Self::Early => "503 Service Unavailable",
+            Self::Lack(Lack::Path, _) => "404 Not Found",
+            Self::Lack(Lack::Source, _) => "503 Service Unavailable",
+            Self::Lack(Lack::Failure, _) => "500 Internal Server Error",
         }
     }
 
-    /// Returns true if the request has shown no token.
-    pub(super) const fn is_of_stranger(self) -> bool {
-        !matches!(self, Self::Method | Self::Path | Self::Early)
+    /// Returns true if the request was not admitted.
+    pub(super) const fn is_of_stranger(&self) -> bool {
+        !matches!(self, Self::Method | Self::Lack(..))
     }
 
-    pub(super) const fn text(self) -> &'static str {
+    pub(super) fn text(&self) -> &str {
         match self {
             Self::Malformed => "this is no request of HTTP/1.1\n",
             Self::Slow => "the request did not come in time\n",
@@ -104,22 +105,44 @@ impl Refusal {
                  Bearer TOKEN\n"
             }
             Self::Method => "only GET and HEAD\n",
-            Self::Path => "there are /, /api/watch and /metrics\n",
-            Self::Early => "the first second is measured; try again\n",
+            Self::Lack(_, text) => text,
         }
     }
 }
 
-/// A request that may be answered.
+/// An admitted request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Request {
-    pub(super) path: String,
-    /// The answer has no body.
-    pub(super) is_head: bool,
+pub struct Request {
+    path: String,
+    is_head: bool,
+    accept: String,
+    accept_encoding: String,
+}
+
+impl Request {
+    /// The path, without the query.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Returns true if the answer has no body.
+    pub const fn is_head(&self) -> bool {
+        self.is_head
+    }
+
+    /// The Accept header; empty without one.
+    pub fn accept(&self) -> &str {
+        &self.accept
+    }
+
+    /// The Accept-Encoding header; empty without one.
+    pub fn accept_encoding(&self) -> &str {
+        &self.accept_encoding
+    }
 }
 
 /// Reads a request's head and checks that it may be answered; `None` if its end is still to come.
-pub(super) fn admit(head: &[u8], token: &Token) -> Result<Option<Request>, Refusal> {
+pub(super) fn admit(head: &[u8], access: &Access) -> Result<Option<Request>, Refusal> {
     let mut headers = [EMPTY_HEADER; MAX_HEADERS];
     let mut request = httparse::Request::new(&mut headers);
     match request.parse(head) {
@@ -128,13 +151,37 @@ pub(super) fn admit(head: &[u8], token: &Token) -> Result<Option<Request>, Refus
         Err(httparse::Error::TooManyHeaders) => return Err(Refusal::Long),
         Err(_) => return Err(Refusal::Malformed),
     }
-    let host = only(request.headers, "host")?.ok_or(Refusal::Malformed)?;
+    let target = request.path.ok_or(Refusal::Malformed)?;
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    if let Access::Token(token) = access {
+        shows(request.headers, query, token)?;
+    }
+    let is_head = match request.method {
+        Some("GET") => false,
+        Some("HEAD") => true,
+        _ => return Err(Refusal::Method),
+    };
+    let all = |name: &str| {
+        let named = request.headers.iter();
+        let named = named.filter(|header| header.name.eq_ignore_ascii_case(name));
+        let texts = named.filter_map(|header| std::str::from_utf8(header.value).ok());
+        texts.collect::<Vec<_>>().join(",")
+    };
+    Ok(Some(Request {
+        path: path.to_owned(),
+        is_head,
+        accept: all("accept"),
+        accept_encoding: all("accept-encoding"),
+    }))
+}
+
+/// Checks that a request names a safe host and shows the token.
+fn shows(headers: &[httparse::Header<'_>], query: &str, token: &Token) -> Result<(), Refusal> {
+    let host = only(headers, "host")?.ok_or(Refusal::Malformed)?;
     if !is_safe_host(host) {
         return Err(Refusal::Host);
     }
-    let target = request.path.ok_or(Refusal::Malformed)?;
-    let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    let bearer = only(request.headers, "authorization")?;
+    let bearer = only(headers, "authorization")?;
     let bearer = bearer.and_then(|it| it.split_once(' '));
     let bearer = bearer.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
     let bearer = bearer.map(|(_, shown)| shown.trim());
@@ -142,18 +189,11 @@ pub(super) fn admit(head: &[u8], token: &Token) -> Result<Option<Request>, Refus
         .split('&')
         .find_map(|pair| pair.strip_prefix("token="));
     let shown = bearer.or(asked).ok_or(Refusal::Token)?;
-    if !token.is(shown) {
-        return Err(Refusal::Token);
+    if token.is(shown) {
+        Ok(())
+    } else {
+        Err(Refusal::Token)
     }
-    let is_head = match request.method {
-        Some("GET") => false,
-        Some("HEAD") => true,
-        _ => return Err(Refusal::Method),
-    };
-    Ok(Some(Request {
-        path: path.to_owned(),
-        is_head,
-    }))
 }
 
 /// The value of a header that may be there once.
@@ -188,12 +228,9 @@ fn is_safe_host(host: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn token() -> Token {
-        Token("0123456789abcdef0123456789abcdef".to_owned())
-    }
-
     fn ask(head: &str) -> Result<Option<Request>, Refusal> {
-        admit(head.as_bytes(), &token())
+        let token = Token("0123456789abcdef0123456789abcdef".to_owned());
+        admit(head.as_bytes(), &Access::Token(token))
     }
 
     const SHOWN: &str = "0123456789abcdef0123456789abcdef";
@@ -219,6 +256,8 @@ mod tests {
             let expected = Request {
                 path: path.to_owned(),
                 is_head: false,
+                accept: String::new(),
+                accept_encoding: String::new(),
             };
             assert_eq!(request, Ok(Some(expected)), "{line}");
         }
@@ -303,6 +342,20 @@ mod tests {
         }
         assert_eq!(ask("GET / HTTP/1.1\r\nHost: local"), Ok(None));
         assert_eq!(ask(""), Ok(None));
+    }
+
+    #[test]
+    fn an_open_server_needs_neither_a_token_nor_a_host() {
+        let head = "GET /metrics HTTP/1.0\r\nAccept: text/plain\r\nAccept-Encoding: gzip\r\n\r\n";
+        let request = admit(head.as_bytes(), &Access::Open).unwrap().unwrap();
+        assert_eq!((request.path(), request.is_head()), ("/metrics", false));
+        assert_eq!(
+            (request.accept(), request.accept_encoding()),
+            ("text/plain", "gzip")
+        );
+        let head = "PUT /metrics HTTP/1.1\r\n\r\n";
+        let refused = admit(head.as_bytes(), &Access::Open);
+        assert_eq!(refused, Err(Refusal::Method));
     }
 
     #[test]

@@ -14,9 +14,9 @@ use std::time::Duration;
 use tailbound_look::evidence::{Evidence, Handles};
 use tailbound_look::history::{Label, SLICE};
 use tailbound_look::{History, judge, testing};
+use tailbound_serve::{Access, Limits, Server, Token};
 use tailbound_units::Nanos;
 use tailbound_watch::document::GuestDocument;
-use tailbound_watch::server::{Limits, Server, Token};
 use tailbound_watch::{Board, Counts, Hours, Row, Snapshot, Views};
 
 const MINUTE: Nanos = Nanos::from_secs(60);
@@ -75,7 +75,7 @@ fn serve(board: &Board) -> (Server, String, String) {
     let token = Token::random().unwrap();
     let path = format!("/?token={}", token.text());
     let views = Views::new(board.clone(), document);
-    let server = Server::start(listener, token, Limits::default(), views).unwrap();
+    let server = Server::start(listener, Access::Token(token), Limits::default(), views).unwrap();
     let origin = format!("http://{}", server.address());
     (server, origin, path)
 }

@@ -152,7 +152,7 @@ fn views(snapshot: Snapshot) -> Views {
 }
 
 fn body(views: &Views, path: &str) -> Arc<[u8]> {
-    let Answer::Content(content) = views.answer(path) else {
+    let Answer::Content(content) = views.answer(&Request::get(path)) else {
         panic!("{path} is not answered");
     };
     content.body
@@ -258,17 +258,29 @@ fn metrics_have_bounded_labels_and_counts_that_only_rise() {
 #[test]
 fn nothing_is_shown_before_the_first_second_and_no_other_path() {
     let views = Views::new(Board::default(), compact);
-    assert!(matches!(views.answer("/metrics"), Answer::Early));
-    assert!(matches!(views.answer("/api/watch"), Answer::Early));
-    assert!(matches!(views.answer("/"), Answer::Content(_)));
-    assert!(matches!(views.answer("/page.html"), Answer::Missing));
+    assert!(matches!(
+        views.answer(&Request::get("/metrics")),
+        Answer::None(Lack::Source, _)
+    ));
+    assert!(matches!(
+        views.answer(&Request::get("/api/watch")),
+        Answer::None(Lack::Source, _)
+    ));
+    assert!(matches!(
+        views.answer(&Request::get("/")),
+        Answer::Content(_)
+    ));
+    assert!(matches!(
+        views.answer(&Request::get("/page.html")),
+        Answer::None(Lack::Path, _)
+    ));
 }
 
 #[test]
 fn the_page_has_no_resource_from_anywhere_and_a_word_of_its_own() {
     let views = Views::new(Board::default(), compact);
     let [one, other] = [(); 2].map(|()| {
-        let Answer::Content(content) = views.answer("/") else {
+        let Answer::Content(content) = views.answer(&Request::get("/")) else {
             panic!("there is no page");
         };
         content

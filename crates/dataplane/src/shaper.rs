@@ -554,8 +554,8 @@ impl<F: Frame> Line<F> {
     }
 }
 
-/// Number of frames that are searched for one of a connection: as many as a line of 100 ms holds at
-/// 30 Mbit/s.
+/// Number of frames that are searched for one of a connection: the length of a line of 100 ms at 30
+/// Mbit/s.
 const LOOKS: usize = 256;
 
 #[cfg(test)]

@@ -4,8 +4,8 @@
 //! packets cost one subtraction here. A filling adds the guest's earnings since the last one, up to
 //! a bucket, and takes them out of the bucket of all guests. A bucket holds half of the burst,
 //! because an idle guest has a full bucket and has earned another: in every interval t a guest's
-//! small flows are at most `guest`·t + `burst`, and those of all guests at most `all`·t plus one
-//! burst of all and half a burst of each.
+//! small flows are at most `guest`·t + `burst`, and the small flows of all guests at most `all`·t
+//! plus one burst of all and half a burst of each.
 
 use super::{BYTE, MeterConfig};
 use crate::GuestId;

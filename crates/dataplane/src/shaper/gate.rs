@@ -6,9 +6,9 @@ use tailbound_units::{Bytes, Nanos, WireBytes};
 
 /// A token bucket that a frame of any length may leave while no tokens are owed.
 ///
-/// Its depth is the limit's less one full frame, and the last frame may owe as much. So in any time
-/// t, at most `rate · t + depth` bytes leave, and a caller that dequeues frames need not know the
-/// length of the next one.
+/// Its depth is the limit's less one full frame, and the last frame may owe the same length. So in
+/// any time t, at most `rate · t + depth` bytes leave, and a caller that dequeues frames need not
+/// know the length of the next one.
 #[derive(Debug, Clone)]
 pub struct Gate {
     bucket: TokenBucket<Nanos>,

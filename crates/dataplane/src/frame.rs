@@ -139,8 +139,7 @@ pub trait Frame: Sized {
         Connection::default()
     }
 
-    /// Kind of a packet without data; `None` by default. The call is cheap for packets that are too
-    /// long to be one.
+    /// Kind of a packet without data; `None` by default. The caller checks the packet's length.
     fn control(&self) -> Option<Control> {
         None
     }

@@ -135,8 +135,8 @@ pub struct Meter {
     budgets: Budgets,
     /// The number of guests that share the meter.
     guests: usize,
-    /// Counters. Those of collected and evicted flows are in the table; the counts of earlier
-    /// tables are here.
+    /// Counters. The table counts collected and evicted flows itself; the counts of earlier tables
+    /// are here.
     pub(crate) stats: MeterStats,
 }
 

@@ -25,7 +25,9 @@
 //!
 //! # Queues by destination
 //!
-//! ```text enqueue ► line ► {B_i, S} ► round ► {B, S} ► {Bmax, frame} ► batch ► wire one a destination  one a guest, and in it one frame with a departure
+//! ```text
+//! enqueue ► line ► {B_i, S} ► round ► {B, S} ► {Bmax, frame} ► batch ► wire
+//!           one a destination  one a guest, and in it one frame with a departure
 //! ```
 //!
 //! Frames wait in *lines* (`line`): one for each destination that has a limit, and one for all

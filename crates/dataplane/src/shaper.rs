@@ -417,7 +417,6 @@ impl<F: Frame> Shaper<F> {
     /// tokens up to its new depth, and a window's distance from zero is scaled to the time of the
     /// same bytes at the new rate.
     ///
-    ///
     /// # Errors
     /// The rule that the configuration breaks; the shaper is then unchanged.
     pub fn reconfigure(&mut self, now: Nanos, config: &ShaperConfig) -> Result<(), ShaperError> {

@@ -175,17 +175,17 @@ impl PacerConfig {
 pub struct Guarantee {
     /// B, the average bandwidth.
     pub bandwidth: Rate,
-    /// S, the burst that may be sent after the guest sent less than B; at least one frame.
+    /// S, the burst that the guest may send after it sent less than B; at least one frame.
     pub burst: Bytes,
     /// Bmax, the rate of a burst; at least B.
     pub burst_rate: Rate,
-    /// Time of B for which frames may wait in the pacer before the guest's next frames stay in its
-    /// ring; 2 ms. At least a batch.
+    /// The limit of queued frames that wait for B, as the time in which the guest may send them; 2
+    /// ms, at least a batch. Beyond it the guest's next frames stay in its ring.
     #[serde(default = "defaults::horizon")]
     pub horizon: Nanos,
-    /// Waiting time that, exceeded for twenty times as long, causes frames to be marked (ECN), or
-    /// dropped if they wait for their destination's limit: `CoDel`'s target (RFC 8289); 1 ms. For a
-    /// slower destination, its time for a frame and a half. `None`: never.
+    /// The queueing delay from which frames are marked (ECN) if it lasts for twenty times as long,
+    /// or dropped if they wait for their destination's limit (`CoDel`'s target, RFC 8289); 1 ms, or
+    /// the time of one and a half frames at a slower destination's limit. `None`: never.
     #[serde(default = "defaults::mark")]
     pub mark: Option<Nanos>,
 }

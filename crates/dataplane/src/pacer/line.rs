@@ -9,8 +9,8 @@ use crate::queue::codel::{Control, Line as Judged, Parameters};
 use std::mem;
 use tailbound_units::{Bytes, Nanos, Position, WireBytes};
 
-/// Number of targets in an interval of `CoDel` (RFC 8289, 4.4: the target is 5 % of the interval):
-/// within an interval, a line must lose frames that waited longer than the target.
+/// Length of `CoDel`'s interval in targets (RFC 8289, 4.4: the target is 5 % of the interval): the
+/// time in which a line must lose its frames that waited longer than the target.
 const TARGETS: u64 = 20;
 
 /// Condition that the first frame of a line waits for.

@@ -45,7 +45,7 @@ fn strict(script: &str) {
     run(Strict, &after(PLAIN, script));
 }
 
-/// Rule 1. What has no payload is not acknowledged: that would never end.
+/// Rule 1. A segment without payload is not acknowledged: that would never end.
 #[test]
 fn an_acknowledgement_is_not_acknowledged() {
     both(
@@ -55,7 +55,7 @@ fn an_acknowledgement_is_not_acknowledged() {
     );
 }
 
-/// Rule 2. PSH stops nothing; SYN, FIN, RST and URG do.
+/// Rule 2. PSH has no effect; SYN, FIN, RST and URG stop early acknowledgement.
 #[test]
 fn only_what_changes_a_connection_stops() {
     both(
@@ -92,7 +92,7 @@ fn only_what_changes_a_connection_stops() {
     );
 }
 
-/// Rule 3. An early acknowledgement has the number of what the guest sends next.
+/// Rule 3. An early acknowledgement has the number of the guest's next byte.
 #[test]
 fn the_number_is_behind_all_that_the_guest_sent() {
     both(
@@ -106,7 +106,7 @@ fn the_number_is_behind_all_that_the_guest_sent() {
     );
 }
 
-/// Rule 4, strict: only what the guest has room for is acknowledged, and no more is promised.
+/// Rule 4, strict: only data within the guest's window is acknowledged, and no more is promised.
 #[test]
 fn strict_stays_within_the_guests_window() {
     strict(
@@ -121,8 +121,8 @@ fn strict_stays_within_the_guests_window() {
     );
 }
 
-/// Rule 4, retaining: what is beyond the window that the guest has shown is placed, while that
-/// is open: it moves on as the guest takes what comes.
+/// Rule 4, retaining: data beyond the guest's window is placed in the ring while the window is
+/// open: the window moves as the guest takes data.
 #[test]
 fn what_is_kept_is_placed_ahead_of_an_open_window() {
     retaining(
@@ -146,8 +146,8 @@ fn what_is_kept_is_placed_ahead_of_an_open_window() {
     );
 }
 
-/// Rule 4, retaining: what the guest says again tells that it dropped what was placed beyond
-/// its window. All of that is sent again, as its window has room.
+/// Rule 4, retaining: a repeated acknowledgement of the guest means that it dropped the data beyond
+/// its window. All of that data is sent again as its window has room.
 #[test]
 fn what_the_guest_drops_ahead_of_its_window_is_withheld() {
     retaining(
@@ -174,7 +174,7 @@ fn what_the_guest_drops_ahead_of_its_window_is_withheld() {
          guest < . 13001:14001
          host < . 2 ack 14001",
     );
-    // It says nothing of it: the timer.
+    // The guest does not repeat its acknowledgement: the timer.
     retaining(
         "peer > . 1:10001 ack 2 gso 1000
          guest < . 1:10001
@@ -193,7 +193,7 @@ fn what_the_guest_drops_ahead_of_its_window_is_withheld() {
     );
 }
 
-/// Rule 4, retaining: behind a closed window, what comes is acknowledged, held back in order, and
+/// Rule 4, retaining: behind a closed window, arriving data is acknowledged, queued in order, and
 /// sent when there is room; FIN goes behind it.
 #[test]
 fn what_the_guest_has_no_room_for_waits_for_its_window() {
@@ -222,8 +222,8 @@ fn what_the_guest_has_no_room_for_waits_for_its_window() {
     );
 }
 
-/// Rule 4, retaining: what the guest's stack drops behind its ring is sent again, by a timer
-/// with back-off, and only while it runs.
+/// Rule 4, retaining: data that the guest's stack drops behind its ring is retransmitted, by a
+/// timer with back-off, and only while the guest runs.
 #[test]
 fn what_the_guest_drops_is_sent_again() {
     retaining(
@@ -246,8 +246,8 @@ fn what_the_guest_drops_is_sent_again() {
     );
 }
 
-/// Rule 4, retaining: what a block shows to be missing is sent again at once, once, and the
-/// peer hears of neither: nothing is reordered between the host and the guest.
+/// Rule 4, retaining: data that a block shows to be missing is retransmitted immediately, once, and
+/// the peer is not informed: frames are never reordered between the host and the guest.
 #[test]
 fn a_hole_that_the_guest_names_is_filled_at_once() {
     retaining(
@@ -294,8 +294,8 @@ fn duplicates_of_the_guest_bring_the_lost_segment_back() {
     );
 }
 
-/// Rule 4, retaining: a guest that has what was sent again, and nothing behind that, gets all of
-/// the rest at once.
+/// Rule 4, retaining: a guest that has the retransmitted data, and none behind it, gets all of the
+/// rest immediately.
 #[test]
 fn where_nothing_came_of_what_follows_all_of_it_is_sent_again() {
     retaining(
@@ -320,7 +320,7 @@ fn where_nothing_came_of_what_follows_all_of_it_is_sent_again() {
          guest > . 2 ack 4001 win 2500
          peer < . 2 ack 4001",
     );
-    // One that was slow gets nothing twice.
+    // A guest that was slow receives no data twice.
     retaining(
         "peer > . 1:1001 ack 2
          guest < . 1:1001
@@ -342,8 +342,8 @@ fn where_nothing_came_of_what_follows_all_of_it_is_sent_again() {
     );
 }
 
-/// Rule 4, retaining: a guest that lost what was placed beyond its window gets less of that, and
-/// none once it has lost that, too.
+/// Rule 4, retaining: after a guest lost data beyond its window, less data is placed there, and
+/// none after a second loss.
 #[test]
 fn a_guest_that_drops_what_is_placed_ahead_gets_less_of_it() {
     let segment = |n: u32| format!("{}:{}", 1000 * n + 1, 1000 * n + 1001);
@@ -382,8 +382,8 @@ fn a_guest_that_drops_what_is_placed_ahead_gets_less_of_it() {
     assert_eq!(world.snoop.stats().narrowed, 2);
 }
 
-/// Rule 4, retaining: a guest that is missing something gets as much of it as it has room for,
-/// though its peer was shown more and sends more.
+/// Rule 4, retaining: data that fills a hole is placed up to the guest's window, even if its peer
+/// was shown a larger one and sends more.
 #[test]
 fn a_hole_at_the_end_of_the_guests_window_is_filled_as_far_as_that_goes() {
     retaining(
@@ -465,8 +465,7 @@ fn fifteen_resends_without_progress_reset_both_ends() {
     retaining(&script.replace("runs\n", "+1ms\nruns\n"));
 }
 
-/// Rule 4, retaining: as much is kept as may be; then the window closes, and no right edge moves
-/// to the left.
+/// Rule 4, retaining: at the memory limit the window closes, and no right edge moves to the left.
 #[test]
 fn where_as_much_is_kept_as_may_be_the_window_closes() {
     let config = SnoopConfig {
@@ -496,8 +495,8 @@ fn where_as_much_is_kept_as_may_be_the_window_closes() {
     World::new(config, false).run_whole(&script);
 }
 
-/// Rule 5. A retransmission that fills a hole is not acknowledged early: the guest may have what
-/// is behind it, which a sender with SACK would take for reneging.
+/// Rule 5. A retransmission that fills a hole is not acknowledged early: the guest may have the
+/// data behind it, and a sender with SACK would detect reneging.
 #[test]
 fn a_hole_is_for_the_guest_to_close() {
     both(
@@ -522,8 +521,8 @@ fn a_hole_is_for_the_guest_to_close() {
     );
 }
 
-/// Rule 6. What was acknowledged and comes again is acknowledged again, once in 10 ms; a probe
-/// of whether the guest lives is the guest's to answer.
+/// Rule 6. Acknowledged data that arrives again is acknowledged again, once in 10 ms; the guest
+/// answers keep-alive probes.
 #[test]
 fn what_comes_again_is_acknowledged_again() {
     both(
@@ -570,8 +569,8 @@ fn what_comes_again_is_acknowledged_again() {
     );
 }
 
-/// Rule 7. The guest's acknowledgements of what was acknowledged are dropped, but for the first
-/// of the last byte and those with another window; repetitions drive a retransmission.
+/// Rule 7. The guest's acknowledgements of acknowledged data are dropped, except for the first of
+/// the last byte and those with another window; repetitions cause a retransmission.
 #[test]
 fn acknowledgements_that_say_nothing_new_are_dropped() {
     both(
@@ -600,7 +599,7 @@ fn acknowledgements_that_say_nothing_new_are_dropped() {
     );
 }
 
-/// Rule 7. A window never loses what it promised.
+/// Rule 7. A window never shrinks below a promise.
 #[test]
 fn no_right_edge_moves_to_the_left() {
     retaining(
@@ -617,7 +616,7 @@ fn no_right_edge_moves_to_the_left() {
     );
 }
 
-/// Rule 8. Data of the guest goes with what was acknowledged, never with less.
+/// Rule 8. Data of the guest carries the host's acknowledgement, never a lower one.
 #[test]
 fn data_carries_the_latest_acknowledgement() {
     both(
@@ -633,7 +632,7 @@ fn data_carries_the_latest_acknowledgement() {
     );
 }
 
-/// Rule 9. Strict acknowledges what stands in the ring; where some do not, none of them.
+/// Rule 9. Strict mode acknowledges data in the ring; if some of the frames are not there, none.
 #[test]
 fn what_does_not_stand_in_the_ring_is_not_acknowledged() {
     strict(
@@ -651,8 +650,8 @@ fn what_does_not_stand_in_the_ring_is_not_acknowledged() {
     );
 }
 
-/// Rule 9. What is kept and was lost before the ring is held back until the guest has taken
-/// something.
+/// Rule 9. Retained data that was lost before the ring is withheld until the guest acknowledges
+/// data.
 #[test]
 fn what_is_lost_before_the_ring_is_sent_again() {
     retaining(
@@ -673,7 +672,8 @@ fn what_is_lost_before_the_ring_is_sent_again() {
     );
 }
 
-/// Rule 10. The first window is not shifted; without a known shift there is nothing to say.
+/// Rule 10. The first window is not shifted; without a known shift there is no early
+/// acknowledgement.
 #[test]
 fn windows_are_shifted_as_both_ends_agreed() {
     run(
@@ -701,7 +701,7 @@ fn windows_are_shifted_as_both_ends_agreed() {
     );
 }
 
-/// Rule 10. What the guest may promise is held to a constant.
+/// Rule 10. The guest's promises are limited to a constant.
 #[test]
 fn the_guests_window_is_held_to_a_constant() {
     let config = SnoopConfig {
@@ -718,8 +718,8 @@ fn the_guests_window_is_held_to_a_constant() {
     World::new(config, false).run(&script);
 }
 
-/// Rule 11. The echo is the time of the acknowledged segment, the time the guest's last; what
-/// PAWS would drop is not acknowledged.
+/// Rule 11. The echo is the timestamp of the acknowledged segment, the value the guest's last;
+/// segments that PAWS would drop are not acknowledged.
 #[test]
 fn timestamps_are_those_that_the_guest_would_send() {
     for mode in [Retaining, Strict] {
@@ -754,7 +754,7 @@ fn timestamps_are_those_that_the_guest_would_send() {
     }
 }
 
-/// Rule 11. What is sent to the guest again is not older than what it has.
+/// Rule 11. A retransmission to the guest has a timestamp that is not older than its last.
 #[test]
 fn what_is_sent_again_has_the_latest_time() {
     let script = after(
@@ -775,8 +775,8 @@ fn what_is_sent_again_has_the_latest_time() {
     run(Retaining, &script);
 }
 
-/// Rule 11. What is withheld is not made old by what comes out of order: the guest would drop
-/// it for ever.
+/// Rule 11. A segment out of order does not make withheld data old: otherwise the guest would drop
+/// that data for ever.
 #[test]
 fn what_is_out_of_order_brings_no_later_time_before_the_guest() {
     let script = after(
@@ -845,7 +845,7 @@ fn counters_of_marks_are_the_guests() {
     }
 }
 
-/// Rule 13. Options that are not known, or that an acknowledgement would have to be signed for.
+/// Rule 13. Options that are unknown, or for which an acknowledgement would need a signature.
 #[test]
 fn options_that_early_acknowledgement_cannot_answer_for_end_it() {
     for (kind, mode) in [
@@ -887,8 +887,8 @@ fn options_that_early_acknowledgement_cannot_answer_for_end_it() {
     );
 }
 
-/// Rule 14. A server that has not spoken yet may have dropped the end of the handshake: then
-/// nothing stands behind an acknowledgement but what is kept.
+/// Rule 14. A server that has not sent data yet may have dropped the end of the handshake: then
+/// only retained data justifies an acknowledgement.
 #[test]
 fn a_server_is_answered_for_from_its_first_word_on_or_what_is_kept() {
     let begin = "guest > S. 0 ack 1 win 10000 mss 1460 ws 2
@@ -961,8 +961,8 @@ fn a_connection_is_known_until_both_ends_have_closed() {
     );
 }
 
-/// Rule 15. The answer of a handshake that comes twice begins no other connection: one that does
-/// has other numbers, and the peer of what was known hears of that.
+/// Rule 15. A duplicate of a handshake's answer begins no other connection: another connection has
+/// other numbers, and the peer of the known one receives a reset.
 #[test]
 fn a_handshake_that_comes_twice_ends_nothing() {
     both(
@@ -977,7 +977,7 @@ fn a_handshake_that_comes_twice_ends_nothing() {
          guest < . 1001:2001
          host < . 502 ack 2001",
     );
-    // Its numbers come again with the clock that they are made of; its time is another.
+    // The numbers repeat with their clock; the timestamp differs.
     run(
         Retaining,
         &after(
@@ -992,7 +992,8 @@ fn a_handshake_that_comes_twice_ends_nothing() {
     );
 }
 
-/// Rule 16. What may have been damaged is not acknowledged; what is to be cut is rewritten once.
+/// Rule 16. Possibly damaged segments are not acknowledged; packets before segmentation are
+/// rewritten once.
 #[test]
 fn checksums_are_checked_and_mended() {
     both(
@@ -1000,8 +1001,7 @@ fn checksums_are_checked_and_mended() {
          discard
          mode checksum",
     );
-    // No word of what was damaged is taken: not that the peer has gone, nor that it ends, nor what
-    // it acknowledges.
+    // No field of a damaged segment is used: neither a reset, nor a FIN, nor its acknowledgement.
     for damaged in [
         "peer > R. 1001 ack 2 spoilt",
         "peer > S. 1001 ack 2 spoilt",
@@ -1020,7 +1020,7 @@ fn checksums_are_checked_and_mended() {
              host < . 2 ack 2001"
         ));
     }
-    // Nor its time, by which the guest would take what comes later for old.
+    // Nor its timestamp, by which the guest would take later segments for old.
     run(
         Retaining,
         &after(
@@ -1037,8 +1037,8 @@ fn checksums_are_checked_and_mended() {
              guest < . 1:1001 ts 102 501",
         ),
     );
-    // The sum of the pseudo-header is what stands in a segment that is yet to be cut; it is
-    // the same for every acknowledgement.
+    // A segment before segmentation contains the sum of the pseudo-header, which is the same for
+    // every acknowledgement.
     both(
         "peer > . 1:1001 ack 2
          guest < . 1:1001
@@ -1048,7 +1048,7 @@ fn checksums_are_checked_and_mended() {
     );
 }
 
-/// Rule 17. An early acknowledgement looks as the guest's last frame did; ECN is none of its.
+/// Rule 17. An early acknowledgement has the headers of the guest's last frame, without ECN.
 #[test]
 fn an_acknowledgement_looks_as_the_guests_frames_do() {
     both(
@@ -1060,7 +1060,7 @@ fn an_acknowledgement_looks_as_the_guests_frames_do() {
     );
 }
 
-/// Rule 18. Only the peer is answered: what comes from elsewhere is not from it.
+/// Rule 18. Only the peer is answered: segments from other locations are not the peer's.
 #[test]
 fn only_what_comes_from_the_peers_side_is_answered() {
     both(
@@ -1071,7 +1071,7 @@ fn only_what_comes_from_the_peers_side_is_answered() {
     );
 }
 
-/// Rule 18. What acknowledges what was never sent, or is far too old, is for the guest to refuse.
+/// Rule 18. The guest answers segments that acknowledge unsent data or are far too old.
 #[test]
 fn a_spoofed_acknowledgement_is_not_answered() {
     both(
@@ -1092,7 +1092,7 @@ fn a_spoofed_acknowledgement_is_not_answered() {
     );
 }
 
-/// Rule 18. A reset that is not exact keeps what is kept, and is the guest's to answer.
+/// Rule 18. An inexact reset changes no retained data, and the guest answers it.
 #[test]
 fn a_reset_is_believed_where_it_is_exact() {
     retaining(
@@ -1110,7 +1110,8 @@ fn a_reset_is_believed_where_it_is_exact() {
     );
 }
 
-/// Rule 19. Nothing more is acknowledged early before a move, and what was reaches the guest.
+/// Rule 19. Before a move no further data is acknowledged early, and acknowledged data reaches the
+/// guest.
 #[test]
 fn a_drain_ends_with_nothing_owed() {
     retaining(
@@ -1128,7 +1129,8 @@ fn a_drain_ends_with_nothing_owed() {
     );
 }
 
-/// Rule 19. Where the guest is gone, peers that were told too much get a reset in their window.
+/// Rule 19. If the guest is gone, peers with acknowledged data that it lacks get a reset in their
+/// window.
 #[test]
 fn a_guest_that_is_gone_leaves_no_silence() {
     both(
@@ -1143,7 +1145,7 @@ fn a_guest_that_is_gone_leaves_no_silence() {
         "abort
          unknown",
     );
-    // One that begins anew with the same ports has forgotten the old.
+    // A restarted guest with the same ports has forgotten the old connection.
     both(
         "peer > . 1:1001 ack 2
          guest < . 1:1001
@@ -1154,7 +1156,7 @@ fn a_guest_that_is_gone_leaves_no_silence() {
     );
 }
 
-/// The peer's last segment is kept until the guest acknowledges it, and no longer.
+/// The peer's last segment is retained until the guest acknowledges it, and no longer.
 #[test]
 fn nothing_is_kept_of_a_connection_that_its_peer_has_closed() {
     retaining(
@@ -1177,7 +1179,7 @@ fn nothing_is_kept_of_a_connection_that_its_peer_has_closed() {
     );
 }
 
-/// What the guest's window is to have once it opens a little: the part that fits.
+/// The part that fits is sent when the guest's window opens partly.
 #[test]
 fn a_small_window_gets_what_fits() {
     retaining(
@@ -1198,7 +1200,7 @@ fn a_small_window_gets_what_fits() {
     );
 }
 
-/// Behind a closed window nothing reaches the guest that it could not look at.
+/// Behind a closed window the guest receives only segments that it can process.
 #[test]
 fn what_the_peer_says_is_brought_before_the_guests_window() {
     retaining(

@@ -1,8 +1,9 @@
 //! Packet path between guests and the wire: limits, classes, tags, segmentation, queues, pacing and
 //! early acknowledgement of TCP.
 //!
-//! Use this crate to forward or simulate packets of guests. Do not use it for I/O: `tailbound-host`
-//! reads and writes ports and calls it.
+//! Use this crate to forward or simulate packets of guests. Do not use it for I/O or to choose
+//! ports: `tailbound-switch` moves frames between ports, and `tailbound-host` has the ports of a
+//! real host. `examples/pacer.rs` and `examples/snoop.rs` drive single mechanisms.
 //!
 //! The modules follow a packet. A [`packet`] of bytes arrives and is checked once. Its guest's
 //! [`shaper`] enforces a rate limit, and the [`meter`] assigns a class to its flow and tags it.

@@ -139,7 +139,7 @@ impl<F: StoredFrame> Snoop<F> {
     fn import_frame(&mut self, flow: &mut Flow, from: &mut Reader<'_>) -> Result<(), Damaged> {
         let [seq, end, len] = from.words()?;
         let frame = F::from_bytes(&self.maker, from.bytes(len)?).ok_or(Damaged)?;
-        // [`TcpFrame::part`](super::TcpFrame::part) finds its bytes by these numbers.
+        // `TcpFrame::part` finds its bytes by these numbers.
         let segment = frame.sight(Way::ToGuest).and_then(|sight| sight.segment);
         let segment =
             segment.filter(|segment| segment.seq == Seq(seq) && segment.end() == Seq(end));

@@ -1,11 +1,10 @@
-//! Instructions a packet, counted by valgrind: steady on a noisy machine.
+//! Instructions for each packet, counted by valgrind: reproducible on a busy computer.
 //!
-//! Each benchmark runs [`PACKETS`] packets through a mechanism that is warm (flows
-//! known, buffers in the pool), so its count divided by that is one packet's. Each
-//! has a bare loop of the same shape beside it; the difference is what the
-//! mechanism costs. The limits are the promised budgets on top of the bare loop,
-//! so a run fails when a promise is broken. Tables have fixed hash keys: counts are
-//! those of every other run.
+//! Each benchmark runs [`PACKETS`] packets through a warm mechanism (flows known, buffers in the
+//! pool), so its count divided by that number is the cost of a packet. A bare loop of the same
+//! structure runs for comparison; the difference is the cost of the mechanism. The limits are the
+//! documented budgets on top of the bare loop, so a run above a budget fails. Tables have fixed
+//! hash keys, so that all runs have the same counts.
 //!
 //! Needs valgrind and `gungraun-runner` of the same version as the crate.
 
@@ -27,8 +26,8 @@ use tailbound_units::{Nanos, Rate};
 mod tcp;
 use tcp::Tcp;
 
-/// Packets (or segments) in one run: at 12 us each, what comes in 67 ms, the
-/// longest cycle of anything measured here (the meter's order of flows).
+/// Packets (or segments) in one run: at 12 us each, the arrivals of 67 ms, the longest cycle of any
+/// measured mechanism (the meter's order of flows).
 const PACKETS: u64 = 5_580;
 /// Segments of one 64 KB packet.
 const SEGMENTS: u64 = 45;
@@ -37,8 +36,8 @@ const HEADERS: usize = 66;
 const PAYLOAD: usize = 1448;
 const START: Nanos = Nanos::from_secs(1);
 
-/// What the bare loops cost a packet, rounded down: the loop itself, moving a
-/// packet out of a queue and into it, copying a segment's headers and payload.
+/// Cost of the bare loops for each packet, rounded down: the loop, moving a packet out of a queue
+/// and into it, copying a segment's headers and payload.
 const LOOP: u64 = 8;
 const MOVES: u64 = 34;
 const COPY: u64 = 210;
@@ -72,7 +71,7 @@ fn frames(count: u64) -> Vec<Packet> {
         .collect()
 }
 
-/// A meter that knows the flows of the frames, and finds them small and their guests
+/// A meter that knows the flows of the frames, and classifies them as small and their guests as
 /// within their budgets: the mark is written and the header checksum updated.
 fn warm_meter() -> (Classifier, Vec<Packet>) {
     let config = MeterConfig {
@@ -173,8 +172,7 @@ fn shaper(mut shaper: Shaper<Packet>) -> Shaper<Packet> {
     shaper
 }
 
-/// As many 64 KB packets as make [`PACKETS`] segments, and a pool with buffers for
-/// them.
+/// Returns 64 KB packets for [`PACKETS`] segments, and a pool with buffers for them.
 fn large_packets(v6: bool) -> Vec<Packet> {
     let pool = Pool::with_keys(HashKeys::FIXED);
     let tcp = Tcp {
@@ -183,7 +181,7 @@ fn large_packets(v6: bool) -> Vec<Packet> {
     };
     let packets = (0..PACKETS / SEGMENTS).map(|i| packet(&pool, &tcp, i as u32, 2));
     let packets = packets.collect();
-    // Afterwards: buffers of another size would be freed for those that the packets need.
+    // Afterwards, because buffers of another size would be freed for those of the packets.
     let warm: Vec<_> = (0..PACKETS).map(|_| pool.buffer(Pool::SMALL)).collect();
     drop(warm);
     packets
@@ -223,11 +221,11 @@ fn segment_bare(packets: Vec<Packet>, mut out: Vec<u8>) -> (Vec<Packet>, Vec<u8>
 struct Host {
     pipeline: Pipeline<Packet>,
     packets: Vec<Packet>,
-    /// Keeps the buffers that come back.
+    /// Holds the returned buffers.
     pool: Pool,
 }
 
-/// All of it, and packets that have one pool.
+/// Returns a warm host, and packets of its pool.
 fn warm_pipeline() -> Host {
     let config = PipelineConfig {
         meter: Some(MeterConfig::default()),
@@ -252,7 +250,7 @@ fn warm_pipeline() -> Host {
 }
 
 impl Host {
-    /// 64 KB packets in, segments out at 10 Gbit/s.
+    /// Forwards 64 KB packets as segments at 10 Gbit/s.
     fn forward(&mut self, mut now: Nanos) {
         for packet in self.packets.drain(..) {
             self.pipeline.push(now, packet);

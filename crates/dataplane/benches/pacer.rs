@@ -1,6 +1,6 @@
-//! Instructions a frame and a void in the pacer, counted as in `instructions`.
+//! Instructions for each frame and each void in the pacer, counted as in `instructions`.
 //!
-//! A program of its own, so that each is compiled as if the other were not there.
+//! A separate program, so that the compiler optimizes each independently of the other.
 
 #![allow(missing_docs, reason = "the benchmark macros write public items")]
 
@@ -19,13 +19,13 @@ use tcp::Tcp;
 /// Frames, or voids, in one run.
 const PACKETS: u64 = 5_000;
 const START: Nanos = Nanos::from_secs(1);
-/// What moving a packet out of a queue and into it costs, rounded down.
+/// Cost of moving a packet out of a queue and into it, rounded down.
 const MOVES: u64 = 31;
 
 /// Voids in one run.
 const VOIDS: u64 = 3_000;
 
-/// What the frames between the voids cost a void, rounded down.
+/// Cost of the frames between the voids for each void, rounded down.
 const ALONE: u64 = 40;
 
 fn limit(per_packet: u64) -> LibraryBenchmarkConfig {
@@ -59,27 +59,26 @@ fn packet(pool: &Pool, guest: u32, destination: u8, payload: usize) -> Packet {
 
 const LINK: Rate = Rate::from_mbit(10_000);
 
-/// Guests that always have frames here, and a wire.
+/// A wire and guests that always have waiting frames.
 struct Host {
     pacer: Pacer<Packet>,
     now: Nanos,
-    /// Frames that are still to come, and those that have been sent.
+    /// Frames that will arrive, and those that have been sent.
     coming: VecDeque<Packet>,
     sent: Vec<Packet>,
-    /// How many wait at the same time, and how many come at once.
+    /// Number of frames that wait, and number of frames in an arriving burst.
     window: usize,
     burst: usize,
 }
 
-/// What four or more guests send that share nine tenths of the link.
+/// Load of four or more guests that share nine tenths of the link.
 #[derive(Clone, Copy)]
 struct Load {
     guests: u32,
-    /// The limit of each of up to sixteen addresses, if any; where that is less than a
-    /// sixteenth of a share, frames wait for it.
+    /// The limit of each of up to sixteen addresses, if any; below a sixteenth of a guest's share,
+    /// frames wait for it.
     limit: Option<Rate>,
-    /// Frames of one guest come in bursts as long as this, and those to one address in
-    /// trains.
+    /// Number of consecutive frames of one guest, and of those to one address.
     burst: u64,
     train: u64,
     /// The payloads of a guest's frames, in turn.
@@ -95,7 +94,7 @@ const LOAD: Load = Load {
 };
 
 impl Load {
-    /// So many frames, in the order in which they come.
+    /// Returns `count` frames in order of arrival.
     fn frames(self, pool: &Pool, count: u64) -> impl Iterator<Item = Packet> {
         let each = u64::from((5000 / self.guests).clamp(1, 16));
         let guests = u64::from(self.guests);
@@ -108,7 +107,7 @@ impl Load {
         })
     }
 
-    /// A host that is warm, and about to send [`PACKETS`] frames.
+    /// Returns a warm host that will send [`PACKETS`] frames.
     fn host(self) -> Host {
         let config = PacerConfig {
             voids: false,
@@ -116,7 +115,7 @@ impl Load {
             ..PacerConfig::strict(LINK)
         };
         let mut pacer = Pacer::with_keys(&config, HashKeys::FIXED).expect("sound");
-        // Shares differ, by up to one and a half times.
+        // Shares differ by a factor of up to one and a half.
         let unit = LINK.0 / 10 * 9 / u64::from(5 * self.guests);
         for guest in 0..self.guests {
             let share = Rate(unit * u64::from(4 + guest % 3));
@@ -142,7 +141,7 @@ impl Load {
             window: window as usize,
             burst: self.burst as usize,
         };
-        // Bursts are over, and everything is warm.
+        // Bursts are over, and all code and data are warm.
         host.send();
         host.coming = self.frames(&pool, PACKETS).collect();
         host.sent = Vec::with_capacity(2 * PACKETS as usize);
@@ -151,7 +150,7 @@ impl Load {
 }
 
 impl Host {
-    /// Sends as many frames as come. As many wait afterwards as before.
+    /// Sends as many frames as arrive, so that the backlog stays constant.
     fn send(&mut self) {
         while !self.coming.is_empty() {
             while self.pacer.waiting() < self.window && !self.coming.is_empty() {
@@ -195,7 +194,7 @@ fn queue() -> VecDeque<Packet> {
     LOAD.frames(&pool, PACKETS).collect()
 }
 
-// What the loop around the pacer costs: frames move out of a queue, and into another.
+// Cost of the loop around the pacer: frames move from one queue into another.
 #[library_benchmark]
 #[bench::moves(args = (queue(), Vec::with_capacity(PACKETS as usize)))]
 fn bare(mut coming: VecDeque<Packet>, mut sent: Vec<Packet>) -> Vec<Packet> {
@@ -218,8 +217,8 @@ fn pacer(mut host: Host) -> Host {
     host
 }
 
-/// A guest of 100 Mbit/s on a wire of 10 Gbit/s, with frames for twenty
-/// milliseconds: voids for half a batch before each, where there are voids.
+/// Returns a guest of 100 Mbit/s on a wire of 10 Gbit/s, with frames for twenty milliseconds: with
+/// `voids`, voids precede each frame for half a batch.
 fn slow(voids: bool) -> Pacer<Packet> {
     let config = PacerConfig {
         voids,
@@ -238,7 +237,7 @@ fn slow(voids: bool) -> Pacer<Packet> {
     pacer
 }
 
-// Twenty-one voids a frame; the bare run has the same frames alone.
+// Twenty-one voids for each frame; the bare run has only the same frames.
 #[library_benchmark]
 #[bench::between_frames(args = (slow(true)), config = limit_of(VOIDS, 15 + ALONE))]
 #[bench::bare(args = (slow(false)))]

@@ -1,7 +1,7 @@
 //! Instructions of early acknowledgement, counted by valgrind: as in `instructions`.
 //!
-//! The bare loops beside them are what a segment costs without: its checksum over the
-//! payload, and the loop itself.
+//! The bare loops are the cost of a segment without early acknowledgement: the checksum over its
+//! payload, and the loop.
 
 #![allow(missing_docs, reason = "the benchmark macros write public items")]
 
@@ -17,8 +17,8 @@ use tailbound_units::Nanos;
 
 const PACKETS: u32 = 4_000;
 
-/// What may be spent on an early-acknowledged segment, beside half an instruction a byte
-/// for its checksum; and on a segment of the guest.
+/// Limits of an early-acknowledged segment, in addition to half an instruction for each byte of its
+/// checksum; and of a segment of the guest.
 const EARLY: u64 = 300 + PAYLOAD as u64 / 2;
 const OUT: u64 = 120;
 
@@ -28,11 +28,11 @@ fn limit(per_packet: u64) -> LibraryBenchmarkConfig {
         .clone()
 }
 
-/// A guest with connections, of which so many are to get segments in turn.
+/// A guest with connections, some of which receive segments in turn.
 struct Guest {
     snoop: Snoop<Packet>,
     segments: Vec<Packet>,
-    /// Keeps the buffers that come back.
+    /// Holds the returned buffers.
     pool: Pool,
 }
 
@@ -47,7 +47,7 @@ fn guest(flows: u32) -> Guest {
         segment(&pool, true, n % BUSY * step, seq, 1, PAYLOAD)
     });
     let segments = segments.collect();
-    // Buffers for what is kept and for acknowledgements.
+    // Buffers for retained segments and for acknowledgements.
     let warm: Vec<_> = (0..3 * PACKETS).map(|_| pool.buffer(Pool::SMALL)).collect();
     drop(warm);
     Guest {
@@ -85,7 +85,7 @@ fn checksum(guest: Guest) -> Guest {
     guest
 }
 
-/// A guest that answers what was acknowledged for it.
+/// Returns a guest that answers early-acknowledged segments.
 fn answering() -> (Guest, Vec<Packet>) {
     let guest = take_in(guest(100));
     let answers = (0..PACKETS).map(|n| {

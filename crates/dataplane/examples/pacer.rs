@@ -1,12 +1,11 @@
-//! How fast the pacer fills a wire.
+//! Speed of the pacer in filling a wire.
 //!
-//! `cargo run --release -p tailbound-dataplane --example pacer`
-//! fills one second of a 10 Gbit/s wire at a time, in memory, on one core, with
-//! data at several rates and voids in between; then compares what a frame costs
-//! with ten guests and with ten thousand, and times what the hose model does each
-//! millisecond: asks which destinations were used, and limits them anew. Fails
-//! below 20 million frames a second, or if a frame costs more than 1.3 times as
-//! much with many guests.
+//! `cargo run --release -p tailbound-dataplane --example pacer` fills one second of a 10 Gbit/s
+//! wire at a time, in memory, on one core, with data at several rates and voids in between. It then
+//! compares the cost of a frame with ten guests and with ten thousand, and measures the hose
+//! model's work of each millisecond: querying used destinations, and changing their limits. Fails
+//! below 20 million frames per second, or if a frame costs more than 1.3 times as many nanoseconds
+//! with ten thousand guests.
 
 use std::error::Error;
 use std::fs;
@@ -15,9 +14,9 @@ use tailbound_dataplane::pacer::{Guarantee, Paced, Pacer, PacerConfig};
 use tailbound_dataplane::{GuestId, PacketRecord};
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// Frames a second that must be reached where the wire needs voids of all sizes.
+/// Required frames per second when the wire needs voids of all sizes.
 const FRAMES: f64 = 20e6;
-/// How much more a frame may cost with ten thousand guests than with ten.
+/// Maximum cost of a frame with ten thousand guests, relative to ten.
 const SCALING: f64 = 1.3;
 const LINK: Rate = Rate::from_mbit(10_000);
 const START: Nanos = Nanos::from_secs(1);
@@ -32,15 +31,14 @@ const fn frame(guest: u32, len: usize) -> PacketRecord {
     }
 }
 
-/// CPU time of this thread in nanoseconds: what others on the machine do is not
-/// measured.
+/// CPU time of this thread in nanoseconds, without the time of other processes.
 fn cpu_time() -> Result<f64, Box<dyn Error>> {
     let schedstat = fs::read_to_string("/proc/thread-self/schedstat")?;
     let nanos = schedstat.split(' ').next().unwrap_or_default();
     Ok(nanos.parse()?)
 }
 
-/// What went over the wire.
+/// Items on the wire.
 #[derive(Debug, Default)]
 struct Sent {
     data: u64,
@@ -49,8 +47,8 @@ struct Sent {
     nanos: f64,
 }
 
-/// Guests that always have frames waiting share `rate` of the wire evenly, until
-/// so many things have been sent.
+/// Fills the wire: guests with frames always waiting share `rate` of the wire evenly, until a
+/// number of items has been sent.
 fn fill(
     guests: u32,
     each: u32,
@@ -135,8 +133,8 @@ fn speed() -> Result<bool, Box<dyn Error>> {
     Ok(good && ratio <= SCALING)
 }
 
-/// Ten thousand guests with fifty limits each, of which ten are used and then set
-/// anew: what that takes a limit.
+/// Measures the time of ten thousand guests with fifty limits each, of which ten are used and then
+/// changed, for each limit.
 fn hose() -> Result<(), Box<dyn Error>> {
     const GUESTS: u32 = 10_000;
     const DESTINATIONS: u64 = 50;

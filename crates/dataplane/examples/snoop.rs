@@ -1,10 +1,10 @@
-//! What early acknowledgement takes with many connections, in time.
+//! Time of early acknowledgement with many connections.
 //!
-//! `cargo run --release -p tailbound-dataplane --example snoop`
-//! has each of 100 connections, and then of a million, get segments in an order by chance, which
-//! the guest acknowledges a few hundred segments later, and compares what a segment takes then,
-//! its acknowledgements and the checksum over its payload included. Fails if it is more than
-//! three times as much with a million.
+//! `cargo run --release -p tailbound-dataplane --example snoop` sends segments to each of 100
+//! connections, and then of a million, in random order. The guest acknowledges them a few hundred
+//! segments later. The example compares the times of a segment, with its acknowledgements and the
+//! checksum over its payload. It fails if the time with a million connections is more than three
+//! times as long.
 
 #[path = "../benches/common/mod.rs"]
 mod common;
@@ -17,13 +17,13 @@ use tailbound_dataplane::Packet;
 use tailbound_dataplane::snoop::{Origin, Placed};
 use tailbound_units::Nanos;
 
-/// How much more a segment may take with a million connections than with 100.
+/// Maximum time of a segment with a million connections, relative to 100.
 const SCALING: f64 = 3.0;
 const SEGMENTS: u32 = 1_000_000;
-/// So many come before the guest acknowledges them.
+/// Number of segments that arrive before the guest acknowledges them.
 const FLIGHT: u32 = 400;
 
-/// CPU time of this thread in nanoseconds: what others on the machine do is not measured.
+/// CPU time of this thread in nanoseconds, without the time of other processes.
 fn cpu_time() -> Result<f64, Box<dyn Error>> {
     let schedstat = fs::read_to_string("/proc/thread-self/schedstat")?;
     let nanos = schedstat.split(' ').next().unwrap_or_default();
@@ -43,7 +43,7 @@ fn next(peer: u32, flows: u32) -> u32 {
     }
 }
 
-/// Nanoseconds that a segment takes with so many connections.
+/// Nanoseconds of a segment with this number of connections.
 fn time(flows: u32) -> Result<f64, Box<dyn Error>> {
     let (mut snoop, pool) = guest(flows);
     let mut numbers = vec![1_u32; flows as usize];

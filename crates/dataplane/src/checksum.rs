@@ -69,9 +69,9 @@ pub(crate) const fn update(checksum: u16, old: u16, new: u16) -> u16 {
     !total.wrapping_add(carry as u16)
 }
 
-/// The sum of a pseudo-header (RFC 9293, 3.1; RFC 8200, 8.1) but for the length.
+/// The sum of a pseudo-header (RFC 9293, 3.1; RFC 8200, 8.1) without the length.
 ///
-/// `addresses` is source and destination as they stand in the IP header.
+/// `addresses` is source and destination in the order of the IP header.
 pub(crate) fn pseudo_header(addresses: &[u8], protocol: u8) -> u32 {
     u32::from(sum(addresses)) + u32::from(protocol)
 }

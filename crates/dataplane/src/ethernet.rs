@@ -1,16 +1,16 @@
-//! What an Ethernet wire spends on a frame.
+//! Length of Ethernet frames on a wire.
 
 use tailbound_units::WireBytes;
 
-/// Bytes that a wire spends on a frame beside its own: preamble and start
-/// delimiter 8, FCS 4, gap 12 (IEEE 802.3).
+/// Bytes on the wire in addition to a frame's own: preamble and start delimiter 8, FCS 4, gap 12
+/// (IEEE 802.3).
 pub const OVERHEAD: WireBytes = WireBytes(24);
 
-/// The least that a frame takes of the wire: 64 B with its FCS, preamble, gap.
-/// 67.2 ns at 10 Gbit/s.
+/// Minimum length of a frame on the wire: 64 B with FCS, plus preamble and gap. 67.2 ns at 10
+/// Gbit/s.
 pub const SHORTEST: WireBytes = WireBytes(84);
 
-/// What a frame of `len` bytes (without FCS) takes of the wire.
+/// Returns the length on the wire of a frame of `len` bytes (without FCS).
 #[inline]
 pub const fn on_the_wire(len: usize) -> WireBytes {
     let bytes = len as u64 + OVERHEAD.0;

@@ -8,8 +8,8 @@ use std::hash::{BuildHasher, RandomState};
 pub struct HashKeys(pub(crate) [u64; 11]);
 
 impl HashKeys {
-    /// Digits of pi: the same in every run, for benchmarks that count instructions.
-    /// Whoever knows the keys can choose destinations that collide.
+    /// Digits of pi: the same in every run, for benchmarks that count instructions. A guest that
+    /// knows the keys can choose destinations that collide.
     pub const FIXED: Self = Self([
         0x243f_6a88_85a3_08d3,
         0x1319_8a2e_0370_7344,
@@ -31,16 +31,15 @@ impl HashKeys {
     }
 }
 
-/// Multilinear hashing (Lemire and Kaser, "Strongly universal string hashing is
-/// fast", 2014; the form with half the multiplications): sums of 32-bit pieces and
-/// 64-bit secret keys are multiplied in pairs; the upper half of the total.
+/// Multilinear hashing (Lemire and Kaser, "Strongly universal string hashing is fast", 2014; the
+/// form with half the multiplications): 32-bit pieces are added to 64-bit secret keys, the sums are
+/// multiplied in pairs, and the hash is the upper half of the total.
 ///
-/// For any two different flows the chance that they meet in a chain, over the
-/// keys, is that of a random function; a guest that does not know the keys cannot
-/// choose destinations that meet. (Of a slot's guests only one is there; flows of those
-/// before it meet its own to the same destination until they are forgotten.) The keys
-/// change nothing but the order inside the chains, so results do not depend on
-/// them.
+/// Any two different flows collide in a chain with the probability of a random function, over the
+/// keys. A guest that does not know the keys cannot choose destinations that collide. (A slot has
+/// one guest at a time; flows of earlier guests of the slot collide with its own to the same
+/// destination until they are forgotten.) The keys change only the order inside the chains, so
+/// results do not depend on them.
 #[derive(Debug)]
 pub(crate) struct MultilinearHash {
     /// For the source's slot and the lowest 32 bits of the destination.
@@ -86,9 +85,9 @@ impl MultilinearHash {
     }
 }
 
-/// The same for connections, whose keys are of up to ten pieces.
+/// Multilinear hashing of connections, whose keys have up to ten pieces.
 ///
-/// What is shorter counts as ended by zeros; the first piece tells the kinds apart.
+/// Shorter keys count as padded with zeros; the first piece distinguishes the kinds of keys.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ConnectionHash {
     added: u64,

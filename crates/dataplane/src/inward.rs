@@ -1,36 +1,35 @@
-//! What comes for a guest, held to what those who send it are guaranteed.
+//! Polices traffic to a guest by its senders' guarantees.
 //!
-//! Whoever paces a guaranteed guest holds what it sends to one receiver to {`B_i`, S}
-//! (Silo, SIGCOMM 2015, 4.3), and the rates of all its senders sum up to at most the
-//! receiver's B. So what comes for a guest conforms to {`B_i`, S} from each sender and to
-//! {B, (N-1)·S} in all, if everybody keeps to that. [`Inward`] finds out who does not, on
-//! the receiver's own host: what conforms is to be served first, what exceeds it below, so
-//! that nobody's excess delays what others are guaranteed.
+//! The pacer on a sender's host limits a guaranteed guest's traffic to one receiver to {`B_i`, S}
+//! (Silo, SIGCOMM 2015, 4.3), and the rates of all senders sum up to at most the receiver's B. So
+//! traffic to a guest conforms to {`B_i`, S} from each sender and to {B, (N-1)·S} in total, if all
+//! hosts enforce the limits. [`Inward`] detects excess on the receiver's own host: the host serves
+//! conforming frames first and excess frames after them, so that a sender's excess does not delay
+//! the guaranteed traffic of others.
 //!
-//! **What conforms is never taken for excess**, not even when all senders send their whole
-//! burst at once. Frames do not take equally long: one may wait on its way and the next
-//! not, and they come closer together than they left. Where that differs by at most
-//! `jitter`, what left within {`B_i`, S} comes within {`B_i`, S + `B_i`·`jitter`} (Silo, 4.2,
-//! with the capacities of the queues on the way for `jitter`). So a bucket is as deep as
-//! that. A frame may also wait for its guest's other receivers once its own rate allows it,
-//! while that of the next is due: one full frame more.
+//! **Conforming frames are never taken for excess**, not even if all senders send their whole
+//! bursts at the same time. Delays on the path differ: one frame may wait and the next one not, so
+//! they arrive closer together than they left. If delays differ by at most `jitter`, traffic that
+//! left within {`B_i`, S} arrives within {`B_i`, S + `B_i`·`jitter`} (Silo, 4.2, with the
+//! capacities of the queues on the path for `jitter`). A bucket has this depth. A frame may also
+//! wait for its guest's other receivers after its own rate permits it, while the next one's time
+//! has come: the depth includes one more full frame.
 //!
-//! **Rates change** when the control says so ([`Inward::set_rate`]). A higher one holds at
-//! once. What left at a higher rate may still be on its way, so a lower one holds `jitter`
-//! to twice that later: at any time the bucket has the highest rate of the last `jitter`,
-//! at least. What comes in any time from s to t is at most S and what the rates allow from
-//! s - `jitter` to t. So it is at most S, what the bucket's rate allows from s to t, and
-//! what that of t allows in `jitter`. That is what a bucket allows which keeps its level
-//! while its depth follows its rate. It holds as well where a sender's frames leave before
-//! their moment, as from a pacer that hands over batches, as long as none is earlier than
-//! the latest by more than `jitter`.
+//! **Rates change** with [`Inward::set_rate`]. A higher rate applies immediately. Frames that left
+//! at a higher rate may still be on the path, so a lower rate applies after `jitter` to twice
+//! `jitter`: at any time the bucket has at least the highest rate of the last `jitter`. Arrivals in
+//! any interval from s to t are at most S plus the allowance of the rates from s - `jitter` to t.
+//! So they are at most S, plus the allowance of the bucket's rate from s to t, plus that of its
+//! rate at t for the length of `jitter`. A bucket that keeps its level while its depth follows its
+//! rate allows exactly this. The bound also holds if a sender's frames leave before their time, as
+//! from a pacer that delivers batches, unless a frame is earlier than the latest one by more than
+//! `jitter`.
 //!
-//! **Clocks** differ. Rates are those by the sender's clock, so they are taken to be higher
-//! by 1/1024: a clock that is steered is at most 500 ppm off (adjtimex(2)), in either
-//! direction.
+//! **Clocks** differ. Rates are measured by the sender's clock, so [`Inward`] raises them by
+//! 1/1024: a steered clock is at most 500 ppm off (adjtimex(2)), in either direction.
 //!
-//! A new sender's buckets are full: what it sent until now is not known, and it may not
-//! have sent anything. Memory is bounded by what was announced, never by what comes.
+//! A new sender's buckets are full, because its earlier traffic is unknown and may be zero. Memory
+//! is bounded by the announced senders, never by arriving traffic.
 
 use crate::pacer::WireCount;
 use std::collections::BTreeMap;
@@ -40,53 +39,53 @@ use tailbound_units::{Bytes, Nanos, Rate, WireBytes};
 /// A full frame on the wire, with two VLAN tags.
 const FRAME: Bytes = Bytes(1546);
 
-/// What a guest's senders are guaranteed together. Sizes and rates are those on the wire.
+/// Joint guarantee of a guest's senders. Sizes and rates are those on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InwardConfig {
-    /// B, what they may send it together.
+    /// B, the rate of all senders together.
     pub bandwidth: Rate,
-    /// S, what each may send at once.
+    /// S, the burst of each sender.
     pub burst: Bytes,
-    /// N-1, how many machines may send to it.
+    /// N-1, the number of VMs that may send to the guest.
     pub senders: u32,
-    /// By how much longer one frame of a sender may take than another, from when its
-    /// bucket releases it to when it is looked at here.
+    /// Maximum difference between the delays of two frames of a sender, from the release by its
+    /// bucket to the check here.
     pub jitter: Nanos,
 }
 
 impl InwardConfig {
-    /// What a sender may send at once, and a frame that waited for others of its guest.
+    /// Burst of a sender, and a frame that waited for others of its guest.
     const fn each(&self) -> Bytes {
         Bytes(self.burst.0.saturating_add(FRAME.0))
     }
 
-    /// The same of all senders.
+    /// Burst of all senders.
     const fn all(&self) -> Bytes {
         Bytes(self.each().0.saturating_mul(self.senders as u64))
     }
 
-    /// How deep a bucket is that holds `burst` and fills at `rate`.
+    /// Depth of a bucket that holds `burst` and fills at `rate`.
     const fn depth(&self, burst: Bytes, rate: Rate) -> Work {
         Work::of(burst).plus(Work::done(rate, self.jitter))
     }
 }
 
-/// A machine that sends to a guest, by a number that the control chooses.
+/// A VM that sends to a guest, by a number that the control chooses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SenderId(pub u64);
 
-/// Where a frame of the guaranteed class belongs.
+/// Verdict on a frame of the guaranteed class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
-    /// It is within what its sender is guaranteed, and all of them are.
+    /// The frame is within its sender's guarantee and the joint guarantee of all senders.
     Conforming,
-    /// It is not.
+    /// The frame exceeds one of the guarantees.
     Exceeding,
-    /// Nobody has announced its sender.
+    /// The control has not announced the sender.
     Unannounced,
 }
 
-/// What came in the guaranteed class, by where it belonged.
+/// Counters of frames of the guaranteed class, by verdict.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct InwardStats {
     /// [`Admission::Conforming`].
@@ -97,20 +96,20 @@ pub struct InwardStats {
     pub unannounced: WireCount,
 }
 
-/// What comes for one guest. See the module.
+/// Policer of the traffic to one guest. The module describes it.
 #[derive(Debug)]
 pub struct Inward {
     config: InwardConfig,
-    /// Of all senders.
+    /// The bucket of all senders together.
     all: Bucket,
     senders: BTreeMap<SenderId, Sender>,
-    /// Whose each source is.
+    /// Owner of each source address.
     sources: BTreeMap<u128, SenderId>,
     stats: InwardStats,
 }
 
 impl Inward {
-    /// Nobody sends yet.
+    /// Creates a policer without senders.
     pub fn new(now: Nanos, config: InwardConfig) -> Self {
         let rate = faster(config.bandwidth);
         Self {
@@ -122,13 +121,13 @@ impl Inward {
         }
     }
 
-    /// What its senders are guaranteed together.
+    /// Joint guarantee of the senders.
     pub const fn config(&self) -> &InwardConfig {
         &self.config
     }
 
-    /// Holds its senders to something else together from `now` on. Buckets keep what is
-    /// in them as far as they hold it.
+    /// Replaces the joint guarantee from `now` on. Buckets keep their tokens up to their new
+    /// depths.
     pub fn reconfigure(&mut self, now: Nanos, config: InwardConfig) {
         for sender in self.senders.values_mut() {
             sender.advance(now, &self.config);
@@ -140,10 +139,9 @@ impl Inward {
         self.config = config;
     }
 
-    /// A machine sends from these sources, with a full bucket that does not fill yet:
-    /// stations (as [`FlowKey::station`](crate::FlowKey::station)) and addresses (IPv4 as
-    /// IPv4-mapped IPv6). One that was known keeps its bucket. A source that was another's
-    /// is this one's now.
+    /// Adds a sender with its sources: stations (as [`FlowKey::station`](crate::FlowKey::station))
+    /// and addresses (IPv4 as IPv4-mapped IPv6). A new sender has a full bucket with a rate of
+    /// zero; a known one keeps its bucket. A source of another sender moves to this one.
     pub fn add_sender(
         &mut self,
         now: Nanos,
@@ -159,27 +157,27 @@ impl Inward {
             .or_insert_with(|| Sender::idle(now, config));
     }
 
-    /// What a machine sends is no longer guaranteed.
+    /// Ends the guarantee of a sender.
     pub fn remove_sender(&mut self, id: SenderId) {
         self.sources.retain(|_, owner| *owner != id);
         self.senders.remove(&id);
     }
 
-    /// Holds a machine to another rate: at once where that is higher, else `jitter` to
-    /// twice that later. One that is not known is passed over.
+    /// Sets the rate of a sender: immediately if the new rate is higher, else after `jitter` to
+    /// twice `jitter`. Unknown senders are ignored.
     pub fn set_rate(&mut self, now: Nanos, id: SenderId, rate: Rate) {
         if let Some(sender) = self.senders.get_mut(&id) {
             sender.set_rate(now, faster(rate), &self.config);
         }
     }
 
-    /// The machine that sends from a source; `None` where nobody has announced it.
+    /// Returns the sender that owns a source; `None` if the source was not announced.
     pub fn sender(&self, source: u128) -> Option<SenderId> {
         self.sources.get(&source).copied()
     }
 
-    /// Takes a frame of the guaranteed class into account at `now`: from which machine it
-    /// is, and what it takes of the wire.
+    /// Accounts a frame of the guaranteed class at `now`: `from` is its sender, `wire` its length
+    /// on the wire.
     pub fn admit(&mut self, now: Nanos, from: Option<SenderId>, wire: WireBytes) -> Admission {
         let sender = from.and_then(|id| self.senders.get_mut(&id));
         let Some(sender) = sender else {
@@ -200,7 +198,7 @@ impl Inward {
         }
     }
 
-    /// What has come so far.
+    /// Counters since the start.
     pub const fn stats(&self) -> InwardStats {
         self.stats
     }
@@ -211,22 +209,22 @@ fn count(counter: &mut WireCount, wire: WireBytes) {
     counter.bytes += wire;
 }
 
-/// A rate by the fastest clock of those that may be meant.
+/// Returns a rate by the fastest permitted clock.
 const fn faster(rate: Rate) -> Rate {
     rate.saturating_add(Rate(rate.0.div_ceil(1024)))
 }
 
-/// A machine that sends.
+/// A VM that sends to the guest.
 #[derive(Debug)]
 struct Sender {
     bucket: Bucket,
-    /// What it may send at now.
+    /// The current rate.
     rate: Rate,
-    /// The highest since the present window began, and in the one before: windows are
-    /// `jitter` long, so these are the highest of the last `jitter`, at least.
+    /// The highest rates of the present window and of the one before: windows are `jitter` long, so
+    /// both cover at least the last `jitter`.
     recent: Rate,
     before: Rate,
-    /// When the next window begins.
+    /// Begin of the next window.
     next: Nanos,
 }
 
@@ -250,7 +248,7 @@ impl Sender {
         }
     }
 
-    /// Lets time pass.
+    /// Advances the windows and the bucket to `now`.
     fn advance(&mut self, now: Nanos, config: &InwardConfig) {
         while self.next <= now {
             let settled = self.before == self.rate && self.recent == self.rate;
@@ -265,13 +263,13 @@ impl Sender {
         self.bucket.drain(now);
     }
 
-    /// Gives the bucket the highest rate that what comes now may have left at.
+    /// Sets the bucket's rate to the highest one at which frames that arrive now may have left.
     fn follow(&mut self, now: Nanos, config: &InwardConfig) {
         let (rate, depth) = self.shape(config);
         self.bucket.follow(now, rate, depth);
     }
 
-    /// The same where what it is held to is another.
+    /// Does the same after a change of the configuration.
     fn reshape(&mut self, now: Nanos, config: &InwardConfig) {
         let (rate, depth) = self.shape(config);
         self.bucket.reshape(now, rate, depth);
@@ -283,13 +281,13 @@ impl Sender {
     }
 }
 
-/// The continuous-state leaky bucket of ITU-T I.371, exact, of which rate and depth may
-/// change.
+/// The continuous-state leaky bucket of ITU-T I.371, in exact arithmetic, with variable rate and
+/// depth.
 #[derive(Debug)]
 struct Bucket {
     rate: Rate,
     depth: Work,
-    /// What was charged and has not drained at `at`.
+    /// Charged work that has not drained at `at`.
     level: Work,
     at: Nanos,
 }
@@ -317,16 +315,15 @@ impl Bucket {
         self.level = self.level.plus(work);
     }
 
-    /// Takes another rate, and the depth that belongs to it. What was charged stays: at a
-    /// higher rate more may be sent at once, at a lower one as much less.
+    /// Sets another rate and its depth, and keeps the level: the permitted burst grows with a
+    /// higher rate and shrinks by the same amount with a lower one.
     fn follow(&mut self, now: Nanos, rate: Rate, depth: Work) {
         self.drain(now);
         self.rate = rate;
         self.depth = depth;
     }
 
-    /// Takes another rate and depth. What may be sent at once stays, as far as the new
-    /// depth allows.
+    /// Sets another rate and depth, and keeps the permitted burst up to the new depth.
     fn reshape(&mut self, now: Nanos, rate: Rate, depth: Work) {
         self.drain(now);
         let tokens = self.depth.less(self.level);

@@ -1,13 +1,18 @@
-//! What happens to a packet between a guest and the wire.
+//! Packet path between guests and the wire: limits, classes, tags, segmentation, queues, pacing and
+//! early acknowledgement of TCP.
 //!
-//! The modules follow the packet's way: a [`packet`] of bytes comes in and is
-//! checked once; its guest's [`shaper`] holds it to a limit; the [`meter`] gives its flow a
-//! class and tags it; it is segmented, waits in a [`queue`], and is admitted by the NIC's queue. A
-//! [`pipeline`] is that way as data: which mechanisms, in which order, with
-//! which configuration. "Unpatched" is a pipeline too.
+//! Use this crate to forward or simulate packets of guests. Do not use it for I/O or to choose
+//! ports: `tailbound-switch` moves frames between ports, and `tailbound-host` has the ports of a
+//! real host. `examples/pacer.rs` and `examples/snoop.rs` drive single mechanisms.
 //!
-//! Everything here is pure: `now` goes in, [`Pipeline::poll_at`] comes out. No
-//! clock, no I/O, no thread. The mechanisms know a packet only as a [`Frame`], so
+//! The modules follow a packet. A [`packet`] of bytes arrives and is checked once. Its guest's
+//! [`shaper`] enforces a rate limit, and the [`meter`] assigns a class to its flow and tags it.
+//! Then it is segmented, waits in a [`queue`], and is admitted to the NIC's queue. A [`pipeline`]
+//! describes this path as data: the mechanisms, their order, and their configuration. "Unpatched"
+//! is a pipeline, too.
+//!
+//! All mechanisms are pure: `now` is an argument, and [`Pipeline::poll_at`] returns the time of the
+//! next call. They have no clock, no I/O and no threads. They see a packet only as a [`Frame`], so
 //! a simulated packet runs the same code as a real one.
 
 mod checksum;

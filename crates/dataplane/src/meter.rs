@@ -1,42 +1,39 @@
 //! Flow meter and tagger (Small is Better, 4.3).
 //!
-//! A flow is all IP packets from one guest to one destination address. Each has a
-//! token bucket of `rate` and `burst`: a packet that finds enough tokens takes
-//! them and is of a small flow ([`tailbound_classes::Traffic::SmallFlow`]), any other is
-//! [`tailbound_classes::Traffic::Bulk`]. So a flow's size is judged by its rate, before the packet goes
-//! out, and a large packet by all its bytes, before it is segmented.
+//! A flow is all IP packets from one guest to one destination address. Each has a token bucket of
+//! `rate` and `burst`: a packet that finds enough tokens takes them and belongs to a small flow
+//! ([`tailbound_classes::Traffic::SmallFlow`]), any other is [`tailbound_classes::Traffic::Bulk`].
+//! So a flow is classified by its rate, before the packet leaves, and a large packet by all its
+//! bytes, before it is segmented.
 //!
-//! **A flow that became large** stays large until it is checked again, `recheck` after
-//! it became so and then every `recheck`. Meanwhile its bucket goes on filling at
-//! `rate`, and each of its packets is charged as debt, down to `-burst`. A check
-//! lets it become small again when the bucket holds the packet and is at least half
-//! full. So:
-//! - a flow that goes on above `rate` stays in debt, and stays large;
-//! - one that falls silent is out of debt and half full after at most
-//!   1.5·`burst`/`rate` (36 ms by default), and small at its next check;
+//! **A flow that became large** stays large until its next check, `recheck` after it became large
+//! and then every `recheck`. Meanwhile its bucket continues to fill at `rate`, and each of its
+//! packets is charged as debt, down to `-burst`. A check makes the flow small again when the bucket
+//! holds the packet and is at least half full. So:
+//! - a flow that continues above `rate` stays in debt, and stays large;
+//! - one that falls silent is out of debt and half full after at most 1.5·`burst`/`rate` (36 ms by
+//!   default), and small at its next check;
 //! - one that falls below `rate` follows as its surplus fills the bucket;
-//! - one that sends at just `rate` does not flap: it has to save half a burst first.
+//! - one that sends at exactly `rate` does not flap: it must save half a burst first.
 //!
-//! **A guest has a budget** for all its small flows together, and all guests have one
-//! ([`Share`]): many flows that are small each would else be as much as one large one,
-//! whether an attacker opens them or a shuffle among a hundred peers does. A flow that
-//! meets an empty budget becomes large as one above its rate does, so its frames do not
-//! change between two classes. A guest also has a share of the flow table: once the
-//! table is full, whoever has more than its share loses its own oldest flow.
+//! **A guest has a budget** for all its small flows together, and all guests have a joint one
+//! ([`Share`]): otherwise many small flows would equal a large one, whether an attacker opens them
+//! or a shuffle among a hundred peers does. A flow that meets an empty budget becomes large as one
+//! above its rate does, so its frames do not alternate between two classes. A guest also has a
+//! share of the flow table: when the table is full, a guest above its share loses its own oldest
+//! flow.
 //!
-//! **What is not IP** and goes to one station (ARP's answers and the like) is one flow a
-//! guest, whatever its destination: a few such frames go first, a flood does not.
+//! **Frames without IP** to one station (ARP answers, for example) are one flow of the guest, for
+//! all destinations: a few such frames have priority, a flood has not.
 //!
-//! Tokens are counted in bits times nanoseconds a second, so that both a byte
-//! (8·10^9) and a nanosecond (`rate`) are whole numbers: no remainder is lost,
-//! and a packet costs no division. That is the work of
-//! [`tailbound_units::exact::Work`], but signed and without its saturation: a packet
-//! may be of a flow that was silent for so long that nothing has to be multiplied, and
-//! `Work` costs it eight instructions more, 6 % of all.
+//! Tokens are counted in bits times nanoseconds per second, so that both a byte (8·10^9) and a
+//! nanosecond (`rate`) are whole numbers: no remainder is lost, and a packet needs no division.
+//! This is the unit of [`tailbound_units::exact::Work`], but signed and without its saturation: a
+//! flow that was silent for longer than its bucket takes to fill needs no multiplication, and
+//! `Work` would cost each packet eight instructions more, 6 % of all.
 //!
-//! The work a packet costs is bounded: one look-up, and at most two idle flows
-//! collected, which happens when a flow is added or is used for the first time in
-//! 67 ms.
+//! The cost of a packet is bounded: one look-up, and at most two idle flows collected, when a flow
+//! is added or is used for the first time in 67 ms.
 
 mod budget;
 mod table;
@@ -69,8 +66,8 @@ pub struct MeterConfig {
     /// the number of guests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<Rate>,
-    /// The rate of the link that the guests share, a quarter of which is what their small
-    /// flows may be in all. `None`: not known, so that a `budget` alone counts.
+    /// The rate of the link that the guests share; their small flows may use a quarter of it.
+    /// `None`: unknown, and only `budget` applies.
     #[serde(skip)]
     pub link: Option<Rate>,
 }
@@ -90,13 +87,13 @@ impl Default for MeterConfig {
 }
 
 impl MeterConfig {
-    /// What small flows may be, of so many guests.
+    /// Budgets of small flows for this number of guests.
     pub fn share(&self, guests: usize) -> Share {
         Share::new(self.budget, self.link, guests)
     }
 }
 
-/// What the meter has done so far.
+/// Counters of the meter since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MeterStats {
     /// Packets of small flows.
@@ -107,27 +104,26 @@ pub struct MeterStats {
     pub demoted: u64,
     /// Times that a check made a flow small again.
     pub promoted: u64,
-    /// Times that a packet of a small flow found its guest's budget spent, or that of
-    /// all.
+    /// Packets of small flows that found the budget of their guest or of all guests spent.
     pub over_budget: u64,
-    /// Flows forgotten since they were idle.
+    /// Flows that were forgotten because they were idle.
     pub collected: u64,
-    /// Flows forgotten since the table was full.
+    /// Flows that were forgotten because the table was full.
     pub evicted: u64,
 }
 
-/// How exact the order is in which flows are forgotten: 2^26 ns are 67 ms, little
-/// beside the seconds after which a flow is idle.
+/// Granularity of the order in which flows are forgotten: 2^26 ns are 67 ms, small compared with
+/// the seconds after which a flow is idle.
 const GRAIN_BITS: u32 = 26;
 
 /// The work of a byte.
 const BYTE: i64 = BYTE_IN_NANOS.cast_signed();
 
-/// Largest bucket: 63 bits hold three times its tokens, and the cost of the
-/// longest frame below its deepest debt.
+/// Maximum of a bucket: 63 bits hold three times its tokens, and the cost of the longest frame
+/// below its deepest debt.
 const MAX_BURST: u64 = 250_000_000;
 
-/// A flow meter. See the module.
+/// A flow meter. The module describes it.
 #[derive(Debug)]
 pub struct Meter {
     config: MeterConfig,
@@ -137,24 +133,24 @@ pub struct Meter {
     fill_time: u64,
     flows: Table<Bucket, GRAIN_BITS>,
     budgets: Budgets,
-    /// The guests that share it.
+    /// The number of guests that share the meter.
     guests: usize,
-    /// Collected and evicted flows are in the table's own counters, and those of
-    /// tables before it here.
+    /// Counters. The table counts collected and evicted flows itself; the counts of earlier tables
+    /// are here.
     pub(crate) stats: MeterStats,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Bucket {
     tokens: i64,
-    /// When a large flow is checked again; zero while it is small.
+    /// Time at which a large flow is checked again; zero for a small flow.
     check_at: Nanos,
 }
 
 impl Bucket {
-    /// Whether a packet's flow is small that was large, or becomes so with it.
-    /// `affords` says whether the flow may be small again, and takes the packet out of
-    /// the budgets then.
+    /// Processes a packet of a large flow, or of one that becomes large with it. Returns true if
+    /// the flow is small again. `affords` checks whether the flow may be small again, and if so,
+    /// charges the packet to the budgets.
     #[inline(never)]
     fn large(
         &mut self,
@@ -180,7 +176,7 @@ impl Bucket {
 }
 
 impl Meter {
-    /// A meter that knows no flow. Its table is allocated here.
+    /// Creates a meter without flows, and allocates its table.
     pub fn new(config: &MeterConfig) -> Self {
         Self::with_keys(config, HashKeys::random())
     }
@@ -204,20 +200,20 @@ impl Meter {
         }
     }
 
-    /// What it is.
+    /// The configuration.
     pub const fn config(&self) -> &MeterConfig {
         &self.config
     }
 
-    /// Shares the table and the budget of all among so many guests from now on; among
-    /// one until it is told.
+    /// Divides the table and the joint budget among this number of guests from now on. The default
+    /// is one guest.
     pub fn set_guests(&mut self, guests: usize) {
         self.flows.share_among(guests);
         self.budgets.set_share(self.config.share(guests));
         self.guests = guests;
     }
 
-    /// What it has done so far.
+    /// Counters since the start.
     pub fn stats(&self) -> MeterStats {
         MeterStats {
             over_budget: self.stats.over_budget + self.budgets.refused,
@@ -227,13 +223,12 @@ impl Meter {
         }
     }
 
-    /// How many flows it knows.
+    /// Number of known flows.
     pub fn flows(&self) -> usize {
         self.flows.len()
     }
 
-    /// Whether a frame that guest `source` sends to one station at `now` is of a small
-    /// flow.
+    /// Checks whether a frame from guest `source` to one station at `now` belongs to a small flow.
     pub fn is_small<F: Frame>(&mut self, now: Nanos, source: GuestId, frame: &F) -> bool {
         let key = frame.flow().unwrap_or(FlowKey {
             source,
@@ -242,8 +237,8 @@ impl Meter {
         self.is_of_small_flow(now, key, frame.len())
     }
 
-    /// Whether flow `key`, which sends a packet of `len` bytes at `now`, is small. `now`
-    /// never goes back.
+    /// Checks whether flow `key`, with a packet of `len` bytes at `now`, is small. `now` never
+    /// decreases.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "one caller, once for every packet")]
     pub fn is_of_small_flow(&mut self, now: Nanos, key: FlowKey, len: usize) -> bool {
@@ -281,8 +276,8 @@ impl Meter {
         is_small
     }
 
-    /// Takes another configuration over. Known flows keep their tokens, as far as
-    /// the new bucket holds them, and are as large as before.
+    /// Changes the configuration. Known flows keep their tokens up to the new depth, and stay large
+    /// or small.
     pub fn reconfigure(&mut self, config: &MeterConfig) {
         let mut next = Self::new(config);
         next.set_guests(self.guests);
@@ -295,8 +290,7 @@ impl Meter {
     }
 }
 
-/// Stands for every destination that is not an IP address: the unspecified
-/// address, which no packet is sent to.
+/// Destination of all frames without IP: the unspecified address, which no packet is sent to.
 const NOT_IP: u128 = 0;
 
 #[cfg(test)]

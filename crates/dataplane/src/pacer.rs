@@ -1,29 +1,27 @@
-//! Exact pacing of what guests are guaranteed (Silo, SIGCOMM 2015, 4.3).
+//! Exact pacing of guaranteed traffic (Silo, SIGCOMM 2015, 4.3).
 //!
-//! Each frame of a guaranteed guest passes a chain of virtual token buckets (4.3,
-//! figure 8): {`B_i`, S} of its destination where it has one, {B, S}, and {Bmax, one
-//! frame}. The last gives it a departure time, the earliest moment at which it may
-//! begin on the wire; nothing sleeps. Each bucket's own time is an exact fraction, so
-//! rates do not drift ([`tailbound_units::exact`]); what it hands on is rounded up to
-//! the next byte of the wire. Over every interval the departures of a guest stay below
-//! `min(Bmax·t + frame, B·t + S)` plus two bytes.
+//! Each frame of a guaranteed guest passes a chain of virtual token buckets (4.3, figure 8):
+//! {`B_i`, S} of its destination if that has a limit, {B, S}, and {Bmax, one frame}. The last one
+//! determines its departure time, the earliest time at which it may begin on the wire; no thread
+//! sleeps. Each bucket's own time is an exact fraction, so rates do not drift
+//! ([`tailbound_units::exact`]); its result is rounded up to the next byte of the wire. Over every
+//! interval the departures of a guest stay below `min(Bmax·t + frame, B·t + S)` plus two bytes.
 //!
-//! **Virtual time is counted in bytes of the wire** ([`WireClock`]): preamble, FCS and
-//! gap included. A departure time is the number of a byte ([`Position`]), so what is
-//! computed is what the wire can do. All sizes that a guarantee names are bytes on the
-//! wire too, as placement counts them.
+//! **Virtual time is counted in bytes of the wire** ([`WireClock`]): preamble, FCS and gap
+//! included. A departure time is the number of a byte ([`Position`]), so every computed time is
+//! possible on the wire. All sizes in a guarantee are bytes on the wire, too, as placement counts
+//! them.
 //!
-//! **Paced IO Batching** (4.3.1). [`Pacer::batch`] hands over the next 50 us of
-//! wire time: frames of all guests in the order of their departures (`departures`), and
-//! void frames ([`void`]) that fill the gaps before them exactly. A gap shorter
-//! than the shortest frame (84 B) delays the next frame by less than that; departure
-//! times are absolute, so the delay is not handed on. Voids are sent only ahead of a
-//! frame that is due within the batch: an idle link stays idle.
+//! **Paced IO Batching** (4.3.1). [`Pacer::batch`] passes on the next 50 us of wire time: frames of
+//! all guests in the order of their departures (`departures`), and void frames ([`void`]) that fill
+//! the gaps before them exactly. A gap shorter than the shortest frame (84 B) delays the next frame
+//! by less than that; departure times are absolute, so the delay does not accumulate. Voids are
+//! sent only ahead of a frame that is due within the batch: an idle link stays idle.
 //!
-//! **Best effort** (4.4), frames of guests without a guarantee, takes all that is
-//! left: one may begin whenever no scheduled frame is due, instead of a void. It is
-//! not interrupted, so the scheduled frames behind it are later by less than its
-//! length, as at any port with priorities. Where it waits, there are no voids.
+//! **Best effort** (4.4), frames of guests without a guarantee, uses all remaining capacity: a
+//! frame may begin whenever no scheduled frame is due, instead of a void. It is not interrupted, so
+//! the scheduled frames behind it are later by less than its length, as at any port with
+//! priorities. While best-effort frames wait, there are no voids.
 //!
 //! # Queues by destination
 //!
@@ -32,70 +30,63 @@
 //!           one a destination  one a guest, and in it one frame with a departure
 //! ```
 //!
-//! Frames wait in *lines* (`line`): one for each destination that has a limit, and one
-//! for all others of a guest, which keeps their order as nothing tells them apart. Only
-//! the first frame of a line is charged to {`B_i`, S}. Until it is *released* the line
-//! waits in a wheel; a line whose limit is closed waits nowhere, and costs nothing until
-//! that is opened. Released lines take turns in their guest's *round* (`round`),
-//! weighted by `B_i`. The one whose turn it is is charged to {B, S} and {Bmax, frame}
-//! and waits for its departure, one frame a guest (`departures`). When that is
-//! handed over, the next has its turn at the moment of its departure, or of its own
-//! release where that is later. So departure times follow from arrivals alone, not from
-//! what else is on the wire; and a line that is closed, slow or silent changes nothing for
-//! the others.
+//! Frames wait in *lines* (`line`): one for each destination that has a limit, and one for all
+//! others of a guest, whose frames stay in order. Only the first frame of a line is charged to
+//! {`B_i`, S}. Until it is *released* the line waits in a wheel; a line whose limit is closed waits
+//! nowhere, and costs nothing until the limit opens. Released lines take turns in their guest's
+//! *round* (`round`), weighted by `B_i`. The first frame of the line whose turn it is is charged to
+//! {B, S} and {Bmax, frame} and waits for its departure, one frame for each guest (`departures`).
+//! When that frame is passed on, the next one has its turn at the time of its departure, or of its
+//! own release if that is later. So departure times follow from arrivals only, not from other
+//! traffic on the wire; and a line that is closed, slow or silent does not affect the others.
 //!
-//! As one frame a line is charged and has not left, and one a guest has a departure, a
-//! rate that changes holds at once: what was charged is taken back and charged anew.
+//! Only one frame of a line is charged and has not left, and only one of a guest has a departure.
+//! So a changed rate applies immediately: the charge is refunded and made again.
 //!
-//! A large packet is cut where it joins its line. Its buffer may hold five hundred frames
-//! of one byte each: what these will hold is to be counted before they do.
+//! A large packet is segmented when it joins its line. Its buffer may contain five hundred frames
+//! of one byte each, so the memory of the segments is counted before they exist.
 //!
 //! # Elastic flows
 //!
-//! While the wire is idle and frames of a guest wait for {B, S}, its largest flow becomes
-//! elastic ([`PacerConfig::work_conserving`]): its frames leave behind best effort, in the
-//! lowest class, and are charged to nothing. What is guaranteed departs as without, a
-//! longest frame later at most, as beside best effort. When such a flow conforms again,
-//! or gets too little, it is held for [`PacerConfig::drain`] and goes on as guaranteed. The
-//! module `elastic` has the rules and their bounds. Where the guest has a limit
-//! ([`Pacer::set_cap`]) such frames leave within what that leaves them.
+//! While the wire is idle and frames of a guest wait for {B, S}, its largest flow becomes elastic
+//! ([`PacerConfig::work_conserving`]): its frames leave behind best effort, in the lowest class,
+//! and are charged to no bucket. Guaranteed frames depart as without it, at most a longest frame
+//! later, as beside best effort. When such a flow conforms again, or gets too little, it is held
+//! for [`PacerConfig::drain`] and continues as guaranteed. The module `elastic` has the rules and
+//! their bounds. If the guest has a limit ([`Pacer::set_cap`]) such frames use only the rest of it.
 //!
 //! # On this host
 //!
-//! A frame to another guest of the host is charged to {`B_i`, S} and {B, S} in one sum
-//! with the others of its guest, and to {Bmax, one frame} not. It is handed over beside
-//! the wire (`local`): what goes on the wire is spaced as if it had been spent.
+//! A frame to another guest of the host is charged to {`B_i`, S} and {B, S} together with the other
+//! frames of its guest, but not to {Bmax, one frame}. It is delivered beside the wire (`local`):
+//! frames on the wire are spaced as if the wire had carried it.
 //!
 //! # Memory and backpressure
 //!
-//! All frames that are offered are taken. What a line, a guest and all guests hold is
-//! counted as the host holds it ([`Frame::truesize`]) and bounded: see
-//! [`PacerConfig::memory`]. The bounds of all guests add up to that at most, so that none
-//! can take another's. A line that holds more than half of its share has new frames
-//! marked (ECN), and one that holds more than its share loses those at its front; a
-//! guest over its bound loses an eighth of it, from the front of its longest lines. Each
-//! line has a `CoDel` of its own (RFC 8289), which judges a frame that comes to the
-//! front by how long it has waited.
+//! The pacer accepts all frames. The memory of a line, a guest and all guests is counted by
+//! [`Frame::truesize`] and bounded: see [`PacerConfig::memory`]. The bounds of all guests add up to
+//! at most that, so that no guest can use another's. If a line holds more than half of its share,
+//! new frames are marked (ECN), and if it holds more than its share, frames at its front are
+//! dropped; a guest over its bound loses an eighth of it, from the front of its longest lines. Each
+//! line has a `CoDel` of its own (RFC 8289), which judges a frame at the front by its waiting time.
 //!
-//! A guest's ring is to be left unread ([`Pacer::is_read`]) while {B, S} is what its
-//! frames wait for: where more of the released lines waits than it may send within its
-//! horizon, or more memory is taken than half of what there is. `CoDel` drops nothing then,
-//! since the guest is told already. Its ring is read again when a quarter of that is
-//! gone, or nothing waits for {B, S} any more ([`Pacer::drain_read_again`]). While
-//! it is not read, the guest sends at B; so nothing that it is guaranteed is lost.
+//! The host must not read a guest's ring ([`Pacer::is_read`]) while the guest's frames wait for {B,
+//! S}: when its released lines hold more than it may send within its horizon, or its memory exceeds
+//! half of its bound, or a line's half of its share. `CoDel` drops no frames then, because the full
+//! ring signals the guest already. The ring is read again when a quarter of that backlog has left,
+//! or no frame waits for {B, S} any more ([`Pacer::drain_read_again`]). While the ring is not read,
+//! the guest sends at B, so it loses nothing of its guarantee.
 //!
-//! **Late.** A frame that arrives while a batch is on the wire is scheduled from its
-//! end on, so that a batch never closes the gaps of the next. When the wire does
-//! not take what is due (a stalled host, a link that is down), virtual time is frozen
-//! after `catch_up`: each departure is then later by the frozen time. {B, S} and {`B_i`, S}
-//! count real time and fill meanwhile. A guest sends the missed frames afterwards, at Bmax
-//! and within S, so it loses nothing in a delay of less than S / B.
-//! No frame that has a departure time leaves it sooner, and all departures conform to
+//! **Late.** A frame that arrives while a batch is on the wire is scheduled from the batch's end
+//! on, so that a batch never closes the gaps of the next. If the wire does not take due frames (a
+//! stalled host, a link that is down), virtual time is frozen after `catch_up`: each departure is
+//! then later by the frozen time. {B, S} and {`B_i`, S} count real time and fill meanwhile. A guest
+//! sends the missed frames afterwards, at Bmax and within S, so it loses nothing in a delay of less
+//! than S / B. No frame with a departure time leaves before it, and all departures conform to
 //! {Bmax, one frame} and {B, S} in real time.
 //!
-//! The order to call things in: [`Pacer::enqueue_burst`] whenever frames came, then
-//! [`Pacer::batch`] with the same `now`, then sleep until [`Pacer::poll_at`] or the
-//! next frame.
+//! Call [`Pacer::enqueue_burst`] for arriving frames, then [`Pacer::batch`] with the same `now`,
+//! then sleep until [`Pacer::poll_at`] or the next frame.
 
 #![expect(
     clippy::inline_always,
@@ -146,18 +137,18 @@ use tailbound_units::{Bytes, Nanos, Position, Rate, WireBytes};
 /// Frames that were dropped, by reason.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PacerDrops {
-    /// Longer on the wire than any frame may be, and not to be segmented.
+    /// Longer on the wire than any frame may be, and without segmentation.
     pub oversized: u64,
-    /// At the front of a line that held more memory than its share, or of the longest
-    /// lines of a guest that did.
+    /// At the front of a line that exceeded its share of memory, or of the longest lines of a guest
+    /// that exceeded its bound.
     pub over_share: u64,
-    /// At the front of a line, whose frames had waited too long for too long for their
-    /// destination's limit (`CoDel`).
+    /// At the front of a line whose frames had waited too long for too long for their destination's
+    /// limit (`CoDel`).
     pub over_delay: u64,
 }
 
 impl PacerDrops {
-    /// Each reason as one word for a counter's label, and its count.
+    /// Label of each reason for a counter, and its count.
     pub const fn by_reason(&self) -> [(&'static str, u64); 3] {
         [
             ("oversized", self.oversized),
@@ -167,88 +158,88 @@ impl PacerDrops {
     }
 }
 
-/// Frames, and what they take of the wire.
+/// Number of frames, and their length on the wire.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WireCount {
-    /// How many frames.
+    /// Number of frames.
     pub packets: u64,
-    /// How many bytes of the wire.
+    /// Bytes on the wire.
     pub bytes: WireBytes,
 }
 
-/// What a pacer has done so far.
+/// Counters of a pacer since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PacerStats {
-    /// Frames of guaranteed guests that were handed over.
+    /// Frames of guaranteed guests that were passed on.
     pub guaranteed: WireCount,
-    /// Frames without a guarantee that were handed over.
+    /// Frames without a guarantee that were passed on.
     pub best_effort: WireCount,
-    /// Frames of guaranteed guests beyond that, of elastic flows.
+    /// Frames of elastic flows of guaranteed guests that were passed on.
     pub elastic: WireCount,
-    /// Frames of guaranteed guests to others of this host that were handed over, and
-    /// what they would have taken of the wire.
+    /// Frames of guaranteed guests to other guests of this host that were passed on, with the
+    /// length that they would have had on the wire.
     pub local: WireCount,
-    /// Voids that were handed over.
+    /// Voids that were passed on.
     pub voids: WireCount,
-    /// Frames handed over 84 B or more after their departure time, as others were before
-    /// them on the wire.
+    /// Frames that were passed on 84 B or more after their departure time, because others were
+    /// before them on the wire.
     pub collided: u64,
-    /// The most that a frame was handed over after its departure time.
+    /// Maximum delay of a frame after its departure time.
     pub max_lateness: WireBytes,
-    /// How often the ring of a guest was to be left unread.
+    /// Number of times that the host had to stop reading a guest's ring.
     pub unread: u64,
-    /// Frames that were dropped here.
+    /// Frames that the pacer dropped.
     pub drops: PacerDrops,
-    /// For how long virtual time was frozen.
+    /// Total time for which virtual time was frozen.
     pub frozen: Nanos,
-    /// The queue of frames without a guarantee.
+    /// Counters of the queue of frames without a guarantee.
     pub queue: QueueStats,
 }
 
-/// What was done with one guest's frames.
+/// Counters of a guest's frames.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct GuestStats {
-    /// Frames taken, segments counted each.
+    /// Frames that were accepted, with each segment counted.
     pub taken: WireCount,
     /// Frames among them that were marked (ECN).
     pub marked: u64,
-    /// Frames that were handed over as those of elastic flows.
+    /// Frames of elastic flows that were passed on.
     pub elastic: WireCount,
-    /// How often its ring was to be left unread.
+    /// Number of times that the host had to stop reading the guest's ring.
     pub unread: u64,
-    /// Frames that were dropped here, by what [`PacerDrops`] names.
+    /// Frames that were dropped, for the reasons in [`PacerDrops`].
     pub dropped: u64,
-    /// How long the frame waited that left last.
+    /// Waiting time of the last frame that left.
     pub sojourn: Nanos,
 }
 
-/// A pacer for one wire. See the module.
+/// A pacer for one wire. The module describes it.
 #[derive(Debug)]
 pub struct Pacer<F> {
     config: PacerConfig,
-    /// The batch, half of it, and `catch_up` in bytes of the wire.
+    /// `batch`, half of it, and `catch_up` in bytes of the wire.
     batch: WireBytes,
     lead: WireBytes,
     catch_up: WireBytes,
-    /// The wire has not taken what it was handed.
+    /// True while the wire has not taken the frames that were passed on.
     is_blocked: bool,
     guests: Vec<Option<Guest>>,
     /// The sum of guaranteed bandwidths.
     committed: Rate,
-    /// The sum of what guests would hold at most, were there memory for all of it.
+    /// The sum of the guests' maximum memory, without the common limit.
     wanted: Bytes,
     lines: Lines,
     chain: Chain<F>,
-    /// How many lines count the wire at the rate that it has, where it got another one.
+    /// Number of lines that count at the present rate, after a change of the wire's rate.
     translated: usize,
-    /// Guests whose rings are to be read again.
+    /// Guests whose rings the host may read again.
     read_again: Vec<GuestId>,
     best_effort: Queue<F>,
     elastic: Elastic,
 }
 
 impl<F: Frame> Pacer<F> {
-    /// A pacer without guaranteed guests.
+    /// Creates a pacer without guaranteed guests.
     ///
     /// # Errors
     /// The rule that the configuration breaks.
@@ -256,7 +247,7 @@ impl<F: Frame> Pacer<F> {
         Self::with_keys(config, HashKeys::random())
     }
 
-    /// The same with given keys for its table of destinations.
+    /// Creates a pacer with given keys for its table of destinations.
     ///
     /// # Errors
     /// The rule that the configuration breaks.
@@ -280,61 +271,61 @@ impl<F: Frame> Pacer<F> {
         })
     }
 
-    /// How many frames of guaranteed guests wait.
+    /// Number of waiting frames of guaranteed guests.
     pub fn waiting(&self) -> usize {
         self.chain.store.len()
     }
 
-    /// What waits without a guarantee.
+    /// The waiting frames without a guarantee.
     pub fn best_effort(&self) -> Backlog {
         self.best_effort.backlog()
     }
 
-    /// What a guest is guaranteed now.
+    /// The present guarantee of a guest.
     pub fn guarantee(&self, id: GuestId) -> Option<&Guarantee> {
         self.guaranteed(id).map(|guest| &guest.guarantee)
     }
 
-    /// A guest that has a guarantee.
+    /// Returns a guest if it has a guarantee.
     fn guaranteed(&self, id: GuestId) -> Option<&Guest> {
         let guest = guest::find(&self.guests, id)?;
         (guest.contract == Contract::Guaranteed).then_some(guest)
     }
 
-    /// What was done with a guest's frames while it had a guarantee.
+    /// Counters of a guest's frames while it had a guarantee.
     pub fn guest_stats(&self, id: GuestId) -> Option<GuestStats> {
         let guest = guest::find(&self.guests, id)?;
         Some(guest.stats)
     }
 
-    /// How many of a guest's flows are elastic now.
+    /// Number of a guest's elastic flows.
     pub fn elastic_flows(&self, id: GuestId) -> usize {
         let guest = self.guaranteed(id);
         guest.map_or(0, |guest| self.elastic.count(&guest.elastic))
     }
 
-    /// What a guest is held to that has a guarantee and a limit, and what it sent.
+    /// Limit of a guaranteed guest, and its use.
     pub fn cap(&self, id: GuestId) -> Option<CapUse> {
         let guest = self.guaranteed(id)?;
         let held = self.elastic.memory(&guest.elastic);
         Some(guest.cap.as_ref()?.usage(held))
     }
 
-    /// The memory that a guest's frames hold here while it has a guarantee.
+    /// Memory of a guest's frames here while it has a guarantee.
     pub fn memory_of(&self, id: GuestId) -> Bytes {
         guest::find(&self.guests, id).map_or(Bytes(0), |guest| guest.memory)
     }
 
-    /// Whether a guest's ring is to be read: not while {B, S} is what its frames wait
-    /// for. See the module.
+    /// Checks whether the host may read a guest's ring: false while the guest's frames wait for {B,
+    /// S}. The module describes it.
     pub fn is_read(&self, id: GuestId) -> bool {
         self.guaranteed(id)
             .is_none_or(|guest| guest.ring == Ring::Read)
     }
 
-    /// Whether so many frames more of a guest, none of them to be cut, which take so much of the
-    /// wire and of memory in all, surely leave its ring as it is: then nobody has to ask
-    /// [`Pacer::is_read`] after each of them.
+    /// Checks whether this number of further frames of a guest, of these total lengths and without
+    /// segmentation, cannot change [`Pacer::is_read`], so that the caller need not check it after
+    /// each of them.
     pub fn has_room(&self, id: GuestId, frames: usize, wire: WireBytes, memory: Bytes) -> bool {
         self.guaranteed(id).is_none_or(|guest| {
             let places = Bytes(Store::<F>::PLACE.0 * frames as u64);
@@ -342,7 +333,7 @@ impl<F: Frame> Pacer<F> {
         })
     }
 
-    /// Hands over the guests whose rings are to be read again since the last call.
+    /// Passes on the guests whose rings the host may read again since the last call.
     pub fn drain_read_again(&mut self, mut sink: impl FnMut(GuestId)) {
         for id in self.read_again.drain(..) {
             if let Some(guest) = guest::find_mut(&mut self.guests, id) {
@@ -352,22 +343,22 @@ impl<F: Frame> Pacer<F> {
         }
     }
 
-    /// The memory that frames of guaranteed guests hold.
+    /// Memory of the frames of guaranteed guests.
     pub fn memory(&self) -> Bytes {
         let guests = self.guests.iter().flatten();
         Bytes(guests.map(|guest| guest.memory.0).sum())
     }
 
-    /// Frees some of the memory that nothing has waited in since it was called last, and
-    /// says what is left of it.
+    /// Frees some of the memory that was not used since the last call, and returns whether more is
+    /// left.
     pub fn give_back(&mut self) -> Spare {
         let left = self.chain.store.give_back();
         left.max(self.best_effort.give_back())
     }
 
-    /// Notes that the wire still holds frames back which it was handed, or that it has taken all of
-    /// them. Until then the caller requests no batch, and no guest makes up for the time, because
-    /// frames that were handed over leave later than their departures.
+    /// Records that the wire still holds back frames that were passed on, or that it has taken all
+    /// of them. Until then the caller requests no batch, and no guest makes up for the time,
+    /// because those frames leave later than their departures.
     #[inline]
     pub fn set_blocked(&mut self, now: Nanos, is_blocked: bool) {
         if self.is_blocked != is_blocked {
@@ -376,7 +367,7 @@ impl<F: Frame> Pacer<F> {
         }
     }
 
-    /// What it has done so far.
+    /// Counters since the start.
     pub fn stats(&self) -> PacerStats {
         PacerStats {
             frozen: self.chain.stats.frozen + self.chain.clock.frozen(),
@@ -389,8 +380,8 @@ impl<F: Frame> Pacer<F> {
         self.chain.clock
     }
 
-    /// Lets time pass on the wire, no further than `catch_up` after what is due. Once
-    /// for each `now`: within it, nothing becomes due that was not.
+    /// Advances virtual time to `now`, but not beyond `catch_up` after the first due frame. Once
+    /// for each `now`: within it, no further frame becomes due.
     #[inline(always)]
     fn advance(&mut self, now: Nanos) -> Position {
         if now > self.chain.clock.now() {
@@ -403,8 +394,8 @@ impl<F: Frame> Pacer<F> {
     fn advance_clock(&mut self, now: Nanos) -> Position {
         let chain = &mut self.chain;
         let (position, next) = (chain.clock.advance(now), chain.next());
-        // From what is due, not from the wire: that moves on with each batch, however
-        // late its frames are.
+        // Counted from the first due frame, not from the wire, which advances with each batch, even
+        // if its frames are late.
         let next = next.min(chain.local.next);
         let limit = chain.wire.max(next.saturating_add(self.catch_up));
         if position > limit && next != Position::NEVER {

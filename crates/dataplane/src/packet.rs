@@ -1,9 +1,8 @@
-//! A packet of bytes, checked once where it comes in.
+//! A packet of bytes that is checked once, when it arrives.
 //!
-//! Read [`Packet::new`] first: whatever a guest may have written wrong is
-//! refused there with a [`Malformed`] that says what. Behind it, every method
-//! may rely on the offsets it stored. [`Pool`] hands out the buffers, [`Offload`]
-//! says what is still to be done to the packet.
+//! Read [`Packet::new`] first: it rejects every mistake that a guest may have made, with a
+//! [`Malformed`] that names it. All other methods rely on the offsets it stored. [`Pool`] supplies
+//! the buffers, and [`Offload`] describes the remaining work: checksum and segmentation.
 
 mod claim;
 mod connection;
@@ -35,31 +34,31 @@ use crate::frame::ipv4::{self, Ipv4Header};
 use connection::{connection, sender};
 use facts::{Destination, Facts};
 
-/// Why bytes are not a packet that may be forwarded.
+/// Reason why bytes are not a packet that may be forwarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// The frame does not lie in the buffer with room for a virtio header
-    /// before it, or is longer than any frame.
+    /// The frame is outside the buffer, leaves no room for a virtio header before it, or is longer
+    /// than any frame.
     #[error("a frame of {len} bytes at {start} does not fit its buffer")]
     Bounds {
-        /// Where the frame starts in the buffer.
+        /// Offset of the frame in the buffer.
         start: usize,
-        /// How long it is.
+        /// Length of the frame in bytes.
         len: usize,
     },
-    /// A header, or what its length field promises, goes beyond the end.
+    /// A header, or the length in its length field, goes beyond the end of the frame.
     #[error("the frame ends before its {0} header or payload does")]
     Truncated(&'static str),
-    /// The version in the IP header is not that of the frame's type.
+    /// The version in the IP header contradicts the frame's `EtherType`.
     #[error("the IP header's version contradicts the frame's type")]
     IpVersion,
-    /// More IPv6 extension headers than RFC 8200 has uses for.
+    /// More IPv6 extension headers than RFC 8200 defines uses for.
     #[error("the IPv6 packet has too many extension headers")]
     Extensions,
     /// ARP for anything but IPv4 over Ethernet.
     #[error("the ARP packet is not one for IPv4 over Ethernet")]
     Arp,
-    /// The virtio header has flags that a sender does not set.
+    /// The virtio header has flags that a sender never sets.
     #[error("virtio header: unknown flags {flags:#04x}")]
     VirtioFlags {
         /// All flags.
@@ -68,10 +67,10 @@ pub enum Malformed {
     /// The virtio header's `hdr_len` is beyond the packet.
     #[error("virtio header: hdr_len {header_len} is beyond the packet")]
     HeaderLength {
-        /// What it says.
+        /// `hdr_len`.
         header_len: u16,
     },
-    /// The checksum is not where the packet's protocol has one.
+    /// The checksum is not at the place that the packet's protocol has for it.
     #[error("virtio header: no checksum belongs at csum_start {start} + csum_offset {offset}")]
     ChecksumPlace {
         /// `csum_start`.
@@ -79,7 +78,7 @@ pub enum Malformed {
         /// `csum_offset`.
         offset: u16,
     },
-    /// Segmentation of a kind that is not offered.
+    /// Segmentation of a kind that was not offered.
     #[error("virtio header: gso_type {gso_type:#04x} was never offered")]
     GsoType {
         /// `gso_type`.
@@ -91,20 +90,20 @@ pub enum Malformed {
         /// `gso_size`.
         size: u16,
     },
-    /// The GSO type is not that of the packet's headers, or those do not end
-    /// where the frame does.
+    /// The GSO type contradicts the packet's headers, or the headers and payload do not end with
+    /// the frame.
     #[error("virtio header: the GSO type contradicts the packet's headers")]
     GsoMismatch,
-    /// Segmentation of what is inside of a tunnel, which a port is not to leave to us.
+    /// Segmentation of a packet inside of a tunnel, which the port did not offer.
     #[error("virtio header: a packet inside of a tunnel is to be segmented")]
     Tunnel,
-    /// TCP segmentation for what is not whole TCP.
+    /// TCP segmentation of a packet that is not complete TCP.
     #[error("virtio header: TCP segmentation for a packet that is not TCP")]
     NotTcp,
 }
 
 impl Malformed {
-    /// One word for a counter's label.
+    /// Label of the reason in a counter.
     pub const fn reason(self) -> &'static str {
         match self {
             Self::Bounds { .. } => "bounds",
@@ -123,39 +122,38 @@ impl Malformed {
         }
     }
 
-    /// Whether it is right, but asks for segmentation of a kind that there is not here:
-    /// an interface was told to leave that to us.
+    /// Checks whether the packet is valid but requests a kind of segmentation that is not
+    /// implemented here: the port's interface was configured to offer it.
     pub const fn is_unsupported_segmentation(self) -> bool {
         matches!(self, Self::GsoType { .. } | Self::Tunnel)
     }
 }
 
-/// A packet of bytes: an Ethernet frame in a pool's buffer, where its headers
-/// are, and what is still to be done to it. One word; cheap to move.
+/// A packet of bytes: an Ethernet frame in a pool's buffer, the offsets of its headers, and the
+/// remaining work. One word; cheap to move.
 pub struct Packet(Buffer);
 
 const _: () = assert!(size_of::<Option<Packet>>() == 8, "a word");
 
 impl Packet {
-    /// Room in front of the frame for a virtio header, and 4 more bytes for a
-    /// VLAN tag that is put back; rounded up to keep the frame aligned.
+    /// Room in front of the frame for a virtio header and 4 more bytes for a restored VLAN tag,
+    /// rounded up to keep the frame aligned.
     pub const HEADROOM: usize = 16;
     /// The longest frame: an IPv4 packet of 65,535 bytes, two VLAN tags, and the
     /// Ethernet header.
     pub const MAX_FRAME: usize = 65_535 + 2 * TAG + ETHERNET;
-    /// What a packet takes beside its buffer: itself, its place in a queue, and the
-    /// allocator's and the pool's notes of the buffer.
+    /// Memory of a packet in addition to its buffer, in bytes: the packet, its entry in a queue,
+    /// and the allocator's and the pool's records of the buffer.
     pub const OVERHEAD: u64 = 256;
 
-    /// `buffer[start..start + len]` is an Ethernet frame, as it came from
-    /// `source` (`None`: from outside). Everything is checked here, once:
-    /// lengths, where headers end, and what the virtio header asks for.
+    /// Checks `buffer[start..start + len]`, an Ethernet frame from `source` (`None`: from outside),
+    /// and makes a packet of it. All checks are here: lengths, ends of headers, and the requests of
+    /// the virtio header.
     ///
-    /// A frame in a larger buffer than it needs moves to a smaller one, so that a queue
-    /// holds no more memory than its packets' bytes need.
+    /// A frame in a larger buffer than necessary moves to a smaller one, so that a queue holds no
+    /// more memory than its packets' bytes need.
     ///
-    /// Its class is the lowest until a pipeline says otherwise, or
-    /// [`Packet::read_class`] finds another.
+    /// The class is the lowest until a pipeline or [`Packet::read_class`] sets another.
     pub fn new(
         buffer: Buffer,
         start: usize,
@@ -206,7 +204,7 @@ impl Packet {
         Ok(packet)
     }
 
-    /// The packet in a buffer of which this is known.
+    /// Makes a packet of a buffer and its known facts.
     #[inline]
     fn of(mut buffer: Buffer, facts: Facts) -> Self {
         *buffer.parts_mut().1 = facts;
@@ -240,8 +238,9 @@ impl Packet {
         Self::of(buffer, facts)
     }
 
-    /// What is known of its parts, but for their length: not to be segmented any more.
-    /// Apart, so that it is copied for each of them as it is, not field by field.
+    /// Returns the facts of the packet's parts, without their lengths: a part needs no
+    /// segmentation. A separate function, so that the facts are copied for each part as a whole,
+    /// not field by field.
     #[inline(never)]
     fn facts_of_parts(&self) -> Facts {
         let whole = self.facts();
@@ -256,8 +255,8 @@ impl Packet {
         }
     }
 
-    /// A packet of which `known` is known, but for its length, with this one's `headers`, as
-    /// `rewrite` changes them, and with `payload`.
+    /// Makes a packet with the facts `known` (except for the length), this packet's `headers` after
+    /// `rewrite` changed them, and `payload`.
     #[inline]
     fn piece(
         &self,
@@ -286,7 +285,7 @@ impl Packet {
         )
     }
 
-    /// The IP addresses, as they stand in the header; empty where it is not IP.
+    /// The IP addresses as in the header; empty if the packet is not IP.
     pub(crate) fn ip_addresses(&self) -> &[u8] {
         self.facts().headers.addresses(self.bytes())
     }
@@ -306,12 +305,12 @@ impl Packet {
         &mut bytes[start..start + facts.len as usize]
     }
 
-    /// The pool that its buffer came from.
+    /// The pool that the buffer came from.
     pub fn pool(&self) -> &Pool {
         self.0.pool()
     }
 
-    /// What is still to be done to it.
+    /// Remaining work: checksum and segmentation.
     pub fn offload(&self) -> Offload {
         self.facts().offload
     }
@@ -332,8 +331,8 @@ impl Packet {
         is_tag(be16(bytes, 12)).then(|| be16(bytes, ETHERNET) & 0xfff)
     }
 
-    /// Has its flow be all that its guest sends to the station that it is delivered to,
-    /// whatever IP address it names, if any: see [`FlowKey::station`].
+    /// Sets the packet's flow to all traffic of its guest to the destination station, for any IP
+    /// address: see [`FlowKey::station`].
     pub fn flow_by_station(&mut self) {
         let station = FlowKey::station(self.destination_mac());
         let facts = self.facts_mut();
@@ -346,7 +345,7 @@ impl Packet {
         facts.flow = station;
     }
 
-    /// It goes to another guest of this host: see [`Frame::is_local`].
+    /// Marks the packet as one to another guest of this host: see [`Frame::is_local`].
     pub fn set_local(&mut self) {
         let facts = self.facts_mut();
         facts.destination = match facts.destination {
@@ -356,22 +355,22 @@ impl Packet {
         };
     }
 
-    /// The IP source address; `None` where it is not IP.
+    /// The IP source address; `None` if the packet is not IP.
     pub fn ip_source(&self) -> Option<IpAddr> {
         let addresses = self.facts().headers.addresses(self.bytes());
         let (source, _) = addresses.split_at(addresses.len() / 2);
         ip_address(source)
     }
 
-    /// The IP destination address; `None` where it is not IP.
+    /// The IP destination address; `None` if the packet is not IP.
     pub fn ip_destination(&self) -> Option<IpAddr> {
         let addresses = self.facts().headers.addresses(self.bytes());
         let (_, destination) = addresses.split_at(addresses.len() / 2);
         ip_address(destination)
     }
 
-    /// The virtio header that asks for what is still to be done, and the frame,
-    /// contiguous: for one `write` to a TAP or a `PACKET_VNET_HDR` socket.
+    /// Returns the virtio header that requests the remaining work, and the frame, contiguous: for
+    /// one `write` to a TAP or a `PACKET_VNET_HDR` socket.
     pub fn with_virtio_header(&mut self) -> &[u8] {
         let (bytes, facts) = self.0.parts_mut();
         let start = usize::from(facts.start);
@@ -382,17 +381,16 @@ impl Packet {
         bytes
     }
 
-    /// The virtio header that asks for what is still to be done, for a port that writes it
-    /// and the frame apart.
+    /// Returns the virtio header that requests the remaining work, for a port that writes header
+    /// and frame separately.
     pub fn virtio_header(&self) -> [u8; VIRTIO_HEADER] {
         let mut header = [0; VIRTIO_HEADER];
         self.facts().offload.write(&mut header);
         header
     }
 
-    /// Finishes a checksum that was left to the NIC: for ports that cannot
-    /// (pcap, memory). A packet that is yet to be segmented gets the checksum of
-    /// the whole.
+    /// Completes a checksum that was left to the NIC, for ports that cannot (pcap, memory). A
+    /// packet that needs segmentation gets the checksum of the whole.
     pub fn complete_checksum(&mut self) {
         let Some(checksum) = self.facts().offload.checksum else {
             return;
@@ -407,8 +405,8 @@ impl Packet {
         bytes[checksum.field()..checksum.field() + 2].copy_from_slice(&written.to_be_bytes());
     }
 
-    /// Writes the sum of the pseudo-header into the checksum field, so that
-    /// whoever completes the checksum need not trust the guest's.
+    /// Writes the sum of the pseudo-header into the checksum field, so that the completed checksum
+    /// does not depend on the guest's value.
     fn write_pseudo_header_sum(&mut self) {
         let Some(checksum) = self.facts().offload.checksum else {
             return;
@@ -421,9 +419,9 @@ impl Packet {
         self.bytes_mut()[field..field + 2].copy_from_slice(&sum.to_be_bytes());
     }
 
-    /// Takes the class that the frame's mark says: its DSCP, or the PCP of its tag where
-    /// it is not IP. For what comes from a fabric of `classes`; a guest's marks say
-    /// nothing.
+    /// Sets the class that the frame's mark stands for: its DSCP, or the PCP of its tag if the
+    /// packet is not IP. For packets from a fabric of `classes`; the marks of guests have no
+    /// meaning.
     pub fn read_class(&mut self, classes: Classes) {
         let bytes = self.bytes();
         let network = usize::from(self.facts().headers.network);
@@ -443,7 +441,7 @@ impl Packet {
         };
     }
 
-    /// The ECN field of the IP header (RFC 3168); 0 where there is none.
+    /// The ECN field of the IP header (RFC 3168); 0 if the packet is not IP.
     fn ecn(&self) -> u8 {
         let bytes = self.bytes();
         let network = usize::from(self.facts().headers.network);
@@ -454,8 +452,8 @@ impl Packet {
         }
     }
 
-    /// The first bytes of the header behind Ethernet and its tags. `new` checked
-    /// that an IP header is whole.
+    /// The first bytes of the header behind Ethernet and its tags. `new` checked that an IP header
+    /// is complete.
     #[inline]
     fn network_header_mut<const N: usize>(&mut self) -> Option<&mut [u8; N]> {
         let (bytes, facts) = self.0.parts_mut();
@@ -475,7 +473,7 @@ impl Packet {
         ipv4::replace_tos(ip, mask, value);
     }
 
-    /// Apart, so that IPv4's path stays short.
+    /// A separate function, so that IPv4's path stays short.
     #[inline(never)]
     fn rewrite_ipv6_traffic_class(&mut self, mask: u8, value: u8) {
         if self.facts().headers.network_kind == Network::Ipv6
@@ -486,8 +484,8 @@ impl Packet {
         }
     }
 
-    /// Writes the PCP of every VLAN tag: which of them a switch reads depends on
-    /// its port.
+    /// Writes the PCP of every VLAN tag, because a switch's port decides which of the tags it
+    /// reads.
     fn rewrite_priority(&mut self, pcp: u8) {
         let tags_end = usize::from(self.facts().headers.network);
         let bytes = self.bytes_mut();
@@ -540,7 +538,7 @@ impl Frame for Packet {
         self.control_of_short()
     }
 
-    /// The buffer's capacity, whatever of it the frame uses, and what stands beside it.
+    /// The buffer's full capacity, and the memory of the packet's records.
     #[inline]
     fn truesize(&self) -> Bytes {
         Bytes(self.0.len() as u64 + Self::OVERHEAD)

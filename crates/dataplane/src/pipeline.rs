@@ -1,24 +1,21 @@
-//! Whatever decides about a frame between a port and the NIC: class, limit, pace, queue.
+//! Decisions about a frame between a port and the NIC: class, limit, pacing and queue.
 //!
-//! A [`Pipeline`] is a packet's way from a guest to the wire, as data.
+//! A [`Pipeline`] describes a packet's path from a guest to the wire, as data.
 //!
 //! ```text
 //! push ► class and mark ► segment ► queue ► pull, when the limit and the NIC's queue admit it
 //! ```
 //!
-//! Each part may be left out. What Linux does by itself is
-//! `{ queue = { kind = "fifo" } }`; all of Small is Better is a meter,
-//! `segment = true`, `fq-codel`, and a NIC queue: before and after are two
-//! configurations of one program.
+//! Each part is optional. The default path of Linux is `{ queue = { kind = "fifo" } }`; all of
+//! Small is Better is a meter, `segment = true`, `fq-codel`, and a NIC queue: before and after are
+//! two configurations of one program.
 //!
-//! The order to call things in: [`Pipeline::push`] whenever a frame came,
-//! [`Pipeline::pull`] until it returns nothing, then sleep until
-//! [`Pipeline::poll_at`] or the next frame.
+//! Call [`Pipeline::push`] for each frame that arrives, then [`Pipeline::pull`] until it returns
+//! `None`, then sleep until [`Pipeline::poll_at`] or the next frame.
 //!
-//! On a wire that keeps guarantees a [`PacedPipeline`] stands in its place; an
-//! [`Egress`] is either of the two, and becomes the other without losing a frame.
-//! Whoever drives them moves bytes and knows addresses, and decides nothing: a switch
-//! with real packets, a simulator with records.
+//! On a wire with guarantees a [`PacedPipeline`] takes its place; an [`Egress`] is either of the
+//! two, and changes into the other without losing a frame. The caller moves bytes and knows
+//! addresses, and makes no decisions: a switch with real packets, a simulator with records.
 
 mod classifier;
 mod egress;
@@ -48,18 +45,17 @@ pub struct PipelineConfig {
     /// limited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nic: Option<NicConfig>,
-    /// The classes of the fabric that is behind it: each frame of a guest gets the one
-    /// that the table has for it, and its mark. `None`: frames keep what their guests
-    /// wrote, and nothing is metered.
+    /// The classes of the fabric behind the queue: each frame of a guest gets its class from the
+    /// table, and the class's mark. `None`: frames keep their guests' marks, and are not metered.
     #[serde(skip)]
     pub classes: Option<Classes>,
-    /// What leaves at most, of Ethernet frames: packets are segmented then. What goes before
-    /// all others is charged, and does not wait.
+    /// Rate limit of all departing Ethernet frames; packets are segmented. Frames with priority are
+    /// charged and do not wait.
     #[serde(skip)]
     pub limit: Option<RateLimit>,
 }
 
-/// What a pipeline has done so far.
+/// Counters of a pipeline since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PipelineStats {
     /// Frames pushed, before segmentation.
@@ -77,25 +73,25 @@ pub struct PipelineStats {
 pub struct Departure<F> {
     /// The frame.
     pub frame: F,
-    /// How long it waited in the software queue.
+    /// Time that the frame waited in the software queue.
     pub sojourn: Nanos,
 }
 
-/// What goes on a wire next.
+/// Next item to send on a wire.
 #[derive(Debug)]
 pub enum Outgoing<F> {
     /// A frame.
     Frame {
         /// The frame.
         frame: F,
-        /// When it may begin on the wire, on the clock of `now`: for a NIC that keeps
-        /// launch times. `None`: as soon as what is before it has left.
+        /// Earliest begin on the wire, on the clock of `now`, for a NIC with launch times. `None`:
+        /// immediately after the previous item.
         launch_at: Option<Nanos>,
     },
     /// A void frame, which fills a gap between two others (see
     /// [`crate::pacer::void`]). Its bytes are the port's own.
     Void {
-        /// What it takes of the wire: 84 to 1538 bytes.
+        /// Length on the wire: 84 to 1538 bytes.
         wire: WireBytes,
     },
 }
@@ -110,30 +106,30 @@ impl<F> Outgoing<F> {
     }
 }
 
-/// A packet's way. See the module.
+/// A packet's path. The module describes it.
 #[derive(Debug)]
 pub struct Pipeline<F> {
     config: PipelineConfig,
     classifier: Classifier,
-    /// What goes before all that is in `queue`.
+    /// Frames with priority over all others.
     first: Queue<F>,
-    /// What has left that.
+    /// Bytes of such frames that have left.
     first_left: Bytes,
     queue: Queue<F>,
     limit: Option<Gate>,
     nic: Option<Nic>,
     stats: PipelineStats,
-    /// The latest moment that was handed in.
+    /// The latest time that was passed in.
     now: Nanos,
 }
 
 impl<F: Frame> Pipeline<F> {
-    /// An empty pipeline.
+    /// Creates an empty pipeline.
     pub fn new(config: &PipelineConfig) -> Self {
         Self::with_keys(config, HashKeys::random())
     }
 
-    /// The same with given keys for the meter's table.
+    /// Creates an empty pipeline with given keys for the meter's table.
     pub fn with_keys(config: &PipelineConfig, keys: HashKeys) -> Self {
         Self {
             config: config.clone(),
@@ -148,8 +144,8 @@ impl<F: Frame> Pipeline<F> {
         }
     }
 
-    /// Takes a frame in at `now`. It, or another one, may be dropped; the
-    /// counters say why.
+    /// Takes in a frame at `now`. This frame or another one may be dropped; the counters report the
+    /// reason.
     pub fn push(&mut self, now: Nanos, mut frame: F) {
         self.now = self.now.max(now);
         self.stats.frames += 1;
@@ -164,8 +160,8 @@ impl<F: Frame> Pipeline<F> {
         }
     }
 
-    /// Takes a frame in that goes before all others, in a queue of the same kind and with
-    /// limits of its own. It keeps the class that it came with.
+    /// Takes in a frame with priority over all others, in a queue of the same kind and with its own
+    /// limits. The frame keeps its class.
     pub fn push_first(&mut self, now: Nanos, frame: F) {
         self.now = self.now.max(now);
         self.stats.frames += 1;
@@ -179,8 +175,8 @@ impl<F: Frame> Pipeline<F> {
         }
     }
 
-    /// The frame that leaves at `now`, if any: nothing when nothing waits, the limit allows
-    /// none, or the NIC's queue is full.
+    /// Returns the frame that leaves at `now`; `None` if no frame waits, the limit allows none, or
+    /// the NIC's queue is full.
     pub fn pull(&mut self, now: Nanos) -> Option<Departure<F>> {
         self.now = self.now.max(now);
         if let Some(nic) = &mut self.nic
@@ -216,8 +212,8 @@ impl<F: Frame> Pipeline<F> {
         })
     }
 
-    /// When the next [`Pipeline::pull`] may succeed: not after now where it may at
-    /// once; `None` where nothing waits.
+    /// Time at which the next [`Pipeline::pull`] may succeed: not after the present if a frame may
+    /// leave now; `None` if no frame waits.
     pub fn poll_at(&self) -> Option<Nanos> {
         if self.backlog().packets == 0 {
             return None;
@@ -229,11 +225,11 @@ impl<F: Frame> Pipeline<F> {
         Some(admitted.max(allowed).max(self.now))
     }
 
-    /// Becomes a pipeline of `config`. Frames that wait are kept, each flow in
-    /// order, even beyond a lower limit; a mechanism whose configuration is the
-    /// same is not touched; known flows keep their class.
+    /// Changes the configuration. Waiting frames are kept, each flow in order, even beyond a lower
+    /// limit; a mechanism whose configuration is unchanged keeps its state; known flows keep their
+    /// class.
     ///
-    /// What waits has been metered and segmented as the old configuration said.
+    /// Waiting frames remain metered and segmented by the old configuration.
     pub fn reconfigure(&mut self, now: Nanos, config: &PipelineConfig) {
         self.now = self.now.max(now);
         let meter = config.meter.as_ref();
@@ -263,40 +259,39 @@ impl<F: Frame> Pipeline<F> {
         self.config = config.clone();
     }
 
-    /// Frees some of the memory that nothing has waited in since it was called last, and
-    /// says what is left of it.
+    /// Frees some of the memory that was not used since the last call, and returns whether more is
+    /// left.
     pub fn give_back(&mut self) -> Spare {
         let left = self.first.give_back();
         left.max(self.queue.give_back())
     }
 
-    /// What it is made of.
+    /// The configuration.
     pub const fn config(&self) -> &PipelineConfig {
         &self.config
     }
 
-    /// Whether packets are cut to one MTU.
+    /// Checks whether packets are segmented to one MTU.
     pub const fn segments(&self) -> bool {
         self.config.segment || self.config.limit.is_some()
     }
 
-    /// Shares the meter among so many guests from now on; among one until it is told.
+    /// Divides the meter among this number of guests from now on. The default is one guest.
     pub fn set_guests(&mut self, guests: usize) {
         self.classifier.set_guests(guests);
     }
 
-    /// What waits in the software queue.
+    /// The frames that wait in the software queue.
     pub fn backlog(&self) -> Backlog {
         self.first.backlog().plus(self.queue.backlog())
     }
 
-    /// The bytes of the frames that went before all others and have left so far, and
-    /// whether more of them wait.
+    /// Bytes of the frames with priority that have left so far, and whether further ones wait.
     pub fn first(&self) -> (Bytes, bool) {
         (self.first_left, self.first.backlog().packets > 0)
     }
 
-    /// What it has done so far, as an [`Egress`] tells it.
+    /// Counters since the start, in the form of an [`Egress`].
     pub fn egress_stats(&self) -> EgressStats {
         let stats = self.stats();
         EgressStats {
@@ -307,7 +302,7 @@ impl<F: Frame> Pipeline<F> {
         }
     }
 
-    /// What it has done so far.
+    /// Counters since the start.
     pub fn stats(&self) -> PipelineStats {
         PipelineStats {
             meter: self.classifier.stats(),

@@ -1,10 +1,10 @@
-//! The software queue before the wire, and what bounds it.
+//! The software queue before the wire, and its limits.
 //!
-//! Large packets are cut right before they join a queue (Small is Better, 4.2:
-//! [`Frame::segment`]), and [`Nic`] bounds what the hardware may hold behind it
-//! (3.3). In between stands one of [`fifo`], [`codel`], [`fq_codel`] or two of them under
-//! [`priority`]. All are of one shape, [`Queue`]: a frame is pushed with the time
-//! it came at, and pulled with the time it leaves at.
+//! Large packets are segmented right before they join a queue (Small is Better, 4.2:
+//! [`Frame::segment`]), and [`Nic`] bounds the bytes that the hardware may hold behind it (3.3). In
+//! between is one of [`fifo`], [`codel`], [`fq_codel`] or two of them under [`priority`]. All have
+//! one interface, [`Queue`]: a frame is pushed with its arrival time, and pulled with its departure
+//! time.
 
 #![expect(
     clippy::inline_always,
@@ -50,7 +50,7 @@ pub enum QueueConfig {
 }
 
 impl Default for QueueConfig {
-    /// What Linux does by itself: a FIFO of 1000 packets.
+    /// The default of Linux: a FIFO of 1000 packets.
     fn default() -> Self {
         Self::Fifo(FifoConfig::default())
     }
@@ -61,16 +61,16 @@ impl Default for QueueConfig {
 pub struct Queued<F> {
     /// The frame.
     pub frame: F,
-    /// When it was pushed.
+    /// Time at which the frame was pushed.
     pub enqueued: Nanos,
 }
 
 /// Packets and bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Count {
-    /// How many packets.
+    /// Number of packets.
     pub packets: u64,
-    /// How many bytes, as [`Frame::len`] counts them.
+    /// Number of bytes, as in [`Frame::len`].
     pub bytes: u64,
 }
 
@@ -81,19 +81,19 @@ impl Count {
     }
 }
 
-/// What waits in a queue.
+/// The waiting frames of a queue.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Backlog {
-    /// How many packets.
+    /// Number of packets.
     pub packets: usize,
-    /// How many bytes, as [`Frame::len`] counts them.
+    /// Number of bytes, as in [`Frame::len`].
     pub bytes: Bytes,
-    /// The memory that they hold, as [`Frame::truesize`] counts it.
+    /// Memory of the packets, as in [`Frame::truesize`].
     pub memory: Bytes,
 }
 
 impl Backlog {
-    /// Counts a frame that comes, and returns the memory that it holds.
+    /// Counts an arriving frame, and returns its memory.
     #[inline]
     pub(crate) fn add(&mut self, frame: &impl Frame) -> u64 {
         let memory = frame.truesize().0;
@@ -120,7 +120,7 @@ impl Backlog {
         }
     }
 
-    /// Whether one more frame stays within both limits.
+    /// Checks whether one more frame stays within both limits.
     fn has_room(&self, frame: &impl Frame, packets: usize, memory: Bytes) -> bool {
         self.packets < packets && self.memory.0 + frame.truesize().0 <= memory.0
     }
@@ -129,16 +129,16 @@ impl Backlog {
 /// Packets that a queue dropped, by reason.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Drops {
-    /// Came to a full queue.
+    /// Arrived at a full queue.
     pub full: u64,
-    /// Stood at the head of the longest flow when FQ-CoDel was over its limit.
+    /// At the head of the longest flow when FQ-CoDel was over its limit.
     pub overload: u64,
-    /// `CoDel`'s signal to the sender: had waited too long for too long.
+    /// `CoDel`'s signal to the sender: the frames had waited too long for too long.
     pub codel: u64,
 }
 
 impl Drops {
-    /// Each reason as one word for a counter's label, and its count.
+    /// Label of each reason for a counter, and its count.
     pub const fn by_reason(&self) -> [(&'static str, u64); 3] {
         [
             ("queue_full", self.full),
@@ -153,8 +153,7 @@ impl Drops {
     }
 }
 
-/// What a queue has done so far. Frames that came in are those that went out,
-/// were dropped, or still wait.
+/// Counters of a queue since the start. Each pushed frame was pulled, was dropped, or still waits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct QueueStats {
     /// Frames pushed, dropped ones included.
@@ -163,16 +162,16 @@ pub struct QueueStats {
     pub pulled: Count,
     /// Frames dropped.
     pub drops: Drops,
-    /// Frames marked (ECN) where they would have been dropped by `CoDel`.
+    /// Frames that were marked (ECN) instead of being dropped by `CoDel`.
     pub marked: u64,
-    /// Frames of scalable senders that were marked as they had waited for longer than
-    /// the threshold (L4S).
+    /// Frames of scalable senders that were marked because they had waited for longer than the
+    /// threshold (L4S).
     pub marked_scalable: u64,
 }
 
-/// A queue of whichever kind its configuration names.
+/// A queue of the kind in its configuration.
 ///
-/// Counters are handed in, so that they outlive a change of the queue.
+/// The caller passes in the counters, so that they outlive a change of the queue.
 #[derive(Debug)]
 pub enum Queue<F> {
     /// See [`fifo`].
@@ -185,7 +184,7 @@ pub enum Queue<F> {
     Priority(Box<Priority<F>>),
 }
 
-/// Calls one method of whichever queue it is.
+/// Calls a method of the queue of any kind.
 macro_rules! each {
     ($self:expr, $queue:ident => $call:expr) => {
         match $self {
@@ -208,7 +207,7 @@ impl<F: Frame> Queue<F> {
         }
     }
 
-    /// Takes a frame in at `now`, or drops one that its limits name.
+    /// Takes in a frame at `now`, or drops a frame according to the limits.
     #[inline(always)]
     pub fn push(&mut self, now: Nanos, frame: F, stats: &mut QueueStats) {
         let len = frame.len() as u64;
@@ -224,15 +223,15 @@ impl<F: Frame> Queue<F> {
 
     #[inline(always)]
     fn enqueue(&mut self, queued: Queued<F>, stats: &mut QueueStats) {
-        // Nearly always: found with one comparison.
+        // The most common case, found with one comparison.
         if let Self::FqCodel(queue) = self {
             return queue.enqueue(queued, stats);
         }
         each!(self, queue => queue.enqueue(queued, stats));
     }
 
-    /// The frame that leaves at `now`; `None` where none is left, which may be
-    /// because the last ones were dropped just now.
+    /// Returns the frame that leaves at `now`; `None` if no frame is left, possibly because the
+    /// last ones were just dropped.
     #[inline(always)]
     pub fn pull(&mut self, now: Nanos, stats: &mut QueueStats) -> Option<Queued<F>> {
         let queued = self.dequeue(now, stats);
@@ -250,30 +249,29 @@ impl<F: Frame> Queue<F> {
         each!(self, queue => queue.dequeue(now, stats))
     }
 
-    /// What waits.
+    /// The waiting frames.
     pub fn backlog(&self) -> Backlog {
         each!(self, queue => queue.backlog())
     }
 
-    /// Puts a frame at the tail again that waited in another queue, whatever the
-    /// limits: nothing is lost when a configuration changes.
+    /// Puts a frame that waited in another queue at the tail, beyond any limit: no frame is lost
+    /// when the configuration changes.
     pub(crate) fn restore(&mut self, queued: Queued<F>) {
         each!(self, queue => queue.restore(queued));
     }
 
-    /// Takes everything out, each flow in order, and drops nothing.
+    /// Takes out all frames, each flow in order, and drops none.
     pub(crate) fn drain(&mut self, into: &mut Vec<Queued<F>>) {
         each!(self, queue => queue.drain(into));
     }
 
-    /// Frees some of the memory that nothing has waited in since it was called last, and
-    /// says what is left of it. What was known of flows that long idle is forgotten then.
+    /// Frees some of the memory that was not used since the last call, and returns whether more is
+    /// left. Forgets flows that have been idle for as long.
     pub fn give_back(&mut self) -> Spare {
         each!(self, queue => queue.give_back())
     }
 
-    /// Becomes a queue of `config` that holds the same frames in the order they
-    /// came.
+    /// Changes the configuration. The new queue holds the same frames in order of arrival.
     pub fn reconfigure(&mut self, config: &QueueConfig) {
         let mut waiting = Vec::with_capacity(self.backlog().packets);
         self.drain(&mut waiting);

@@ -1,44 +1,44 @@
-//! A packet that is only a record: what simulations, tests and benchmarks send.
+//! A packet without bytes, for simulations, tests and benchmarks.
 
 use crate::pacer::void;
 use crate::{Class, Connection, Control, FlowKey, Frame, GuestId, Mark};
 use tailbound_units::{Nanos, WireBytes};
 
-/// A packet without bytes: a frame, or what TCP hands over at once.
+/// A packet without bytes: a frame, or a large packet that TCP passes to its NIC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PacketRecord {
-    /// Its number, as its sender counts.
+    /// Number of the packet, counted by its sender.
     pub id: u64,
-    /// When its guest sends it; no mechanism reads it.
+    /// Time at which its guest sends the packet; no mechanism reads it.
     pub came: Nanos,
-    /// Who sends it.
+    /// Slot of the guest that sends the packet.
     pub guest: u32,
     /// Bytes without FCS.
     pub len: usize,
-    /// The address that it goes to.
+    /// Destination address.
     pub destination: u128,
-    /// Which of the connections to that address it belongs to.
+    /// Destination port, which distinguishes connections to one address.
     pub port: u16,
-    /// Where that is.
+    /// Location of the destination.
     pub reach: Reach,
-    /// What it is where it carries no data.
+    /// Kind of a packet without data; `None` for data.
     pub control: Option<Control>,
-    /// Whether it may be segmented.
+    /// Permission to segment the packet.
     pub cut: bool,
-    /// Whether its sender takes marks of congestion,
+    /// True if the sender accepts marks of congestion.
     pub takes_marks: bool,
-    /// and whether it bears one.
+    /// True if the packet has such a mark.
     pub marked: bool,
-    /// The class that it was given last.
+    /// The class that was assigned last.
     pub class: Class,
 }
 
-/// Where a packet goes to.
+/// Location of a packet's destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
     /// Another guest of its host.
     Here,
-    /// A machine on the other side of the wire.
+    /// A VM or host on the other side of the wire.
     Beyond,
 }
 
@@ -66,12 +66,12 @@ impl PacketRecord {
         }
     }
 
-    /// The same for a frame that takes `wire` bytes of the wire.
+    /// The same for a frame that takes `wire` bytes on the wire.
     pub const fn on_wire(wire: u64) -> Self {
         Self::new((wire - void::OVERHEAD.0) as usize)
     }
 
-    /// What it takes of the wire, unsegmented.
+    /// Length on the wire, unsegmented.
     pub fn wire(&self) -> WireBytes {
         void::on_the_wire(self.len)
     }
@@ -90,7 +90,7 @@ impl Frame for PacketRecord {
             destination: self.destination,
         })
     }
-    /// What goes to one port of one destination is one connection.
+    /// Packets to one port of one destination are one connection.
     fn connection(&self) -> Connection {
         let Self {
             destination, port, ..

@@ -1,13 +1,12 @@
-//! What a guest may send at most, wherever it goes: the limit of a guest.
+//! Rate limit of a guest, over all destinations.
 //!
 //! The smooth window follows Cheng and Wang, "`QoS` Scheduling for Latency-sensitive Cloud
-//! Applications", 2.3, 3.2 and 4. A token bucket keeps a rate and gives each packet a delay
-//! that nobody can foretell; media players and people who wait for a page see that as
-//! jitter. So the delay of each packet is to lie in a window `[d, d + 3 ms]`, which moves
-//! only slowly ([`window`](self::WindowConfig)).
+//! Applications", 2.3, 3.2 and 4. A token bucket enforces a rate with a delay of each packet that
+//! is unpredictable: media players and users perceive it as jitter. So the delay of each packet
+//! lies in a window `[d, d + 3 ms]`, which moves only slowly ([`window`](self::WindowConfig)).
 //!
-//! A line of delays limits no rate: what comes for a second at twice the limit leaves at
-//! twice the limit. So there are two layers here:
+//! A line of delays limits no rate: traffic that arrives for a second at twice the limit leaves at
+//! twice the limit. So there are two layers:
 //!
 //! ```text
 //! departure = the latest of   the departure before
@@ -15,24 +14,24 @@
 //!                             what the token bucket allows
 //! ```
 //!
-//! The bucket is exact: over any time t at most `rate · t + depth` bytes leave, and one
-//! packet more where small control packets passed at once. Where it holds packets for longer
-//! than the window, the window follows it at its next interval, and such packets are counted.
+//! The bucket is exact: in any time t at most `rate · t + depth` bytes leave, plus one packet if
+//! small control packets bypassed the queue. If the bucket delays packets beyond the window, the
+//! window follows it at its next interval, and such packets are counted.
 //!
-//! What the paper does not say is decided here, and is ours: the signs and gains, where the
-//! window begins and how far it moves, how it returns, and the bucket beneath it.
+//! The paper leaves the following open, and they are decisions of this module: the signs and gains,
+//! the window's start and speed, its return, and the bucket beneath it.
 //!
-//! Two more kinds of limit are of the same shape: the bucket alone, above any
-//! [`QueueConfig`](crate::QueueConfig); and the credit of Xen's netback, which the paper
-//! compares itself with.
+//! Two more kinds of limit have the same interface: the bucket alone, behind any
+//! [`QueueConfig`](crate::QueueConfig); and the credit of Xen's netback, with which the paper
+//! compares itself.
 //!
-//! Large packets are cut before. What waits for the window or for credit keeps its order,
-//! under a bucket its queue decides. What passes at once ([`Control`]) overtakes the rest:
-//! within a budget, and charged like all else.
+//! Large packets are segmented first. Packets that wait for the window or for credit stay in order;
+//! under a bucket the queue decides the order. Control packets ([`Control`]) may bypass the queue,
+//! within a budget, and are charged as all others.
 //!
-//! A guest that sends more than it may is not to be read ([`Shaper::is_read`]): then its own
-//! ring fills. Nothing else bounds what waits for a window; a frame that comes all the same
-//! is dropped.
+//! The host must not read from a guest that exceeds its limit ([`Shaper::is_read`]): then the
+//! guest's own ring fills. A window has no other bound of its queue; a frame that arrives
+//! nevertheless is dropped.
 
 mod config;
 mod credit;
@@ -54,39 +53,39 @@ use std::collections::VecDeque;
 use tailbound_units::{Bytes, Nanos};
 use window::Window;
 
-/// What a shaper has done so far.
+/// Counters of a shaper since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ShaperStats {
-    /// Frames that left, segments counted each.
+    /// Frames that left, with each segment counted.
     pub sent: Count,
-    /// Frames among these that passed at once, before what waits.
+    /// Frames among these that bypassed the queue.
     pub at_once: Count,
-    /// Control packets that did not, as their budget was spent or something of their flow
-    /// waited.
+    /// Control packets that did not bypass the queue, because the budget was spent or packets of
+    /// their flow waited.
     pub lined_up: u64,
-    /// Frames that left later than their window, as the bucket held them for so long.
+    /// Frames that left later than their window because the bucket held them.
     pub beyond_window: u64,
-    /// Frames that were cut before.
+    /// Packets that were segmented.
     pub segmented: u64,
-    /// What came to a full line, or was dropped by the bucket's queue.
+    /// Counters of the queue: frames that a full line or the bucket's queue dropped.
     pub queue: QueueStats,
 }
 
-/// Where the window is, by the bounds of its delays.
+/// Position of the window, by the bounds of its delays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WindowPosition {
-    /// The least delay.
+    /// The lowest delay.
     pub least: Nanos,
-    /// The greatest.
+    /// The highest delay.
     pub greatest: Nanos,
 }
 
-/// A frame that waits in the order it came.
+/// A frame that waits in order of arrival.
 #[derive(Debug)]
 struct Held<F> {
     frame: F,
     came: Nanos,
-    /// By the window alone.
+    /// Release time by the window alone.
     release: Nanos,
 }
 
@@ -99,7 +98,7 @@ impl<F> From<Held<F>> for Queued<F> {
     }
 }
 
-/// What decides when a frame leaves, and what waits for that.
+/// Algorithm of a limit, and its queue.
 #[derive(Debug)]
 enum Kind<F> {
     Bucket {
@@ -117,37 +116,38 @@ enum Kind<F> {
     },
 }
 
-/// Frames in the order they came.
+/// Frames in order of arrival.
 #[derive(Debug)]
 struct Line<F> {
     frames: VecDeque<Held<F>>,
-    /// The bytes of all that came and of all that left, and the memory of what waits.
+    /// Bytes of all frames that arrived and of all that left, and the memory of the waiting frames.
     came: u64,
     left: u64,
     memory: Bytes,
 }
 
-/// The limit of one guest. See the module.
+/// Limit of one guest. The module describes it.
 #[derive(Debug)]
 pub struct Shaper<F> {
     config: ShaperConfig,
     kind: Kind<F>,
     pass: Pass,
-    /// What passes at once, until it is pulled.
+    /// Frames that bypassed the queue, until they are pulled.
     at_once: VecDeque<Queued<F>>,
     at_once_held: Backlog,
-    /// More than that is not to be waiting.
+    /// Limits of the queue: [`Shaper::is_read`] is false beyond them.
     memory: Bytes,
     bytes: Bytes,
-    /// What comes where more than that waits is dropped: a cut packet comes whole.
+    /// Memory of waiting frames beyond which frames are dropped: higher, because a large packet
+    /// arrives as a whole.
     full: Bytes,
     stats: ShaperStats,
-    /// The latest moment that was handed in.
+    /// The latest time that was passed in.
     now: Nanos,
 }
 
 impl<F: Frame> Shaper<F> {
-    /// One in which nothing waits.
+    /// Creates a shaper with an empty queue.
     ///
     /// # Errors
     /// The rule that the configuration breaks.
@@ -182,8 +182,8 @@ impl<F: Frame> Shaper<F> {
         })
     }
 
-    /// Takes a frame of the guest in at `now`, cut to one MTU. It may be dropped where
-    /// [`Shaper::is_read`] said no, or by the bucket's queue.
+    /// Takes in a frame of the guest at `now` and segments it to one MTU. The frame may be dropped
+    /// if [`Shaper::is_read`] returned false, or by the bucket's queue.
     #[inline]
     pub fn push(&mut self, now: Nanos, frame: F) {
         self.now = self.now.max(now);
@@ -225,7 +225,7 @@ impl<F: Frame> Shaper<F> {
         });
     }
 
-    /// The same under a bucket or credit.
+    /// Queues a frame under a bucket or credit.
     #[inline(never)]
     fn push_otherwise(&mut self, frame: F) {
         let came = self.now;
@@ -264,7 +264,7 @@ impl<F: Frame> Shaper<F> {
         self.at_once.push_back(Queued { frame, enqueued });
     }
 
-    /// Whether a control packet passes at once; then it is charged.
+    /// Checks whether a control packet may bypass the queue, and if so, charges it.
     #[cold]
     fn passes(&mut self, frame: &F, control: Control) -> bool {
         let (now, len) = (self.now, frame.len());
@@ -291,7 +291,7 @@ impl<F: Frame> Shaper<F> {
         passes
     }
 
-    /// The frame that leaves at `now`, if any, and when it came.
+    /// Returns the frame that leaves at `now`, if any, with its arrival time.
     #[inline]
     pub fn pull(&mut self, now: Nanos) -> Option<Queued<F>> {
         let now = self.now.max(now);
@@ -323,7 +323,7 @@ impl<F: Frame> Shaper<F> {
         Some(Queued { frame, enqueued })
     }
 
-    /// The same under a bucket or credit.
+    /// Returns the next frame under a bucket or credit.
     #[inline(never)]
     fn pull_otherwise(&mut self) -> Option<Queued<F>> {
         let now = self.now;
@@ -358,8 +358,8 @@ impl<F: Frame> Shaper<F> {
         Some(queued)
     }
 
-    /// When the next [`Shaper::pull`] hands something over: not after now where it may at
-    /// once; `None` where nothing waits.
+    /// Time at which the next [`Shaper::pull`] returns a frame: not after the present if a frame
+    /// may leave now; `None` if the queue is empty.
     pub fn poll_at(&self) -> Option<Nanos> {
         if !self.at_once.is_empty() {
             return Some(self.now);
@@ -378,13 +378,14 @@ impl<F: Frame> Shaper<F> {
         at.map(|at| at.max(self.now))
     }
 
-    /// Whether more of the guest's frames should come: not while as much waits as may.
+    /// Checks whether the host may read further frames from the guest: false while the queue is at
+    /// its limits.
     pub fn is_read(&self) -> bool {
         let backlog = self.backlog();
         backlog.memory < self.memory && backlog.bytes < self.bytes
     }
 
-    /// What waits.
+    /// The waiting frames.
     pub fn backlog(&self) -> Backlog {
         let waiting = match &self.kind {
             Kind::Bucket { queue, .. } => queue.backlog(),
@@ -393,13 +394,13 @@ impl<F: Frame> Shaper<F> {
         waiting.plus(self.at_once_held)
     }
 
-    /// What it is.
+    /// The configuration.
     pub const fn config(&self) -> &ShaperConfig {
         &self.config
     }
 
-    /// Where the window is at `now`, which is not before what was handed in last; `None` where
-    /// there is none.
+    /// Position of the window at `now`, which is not before the latest time that was passed in;
+    /// `None` for other kinds of limit.
     pub fn window(&self, now: Nanos) -> Option<WindowPosition> {
         match &self.kind {
             Kind::Smooth { window, .. } => Some(window.position_at(now)),
@@ -407,17 +408,17 @@ impl<F: Frame> Shaper<F> {
         }
     }
 
-    /// What it has done so far.
+    /// Counters since the start.
     pub const fn stats(&self) -> ShaperStats {
         self.stats
     }
 
-    /// Becomes one of `config`. What waits goes on waiting, in the order it came; a bucket
-    /// keeps what it holds as far as the new one can, and a window is as far from zero as
-    /// the same bytes take at the new rate.
+    /// Changes the configuration. Waiting frames stay in order of arrival. A bucket keeps its
+    /// tokens up to its new depth, and a window's distance from zero is scaled to the time of the
+    /// same bytes at the new rate.
     ///
     /// # Errors
-    /// The rule that the configuration breaks; then nothing has changed.
+    /// The rule that the configuration breaks; the shaper is then unchanged.
     pub fn reconfigure(&mut self, now: Nanos, config: &ShaperConfig) -> Result<(), ShaperError> {
         self.now = self.now.max(now);
         if self.config == *config {
@@ -458,7 +459,7 @@ impl<F: Frame> Shaper<F> {
         }
     }
 
-    /// Takes out all that waits in line, in the order it came.
+    /// Takes out all queued frames, in order of arrival.
     fn take(&mut self) -> Vec<Held<F>> {
         match &mut self.kind {
             Kind::Bucket { queue, .. } => {
@@ -485,7 +486,7 @@ impl<F: Frame> Shaper<F> {
         }
     }
 
-    /// Takes out all that waits, in the order in which it would leave: for a guest whose limit
+    /// Takes out all waiting frames in the order in which they would leave, for a guest whose limit
     /// has ended.
     pub fn into_waiting(mut self) -> impl Iterator<Item = F> {
         let at_once = std::mem::take(&mut self.at_once);
@@ -493,8 +494,8 @@ impl<F: Frame> Shaper<F> {
         at_once.chain(self.take().into_iter().map(|held| held.frame))
     }
 
-    /// Frees some of the memory that nothing has waited in since it was called last, and
-    /// says what is left of it.
+    /// Frees some of the memory that was not used since the last call, and returns whether more is
+    /// left.
     pub fn give_back(&mut self) -> Spare {
         let left = shrink_list(&mut self.at_once);
         left.max(match &mut self.kind {
@@ -504,7 +505,8 @@ impl<F: Frame> Shaper<F> {
     }
 }
 
-/// What one packet may have more than what is to wait, cut: it comes whole.
+/// Bytes of one segmented packet by which the queue may exceed its limit, because it arrives as a
+/// whole.
 const HIGHEST_BURST: u64 = 2 * 64 * 1024;
 
 impl<F> Default for Line<F> {
@@ -534,7 +536,7 @@ impl<F: Frame> Line<F> {
         Some(held)
     }
 
-    /// What waits.
+    /// The waiting frames.
     fn backlog(&self) -> Backlog {
         Backlog {
             packets: self.frames.len(),
@@ -543,16 +545,16 @@ impl<F: Frame> Line<F> {
         }
     }
 
-    /// Whether anything of a connection may wait: never false where it does. In a long line
-    /// nobody looks.
+    /// Checks whether the line may have a frame of a connection: never false if it has one. Returns
+    /// true for a long line without a search.
     fn has(&self, connection: Connection) -> bool {
         let mut frames = self.frames.iter();
         self.frames.len() > LOOKS || frames.any(|held| held.frame.connection() == connection)
     }
 }
 
-/// How many frames are looked at for one of a connection: as many as a line of 100 ms holds at
-/// 30 Mbit/s.
+/// Number of frames that are searched for one of a connection: the length of a line of 100 ms at 30
+/// Mbit/s.
 const LOOKS: usize = 256;
 
 #[cfg(test)]

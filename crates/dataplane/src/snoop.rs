@@ -2,27 +2,29 @@
 //! Kompella, Xu: *vSnoop: Improving TCP Throughput in Virtualized Environments via
 //! Acknowledgement Offload*, SC 2010, III and IV).
 //!
-//! [`Snoop`] stands at a guest's ring, behind every queue that may drop. It sees what goes
-//! in ([`Snoop::handle_ingress`]) and what the guest sends ([`Snoop::handle_egress`]), and
-//! acknowledges what comes in order before the guest does. The paper's rules are kept where
-//! they hold, and mended where today's TCP would lose data by them or take the host's words
-//! for a receiver that breaks its promises:
+//! [`Snoop`] is placed at a guest's ring, behind every queue that may drop. It sees the frames to
+//! the guest ([`Snoop::handle_ingress`]) and from the guest ([`Snoop::handle_egress`]), and
+//! acknowledges segments in order before the guest does. It follows the paper's rules, except for
+//! those with which current TCP stacks would lose data, or would take the guest for a receiver that
+//! breaks its promises:
 //!
-//! - what was acknowledged is kept until the guest acknowledges it ([`SnoopMode::Retaining`]):
-//!   the host is a TCP sender towards the guest, with a timer, resends and probes, since a
-//!   guest may drop behind its ring what the paper takes for delivered;
-//! - the paper lets the peer's window grow beyond what the guest said, and takes what is placed
-//!   beyond that for delivered. Here it is kept, and what the guest drops of it is kept back in
-//!   order and sent when its window opens, as is all that comes later (`reach`);
-//! - a connection goes online again when nothing is missing that the guest may have the
-//!   rest of: else SACK senders take the guest for one that reneges;
-//! - windows never lose what they promised, and the guest's SACK blocks never name what was
-//!   acknowledged.
+//! - acknowledged segments are retained until the guest acknowledges them
+//!   ([`SnoopMode::Retaining`]): the host is a TCP sender towards the guest, with a timer,
+//!   retransmissions and probes, because a guest may drop segments behind its ring, which the paper
+//!   takes for delivered;
+//! - the paper extends the peer's window beyond the guest's, and takes segments beyond the guest's
+//!   window for delivered once they are in the ring. Here they are retained. Segments that the
+//!   guest dropped are queued with all later ones and sent in order when its window opens
+//!   (`reach`);
+//! - a connection goes online again only when no segment is missing before data that the guest may
+//!   have: otherwise senders with SACK would detect reneging;
+//! - windows never shrink below a promise, and forwarded SACK blocks of the guest never name
+//!   acknowledged bytes.
 //!
-//! `table` knows connections ([`FlowId`]), `flow` what is known of one, `store` what is
-//! kept. `ingress`, `egress` and `deliver` are the three things that happen; `steady` is the
-//! short way through the first two; `lifecycle` is how all of it ends. A segment is known by what it says ([`Segment`], [`TcpFrame`]), so
-//! a simulated one runs through the same code.
+//! `table` stores connections by [`FlowId`], `flow` is the state of one, `store` holds retained
+//! segments. `ingress`, `egress` and `deliver` process the three kinds of events; `steady` is the
+//! fast path of the first two; `lifecycle` ends early acknowledgement. All of them see a frame
+//! through [`Segment`] and [`TcpFrame`], so a simulated one runs through the same code.
 
 mod config;
 mod deliver;
@@ -62,24 +64,23 @@ use table::{Place, Table};
 use tailbound_units::{Bytes, Nanos};
 use timers::Timers;
 
-/// What was placed in the guest's ring of the frames that [`Snoop::handle_ingress`] let
-/// pass.
+/// Result of placing the frames that [`Snoop::handle_ingress`] returned in the guest's ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Placed {
-    /// All of them stand there.
+    /// All frames are in the ring.
     All,
-    /// Some wait for room.
+    /// Some frames wait for room.
     Waits,
-    /// Some are lost.
+    /// Some frames are lost.
     Lost,
 }
 
-/// A segment that is on its way to the ring.
+/// A segment on its way to the ring.
 #[derive(Debug, Clone, Copy)]
 struct Pending {
     place: Place,
-    /// Where it begins, of one that is kept and acknowledged; where it ends, of one whose
-    /// acknowledgement is due once it stands there.
+    /// Begin of a segment that is retained and acknowledged; or end of one that is acknowledged
+    /// once it is in the ring.
     bytes: Placing,
 }
 
@@ -91,12 +92,11 @@ enum Placing {
 
 /// Early acknowledgement for one guest.
 ///
-/// Every frame for the guest passes [`Snoop::handle_ingress`] right before its ring, every
-/// frame of the guest [`Snoop::handle_egress`]. After each of these, and when
-/// [`Snoop::poll_at`] has come ([`Snoop::handle_timeout`]), the caller takes what the host
-/// says in the guest's place ([`Snoop::poll_to_peer`]), which is the guest's traffic in
-/// every way, and in the peers' ([`Snoop::poll_to_guest`]), which goes to the ring before
-/// all else.
+/// Every frame to the guest passes [`Snoop::handle_ingress`] right before its ring, every frame of
+/// the guest [`Snoop::handle_egress`]. After each call, and at [`Snoop::poll_at`] (after
+/// [`Snoop::handle_timeout`]), the caller takes the host's frames: those in the guest's name
+/// ([`Snoop::poll_to_peer`]), which count as the guest's traffic in every respect, and those in the
+/// peers' names ([`Snoop::poll_to_guest`]), which go to the ring before all other frames.
 pub struct Snoop<F: TcpFrame> {
     config: SnoopConfig,
     maker: F::Maker,
@@ -105,25 +105,25 @@ pub struct Snoop<F: TcpFrame> {
     timers: Timers,
     /// Frames for the guest, in order.
     to_guest: VecDeque<F>,
-    /// Frames of the guest that the host made.
+    /// Frames that the host made in the guest's name.
     to_peer: VecDeque<F>,
-    /// What waits for [`Snoop::handle_placed`].
+    /// Segments that [`Snoop::handle_placed`] will settle.
     pending: Vec<Pending>,
-    /// When the guest last showed that it runs.
+    /// Time of the guest's last sign of life.
     alive: Nanos,
-    /// How far beyond its window segments are placed.
+    /// Limit of segments beyond the guest's window.
     reach: Reach,
-    /// Nothing more is acknowledged early.
+    /// True if no further segments are acknowledged early.
     draining: bool,
     stats: SnoopStats,
-    /// How many connections there are of each mode.
+    /// Number of connections in each mode.
     modes: [usize; Mode::LABELS.len()],
-    /// Connections on which the guest is owed something.
+    /// Number of connections with bytes that the guest owes an acknowledgement.
     owing: usize,
 }
 
 impl<F: TcpFrame> Snoop<F> {
-    /// Early acknowledgement of `config`, without connections.
+    /// Creates early acknowledgement with this configuration, without connections.
     pub fn new(config: SnoopConfig, maker: F::Maker) -> Self {
         Self {
             flows: Table::new(config.flows.clamp(1, SnoopConfig::MOST_FLOWS)),
@@ -143,69 +143,68 @@ impl<F: TcpFrame> Snoop<F> {
         }
     }
 
-    /// How it is configured.
+    /// The configuration.
     pub const fn config(&self) -> &SnoopConfig {
         &self.config
     }
 
-    /// What it did so far.
+    /// Counters since the start.
     pub const fn stats(&self) -> SnoopStats {
         self.stats
     }
 
-    /// The memory of what was acknowledged and the guest has not acknowledged yet.
+    /// Memory of segments that were acknowledged early and not yet by the guest.
     pub const fn retained(&self) -> Bytes {
         self.store.held()
     }
 
-    /// How many connections are known.
+    /// Number of known connections.
     pub const fn len(&self) -> usize {
         self.flows.len()
     }
 
-    /// Whether no connection is known.
+    /// Checks that no connection is known.
     pub const fn is_empty(&self) -> bool {
         self.flows.len() == 0
     }
 
-    /// The next frame that the host sends in the guest's place.
+    /// Returns the next frame that the host sends in the guest's name.
     pub fn poll_to_peer(&mut self) -> Option<F> {
         self.to_peer.pop_front()
     }
 
-    /// The next frame for the guest's ring.
+    /// Returns the next frame for the guest's ring.
     pub fn poll_to_guest(&mut self) -> Option<F> {
         self.to_guest.pop_front()
     }
 
-    /// Whether there is a frame that the host sends in the guest's place.
+    /// Checks for a frame that the host sends in the guest's name.
     pub fn has_for_peer(&self) -> bool {
         !self.to_peer.is_empty()
     }
 
-    /// Whether there is a frame for the guest's ring.
+    /// Checks for a frame for the guest's ring.
     pub fn has_for_guest(&self) -> bool {
         !self.to_guest.is_empty()
     }
 
-    /// Whether the guest has not acknowledged all that was in its place.
+    /// Checks for bytes that were acknowledged early and not yet by the guest.
     pub const fn owes(&self) -> bool {
         self.owing > 0
     }
 
-    /// When [`Snoop::handle_timeout`] is to be called; `None` while time alone changes
-    /// nothing.
+    /// Time at which [`Snoop::handle_timeout`] must be called; `None` without timers.
     pub fn poll_at(&self) -> Option<Nanos> {
         self.timers.poll_at()
     }
 
-    /// The guest showed that it runs: it sent something, or took something from its ring.
+    /// Records a sign of life: the guest sent a frame, or took one from its ring.
     #[inline]
     pub fn handle_alive(&mut self, now: Nanos) {
         self.alive = now;
     }
 
-    /// Counts a connection in the mode that it has now, and whether it owes.
+    /// Counts a connection in its present mode, and among those that owe.
     #[inline]
     fn recount(&mut self, place: Place) {
         let flow = self.flows.get(place);
@@ -226,13 +225,13 @@ impl<F: TcpFrame> Snoop<F> {
         self.config.mode == SnoopMode::Retaining
     }
 
-    /// What may still be kept of a connection that has so much already.
+    /// Remaining memory for a connection that holds `held`.
     fn room(&self, held: Bytes) -> u64 {
         let of_flow = self.config.flow.0.saturating_sub(held.0);
         of_flow.min(self.config.guest.0.saturating_sub(self.store.held().0))
     }
 
-    /// Tells the peer what it was told already, or what is new.
+    /// Sends the peer an acknowledgement of all bytes in order, new or repeated.
     fn acknowledge(&mut self, place: Place, window: u32) {
         let (id, hash) = (self.flows.key(place), self.flows.hash(place));
         let flow = self.flows.get(place);
@@ -241,7 +240,7 @@ impl<F: TcpFrame> Snoop<F> {
     }
 }
 
-/// Tells the peer of a connection how far its bytes are acknowledged, with that window.
+/// Makes an acknowledgement to the peer of all bytes of the connection in order, with this window.
 #[inline(always)]
 #[expect(
     clippy::inline_always,

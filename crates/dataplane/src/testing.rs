@@ -1,4 +1,4 @@
-//! What the tests share: a frame that is only a record, and TCP packets.
+//! Helpers of the tests: a frame without bytes, and TCP packets.
 
 pub(crate) mod tcp;
 
@@ -14,7 +14,7 @@ pub(crate) struct Record {
     pub(crate) destination: Option<u128>,
     pub(crate) connection: u32,
     pub(crate) is_scalable: bool,
-    /// Other than its length.
+    /// Memory of the packet, if it differs from its length.
     pub(crate) truesize: Option<u64>,
     pub(crate) class: Class,
     pub(crate) takes_marks: bool,

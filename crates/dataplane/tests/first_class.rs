@@ -96,7 +96,7 @@ struct Scene {
     nic: Option<Bytes>,
     /// The number of the victim's small flows.
     flows: usize,
-    /// The moments of all that is random.
+    /// Seed of the random numbers.
     seed: u64,
 }
 

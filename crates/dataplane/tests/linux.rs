@@ -1,12 +1,12 @@
 //! `CoDel` and FQ-CoDel against Linux's own code, packet by packet, in virtual time.
 //!
-//! `scripts/linux-codel` fetches `codel_impl.h` and `sch_fq_codel.c` from Debian's source
-//! package; they are compiled here with a shim of the kernel around them, and are in
-//! nothing that is shipped. Where ours deviates by decision, [`DEVIATIONS`] says so: with
-//! these few lines of Linux replaced, every packet leaves, is marked and is dropped in
-//! the same call. As Linux has it, the scheduler and drops of an overload are the same
-//! too; signals differ within the bounds that are asserted here. One thing Linux does not
-//! do is left out: where memory is the limit, ours drops until it is kept.
+//! `scripts/linux-codel` fetches `codel_impl.h` and `sch_fq_codel.c` from Debian's source package;
+//! this test compiles them with a shim of the kernel, and no shipped program contains them.
+//! [`DEVIATIONS`] lists our intended deviations: with these few lines of Linux replaced, every
+//! packet leaves, is marked and is dropped in the same call. With Linux unchanged, the scheduler
+//! and the drops of an overload are the same, too; signals differ within the bounds that are
+//! asserted here. One difference is excluded: if memory is the limit, our queue drops until it is
+//! within the limit.
 
 use proptest::prelude::*;
 use std::cell::RefCell;
@@ -23,7 +23,7 @@ use tailbound_dataplane::{
 use tailbound_sys::probe::required::{Part, skipped};
 use tailbound_units::{Bytes, Nanos};
 
-/// What of Linux is replaced so that both do the same, and by what.
+/// Replacements in Linux's code that align it with ours.
 const DEVIATIONS: &[(&str, &str)] = &[
     // The distance of drops is exact, where Linux's is one step of Newton's method.
     (
@@ -33,13 +33,13 @@ const DEVIATIONS: &[(&str, &str)] = &[
     ("vars->rec_inv_sqrt);", "vars->count);"),
     // Time is counted in nanoseconds, where Linux counts 1024 of them.
     ("#define CODEL_SHIFT 10", "#define CODEL_SHIFT 0"),
-    // At the end of the interval it is over (RFC 8289, 5.4), not after it.
+    // At the end of the interval the sojourn time counts as too long (RFC 8289, 5.4), not after it.
     (
         "codel_time_after(now, vars->first_above_time)",
         "codel_time_after_eq(now, vars->first_above_time)",
     ),
-    // Whether a queue stands is asked of the flow (RFC 8289, 5.4; Linux's mac80211), where
-    // sch_fq_codel.c asks all flows together.
+    // Our code checks the flow for a standing queue (RFC 8289, 5.4; Linux's mac80211),
+    // sch_fq_codel.c all flows together.
     (
         "codel_dequeue(sch, &sch->qstats.backlog,",
         "codel_dequeue(sch, &q->backlogs[flow - q->flows],",
@@ -49,13 +49,13 @@ const DEVIATIONS: &[(&str, &str)] = &[
 /// Linux's code.
 #[derive(Debug, Clone, Copy)]
 enum Linux {
-    /// As it is.
+    /// Unchanged.
     AsItIs,
     /// With [`DEVIATIONS`].
     Alike,
 }
 
-/// The harness, compiled once for this process; `None` where it cannot be.
+/// The harness, compiled once for this process; `None` if it cannot be compiled.
 fn harness(linux: Linux) -> Option<&'static Path> {
     static BUILT: [OnceLock<Option<PathBuf>>; 2] = [OnceLock::new(), OnceLock::new()];
     let built = BUILT[linux as usize].get_or_init(|| match build(linux) {
@@ -129,10 +129,10 @@ enum Event {
     Leaves,
 }
 
-/// What comes and goes, and when.
+/// Events with their times.
 type Load = Vec<(Nanos, Event)>;
 
-/// A packet that says when it is dropped.
+/// A packet that reports its drop.
 #[derive(Debug)]
 struct Told {
     id: u64,
@@ -194,7 +194,7 @@ fn hash(flow: u32, flows: usize) -> u32 {
     ((u64::from(flow) << 32).div_ceil(flows as u64)) as u32
 }
 
-/// What our queue does, a line an event.
+/// Events of our queue, one on each line.
 fn ours(config: &QueueConfig, flows: usize, load: &Load) -> (Vec<String>, QueueStats) {
     let lines = Rc::new(RefCell::new(String::new()));
     let mut queue = Queue::new(config);
@@ -231,7 +231,7 @@ fn ours(config: &QueueConfig, flows: usize, load: &Load) -> (Vec<String>, QueueS
     (all, stats)
 }
 
-/// What Linux does, a line an event.
+/// Events of Linux's queue, one on each line.
 fn theirs(program: &Path, config: &FqCodelConfig, load: &Load) -> Vec<String> {
     let mut input = format!(
         "{} {} {} {} {} {} {} {} {}\n",
@@ -288,8 +288,8 @@ fn config() -> FqCodelConfig {
     }
 }
 
-/// From random steps (a pause, what comes of which flow, how many leave) to a load. Flows
-/// are numbered in the order in which they first appear, which decides ties.
+/// Converts random steps (a pause, arrivals of a flow, number of departures) to a load. Flows are
+/// numbered in the order in which they first appear, which decides ties.
 fn load(steps: &[(u64, u32, usize, u8, usize)]) -> Load {
     let mut known = Vec::new();
     let mut now = 200_000 * GRID;
@@ -315,7 +315,7 @@ fn load(steps: &[(u64, u32, usize, u8, usize)]) -> Load {
 }
 
 fn steps(most: usize, flows: u32) -> impl Strategy<Value = Vec<(u64, u32, usize, u8, usize)>> {
-    // A little more comes than leaves, on the average, in bursts.
+    // Slightly more arrivals than departures on average, in bursts.
     let one = (
         prop_oneof![3 => 0u64..4, 1 => 0u64..200],
         0..flows,
@@ -346,7 +346,7 @@ proptest! {
         let config = FqCodelConfig {
             packets,
             quantum: Bytes(quantum),
-            // Nothing waits for so long.
+            // No packet waits this long.
             target: Nanos::from_secs(1),
             ..config()
         };
@@ -355,8 +355,7 @@ proptest! {
         assert_same(&ours, &theirs(linux, &config, &load), &load);
     }
 
-    /// All of it: turns, signals, marks and drops, with Linux's code but for
-    /// [`DEVIATIONS`].
+    /// All results: turns, signals, marks and drops, with Linux's code except for [`DEVIATIONS`].
     #[test]
     fn every_packet_leaves_and_is_marked_and_dropped_as_in_linux(
         steps in steps(3000, 12), ecn: bool, l4s in prop::option::of(1u64..20),
@@ -416,7 +415,7 @@ fn standing(over: u64, ecn: u8) -> Load {
     load
 }
 
-/// How many signals `CoDel` gave.
+/// Number of `CoDel`'s signals.
 fn signals(lines: &[String]) -> usize {
     let dropped = |line: &String| {
         let words = line.split(" -> ").next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The packet path allocates nothing for a packet once it is warm.
+//! The packet path allocates no memory for a packet after it has warmed up.
 
 use tailbound_dataplane::shaper::{BucketConfig, CreditConfig, WindowConfig};
 use tailbound_dataplane::snoop::{Origin, Placed};
@@ -13,7 +13,7 @@ use tailbound_units::{Bytes, Nanos, Rate};
 mod tcp;
 use tcp::Tcp;
 
-/// What a port does: a frame from outside is read into a buffer of the pool.
+/// Reads a frame as a port does: from outside into a buffer of the pool.
 fn read(pool: &Pool, frame: &[u8], virtio: [u8; 10], guest: u32) -> Packet {
     let mut buffer = pool.buffer(Pool::LARGE);
     let start = Packet::HEADROOM;
@@ -22,8 +22,8 @@ fn read(pool: &Pool, frame: &[u8], virtio: [u8; 10], guest: u32) -> Packet {
     Packet::new(buffer, start, frame.len(), Some(virtio), source).expect("well formed")
 }
 
-/// Bursts of all kinds of packets from four guests to many addresses, some more
-/// than the queue takes; everything is written out.
+/// Bursts of all kinds of packets from four guests to many addresses, some beyond the queue's
+/// limit; all of them are written.
 fn burst(
     pipeline: &mut Pipeline<Packet>,
     pool: &Pool,
@@ -99,7 +99,7 @@ fn nothing_is_allocated_once_it_is_warm() {
     }
 }
 
-/// Bursts of all kinds of packets from one guest; everything is handed over.
+/// Bursts of all kinds of packets from one guest; all of them are passed on.
 fn shaped_burst(
     shaper: &mut Shaper<Packet>,
     pool: &Pool,
@@ -154,8 +154,8 @@ fn nothing_is_allocated_by_a_limit_once_it_is_warm() {
     }
 }
 
-/// Bursts of all kinds of packets from two guaranteed guests and one without a
-/// guarantee; everything is handed over.
+/// Bursts of all kinds of packets from two guaranteed guests and one without a guarantee; all of
+/// them are passed on.
 fn paced_burst(
     pacer: &mut Pacer<Packet>,
     pool: &Pool,
@@ -219,8 +219,8 @@ fn nothing_is_allocated_by_a_pacer_once_it_is_warm() {
     assert!(stats.voids.packets > 1000 && stats.unread > 10, "{stats:?}");
 }
 
-/// Bursts of several flows of two guests that offer more than they are guaranteed, on a wire
-/// that is idle: some become elastic, are held and go on as guaranteed.
+/// Bursts of several flows of two guests that exceed their guarantees, on an idle wire: some flows
+/// become elastic, are held and continue as guaranteed.
 fn elastic_burst(
     pacer: &mut Pacer<Packet>,
     pool: &Pool,
@@ -315,8 +315,8 @@ fn between(pool: &Pool, to_guest: bool, numbers: [u32; 2], flags: u8, payload: u
     Packet::new(buffer, start, frame.len(), vouched, source).expect("well formed")
 }
 
-/// Segments that are acknowledged early, some of which the guest says that it lost, and
-/// what it acknowledges itself.
+/// Segments that are acknowledged early, some of which the guest reports as lost, and the guest's
+/// own acknowledgements.
 fn acknowledged_early(snoop: &mut Snoop<Packet>, pool: &Pool, round: u32) {
     let mut now = Nanos::from_secs(1) + Nanos::from_secs(u64::from(round));
     let first = 1 + round * 20 * 1448;
@@ -357,7 +357,7 @@ fn nothing_is_allocated_by_early_acknowledgement_once_it_is_warm() {
         for round in 0..4 {
             acknowledged_early(&mut snoop, &pool, round);
         }
-        // The frames themselves are made of vectors: what they allocate alone.
+        // The frames themselves are made of vectors: their allocations are counted separately.
         let frames = allocation_counter::measure(|| {
             for ack in 0..28 {
                 let to_guest = ack < 20;

@@ -1,4 +1,4 @@
-//! Segments, and who is to acknowledge them early, for what counts and times that.
+//! Segments for the benchmarks of early acknowledgement, and the guest that receives them.
 
 use tailbound_dataplane::snoop::Origin;
 use tailbound_dataplane::{GuestId, HashKeys, Packet, Pool, Snoop, SnoopConfig, TcpMaker};
@@ -6,14 +6,14 @@ use tailbound_units::{Bytes, Nanos};
 
 /// Bytes in a full segment.
 pub(crate) const PAYLOAD: u32 = 1448;
-/// When the connections are open.
+/// Begin of the run, after the handshakes.
 pub(crate) const START: Nanos = Nanos::from_secs(1);
 
-/// Whose the segments are.
+/// The guest of all segments.
 const GUEST: GuestId = GuestId::first(1);
 
-/// A guest with so many connections, each to a peer of its number, and where segments are made.
-/// All that it acknowledges early may be kept.
+/// Returns a guest with this number of connections, each to a peer with the connection's number,
+/// and the pool of the segments. The memory limits admit all early acknowledgements.
 pub(crate) fn guest(flows: u32) -> (Snoop<Packet>, Pool) {
     let pool = Pool::with_keys(HashKeys::FIXED);
     let maker = TcpMaker {
@@ -34,7 +34,7 @@ pub(crate) fn guest(flows: u32) -> (Snoop<Packet>, Pool) {
     (snoop, pool)
 }
 
-/// A segment over IPv4 with timestamps, as Linux sends it; its checksum is right.
+/// Returns a segment over IPv4 with timestamps, as Linux sends it, with a valid checksum.
 pub(crate) fn segment(
     pool: &Pool,
     to_guest: bool,

@@ -1,4 +1,4 @@
-//! An IPv4 header, as far as a class is given by it.
+//! The IPv4 header of a frame, for assigning a class by flow.
 
 use super::FlowKey;
 use crate::checksum;
@@ -32,19 +32,19 @@ impl<'p> Ipv4Header<'p> {
         }
     }
 
-    /// As [`crate::Frame::flow`].
+    /// Same as [`crate::Frame::flow`].
     #[inline]
     pub const fn flow(&self) -> FlowKey {
         self.flow
     }
 
-    /// As [`crate::Frame::len`]: the frame's bytes, not the header's.
+    /// Same as [`crate::Frame::len`]: the length of the frame, not of the header.
     #[inline]
     pub const fn frame_len(&self) -> usize {
         self.len
     }
 
-    /// As [`crate::Frame::set_class`].
+    /// Same as [`crate::Frame::set_class`].
     #[inline]
     pub const fn set_class(self, class: Class, mark: Mark) {
         *self.class = class;

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 const B: Rate = Rate::from_mbit(1000);
 const S: Bytes = Bytes(15_380);
 const FULL: u64 = 1538;
-/// What a nanosecond's worth of bits is counted in, and a byte of it.
+/// A byte in units of bits times nanoseconds per second, in which tokens are counted.
 const BYTE: u128 = 8_000_000_000;
 
 fn config(senders: u32, jitter: Nanos) -> InwardConfig {
@@ -39,7 +39,7 @@ impl Random {
     }
 }
 
-/// A token bucket by its definition, in bits times nanoseconds a second.
+/// A token bucket by its definition, in bits times nanoseconds per second.
 struct Tokens {
     held: u128,
     most: u128,
@@ -62,7 +62,7 @@ impl Tokens {
         self.at = now;
     }
 
-    /// Takes so many bytes, if it holds them.
+    /// Takes the tokens of `bytes`, if the bucket has them.
     fn take(&mut self, bytes: u64) -> bool {
         let work = u128::from(bytes) * BYTE;
         let holds = work <= self.held;
@@ -73,8 +73,8 @@ impl Tokens {
     }
 }
 
-/// A machine that keeps to {`B_i`, S} of its receiver and to {B, S} of its own, by a clock
-/// that is 900 ppm fast.
+/// A VM that conforms to {`B_i`, S} of its receiver and to {B, S} of its own, by a clock that is
+/// 900 ppm fast.
 struct Sender {
     rate: Rate,
     to_receiver: Tokens,
@@ -82,7 +82,7 @@ struct Sender {
     arrived: u64,
 }
 
-/// What is looked at by the receiver's host, in the order of its moments.
+/// An event at the receiver's host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     Raised(u64, Rate),
@@ -90,8 +90,8 @@ enum Event {
     Lowered(u64, Rate),
 }
 
-/// All that happens at the receiver's host in 30 ms of senders that keep to their rates,
-/// which change all along; frames take at least `takes` and at most `jitter` longer.
+/// Returns all events at the receiver's host in 30 ms, with senders that conform to their changing
+/// rates; the delay of frames is at least `takes` and at most `jitter` longer.
 fn conforming(random: &mut Random, count: u64, takes: u64, jitter: u64) -> Vec<(u64, Event)> {
     let share = Rate(B.0 / count);
     let mut senders: Vec<_> = (0..count)
@@ -117,7 +117,7 @@ fn conforming(random: &mut Random, count: u64, takes: u64, jitter: u64) -> Vec<(
         });
         let (from, to) = (random.below(count) as usize, random.below(count) as usize);
         if from != to && now >= settled && random.below(8) == 0 {
-            // One keeps to less from now on, says so, and another is granted the rest.
+            // One sender lowers its rate and confirms it, and another one receives the rest.
             let less = Rate(random.below(senders[from].rate.0 + 1));
             let rest = senders[from].rate - less;
             senders[from].fill(now);
@@ -162,9 +162,8 @@ impl Sender {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
-    /// Whoever keeps to its rates is never taken for one that does not: whatever frames it
-    /// sends, all at once or not, however the network bunches them, and while rates move
-    /// from one sender to another.
+    /// Frames of conforming senders are never taken for excess: for any frames, in bursts or not,
+    /// under any bunching by the network, and while rates move from one sender to another.
     #[test]
     fn what_conforms_at_its_senders_conforms_here(
         seed in 1u64.., count in 1u64..8, takes in 0u64..100_000,
@@ -192,9 +191,8 @@ proptest! {
         prop_assert_eq!(inward.stats().conforming.packets, frames);
     }
 
-    /// Whatever comes: over any time each sender gets at most what its bucket allows, and
-    /// all of them what theirs does; and those that keep to their rates notice nothing of
-    /// one that does not.
+    /// For any arrivals, over any time each sender gets at most its bucket's allowance, and all
+    /// together at most the joint one; a sender in excess does not affect conforming senders.
     #[test]
     fn a_sender_that_exceeds_its_rate_takes_nothing_from_others(
         seed in 1u64.., count in 2u64..8, jitter in 0u64..5_000_000,
@@ -239,7 +237,7 @@ fn all_to_one_at_once_conforms_and_one_frame_more_does_not() {
         for _ in 0..S.0 / FULL {
             assert_eq!(admit(id, FULL), Admission::Conforming);
         }
-        // One that waited for others of its guest.
+        // A frame that waited for others of its guest.
         assert_eq!(admit(id, FULL), Admission::Conforming);
         assert_eq!(admit(id, FULL), Admission::Exceeding);
     }
@@ -277,7 +275,7 @@ fn a_lower_rate_holds_once_nothing_that_left_before_can_come() {
     let rate = Rate::from_mbit(500);
     let mut inward = inward(config(2, JITTER), &[rate]);
     let mut now = Nanos::from_millis(10);
-    // Sends as much as it may for so long; how many Mbit/s it were.
+    // Sends at the maximum for this time; returns the rate in Mbit/s.
     let mut rate_over = |inward: &mut Inward, time: Nanos| {
         let before = inward.stats().conforming.bytes;
         let end = now + time;
@@ -292,19 +290,19 @@ fn a_lower_rate_holds_once_nothing_that_left_before_can_come() {
     assert_eq!(rate_over(&mut inward, JITTER), 500);
     inward.set_rate(Nanos::from_millis(12), SenderId(0), Rate::from_mbit(100));
     assert_eq!(rate_over(&mut inward, JITTER), 500, "it may be on its way");
-    // It has sent 0.4 Mbit more than one that kept to the lower rate, at once or late.
+    // The sender has exceeded the lower rate by 0.4 Mbit, in a burst or later.
     let after = rate_over(&mut inward, Nanos::from_millis(8));
     assert!((50..=100).contains(&after), "{after}");
     assert_eq!(rate_over(&mut inward, JITTER), 100);
-    // A higher one holds at once, and `jitter` at it.
+    // A higher rate applies immediately, and its `jitter`, too.
     inward.set_rate(Nanos::from_millis(22), SenderId(0), rate);
     let at_once = rate_over(&mut inward, JITTER);
     assert!((899..=901).contains(&at_once), "{at_once}");
     assert_eq!(rate_over(&mut inward, JITTER), 500);
 }
 
-/// A pacer without void frames hands over batches: what it releases up to `EARLY` from now
-/// leaves now, also in the moment in which it is granted a rate.
+/// A pacer without void frames delivers batches: a frame whose release is up to `EARLY` away leaves
+/// now, also at the time of a new grant.
 #[test]
 fn what_leaves_early_by_no_more_than_the_jitter_conforms_from_the_first_grant_on() {
     const EARLY: Nanos = Nanos::from_millis(5);
@@ -318,7 +316,7 @@ fn what_leaves_early_by_no_more_than_the_jitter_conforms_from_the_first_grant_on
             assert_eq!(admission, Admission::Conforming, "frame {sent} at {now}");
         }
     };
-    // Its burst, when it was granted nothing yet.
+    // The burst of a sender without a grant.
     send_until(&mut inward, Nanos::from_millis(1), S);
     for cycle in 0..20 {
         let granted = Nanos::from_millis(10 + 40 * cycle);
@@ -333,8 +331,8 @@ fn what_leaves_early_by_no_more_than_the_jitter_conforms_from_the_first_grant_on
     }
 }
 
-/// Grants come and go as often as they like: each of them counts for as long as it holds,
-/// and no longer than twice the jitter after it.
+/// Grants may change at any frequency: each counts while it is valid, and at most twice the jitter
+/// longer.
 #[test]
 fn no_change_of_a_rate_and_back_gives_more_than_the_rates_allow() {
     const JITTER: Nanos = Nanos::from_millis(1);
@@ -353,7 +351,7 @@ fn no_change_of_a_rate_and_back_gives_more_than_the_rates_allow() {
             }
         }
     }
-    // Of 6 ms it holds for 3, and at most 2 more.
+    // Of 6 ms the grant is valid for 3, and counts for at most 2 more.
     let most = deep + faster(rate).bytes_in(Nanos(now.0 * 5 / 6)).0 + 84;
     let bytes = inward.stats().conforming.bytes.0;
     assert!(bytes <= most, "{bytes} of {most}");

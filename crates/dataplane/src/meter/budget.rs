@@ -1,38 +1,38 @@
-//! What the small flows of a guest, and of all guests, may be together.
+//! Joint budgets of the small flows of a guest, and of all guests.
 //!
-//! A guest's bucket is filled when it has too little for a packet, not at each packet:
-//! so most packets cost one subtraction here. What a filling adds is what the guest has
-//! earned since the last one, up to a bucket, taken out of the bucket of all. A bucket
-//! holds half of the burst, since an idle guest has a full bucket and has earned
-//! another: over every interval t a guest's small flows are at most `guest`·t + `burst`,
-//! and those of all at most `all`·t plus one burst of all and half a burst of each.
+//! A guest's bucket is filled when it has too little for a packet, not at each packet: so most
+//! packets cost one subtraction here. A filling adds the guest's earnings since the last one, up to
+//! a bucket, and takes them out of the bucket of all guests. A bucket holds half of the burst,
+//! because an idle guest has a full bucket and has earned another: in every interval t a guest's
+//! small flows are at most `guest`·t + `burst`, and the small flows of all guests at most `all`·t
+//! plus one burst of all and half a burst of each.
 
 use super::{BYTE, MeterConfig};
 use crate::GuestId;
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// How long a rate is that a burst is worth: ten milliseconds.
+/// Length of a burst at its rate: ten milliseconds.
 const BURST_TIME: Nanos = Nanos::from_millis(10);
 
-/// Bounds of small flows together.
+/// Limits of small flows together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Share {
-    /// Those of each guest; `None`: without a bound.
+    /// Limit of each guest; `None`: unlimited.
     pub guest: Option<Rate>,
-    /// The part of that which no other guest takes; `None`: all of it.
+    /// Part of the limit that other guests cannot use; `None`: all of it.
     pub own: Option<Rate>,
-    /// Those of all guests, a quarter of the link; `None` for an unknown link.
+    /// Limit of all guests, a quarter of the link; `None` for an unknown link.
     pub all: Option<Rate>,
 }
 
 impl Share {
-    /// The part of a link that small flows of all guests may be, as its divisor. With every guest
-    /// at its budget a neighbour's small flows take at most 1.2 times as long at the 99th
-    /// percentile: `tests/first_class.rs`.
+    /// Divisor of the part of a link that small flows of all guests may use. With every guest at
+    /// its budget a neighbour's small flows take at most 1.2 times as long at the 99th percentile:
+    /// `tests/first_class.rs`.
     pub const OF_LINK: u64 = 4;
 
-    /// By default each guest has an even part of what all have: more would leave in longer bursts,
-    /// for which neighbours' small flows wait.
+    /// By default all guests have equal parts of the joint budget: with more, a guest would send
+    /// longer bursts, for which neighbours' small flows wait.
     pub(super) fn new(budget: Option<Rate>, link: Option<Rate>, guests: usize) -> Self {
         let all = link.map(|link| Rate(link.0 / Self::OF_LINK));
         let even = all.map(|all| Rate(all.0 / (guests as u64).max(1)));
@@ -48,29 +48,28 @@ impl Share {
 /// The buckets.
 #[derive(Debug)]
 pub(super) struct Budgets {
-    /// What is in the bucket of each guest: apart from the rest, as each packet looks at
-    /// it.
+    /// Tokens in the bucket of each guest: separate from the rest, because each packet reads them.
     given: Vec<i64>,
-    /// What else there is of each guest.
+    /// Further state of each guest.
     guests: Vec<Budget>,
-    /// What is filled into each of them.
+    /// Filling of each guest's bucket.
     each: Filling,
-    /// The part of that which is a guest's own.
+    /// Filling of the part that is a guest's own.
     own: Filling,
-    /// Of all, with `tokens` as its bucket.
+    /// Filling of the bucket of all guests, whose tokens are `tokens`.
     all: Filling,
     tokens: i64,
     filled_at: Nanos,
-    /// The burst of a flow, twice of which is the least burst of a budget.
+    /// The burst of a flow; a budget's burst is at least twice as large.
     flow: Bytes,
-    /// Packets that did not fit.
+    /// Packets that exceeded a budget.
     pub(super) refused: u64,
 }
 
-/// How a bucket is filled.
+/// Rate and depth of a bucket.
 #[derive(Debug, Clone, Copy)]
 struct Filling {
-    /// `None`: without a bound.
+    /// `None`: unlimited.
     rate: Option<Rate>,
     /// A full bucket.
     full: i64,
@@ -92,7 +91,7 @@ impl Filling {
         }
     }
 
-    /// What comes in so much time, up to a full bucket.
+    /// Tokens that are added in this time, up to a full bucket.
     fn gain(&self, time: Nanos) -> i64 {
         let Some(rate) = self.rate else {
             return self.full;
@@ -102,12 +101,12 @@ impl Filling {
     }
 }
 
-/// What fills the bucket of a guest.
+/// Earnings of a guest.
 #[derive(Debug, Clone, Copy)]
 struct Budget {
-    /// What it has earned and not been given yet, as of `filled_at`.
+    /// Tokens that the guest has earned and not received by `filled_at`.
     earned: i64,
-    /// The part of that which is its own.
+    /// The part of the earnings that is its own.
     own: i64,
     filled_at: Nanos,
 }
@@ -130,7 +129,7 @@ impl Budgets {
         }
     }
 
-    /// Fills at other rates from now on.
+    /// Changes the rates from now on.
     pub(super) fn set_share(&mut self, share: Share) {
         self.each = Filling::new(share.guest, self.flow);
         self.own = Filling::new(share.own.or(share.guest), self.flow);
@@ -143,7 +142,7 @@ impl Budgets {
         }
     }
 
-    /// Takes a packet out of its guest's bucket; false where it does not fit.
+    /// Charges a packet to its guest's bucket; false if the bucket has too few tokens.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "one caller, once for every packet")]
     pub(super) fn take(&mut self, now: Nanos, guest: GuestId, cost: i64) -> bool {
@@ -156,7 +155,8 @@ impl Budgets {
         self.fill_and_take(now, guest, cost)
     }
 
-    /// The same for a packet that is rarely small, or of a guest that has too little.
+    /// Fills the bucket and charges a packet, for a flow that is rarely small or a guest with too
+    /// few tokens.
     #[cold]
     #[inline(never)]
     pub(super) fn fill_and_take(&mut self, now: Nanos, guest: GuestId, cost: i64) -> bool {
@@ -178,7 +178,8 @@ impl Budgets {
         budget.earned = self.each.full.min(budget.earned + self.each.gain(time));
         budget.own = self.own.full.min(budget.own + self.own.gain(time));
         let room = self.each.full - *tokens;
-        // Its own, for which the bucket of all may be in debt, or what others leave.
+        // Its own part, for which the joint bucket may go into debt, or the rest of the joint
+        // bucket.
         let others_leave = self.tokens - self.all.full / 2;
         let given = budget.earned.min(budget.own.max(others_leave)).min(room);
         budget.earned -= given;

@@ -1,20 +1,18 @@
 //! A bounded table of flows in the order of their last use.
 //!
-//! Entries lie in a slab that is allocated once, a cache line each. A hash index
-//! finds them; a doubly linked list keeps them in the order of their last use, and
-//! another one those of each guest. Every operation is O(1), the hash index in
-//! expectation over its secret keys.
+//! Entries are in a slab that is allocated once, a cache line each. A hash index finds them; a
+//! doubly linked list orders them by their last use, and another one those of each guest. Every
+//! operation is O(1), the hash index in expectation over its secret keys.
 //!
-//! Each guest has an equal share of the table. As long as there is room anybody may use
-//! it. When there is none, a guest that adds a flow and has its share already forgets
-//! its own oldest flow for it; one that has less takes the place of the oldest flow of a
-//! guest that has more than its share. So no guest can make another one's flows
-//! forgotten that has no more than its share.
+//! Each guest has an equal share of the table, and may use more while there is room. If the table
+//! is full, a guest at its share that adds a flow loses its own oldest flow; a guest below its
+//! share replaces the oldest flow of a guest above its share. So no guest can evict flows of a
+//! guest within its share.
 //!
-//! Time is cut into grains, and an entry moves to the new end of the list at its
-//! first use in a grain only: the other packets of a busy flow then touch its own
-//! cache line and not its neighbours', and the order is exact to within one grain.
-//! Idle entries are collected then, and whenever one is added.
+//! Time is divided into grains, and an entry moves to the new end of the list only at its first use
+//! in a grain: other packets of a busy flow touch its own cache line and not its neighbours', and
+//! the order is exact to within one grain. Idle entries are collected then, and whenever one is
+//! added.
 
 use crate::hash::{HashKeys, MultilinearHash, halves};
 use crate::{FlowKey, GuestId};
@@ -27,15 +25,15 @@ const NIL: u32 = u32::MAX;
 #[derive(Debug)]
 pub(super) struct Table<V, const GRAIN_BITS: u32> {
     slots: Vec<Slot<V>>,
-    /// The neighbours of each slot among the flows of its guest: apart, so that a slot
-    /// is a cache line.
+    /// The neighbours of each slot among the flows of its guest: separate, so that a slot is a
+    /// cache line.
     own: Vec<Links>,
     capacity: usize,
-    /// After what time without use a flow is forgotten.
+    /// Idle time after which a flow is forgotten.
     idle: Nanos,
-    /// Flows forgotten since they were idle.
+    /// Flows that were forgotten because they were idle.
     pub(super) collected: u64,
-    /// Flows forgotten since another needed the room.
+    /// Flows that were forgotten because another needed the room.
     pub(super) evicted: u64,
     /// First slot of each hash chain.
     chains: Box<[u32]>,
@@ -44,11 +42,11 @@ pub(super) struct Table<V, const GRAIN_BITS: u32> {
     free: u32,
     order: Ends,
     len: usize,
-    /// What each guest has in the table, by its number.
+    /// The flows of each guest, by its slot.
     owners: Vec<Owner>,
-    /// The flows that each guest may have for sure.
+    /// Number of flows that each guest is guaranteed.
     share: usize,
-    /// The first of the guests that have more, linked through [`Owner::over`].
+    /// The first of the guests above their shares, linked through [`Owner::over`].
     over: u32,
 }
 
@@ -80,24 +78,24 @@ impl Links {
     };
 }
 
-/// What a guest has in the table.
+/// The flows of a guest.
 #[derive(Debug, Clone, Copy)]
 struct Owner {
     flows: usize,
     order: Ends,
-    /// The neighbours among the guests that have more than their share.
+    /// The neighbours among the guests above their shares.
     over: Links,
 }
 
 #[derive(Debug)]
 #[repr(align(64))]
 struct Slot<V> {
-    /// Upper and lower half: aligned as the rest is, so that all of it fits.
+    /// Upper and lower half: aligned as the other fields, so that the slot fits a cache line.
     destination: [u64; 2],
     value: V,
     last: Nanos,
     source: GuestId,
-    /// Among all flows; of an unused slot, `newer` is the next unused one.
+    /// Links among all flows; in an unused slot, `newer` is the next unused one.
     all: Links,
     /// The next slot of the same hash chain.
     chain: u32,
@@ -121,7 +119,7 @@ impl<V> Slot<V> {
 /// A flow that is used.
 pub(super) struct Touched<'t, V> {
     pub(super) value: &'t mut V,
-    /// The time since its last use, which is zero when it is new.
+    /// The time since its last use; zero for a new flow.
     pub(super) since_last: Nanos,
     /// The slot, at its first use in a grain.
     pub(super) first: Option<u32>,
@@ -148,7 +146,7 @@ impl<V: Copy, const GRAIN_BITS: u32> Table<V, GRAIN_BITS> {
         }
     }
 
-    /// Shares the table among so many guests from now on.
+    /// Divides the table among this number of guests from now on.
     pub(super) fn share_among(&mut self, guests: usize) {
         self.share = (self.capacity / guests.max(1)).max(1);
         self.over = NIL;
@@ -164,8 +162,8 @@ impl<V: Copy, const GRAIN_BITS: u32> Table<V, GRAIN_BITS> {
         self.len
     }
 
-    /// Finds `key`, or adds it with `fresh`. Whoever takes it calls
-    /// [`Table::touched`] with its `first` when done.
+    /// Finds `key`, or adds it with `fresh`. The caller then calls [`Table::touched`] with the
+    /// entry's `first`.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "one caller, once for every packet")]
     pub(super) fn touch(
@@ -190,14 +188,13 @@ impl<V: Copy, const GRAIN_BITS: u32> Table<V, GRAIN_BITS> {
         let last = mem::replace(&mut slot.last, now);
         Touched {
             value: &mut slot.value,
-            // A clock that goes back, which it must not, is taken for a long time.
+            // A clock that goes back, which is forbidden, counts as a long time.
             since_last: Nanos(now.0.wrapping_sub(last.0)),
             first: ((last.0 ^ now.0) >> GRAIN_BITS != 0).then_some(index),
         }
     }
 
-    /// Ends what [`Table::touch`] began: at the first use in a grain, the flow is the
-    /// newest.
+    /// Completes [`Table::touch`]: at the first use in a grain, the flow becomes the newest.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "one caller, once for every packet")]
     pub(super) fn touched(&mut self, now: Nanos, first: Option<u32>) {
@@ -206,7 +203,7 @@ impl<V: Copy, const GRAIN_BITS: u32> Table<V, GRAIN_BITS> {
         }
     }
 
-    /// Adds a flow by the parts of its key, which cost nothing until then.
+    /// Adds a flow by the parts of its key, which are computed only here.
     #[cold]
     #[inline(never)]
     fn add_and_touch(
@@ -231,8 +228,8 @@ impl<V: Copy, const GRAIN_BITS: u32> Table<V, GRAIN_BITS> {
         }
     }
 
-    /// Forgets the oldest flows that were idle for long enough: at most two, which
-    /// is more than the one that may come with each call.
+    /// Forgets the oldest flows that are idle: at most two, which is more than the one that each
+    /// call may add.
     fn collect(&mut self, now: Nanos) {
         for _ in 0..2 {
             let oldest = self.order.oldest;
@@ -299,7 +296,7 @@ impl<V: Copy, const GRAIN_BITS: u32> Table<V, GRAIN_BITS> {
         index
     }
 
-    /// The place of a guest among the owners.
+    /// Returns the index of a guest among the owners, and adds it if it is new.
     fn owner(&mut self, guest: GuestId) -> u32 {
         while self.owners.len() <= guest.slot() {
             self.owners.push(Owner {
@@ -311,13 +308,13 @@ impl<V: Copy, const GRAIN_BITS: u32> Table<V, GRAIN_BITS> {
         guest.slot() as u32
     }
 
-    /// The flow that a full table forgets for one of `owner`'s.
+    /// Returns the flow that a full table forgets for a flow of `owner`.
     fn victim(&self, owner: u32) -> u32 {
         let Owner { flows, order, .. } = self.owners[owner as usize];
         if flows >= self.share {
             return order.oldest;
         }
-        // Nobody has more only if flows are left of guests that are gone.
+        // Without a guest above its share, flows of removed guests remain.
         let over = self.owners.get(self.over as usize);
         over.map_or(self.order.oldest, |over| over.order.oldest)
     }

@@ -1,4 +1,4 @@
-//! Paced IO Batching (Silo 4.3.1): what is on the wire, byte by byte.
+//! Paced IO Batching (Silo 4.3.1): the contents of the wire, byte by byte.
 
 use super::guest::Ring;
 use super::store::NIL;
@@ -6,11 +6,11 @@ use super::{Pacer, WireClock, void};
 use crate::Frame;
 use tailbound_units::{Nanos, Position, WireBytes};
 
-/// Departures within so many batches from the end of one stand in a row
-/// ([`super::departures`]): those that a busy guest's next frame has.
+/// Number of batches from the end of one within which departures are in a row
+/// ([`super::departures`]): the departures of a busy guest's next frame.
 const SOON: u64 = 4;
 
-/// What goes on the wire next. [`Batch::clock`] turns its positions into moments.
+/// Next item on the wire. [`Batch::clock`] converts its positions into times.
 #[derive(Debug)]
 pub enum Paced<F> {
     /// A frame of a guaranteed guest.
@@ -19,27 +19,27 @@ pub enum Paced<F> {
         frame: F,
         /// Its departure time: it may not begin earlier.
         departure: Position,
-        /// When it begins.
+        /// Position at which it begins.
         at: Position,
-        /// How long it waited, up to the batch that it is in.
+        /// Time that it waited, up to its batch.
         sojourn: Nanos,
     },
     /// A frame without a guarantee.
     BestEffort {
         /// The frame.
         frame: F,
-        /// When it begins.
+        /// Position at which it begins.
         at: Position,
-        /// How long it waited, up to the batch that it is in.
+        /// Time that it waited, up to its batch.
         sojourn: Nanos,
     },
     /// A frame of a guaranteed guest beyond its guarantee, of a flow that is elastic.
     Elastic {
         /// The frame.
         frame: F,
-        /// When it begins.
+        /// Position at which it begins.
         at: Position,
-        /// How long it waited, up to the batch that it is in.
+        /// Time that it waited, up to its batch.
         sojourn: Nanos,
     },
     /// A frame of a guaranteed guest to another guest of this host: not for the wire.
@@ -48,19 +48,19 @@ pub enum Paced<F> {
         frame: F,
         /// Its departure time, at most a batch from now.
         departure: Position,
-        /// How long it waited, up to the batch that it is in.
+        /// Time that it waited, up to its batch.
         sojourn: Nanos,
     },
     /// A void frame: see [`void::VoidFrame`].
     Void {
         /// Its bytes on the wire.
         wire: WireBytes,
-        /// When it begins.
+        /// Position at which it begins.
         at: Position,
     },
 }
 
-/// What goes on the wire from one moment on: see [`Pacer::batch`].
+/// The next batch for the wire: see [`Pacer::batch`].
 #[derive(Debug)]
 #[must_use = "nothing is handed over but by `for_each`"]
 pub struct Batch<'p, F> {
@@ -70,13 +70,13 @@ pub struct Batch<'p, F> {
 }
 
 impl<F: Frame> Batch<'_, F> {
-    /// The wire's clock, which turns this batch's positions into moments.
+    /// The wire's clock, which converts this batch's positions into times.
     #[inline]
     pub const fn clock(&self) -> WireClock {
         self.pacer.clock()
     }
 
-    /// Hands over all of it in order.
+    /// Passes on all items in order.
     #[inline]
     pub fn for_each(self, sink: impl FnMut(Paced<F>)) {
         self.pacer.hand_over_batch(self.now, self.start, sink);
@@ -84,12 +84,11 @@ impl<F: Frame> Batch<'_, F> {
 }
 
 impl<F: Frame> Pacer<F> {
-    /// What goes on the wire from `now` on, in order and back to back, until a
-    /// batch's time is taken or nothing is due within it. The last frame begins
-    /// within the batch.
+    /// Returns the items on the wire from `now` on, in order and back to back, until a batch's time
+    /// is filled or no frame is due within it. The last frame begins within the batch.
     ///
-    /// What was handed over before and is still on the wire counts: however often
-    /// this is called, the NIC never holds more than a batch and a frame.
+    /// Frames of earlier calls that are still on the wire count: at any frequency of calls, the NIC
+    /// never holds more than a batch and a frame.
     #[inline]
     pub fn batch(&mut self, now: Nanos) -> Batch<'_, F> {
         let start = self.advance(now);
@@ -117,7 +116,7 @@ impl<F: Frame> Pacer<F> {
                     self.release();
                     continue;
                 }
-                // Whatever is on the wire, but where what is released before waits for that.
+                // Independent of the wire, unless an earlier release waits for the wire.
                 if local < end.min(release) {
                     self.hand_over_local(now, &mut sink);
                     continue;
@@ -128,8 +127,8 @@ impl<F: Frame> Pacer<F> {
             }
             if wire < due {
                 if best_effort {
-                    // What waits for its destination is not due either, or it would
-                    // have been released.
+                    // Frames that wait for their destination are not due either, or they would have
+                    // been released.
                     if let Some(after) = self.send_best_effort(now, wire, &mut sink) {
                         wire = after;
                         continue;
@@ -137,7 +136,7 @@ impl<F: Frame> Pacer<F> {
                     best_effort = false;
                 }
                 if elastic {
-                    // What was due may wait for its guest's limit now, as it became elastic.
+                    // The due frame may have become elastic, and may wait for its guest's limit.
                     match self.send_elastic(now, wire, &mut sink) {
                         Some(after) => wire = after,
                         None => elastic = false,
@@ -170,8 +169,8 @@ impl<F: Frame> Pacer<F> {
         }
     }
 
-    /// Hands over the frame that is due, since `due`, gives its guest's next one a departure
-    /// time, and returns where it ends.
+    /// Passes on the frame that is due, since `due`, determines the departure of its guest's next
+    /// one, and returns its end.
     #[inline(always)]
     fn hand_over(
         &mut self,
@@ -200,7 +199,7 @@ impl<F: Frame> Pacer<F> {
             chain.departures.leave();
             return at;
         };
-        // All that is counted comes first: there is less to be kept while the frame leaves.
+        // All counting comes first, so that fewer values are live while the frame leaves.
         let stats = &mut chain.stats;
         guest.memory.0 -= memory.0;
         guest.stats.sojourn = sojourn;
@@ -213,7 +212,7 @@ impl<F: Frame> Pacer<F> {
                 stats.max_lateness = late;
             }
         }
-        // Apart from the packets: no vector of both is put together and taken apart.
+        // Separate statements, so that the compiler does not combine them into a vector.
         stats.guaranteed.bytes += wire;
         if let Some(cap) = &mut guest.cap {
             cap.charge(at, frame.len());
@@ -241,8 +240,7 @@ impl<F: Frame> Pacer<F> {
         at + wire
     }
 
-    /// Lets a guest's ring be read again where what it has to wait for {B, S} has
-    /// become little.
+    /// Permits reading a guest's ring again when few of its frames wait for {B, S}.
     #[inline(never)]
     pub(super) fn read_again(&mut self, number: u32) {
         let Some(Some(guest)) = self.guests.get_mut(number as usize) else {
@@ -262,7 +260,7 @@ impl<F: Frame> Pacer<F> {
         self.best_effort.backlog().packets > 0
     }
 
-    /// Hands over the next frame without a guarantee, and returns where it ends.
+    /// Passes on the next frame without a guarantee, and returns its end.
     #[inline]
     fn send_best_effort(
         &mut self,
@@ -279,7 +277,7 @@ impl<F: Frame> Pacer<F> {
         Some(at + wire)
     }
 
-    /// Fills the wire up to `due`, or at most 83 bytes further. Returns how far.
+    /// Fills the wire up to `due`, or at most 83 bytes further. Returns the end.
     #[inline(always)]
     fn fill(
         &mut self,
@@ -310,9 +308,9 @@ impl<F: Frame> Pacer<F> {
         at
     }
 
-    /// When [`Pacer::batch`] should be called next: half a batch before the wire
-    /// has to begin with what waits, so that a caller who is late by less than that
-    /// delays nothing. Not before the last `now`; `None` where nothing waits.
+    /// Time of the next call of [`Pacer::batch`]: half a batch before the wire must begin with a
+    /// waiting frame, so that a caller who is late by less than that delays no frame. Not before
+    /// the last `now`; `None` if no frame waits.
     pub fn poll_at(&self) -> Option<Nanos> {
         let (clock, wire) = (&self.chain.clock, self.chain.wire);
         let mut next = self.chain.next();
@@ -322,7 +320,7 @@ impl<F: Frame> Pacer<F> {
         let mut next = next.max(wire);
         let (due, local) = (self.chain.departures.first(), self.chain.local.next);
         let release = self.chain.releases.first();
-        // Else it waits, as what is released before it does, for a frame that waits for the wire.
+        // Otherwise it waits, as earlier releases do, for a frame that waits for the wire.
         if local < release || release <= due {
             next = next.min(local);
         }

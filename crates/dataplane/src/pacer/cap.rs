@@ -1,16 +1,15 @@
-//! What a guaranteed guest sends in all, where it has a limit: its cap.
+//! The cap of a guaranteed guest: a limit of its total traffic.
 //!
-//! All frames of the guest are charged to a bucket of the limit as they leave. Those under
-//! its guarantee never wait for it; those of elastic flows leave only while it holds as much
-//! as the guest's burst, which it keeps back for what is guaranteed. So the two together
-//! stay within the limit: where S is kept back and the limit fills no slower than {B, S}, what
-//! is left of the one covers what is left of the other at every moment. Over any time t a
-//! guest sends at most `rate · t + depth` bytes of Ethernet frames, and one packet more where
-//! the depth is no greater than S.
+//! All frames of the guest are charged to a bucket of the limit as they leave. Frames under its
+//! guarantee never wait for it; those of elastic flows leave only while it holds at least the
+//! guest's burst, which is reserved for guaranteed frames. So both together stay within the limit:
+//! if S is reserved and the limit fills at least as fast as {B, S}, the tokens of the limit cover
+//! those of the guarantee at all times. In any time t a guest sends at most `rate · t + depth`
+//! bytes of Ethernet frames, plus one packet if the depth is at most S.
 //!
-//! So who sends beyond its guarantee waits while the guest's guaranteed frames take all of the
-//! limit, and until what they took of the burst is there again. A sender that notices slows
-//! down; then its flow conforms, and is guaranteed like them.
+//! So a sender beyond its guarantee waits while the guest's guaranteed frames use all of the limit,
+//! and until their part of the burst has filled again. A sender that notices slows down; then its
+//! flow conforms, and is guaranteed like the others.
 
 use super::{Guarantee, PacerConfig};
 use crate::RateLimit;
@@ -21,45 +20,45 @@ use tailbound_units::{Bytes, Nanos, Position, WireBytes};
 /// A full frame.
 const FRAME: Bytes = Bytes(1514);
 
-/// How many of them the bucket may owe where a flow becomes elastic: what flows that are so
-/// already owe in passing.
+/// Number of full frames that the bucket may owe when a flow becomes elastic: present elastic flows
+/// may owe as much for a short time.
 const NEAR: u64 = 4;
 
-/// From what wait on frames have waited too long for it, as in FQ-CoDel: 5 ms.
+/// Waiting time after which frames count as late, as in FQ-CoDel: 5 ms.
 const TARGET: Nanos = Nanos::from_millis(5);
 
-/// The cap of a guest. See the module.
+/// The cap of a guest. The module describes it.
 #[derive(Debug)]
 pub(super) struct Cap {
     limit: RateLimit,
-    /// As deep as the limit beyond what is kept back, and less than empty while less of that
-    /// is there.
+    /// Its depth is the limit's less the reserved bytes; its level is negative while part of the
+    /// reserve is missing.
     bucket: TokenBucket<Position>,
-    /// When nothing of it is owed any more.
+    /// Position at which no tokens are owed.
     opens_at: Position,
-    /// How long after that frames are waited for, so that several leave at once; and for how
-    /// long the bucket may owe where a flow becomes elastic.
+    /// Time after `opens_at` for which frames are gathered, so that several leave together; and the
+    /// time for which the bucket may owe when a flow becomes elastic.
     gather: WireBytes,
     near: WireBytes,
     sent: Count,
 }
 
-/// What a guest is held to that is guaranteed something, and what it sent.
+/// Limit of a guaranteed guest, and its use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CapUse {
     /// The limit.
     pub limit: RateLimit,
     /// Frames that left, and their bytes without FCS.
     pub sent: Count,
-    /// The memory of what waits for the cap, or for an idle wire.
+    /// The memory of the frames that wait for the cap, or for an idle wire.
     pub held: Bytes,
 }
 
 impl Cap {
-    /// A full one.
+    /// Creates a full cap.
     pub(super) fn new(limit: RateLimit, guarantee: &Guarantee, config: &PacerConfig) -> Self {
         let PacerConfig { link, batch, .. } = *config;
-        // What is guaranteed has room in it, whoever sets it; and a wire limits as well.
+        // The guarantee must fit within any configured limit; and the wire limits, too.
         let rate = limit.rate.max(guarantee.bandwidth).min(link);
         let kept = guarantee.burst.0 + FRAME.0;
         let depth = Bytes(limit.depth().0.saturating_sub(kept));
@@ -81,7 +80,7 @@ impl Cap {
         &self.limit
     }
 
-    /// What it is and what was sent, where elastic frames hold so much memory.
+    /// Limit and use, with this memory of elastic frames.
     pub(super) const fn usage(&self, held: Bytes) -> CapUse {
         CapUse {
             limit: self.limit,
@@ -90,13 +89,14 @@ impl Cap {
         }
     }
 
-    /// From what wait on frames have waited too long for it.
+    /// Waiting time after which frames count as late.
     pub(super) fn target(&self) -> Nanos {
         let frame_and_a_half = self.bucket.rate().time_for(Bytes(FRAME.0 * 3 / 2));
         TARGET.max(frame_and_a_half)
     }
 
-    /// Becomes `fresh`. What it holds at `from`, which is `to` on the other wire, stays.
+    /// Takes over the configuration of `fresh`, and keeps the tokens at `from`, which is `to` on
+    /// the other wire.
     pub(super) fn reconfigure(&mut self, fresh: &Self, from: Position, to: Position) {
         let mut bucket = self.bucket;
         bucket.reconfigure(&fresh.bucket, from, to);
@@ -108,20 +108,20 @@ impl Cap {
         };
     }
 
-    /// A frame of the guest leaves at `at`.
+    /// Charges a frame of the guest that leaves at `at`.
     #[inline(never)]
     pub(super) fn charge(&mut self, at: Position, len: usize) {
         self.opens_at = self.bucket.charge(at, WireBytes(len as u64)).leaves;
         self.sent.add(len);
     }
 
-    /// Whether a flow may become elastic.
+    /// Checks whether a flow may become elastic.
     pub(super) fn is_near(&self, at: Position) -> bool {
         self.opens_at <= at + self.near
     }
 
-    /// When elastic flows are to be looked at again, which may not leave at `at`; `None`: they
-    /// may.
+    /// Returns the position at which elastic flows that may not leave at `at` must be checked
+    /// again; `None` if they may leave.
     pub(super) fn holds_up(&self, at: Position) -> Option<Position> {
         (self.opens_at > at).then(|| self.opens_at + self.gather)
     }

@@ -1,4 +1,4 @@
-//! The chain of buckets: which line is released when, and which frame departs when.
+//! The chain of buckets: releases of lines and departures of frames.
 
 use super::departures::Departures;
 use super::guest::{Guest, Ring};
@@ -12,32 +12,32 @@ use super::{PacerStats, WireClock, void};
 use crate::Frame;
 use tailbound_units::{Bytes, Position, Rate, WireBytes};
 
-/// What all lines and guests share: the wire, the frames and what is in order of time.
+/// State that all lines and guests share: the wire, the frames, and the lists ordered by time.
 ///
-/// Its methods take the guest and the line that they are about, so that a frame's way
-/// looks each of them up once.
+/// Methods take the guest and the line as arguments, so that each of them is looked up once for a
+/// frame.
 #[derive(Debug)]
 pub(super) struct Chain<F> {
     pub(super) clock: WireClock,
-    /// What limits that nobody has looked at since are to be translated by.
+    /// Conversion of limits that were not used since the last change of the wire's rate.
     pub(super) change: RateChange,
     /// Virtual time.
     pub(super) position: Position,
-    /// Bytes of the wire that virtual time was frozen for, each at the rate that it had then.
+    /// Bytes of the wire for which virtual time was frozen, each at the rate at that time.
     pub(super) lost: WireBytes,
-    /// Up to where the wire is taken.
+    /// Position up to which the wire is taken.
     pub(super) wire: Position,
-    /// Every frame of a guaranteed guest; lines and guests hold their places.
+    /// All frames of guaranteed guests; lines and guests refer to their places.
     pub(super) store: Store<F>,
     /// Lines that wait for their limit, by their release.
     pub(super) releases: Releases,
-    /// Guests, by the departure of the frame that has one.
+    /// Guests, by the departure of their frame that has one.
     pub(super) departures: Departures,
-    /// The same of frames that go to guests of this host.
+    /// The same for frames to guests of this host.
     pub(super) local: Local<F>,
     /// The order of lines in the rounds of their guests.
     pub(super) links: Links,
-    /// Lines whose limits were used since that was asked for.
+    /// Lines whose limits were used since the last query.
     pub(super) used: Vec<u32>,
     pub(super) stats: PacerStats,
 }
@@ -60,20 +60,20 @@ impl<F: Frame> Chain<F> {
         }
     }
 
-    /// The first departure or release in either wheel, or the end of time.
+    /// The first departure or release; the end of time without any.
     #[inline(always)]
     pub(super) fn next(&self) -> Position {
         self.departures.first().min(self.releases.first())
     }
 
-    /// What a frame takes of the wire, and of memory.
+    /// Length of a frame on the wire, and its memory.
     #[inline(always)]
     pub(super) fn size(frame: &F) -> (WireBytes, Bytes) {
         let memory = Bytes(frame.truesize().0 + Store::<F>::PLACE.0);
         (void::on_the_wire(frame.len()), memory)
     }
 
-    /// Lets a frame that is in its place, and of this size, be the last of a line.
+    /// Adds a frame that is in its place, and of this size, to the end of a line.
     #[inline(always)]
     pub(super) fn append(
         &mut self,
@@ -94,12 +94,12 @@ impl<F: Frame> Chain<F> {
                 self.join(guest, line, index);
             }
         }
-        // Apart from the packets: no vector of both is put together and taken apart.
+        // Separate statements, so that the compiler does not combine them into a vector.
         guest.stats.taken.bytes += wire;
     }
 
-    /// Has the ring of a guest, which is crowded, be left unread where {B, S} holds up what
-    /// has just come, into this line.
+    /// Stops reading the ring of a crowded guest if {B, S} delays the frame that has just joined
+    /// this line.
     pub(super) fn watch(&mut self, (guest, line): (&mut Guest, &Line), index: u32) {
         if line.stage == Stage::Released && guest.ring == Ring::Read {
             guest.leave_unread(index);
@@ -114,15 +114,15 @@ impl<F: Frame> Chain<F> {
         guest.stats.marked += u64::from(frame.is_some_and(Frame::mark_congestion));
     }
 
-    /// Counts a frame that is longer than any may be.
+    /// Counts a frame that is too long.
     #[cold]
     pub(super) const fn count_oversized(&mut self, guest: &mut Guest) {
         self.stats.drops.oversized += 1;
         guest.stats.dropped += 1;
     }
 
-    /// Lets the first frame of a line, which is not charged and has come to the front at
-    /// `at`, wait for what it has to.
+    /// Sets the condition that the first frame of a line waits for. The frame is not charged, and
+    /// came to the front at `at`.
     #[inline(never)]
     pub(super) fn set_head(
         &mut self,
@@ -137,8 +137,8 @@ impl<F: Frame> Chain<F> {
         }
     }
 
-    /// Charges the first frame of a line, of `wire` bytes, to its limit at `at`. Returns
-    /// false where it has to wait for that.
+    /// Charges the first frame of a line, of `wire` bytes, to its limit at `at`. Returns false if
+    /// the frame must wait for the limit.
     #[inline(always)]
     fn charge_limit(&mut self, line: &mut Line, index: u32, at: Position, wire: WireBytes) -> bool {
         if let Some(limit) = &mut line.limit {
@@ -157,7 +157,7 @@ impl<F: Frame> Chain<F> {
         true
     }
 
-    /// The same where the limit is closed, or nobody has looked at it since the wire changed.
+    /// Charges the first frame if the limit is closed, or was not used since the wire changed.
     #[inline(never)]
     fn charge_closed(
         &mut self,
@@ -180,7 +180,7 @@ impl<F: Frame> Chain<F> {
         true
     }
 
-    /// Lets a line wait for its limit, until `release` or until that is opened.
+    /// Suspends a line until `release`, or until its limit opens.
     #[inline(always)]
     fn hold_back(&mut self, line: &mut Line, index: u32, at: Position, release: Option<Position>) {
         line.held_back = true;
@@ -204,7 +204,7 @@ impl<F: Frame> Chain<F> {
         self.join(guest, line, index);
     }
 
-    /// Charges the first frame of a line anew, which was charged on the wire as it was before.
+    /// Charges the first frame of a line again, which was charged on the wire before its change.
     #[cold]
     fn charge_anew(&mut self, guest: &mut Guest, line: &mut Line, index: u32) {
         let at = line.release.max(self.change.start);
@@ -214,13 +214,13 @@ impl<F: Frame> Chain<F> {
         self.set_head((guest, line), index, at);
     }
 
-    /// The line that is released first of those that wait for their limit.
+    /// Returns the line with the first release of those that wait for their limit.
     pub(super) fn first_limited(&self) -> Option<u32> {
         self.releases.first_line()
     }
 
-    /// Takes a line back that waits for its limit: its first frame is not charged any
-    /// more. Returns false where it does not.
+    /// Withdraws a line that waits for its limit, and refunds its first frame. Returns false if the
+    /// line does not wait for a limit.
     pub(super) fn withdraw(&mut self, line: &mut Line, index: u32) -> bool {
         match line.stage {
             Stage::Empty | Stage::Released => return false,
@@ -235,7 +235,7 @@ impl<F: Frame> Chain<F> {
         true
     }
 
-    /// Lets a line whose first frame is released wait for its turn.
+    /// Adds a line whose first frame is released to the guest's round.
     #[inline(always)]
     pub(super) fn join(&mut self, guest: &mut Guest, line: &mut Line, index: u32) {
         line.stage = Stage::Released;
@@ -247,8 +247,8 @@ impl<F: Frame> Chain<F> {
         }
     }
 
-    /// The same as [`Chain::stamp`] where the guest has no frame with a departure time: it
-    /// waits for that.
+    /// Does the same as [`Chain::stamp`] if the guest has no frame with a departure time, and
+    /// records the guest's departure.
     #[inline(never)]
     pub(super) fn stamp_first(
         &mut self,
@@ -259,15 +259,16 @@ impl<F: Frame> Chain<F> {
     ) {
         let number = line.guest;
         if let Some(departure) = self.stamp(guest, line, index, at) {
-            // Nothing that comes later departs before what is on the wire.
+            // No later frame departs before the frames on the wire.
             let floor = self.wire.max(self.position);
             self.departures.insert(number, departure, floor);
         }
     }
 
-    /// Gives the first frame of a line, the first of the round whose turn it is, its
-    /// departure time: that of one which comes at `at`. Returns it where the frame goes on
-    /// the wire, for which its guest is to wait. For one to a guest of this host it does.
+    /// Determines the departure time of the first frame of a line, which is the first of the round,
+    /// as for one that arrives at `at`. Returns the time if the frame goes on the wire; the caller
+    /// then queues the guest for it. For a frame to a guest of this host this method queues the
+    /// guest itself.
     #[inline(always)]
     pub(super) fn stamp(
         &mut self,
@@ -295,7 +296,8 @@ impl<F: Frame> Chain<F> {
         Some(departure)
     }
 
-    /// Gives a frame to a guest of this host its departure time, for which its guest waits.
+    /// Determines the departure time of a frame to a guest of this host, and queues its guest for
+    /// it.
     #[inline(never)]
     fn stamp_local(
         &mut self,
@@ -310,8 +312,8 @@ impl<F: Frame> Chain<F> {
         self.follow_up(guest, line, index, at);
     }
 
-    /// Lets the next frame of a line, if there is one, come to the front at `at`, as the first
-    /// has left.
+    /// Brings the next frame of a line, if there is one, to the front at `at`, after the first has
+    /// left.
     #[inline(always)]
     fn follow_up(&mut self, guest: &mut Guest, line: &mut Line, index: u32, at: Position) {
         if line.is_empty() {
@@ -323,7 +325,7 @@ impl<F: Frame> Chain<F> {
         }
     }
 
-    /// The same where there is one.
+    /// Does the same for a line with a next frame.
     #[inline(always)]
     fn go_on(&mut self, guest: &mut Guest, line: &mut Line, index: u32, at: Position) {
         let head = self.store.at(line.head());
@@ -347,8 +349,8 @@ impl<F: Frame> Chain<F> {
         }
     }
 
-    /// Lets `CoDel` judge the first frames of a line, which have waited for long. Returns
-    /// when the first that is left came, and how long it is.
+    /// Runs `CoDel` on the first frames of a line, which have waited for too long. Returns arrival
+    /// and length of the remaining first frame.
     #[inline(never)]
     fn judge(&mut self, guest: &mut Guest, line: &mut Line) -> Option<(Position, WireBytes)> {
         guest.released -= line.wire;
@@ -363,8 +365,8 @@ impl<F: Frame> Chain<F> {
         Some((head.arrival, head.wire))
     }
 
-    /// Lets `CoDel` judge the first of these frames, which have waited for long: those that
-    /// it picks are marked, or dropped where that may be.
+    /// Runs `CoDel` on the first of these frames, which have waited for too long: picked frames are
+    /// marked, or dropped if `may_drop` is true.
     pub(super) fn judge_frames(&mut self, guest: &mut Guest, line: &mut Line, may_drop: bool) {
         let now = self.clock.now();
         let (stats, memory, counted) = (&mut self.stats, &mut guest.memory, &mut guest.stats);

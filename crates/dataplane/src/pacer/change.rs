@@ -1,4 +1,4 @@
-//! What is guaranteed, as it changes.
+//! Changes of guarantees, caps and limits of destinations.
 
 use super::Pacer;
 use super::cap::Cap;
@@ -15,18 +15,18 @@ use tailbound_units::exact::TokenBucket;
 use tailbound_units::{Bytes, Nanos, Position, Rate};
 
 impl<F: Frame> Pacer<F> {
-    /// Guarantees a guest something else from `now` on, or nothing any more.
+    /// Changes a guest's guarantee from `now` on, or ends it.
     ///
-    /// No frame overtakes one of its flow, and none is lost but beyond a lower bound of
-    /// memory. The frame that has a departure time keeps it, and the guest its tokens as
-    /// far as the new bucket holds them. A guest that had no guarantee starts with empty
-    /// buckets, which are full after S / B: what it sent until now, by another process
-    /// too, is not known. Its frames that wait as best effort join its lines first. Those
-    /// of a guest that has none any more are best effort at once, and those to guests of
-    /// this host wait for nothing ([`Pacer::drain_freed`]).
+    /// No frame overtakes one of its flow, and none is lost except beyond a lower bound of memory.
+    /// The frame that has a departure time keeps it, and the guest keeps its tokens up to the new
+    /// depth. A guest without a guarantee so far starts with empty buckets, which are full after S
+    /// / B, because its earlier traffic, also through another process, is unknown. Its frames that
+    /// wait as best effort join its lines first. Frames of a guest whose guarantee ends become best
+    /// effort immediately, and those to guests of this host wait no longer
+    /// ([`Pacer::drain_freed`]).
     ///
     /// # Errors
-    /// The rule that the guarantee breaks; then nothing has changed.
+    /// The rule that the guarantee breaks; the pacer is then unchanged.
     pub fn set_guest(
         &mut self,
         now: Nanos,
@@ -73,11 +73,10 @@ impl<F: Frame> Pacer<F> {
         Ok(())
     }
 
-    /// Holds a guaranteed guest to a limit of all that it sends from `now` on, or to none. It
-    /// caps what is elastic: what is guaranteed never waits for it. The limit is at least B,
-    /// and its depth S; of one that is less as much counts as that. A cap that changes keeps
-    /// what its bucket holds, one that is new is full, and it ends with the guarantee. A guest
-    /// without one is passed over.
+    /// Limits the total traffic of a guaranteed guest from `now` on, or removes the limit. It caps
+    /// elastic traffic: guaranteed frames never wait for it. The rate is at least B, and the depth
+    /// at least S; lower values count as these. A changed cap keeps the tokens of its bucket, a new
+    /// one is full, and the cap ends with the guarantee. Guests without a guarantee are ignored.
     pub fn set_cap(&mut self, now: Nanos, id: GuestId, limit: Option<&RateLimit>) {
         let at = self.advance(now).max(self.chain.wire);
         let Some(guest) = guest::guaranteed(&mut self.guests, Some(id)) else {
@@ -96,8 +95,8 @@ impl<F: Frame> Pacer<F> {
         self.hold_elastic_to(slot, target);
     }
 
-    /// Forgets a guest that has no guarantee any more, so that its slot can become
-    /// another's. Returns false where it has one.
+    /// Forgets a guest without a guarantee, so that another can use its slot. Returns false if it
+    /// has a guarantee.
     pub fn forget(&mut self, id: GuestId) -> bool {
         if self.guarantee(id).is_some() {
             return false;
@@ -108,7 +107,7 @@ impl<F: Frame> Pacer<F> {
         true
     }
 
-    /// Takes a guest in that had no guarantee, and its frames that wait as best effort.
+    /// Begins the guarantee of a guest, and takes in its frames that wait as best effort.
     fn begin_guarantee(&mut self, now: Nanos, start: Position, id: GuestId, fresh: Guest) {
         let index = id.slot();
         let slot = index as u32;
@@ -141,7 +140,7 @@ impl<F: Frame> Pacer<F> {
         }
     }
 
-    /// Lets a guest's frames be best effort.
+    /// Ends the guarantee of a guest; its frames become best effort.
     fn end_guarantee(&mut self, id: GuestId) {
         let Some(guest) = guest::find_mut(&mut self.guests, id) else {
             return;
@@ -180,7 +179,7 @@ impl<F: Frame> Pacer<F> {
         }
     }
 
-    /// Lets a frame wait as best effort, or for nothing where it goes to a guest here.
+    /// Queues a frame as best effort, or frees it if it goes to a guest of this host.
     fn restore(&mut self, index: u32) {
         let enqueued = self.chain.store.at(index).enqueued;
         let Some(frame) = self.chain.store.take(index) else {
@@ -200,7 +199,7 @@ impl<F: Frame> Pacer<F> {
         index
     }
 
-    /// Divides the memory, as the guarantee of a guest takes the place of another.
+    /// Divides the memory again after a guest's guarantee has changed.
     fn share_memory(&mut self, id: GuestId, before: Option<&Guarantee>) {
         let after = self.guarantee(id).copied();
         let memory =
@@ -217,9 +216,9 @@ impl<F: Frame> Pacer<F> {
         }
     }
 
-    /// Into how many parts the memory is divided of which guests get as many as they would
-    /// hold at most: as many as there are, or more where that is too few. A power of two,
-    /// so that it seldom changes.
+    /// Number of parts into which the memory is divided; a guest with a maximum of n bytes gets n
+    /// parts. A part is a byte, or less if the memory is insufficient: the number is then a power
+    /// of two, so that it rarely changes.
     fn memory_parts(&self) -> Bytes {
         if self.wanted <= self.config.memory {
             self.config.memory
@@ -228,7 +227,7 @@ impl<F: Frame> Pacer<F> {
         }
     }
 
-    /// Gives each guest the memory that it may hold.
+    /// Sets the memory limit of each guest.
     pub(super) fn divide_memory(&mut self) {
         let (there, parts) = (self.config.memory, self.memory_parts());
         for guest in self.guests.iter_mut().flatten() {
@@ -236,18 +235,18 @@ impl<F: Frame> Pacer<F> {
         }
     }
 
-    /// Limits what a guaranteed guest sends to one destination to `rate` (the hose
-    /// model's `B_i`), or no longer. Its bucket is as deep as the guest's: a burst is
-    /// not limited by its receiver (Silo 4.1). No frame is lost or overtakes one of
-    /// its flow. The rate holds at once: a frame that is not released is charged anew.
+    /// Limits a guaranteed guest's traffic to one destination to `rate` (the hose model's `B_i`),
+    /// or removes the limit. The bucket is as deep as the guest's: a burst is not limited by its
+    /// receiver (Silo 4.1). No frame is lost or overtakes one of its flow. The rate applies
+    /// immediately: a frame that is not released is charged again.
     ///
-    /// A rate of 0 closes the destination: its bucket does not fill. What is in it
-    /// may be sent, and a new limit's is full, so that a first message waits for
-    /// nobody. What is beyond that waits, and its use tells that it is backlogged. A
-    /// bucket that opens goes on with what it holds.
+    /// A rate of 0 closes the destination: its bucket does not fill. Its tokens may be used, and a
+    /// new limit's bucket is full, so that a first message does not wait for a grant. Further
+    /// frames wait, and the limit's use reports them as backlogged. A bucket that opens continues
+    /// with its tokens.
     ///
     /// # Errors
-    /// The rule that the limit breaks; then nothing has changed.
+    /// The rule that the limit breaks; the pacer is then unchanged.
     pub fn set_destination(
         &mut self,
         now: Nanos,
@@ -304,8 +303,7 @@ impl<F: Frame> Pacer<F> {
         Ok(())
     }
 
-    /// Changes the limit of a line, and charges its first frame anew where that is not
-    /// released.
+    /// Changes the limit of a line, and charges its first frame again if that is not released.
     pub(super) fn change_limit(
         &mut self,
         index: u32,
@@ -331,7 +329,7 @@ impl<F: Frame> Pacer<F> {
         }
     }
 
-    /// Lets the first frame of a line wait for what it has to: see `Chain::set_head`.
+    /// Sets the condition that the first frame of a line waits for: see `Chain::set_head`.
     pub(super) fn set_head(&mut self, index: u32, at: Position) {
         let line = self.lines.at_mut(index);
         if let Some(Some(guest)) = self.guests.get_mut(line.guest as usize) {
@@ -339,7 +337,7 @@ impl<F: Frame> Pacer<F> {
         }
     }
 
-    /// Adds the limit of a flow that has none. Its frames that wait join its line.
+    /// Adds a limit to a flow without one. The flow's waiting frames join its line.
     fn add_destination(&mut self, id: GuestId, limit: Limit, at: Position) {
         let flow = limit.key;
         let weight = weight(limit.open_rate(), self.config.link);
@@ -386,7 +384,7 @@ impl<F: Frame> Pacer<F> {
         }
     }
 
-    /// Removes a limit. The frames that wait for it wait behind those without a limit.
+    /// Removes a limit. The frames that wait for it move behind those without a limit.
     fn forget_destination(&mut self, id: GuestId, index: u32, at: Position) {
         let Self {
             guests,
@@ -440,10 +438,9 @@ impl<F: Frame> Pacer<F> {
         self.trim(unlimited);
     }
 
-    /// Hands over what each flow with a limit did since the last call: those of
-    /// which a frame had its turn, those whose frames still wait for the limit, and those
-    /// whose buckets are not full again. It takes as long as there are such, however many
-    /// limits there are.
+    /// Passes on the use of limits since the last call: of each flow that had a frame's turn, whose
+    /// frames still wait for the limit, or whose bucket is not full again. The cost depends on the
+    /// number of such flows, not on the number of limits.
     pub fn destinations_used(&mut self, now: Nanos, sink: impl FnMut(FlowUse)) {
         let at = self.advance(now).max(self.chain.wire);
         let sight = (at, &self.chain.change);
@@ -451,12 +448,12 @@ impl<F: Frame> Pacer<F> {
     }
 }
 
-/// What a destination takes for a frame and a half: no wait below that is too long.
+/// Time of a destination for a frame and a half: a shorter wait never counts as too long.
 fn frame_and_a_half(rate: Rate, frame: Bytes) -> Nanos {
     rate.time_for(Bytes(frame.0 * 3 / 2))
 }
 
-/// A line's share of a round: its rate in parts of the link's.
+/// Weight of a line in a round: its rate in parts of the link's.
 fn weight(rate: Rate, link: Rate) -> u32 {
     const LINK: u128 = MAX_RATIO as u128;
     let parts = u128::from(rate.0) * LINK / u128::from(link.0);
@@ -464,10 +461,10 @@ fn weight(rate: Rate, link: Rate) -> u32 {
 }
 
 impl PacerConfig {
-    /// Checks a guarantee by itself: whether a guest could have it that is alone on the wire.
+    /// Checks a guarantee by itself: whether a guest that is alone on the wire could have it.
     ///
     /// # Errors
-    /// The rule that it breaks.
+    /// The broken rule.
     pub fn check(&self, guarantee: &Guarantee) -> Result<(), PacerError> {
         fresh_guest(self, GuestId::first(0), guarantee).map(drop)
     }
@@ -478,7 +475,7 @@ impl PacerConfig {
     }
 }
 
-/// A guest under a guarantee, with full buckets, where that keeps the rules.
+/// Returns a guest under a guarantee, with full buckets, if the guarantee follows the rules.
 pub(super) fn fresh_guest(
     config: &PacerConfig,
     id: GuestId,

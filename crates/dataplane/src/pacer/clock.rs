@@ -3,30 +3,28 @@
 use tailbound_units::exact::{BYTE_IN_NANOS as BYTE, Carry};
 use tailbound_units::{Nanos, Position, Rate, WireBytes};
 
-/// No position is later, so that sums of positions cannot overflow: 11 years of a
-/// 100 Gbit/s wire.
+/// Upper bound of all positions, so that sums of positions cannot overflow: 11 years of a 100
+/// Gbit/s wire.
 const END: Position = Position(1 << 62);
 
-/// Turns moments into bytes of the wire, and back.
+/// Converts times into bytes of the wire, and back.
 ///
-/// A *position* is how many bytes the wire could have carried since moment zero,
-/// preambles and gaps included, each at the rate that it had then. The remainder of the
-/// conversion is carried from call to call, so that positions are exact however often they
-/// are asked for.
+/// A *position* is the number of bytes that the wire could have carried since time zero, preambles
+/// and gaps included, each at the rate at that time. The remainder of the conversion is carried
+/// from call to call, so that positions are exact at any frequency of calls.
 ///
-/// Virtual time is frozen while the wire does not take what is due. What is scheduled
-/// for later is then later by as much.
+/// Virtual time is frozen while the wire does not take due frames. Frames that are scheduled for
+/// later are then later by the same time.
 #[derive(Debug, Clone, Copy)]
 pub struct WireClock {
     rate: Rate,
     now: Nanos,
-    /// Bytes up to `now`, whole and what is left over, without those it was frozen
-    /// for.
+    /// Bytes up to `now`, whole and the remainder, without the frozen ones.
     position: Position,
     rest: Carry,
-    /// Bytes that it was frozen for.
+    /// Bytes for which the clock was frozen.
     frozen: WireBytes,
-    /// Where it was when it got its rate.
+    /// Time and position at which the wire got its rate.
     start: (Nanos, Position),
 }
 
@@ -42,8 +40,8 @@ impl WireClock {
         }
     }
 
-    /// The clock of the same wire as it gets another rate, from its next byte on. That has
-    /// the same position, and its moment is the clock's.
+    /// Returns the clock of the same wire at another rate, from its next byte on. That byte keeps
+    /// its position, and its time is the clock's.
     pub(super) fn at_rate(&self, rate: Rate) -> Self {
         let position = self.first_byte();
         let now = self.moment(position).max(self.now);
@@ -55,8 +53,8 @@ impl WireClock {
         }
     }
 
-    /// The first byte that begins at `now` or after it. A `now` before an earlier
-    /// one is taken for that.
+    /// Returns the first byte that begins at `now` or after it. A `now` before an earlier one
+    /// counts as that one.
     #[inline]
     pub(super) fn advance(&mut self, now: Nanos) -> Position {
         if now > self.now {
@@ -68,7 +66,7 @@ impl WireClock {
         self.first_byte()
     }
 
-    /// Sets virtual time back to `position`, which is not after where it is.
+    /// Sets virtual time back to `position`, which is not after the present position.
     #[cold]
     pub(super) fn freeze_at(&mut self, position: Position) {
         let ahead = self.first_byte().since(position);
@@ -76,7 +74,7 @@ impl WireClock {
         self.position = self.position.saturating_sub(ahead);
     }
 
-    /// The first byte that begins at the clock's moment or after it.
+    /// The first byte that begins at the clock's time or after it.
     #[inline]
     fn first_byte(&self) -> Position {
         self.position + WireBytes(u64::from(self.rest.is_some()))
@@ -87,13 +85,13 @@ impl WireClock {
         self.rate
     }
 
-    /// The latest moment that was handed in.
+    /// The latest time that was passed in.
     pub const fn now(&self) -> Nanos {
         self.now
     }
 
-    /// Returns the first nanosecond at which byte `position` may begin, if virtual time
-    /// is not frozen until then; of one that began at another rate, when this one came.
+    /// Returns the first nanosecond at which byte `position` may begin, if virtual time is not
+    /// frozen until then; for a byte that began at another rate, the time of the last change.
     pub fn moment(&self, position: Position) -> Nanos {
         let (since, start) = self.start;
         let byte = u128::from(position.since(start).0) + u128::from(self.frozen.0);
@@ -101,12 +99,12 @@ impl WireClock {
         since.saturating_add(Nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
     }
 
-    /// Returns what the wire carries in `time`, rounded down.
+    /// Returns the bytes that the wire carries in `time`, rounded down.
     pub fn bytes_in(&self, time: Nanos) -> WireBytes {
         self.rate.bytes_in(time).into()
     }
 
-    /// Returns for how long virtual time has been frozen in all.
+    /// Returns the total time for which virtual time has been frozen.
     pub fn frozen(&self) -> Nanos {
         let nanos = u128::from(self.frozen.0) * u128::from(BYTE) / u128::from(self.rate.0);
         Nanos(u64::try_from(nanos).unwrap_or(u64::MAX))

@@ -1,4 +1,4 @@
-//! What a pacer is told, and which rules that follows.
+//! Configuration of a pacer, and its rules.
 
 use super::{void, wheel};
 use crate::queue::{FqCodelConfig, QueueConfig};
@@ -55,7 +55,7 @@ mod defaults {
     pub(super) const fn batch() -> Nanos {
         Nanos::from_micros(50)
     }
-    /// Longer than any batch may be: replaced once link and frame are known.
+    /// Longer than any valid batch: replaced once link and frame are known.
     pub(super) const fn unset_batch() -> Nanos {
         Nanos(u64::MAX)
     }
@@ -106,7 +106,7 @@ impl Serialize for PacerConfig {
 }
 
 impl PacerConfig {
-    /// A wire of `link` with the defaults.
+    /// Creates a configuration for a wire of `link` with the defaults.
     pub fn new(link: Rate) -> Self {
         let frame = defaults::frame();
         Self {
@@ -127,8 +127,8 @@ impl PacerConfig {
         self.link.time_for(self.frame)
     }
 
-    /// The same without elastic flows: guests get what they are guaranteed and no more,
-    /// also where the wire is idle.
+    /// Creates a configuration without elastic flows: guests never exceed their guarantees, even if
+    /// the wire is idle.
     pub fn strict(link: Rate) -> Self {
         Self {
             work_conserving: false,
@@ -136,7 +136,7 @@ impl PacerConfig {
         }
     }
 
-    /// The batch in bytes of the wire, where the wire keeps the rules.
+    /// The batch in bytes of the wire, if the wire follows the rules.
     pub(super) fn batch_on_the_wire(&self) -> Result<WireBytes, PacerError> {
         let Self { link, frame, .. } = *self;
         if !(1_000_000..=1_000_000_000_000).contains(&link.0) {
@@ -155,7 +155,7 @@ impl PacerConfig {
         Ok(batch.into())
     }
 
-    /// `catch_up` in bytes of the wire, less than departures may be apart.
+    /// `catch_up` in bytes of the wire, limited so that departures stay within a wheel's range.
     pub(super) fn catch_up_on_the_wire(&self) -> WireBytes {
         let length = WireBytes::from(self.link.bytes_in(self.catch_up));
         length.min(wheel::RANGE / 4)
@@ -168,31 +168,30 @@ impl PacerConfig {
     }
 }
 
-/// What a guest is guaranteed: Silo's {B, S, Bmax} (4.1), and what is done with
-/// frames beyond it. Sizes and rates are those on the wire.
+/// Guarantee of a guest: Silo's {B, S, Bmax} (4.1), and the treatment of excess frames. Sizes and
+/// rates are those on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Guarantee {
     /// B, the average bandwidth.
     pub bandwidth: Rate,
-    /// S, what may be sent at once after less than B was sent; at least one frame.
+    /// S, the burst that the guest may send after it sent less than B; at least one frame.
     pub burst: Bytes,
-    /// Bmax, how fast a burst is sent; at least B.
+    /// Bmax, the rate of a burst; at least B.
     pub burst_rate: Rate,
-    /// How much may wait here for B before the guest's next frames stay in its ring: what
-    /// it may send in this time; 2 ms. At least a batch.
+    /// The limit of queued frames that wait for B, as the time in which the guest may send them; 2
+    /// ms, at least a batch. Beyond it the guest's next frames stay in its ring.
     #[serde(default = "defaults::horizon")]
     pub horizon: Nanos,
-    /// From what wait on, when it lasts for twenty times as long, frames are marked (ECN),
-    /// or dropped where their destination's limit is what they wait for: `CoDel`'s target
-    /// (RFC 8289); 1 ms. For a slower destination what that takes for a frame and a half.
-    /// `None`: never.
+    /// The queueing delay from which frames are marked (ECN) if it lasts for twenty times as long,
+    /// or dropped if they wait for their destination's limit (`CoDel`'s target, RFC 8289); 1 ms, or
+    /// the time of one and a half frames at a slower destination's limit. `None`: never.
     #[serde(default = "defaults::mark")]
     pub mark: Option<Nanos>,
 }
 
 impl Guarantee {
-    /// {B, S, Bmax} with the default horizon and mark.
+    /// Creates a guarantee {B, S, Bmax} with the default horizon and mark.
     pub const fn new(bandwidth: Rate, burst: Bytes, burst_rate: Rate) -> Self {
         Self {
             bandwidth,
@@ -204,35 +203,35 @@ impl Guarantee {
     }
 }
 
-/// The rule that a configuration or a guarantee breaks. Nothing was changed.
+/// The rule that a configuration or a guarantee breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PacerError {
-    /// The link's rate cannot be counted.
+    /// The link's rate is out of range.
     #[error("link {0} is not between 1Mbit/s and 1Tbit/s")]
     Link(Rate),
-    /// No frame of Ethernet, or one that does not fit into a batch.
+    /// The longest frame is no Ethernet frame, or does not fit into a batch.
     #[error("frame {frame} is not between 84B and what the link carries in a batch, {batch}")]
     Frame {
         /// The longest frame.
         frame: Bytes,
-        /// What the link carries in a batch.
+        /// Capacity of the link in a batch.
         batch: Bytes,
     },
-    /// More guests than the table may have.
+    /// The slot is beyond the maximum number of guests.
     #[error("guest {0} is not below {MAX_GUESTS}")]
     Guest(usize),
-    /// Frames of the guest that had the slot before still wait.
+    /// Frames of the previous guest of the slot still wait.
     #[error("frames of guest {former} wait in the slot of guest {id}")]
     Occupied {
-        /// Who is to have the slot.
+        /// The new guest of the slot.
         id: GuestId,
-        /// Who had it.
+        /// The previous guest.
         former: GuestId,
     },
-    /// A guest that would never send.
+    /// The bandwidth is zero, so the guest would never send.
     #[error("bandwidth is zero")]
     NoBandwidth,
-    /// Not even one frame would fit.
+    /// The burst is less than one frame.
     #[error("burst {burst} is below one frame on the wire, {frame}")]
     BurstBelowFrame {
         /// S.
@@ -240,7 +239,7 @@ pub enum PacerError {
         /// The longest frame.
         frame: Bytes,
     },
-    /// A burst would be slower than the average.
+    /// The burst rate is less than the bandwidth.
     #[error("burst rate {burst_rate} is below the bandwidth, {bandwidth}")]
     BurstRateBelowBandwidth {
         /// Bmax.
@@ -248,7 +247,7 @@ pub enum PacerError {
         /// B.
         bandwidth: Rate,
     },
-    /// The wire cannot carry it.
+    /// The rate exceeds the link's.
     #[error("rate {rate} is above the link's, {link}")]
     AboveLink {
         /// B, `B_i` or Bmax.
@@ -256,7 +255,7 @@ pub enum PacerError {
         /// The link's rate.
         link: Rate,
     },
-    /// The wire cannot carry all of them.
+    /// The sum of all guarantees exceeds the link's rate.
     #[error("all bandwidths together would be {sum}, above the link's {link}")]
     SumAboveLink {
         /// The sum with this guest's.
@@ -264,7 +263,7 @@ pub enum PacerError {
         /// The link's rate.
         link: Rate,
     },
-    /// A frame would take longer than departures reach.
+    /// A frame at this rate would take longer than the range of departures.
     #[error("rate {rate} is below 1/{MAX_RATIO} of the link's, {link}")]
     TooSlow {
         /// B or `B_i`.
@@ -272,11 +271,11 @@ pub enum PacerError {
         /// The link's rate.
         link: Rate,
     },
-    /// A burst that takes longer than can be counted.
+    /// The burst takes longer than the range of the buckets.
     #[error("burst {0} is too long at that rate")]
     BurstTooLong(Bytes),
-    /// Frames would stay in the ring that the next batch could send, or wait longer than
-    /// a wheel reaches.
+    /// The horizon is less than a batch, so that the next batch would miss frames that stay in the
+    /// ring; or it exceeds the range of a wheel.
     #[error("horizon {horizon} is not between a batch, {batch}, and {most}")]
     Horizon {
         /// The horizon.
@@ -286,34 +285,34 @@ pub enum PacerError {
         /// The longest.
         most: Nanos,
     },
-    /// Not even one large packet and its segments would fit.
+    /// The memory is less than one large packet and its segments need.
     #[error("memory {0} is below {LEAST_MEMORY}")]
     Memory(Bytes),
-    /// Held frames would wait for longer than anybody waits for them.
+    /// The pause of `drain` is too long.
     #[error("drain {0} is above {MOST_DRAIN}")]
     Drain(Nanos),
-    /// Only a guaranteed guest has destinations with a limit.
+    /// The guest has no guarantee, so its destinations have no limits.
     #[error("guest {0} has no guarantee")]
     NotGuaranteed(GuestId),
 }
 
-/// Guests' slots are numbered from zero to one less.
+/// Maximum number of guests; slots are numbered from zero.
 pub const MAX_GUESTS: usize = 1 << 20;
 
-/// The link may be so many times as fast as a guarantee: the departure of a longest
-/// frame is then far within what a wheel reaches.
+/// Maximum ratio of the link's rate to a guarantee's: the departure of a longest frame is then far
+/// within the range of a wheel.
 pub const MAX_RATIO: u64 = 1_000_000;
 
-/// The lowest rate that can be counted on a link.
+/// Returns the lowest rate that can be counted on a link.
 pub(super) const fn slowest(link: Rate) -> Rate {
     Rate(link.0.div_ceil(MAX_RATIO))
 }
 
-/// The least memory of a pacer.
+/// Minimum of [`PacerConfig::memory`].
 const LEAST_MEMORY: Bytes = Bytes(1 << 20);
 
-/// The longest `drain`.
+/// Maximum of [`PacerConfig::drain`].
 const MOST_DRAIN: Nanos = Nanos::from_secs(1);
 
-/// No frame of Ethernet takes more of the wire, not even a large one.
+/// Maximum length of an Ethernet frame on the wire, including large packets.
 pub(super) const MAX_FRAME: WireBytes = void::on_the_wire(Packet::MAX_FRAME);

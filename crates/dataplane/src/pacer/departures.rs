@@ -1,53 +1,54 @@
 //! Guests by the departure of the frame that has one.
 //!
-//! A guest that sends gets its next departure when the last one is handed over, and most
-//! often that is soon. So a few that depart soon stand in a short row in order, which
-//! costs less than a wheel: what comes is mostly later than all of them. All others wait
-//! in a [`Wheel`]. Of several that depart at once the first is the one that came first,
-//! wherever they wait.
+//! A guest that sends gets its next departure when the last one is passed on, which is usually soon
+//! after it. So the few guests that depart soon are in a short row in order, which costs less than
+//! a wheel: an added guest usually departs after all of them. All others wait in a [`Wheel`].
+//! Guests with equal departures leave in the order in which they were added, from the row or the
+//! wheel.
 //!
-//! Who departs stands at the front of the row until it is known when it departs next: that
-//! moves it within the row, and costs less than to leave and to come again.
+//! A departing guest stays at the front of the row until its next departure is known: moving it
+//! within the row costs less than removing and adding it.
 
 use super::wheel::Wheel;
 use std::cmp::Ordering;
 use tailbound_units::Position;
 
-/// How long the row is: a power of two, so that it can be a ring.
+/// Length of the row: a power of two, because it is a ring.
 const ROW: usize = 16;
 
-/// How many stand there at most while nobody departs: whoever comes from the wheel to do so
-/// has a place.
+/// Maximum number of guests in the row between departures: a guest that comes from the wheel to
+/// depart needs a place.
 const MOST: u32 = ROW as u32 - 1;
 
 /// A guest in the row.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
-    /// How many came into the wheel before it.
+    /// Number of guests that were added to the wheel before it.
     order: u32,
     guest: u32,
 }
 
 const NOBODY: Entry = Entry { order: 0, guest: 0 };
 
-/// Guests in the order of their departures. See the module.
+/// Guests in the order of their departures. The module describes it.
 #[derive(Debug)]
 pub(super) struct Departures {
-    /// Places of a ring: those from `head` to `tail` are taken, and in order.
+    /// Places of a ring: those from `head` to `tail` are used, and in order.
     row: [Entry; ROW],
-    /// When each of them departs.
+    /// Departure of each entry.
     times: [Position; ROW],
     head: u32,
     tail: u32,
     /// The first departure in the row.
     first_in_row: Position,
-    /// What departs from here on waits in the wheel.
+    /// Guests that depart from this position on wait in the wheel.
     soon: Position,
     wheel: Wheel,
-    /// How many came into it before each guest that is in it, and have come by now.
+    /// For each guest in the wheel, the number of guests that were added before it; and the total
+    /// number so far.
     orders: Vec<u32>,
     order: u32,
-    /// The departure that was popped last: none is before it.
+    /// The last departure that was popped: none is before it.
     position: Position,
 }
 
@@ -75,13 +76,13 @@ impl Departures {
         }
     }
 
-    /// The first departure; the end of time where there is none.
+    /// The first departure; the end of time without guests.
     #[inline(always)]
     pub(super) fn first(&self) -> Position {
         self.first_in_row.min(self.wheel.first())
     }
 
-    /// A guest that departs then; `None` where there is none.
+    /// A guest with the first departure; `None` without guests.
     pub(super) fn first_number(&self) -> Option<u32> {
         if self.first_in_row < Position::NEVER && self.first_in_row <= self.wheel.first() {
             return Some(self.row[self.head as usize % ROW].guest);
@@ -89,14 +90,14 @@ impl Departures {
         (!self.wheel.is_empty()).then(|| self.wheel.first_number())
     }
 
-    /// What departs before `soon` may stand in the row.
+    /// Permits guests that depart before `soon` in the row.
     pub(super) const fn expect_until(&mut self, soon: Position) {
         self.soon = soon;
     }
 
-    /// Adds a guest that is not there, and for which there is room. It departs at
-    /// `departure`, or with the last one that was popped where that is later. Where nobody
-    /// is there, none that comes after it departs before `floor` either.
+    /// Adds a new guest, for which there is room. It departs at `departure`, or at the last popped
+    /// departure if that is later. If there was no guest, later ones do not depart before `floor`
+    /// either.
     #[inline(always)]
     pub(super) fn insert(&mut self, guest: u32, departure: Position, floor: Position) {
         let len = self.tail.wrapping_sub(self.head);
@@ -110,7 +111,7 @@ impl Departures {
         self.insert_into_row(guest, departure);
     }
 
-    /// Adds a guest where there is a place in the row.
+    /// Adds a guest to the row, if there is a place.
     #[inline(always)]
     fn insert_into_row(&mut self, guest: u32, departure: Position) {
         let (mut at, head) = (self.tail, self.head);
@@ -141,8 +142,8 @@ impl Departures {
         self.wheel.insert(guest, departure);
     }
 
-    /// Lets the guest depart that does so first, at `first`, and returns it. There is one. It
-    /// is to be told next whether it departs again ([`Self::depart_again`]) or not
+    /// Begins the departure of the first guest, at `first`, and returns it. There must be one. The
+    /// caller then reports whether it departs again ([`Self::depart_again`]) or not
     /// ([`Self::leave`]).
     #[inline(always)]
     pub(super) fn depart(&mut self, first: Position) -> u32 {
@@ -154,8 +155,7 @@ impl Departures {
         self.row[self.head as usize % ROW].guest
     }
 
-    /// Lets the guest that departs now do so again at `departure`, or now where that is
-    /// later.
+    /// Sets the next departure of the guest that departs now: `departure`, or now if that is later.
     #[inline(always)]
     pub(super) fn depart_again(&mut self, guest: u32, departure: Position) {
         debug_assert_eq!(
@@ -174,22 +174,22 @@ impl Departures {
         self.insert_into_row(guest, departure);
     }
 
-    /// The same where the guest is to wait in the wheel.
+    /// Sets the next departure of a guest that must wait in the wheel.
     #[inline(never)]
     fn depart_later(&mut self, guest: u32, departure: Position) {
         self.leave();
         self.insert_into_wheel(guest, departure);
     }
 
-    /// Takes the guest out that departs now.
+    /// Removes the guest that departs now.
     #[inline(always)]
     pub(super) fn leave(&mut self) {
         self.head = self.head.wrapping_add(1);
         self.find_first_in_row();
     }
 
-    /// Whether the first in the wheel, which departs with the first in the row or before
-    /// it, is to go before that.
+    /// Checks whether the first guest in the wheel, which departs with the first in the row or
+    /// before it, must go before that.
     #[inline(always)]
     fn is_first_in_wheel(&self) -> bool {
         match self.wheel.first().cmp(&self.first_in_row) {
@@ -203,12 +203,11 @@ impl Departures {
     fn came_first_to_wheel(&self) -> bool {
         let in_row = self.row[self.head as usize % ROW].order;
         let in_wheel = self.orders[self.wheel.first_number() as usize];
-        // Numbers begin again after the last.
+        // The numbers wrap.
         in_row.wrapping_sub(in_wheel).cast_signed() > 0
     }
 
-    /// Moves the first in the wheel to the front of the row, in which there is a place for
-    /// it.
+    /// Moves the first guest in the wheel to the front of the row, which has a place for it.
     #[inline(never)]
     fn move_into_row(&mut self) {
         self.first_in_row = self.wheel.first();
@@ -228,7 +227,7 @@ impl Departures {
         };
     }
 
-    /// Takes a guest out that is there, whatever its departure.
+    /// Removes a guest with any departure.
     pub(super) fn remove(&mut self, guest: u32) {
         let len = self.tail.wrapping_sub(self.head);
         let head = self.head;
@@ -245,7 +244,7 @@ impl Departures {
         self.find_first_in_row();
     }
 
-    /// Takes all out in order.
+    /// Removes all guests in order.
     pub(super) fn drain(&mut self, mut sink: impl FnMut(u32, Position)) {
         loop {
             let first = self.first();
@@ -257,7 +256,7 @@ impl Departures {
         }
     }
 
-    /// Starts anew from `floor`, where nobody is there: no departure may be before it.
+    /// Restarts an empty set at `floor`: no departure may be before it.
     pub(super) const fn restart(&mut self, floor: Position) {
         self.position = floor;
         self.wheel.restart(floor);

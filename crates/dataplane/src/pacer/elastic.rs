@@ -1,35 +1,35 @@
-//! Elastic flows: what guests send beyond their guarantees while the wire is idle.
+//! Elastic flows: traffic beyond guarantees while the wire is idle.
 //!
-//! A flow, the frames of one connection ([`Frame::connection`]), is guaranteed or elastic,
-//! never both at once. It starts guaranteed.
+//! A flow, the frames of one connection ([`Frame::connection`]), is either guaranteed or elastic.
+//! It starts guaranteed.
 //!
-//! - **It becomes elastic** (`begin`) where no frame with a departure time is due on the
-//!   wire, nothing without a guarantee waits, and frames of its guest wait for {B, S}: then
-//!   the flow of which the most bytes wait for that leaves its line with all its frames.
-//! - **While it is** (`pass`) its frames leave in the lowest class, behind all that waits
-//!   without a guarantee. They are charged to neither {B, S} nor {`B_i`, S}, what was
-//!   charged for those that waited is given back, and they are no demand
-//!   ([`super::Pacer::destinations_used`]): the burst stays whole for its guest's others.
-//! - **It stops** (`stop`) where its own rate conforms again: over the last `drain`, or S / B
-//!   where that is longer, at most B divided by its guest's elastic flows came. All of a
-//!   guest's stop where their frames wait while the wire carries others', so that they get
-//!   less than B; and such a guest's begin again only after a pause, twice as long as the
-//!   one before, so that a guest gets no less than B for long by trying for more.
-//! - **Then its frames are held** for `drain` from where the last elastic one ends on the
-//!   wire, and join their line. So they overtake what stays in the network for longer
-//!   than that, and nothing else. The flow is guaranteed for a while then, also where it
-//!   waits for {B, S}: what was held may be more than the burst.
+//! - **Begin** (`begin`): if no frame with a departure time is due on the wire, no frame without a
+//!   guarantee waits, and frames of the guest wait for {B, S}, then the flow with the most waiting
+//!   bytes leaves its line with all its frames.
+//! - **While elastic** (`pass`), its frames leave in the lowest class, behind all frames without a
+//!   guarantee. They are charged to neither {B, S} nor {`B_i`, S}, charges of its waiting frames
+//!   are refunded, and they are no demand ([`super::Pacer::destinations_used`]): the burst remains
+//!   for the guest's other frames.
+//! - **Stop** (`stop`): a flow stops if its own rate conforms again: over the last `drain`, or S /
+//!   B if that is longer, its arrivals were at most B divided by the number of its guest's elastic
+//!   flows. All elastic flows of a guest stop if they wait while the wire carries other frames, so
+//!   that they get less than B; such a guest's flows become elastic again only after a pause, twice
+//!   as long as the one before, so that repeated attempts seldom keep a guest below B.
+//! - **Then its frames are held** for `drain` from the end of its last elastic frame on the wire,
+//!   and join their line. So they overtake only frames that stay in the network for longer. Then
+//!   the flow stays guaranteed for a time, even if it waits for {B, S}: the held frames may exceed
+//!   the burst.
 //!
-//! A guest that has a limit is held to it here (`cap`): its elastic frames wait for that, too.
-//! A flow begins where the limit has room.
+//! The limit of a guest (`cap`) is enforced here: its elastic frames wait for it, too. A flow
+//! begins only if the limit has room.
 //!
-//! Frames to guests of this host are never elastic, as no wire carries them, and those to
-//! groups neither, as switches multiply them.
+//! Frames to guests of this host are never elastic, because no wire carries them. Frames to groups
+//! are not elastic either, because switches multiply them.
 //!
-//! What this costs is bounded, whatever guests do. A guest has [`MOST_FLOWS`] such flows,
-//! whose frames hold at most what those of one line may, those in front are dropped, and
-//! each flow has a `CoDel` of its own. To find a flow takes a look at [`FRAMES`] frames at
-//! most, and [`LOOK`] must pass for each before the next one is looked for.
+//! The cost is bounded for any traffic. A guest has at most [`MOST_FLOWS`] such flows. Their frames
+//! hold at most the memory of one line, frames in front are dropped, and each flow has a `CoDel` of
+//! its own. A search for a flow reads at most [`FRAMES`] frames, and for each of them [`LOOK`] must
+//! pass before the next search.
 
 mod begin;
 mod pass;
@@ -48,52 +48,52 @@ use std::collections::{BinaryHeap, VecDeque};
 use tailbound_units::{Bytes, Nanos, Position, WireBytes};
 use tally::Tally;
 
-/// How many flows of a guest may be elastic at once: others wait for {B, S}.
+/// Maximum number of elastic flows of a guest: other flows wait for {B, S}.
 pub(super) const MOST_FLOWS: usize = 32;
 
-/// How many waiting frames of a guest are looked at for its largest flow. A line of which
-/// not all are is passed over until it is shorter.
+/// Maximum number of a guest's waiting frames that are read for its largest flow. A line that was
+/// not read to its end is ignored until it is shorter.
 const FRAMES: usize = 4096;
 
-/// How long nothing is looked for after a look at one frame: one hundredth to one tenth of
-/// a processor's time is spent so at most.
+/// Pause of searches for each frame that was read: searches use at most one hundredth to one tenth
+/// of a processor's time.
 const LOOK: Nanos = Nanos(500);
 
-/// How long others may have the wire, in time that it is busy, beyond what leaves a guest B.
+/// Maximum busy time of the wire that others may use beyond the part that leaves a guest B.
 const PATIENCE: Nanos = Nanos::from_micros(500);
 
-/// The first pause after a guest's elastic flows stopped as they got less than B, and the
+/// The first pause after a guest's elastic flows stopped because they got less than B, and the
 /// longest one.
 const PAUSE: Nanos = Nanos::from_millis(10);
 const MOST_PAUSE: Nanos = Nanos::from_secs(1);
 
-/// The flow of a frame, which is its connection; `None` where that is never elastic.
+/// The flow of a frame, which is its connection; `None` if the frame is never elastic.
 fn flow_of(frame: &impl Frame) -> Option<Connection> {
     (!frame.is_local() && !frame.is_multicast()).then(|| frame.connection())
 }
 
-/// What is done with a flow's frames.
+/// Treatment of a flow's frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// They leave in the lowest class as soon as the wire has room.
+    /// Frames leave in the lowest class as soon as the wire has room.
     Elastic,
-    /// They are held until then, and join their line.
+    /// Frames are held until this position, and then join their line.
     Draining { until: Position },
-    /// They are guaranteed, and the flow is not to be elastic again before: what was held
-    /// is more than its guest's burst, and is to be worked off.
+    /// Frames are guaranteed, and the flow must not become elastic before this position: the held
+    /// frames exceed its guest's burst, and must leave first.
     Guaranteed { until: Position },
 }
 
-/// A flow that is elastic, or was until a moment ago.
+/// A flow that is elastic, or was until recently.
 #[derive(Debug)]
 struct Flow {
     connection: Connection,
     phase: Phase,
-    /// Its frames. They are in no line of the guest's.
+    /// Its frames, which are in no line of the guest.
     frames: Line,
-    /// Where its last elastic frame ends on the wire, or where it became elastic.
+    /// End of its last elastic frame on the wire, or the position at which it became elastic.
     left: Position,
-    /// What came of it from a moment on.
+    /// Arrivals of the flow since this position.
     since: Position,
     came: WireBytes,
 }
@@ -112,13 +112,13 @@ impl Flow {
         }
     }
 
-    /// Whether it has frames that may leave.
+    /// Checks for frames that may leave.
     fn is_waiting(&self) -> bool {
         self.phase == Phase::Elastic && !self.frames.is_empty()
     }
 
-    /// Whether it can be forgotten: it has had no frame for so long that the next may be
-    /// guaranteed at once, or has been guaranteed for long enough.
+    /// Checks whether the flow can be forgotten: it had no frame for at least `drain`, so that the
+    /// next one may be guaranteed immediately, or it has been guaranteed for the required time.
     fn is_over(&self, now: Position, drain: WireBytes) -> bool {
         let until = match self.phase {
             Phase::Elastic | Phase::Draining { .. } => self.left.saturating_add(drain),
@@ -127,7 +127,7 @@ impl Flow {
         self.frames.is_empty() && until <= now
     }
 
-    /// Lets it be elastic no longer.
+    /// Stops the flow from being elastic.
     fn stop(&mut self, drain: WireBytes) {
         if self.phase == Phase::Elastic {
             let until = self.left.saturating_add(drain);
@@ -136,28 +136,28 @@ impl Flow {
     }
 }
 
-/// Those of one guest.
+/// Elastic flows of one guest.
 #[derive(Debug)]
 pub(super) struct Flows {
     guest: u32,
     members: Vec<Flow>,
-    /// The memory that all their frames hold.
+    /// The memory of all their frames.
     memory: Bytes,
-    /// The one whose turn it is.
+    /// The flow whose turn it is.
     turn: usize,
-    /// What the guest may send in its turn.
+    /// Bytes that the guest may send in its turn.
     deficit: i64,
-    /// Whether it is among those whose frames may leave.
+    /// True if the guest is among those with frames that may leave.
     is_active: bool,
-    /// What is looked at again first.
+    /// Position of the guest's earliest timer.
     timer: Position,
-    /// What the wire has carried since a moment, of all and of these.
+    /// Bytes that the wire has carried since `since`, of all frames and of these flows.
     since: WireBytes,
     served: WireBytes,
 }
 
 impl Flows {
-    /// Lets frames of each wait for so long at least before they have waited too long.
+    /// Sets the waiting time after which frames count as late in each flow.
     fn set_target(&mut self, target: Nanos) {
         for flow in &mut self.members {
             flow.frames.target = target;
@@ -173,13 +173,13 @@ impl Flows {
         self.members.iter().any(Flow::is_waiting)
     }
 
-    /// How many are elastic.
+    /// Number of elastic flows.
     fn elastic(&self) -> usize {
         let phases = self.members.iter().map(|flow| flow.phase);
         phases.filter(|phase| *phase == Phase::Elastic).count()
     }
 
-    /// Whether there is room for another one, where those are forgotten that can be.
+    /// Checks whether another flow may be added, after removal of those that can be forgotten.
     fn has_room(&self, now: Position, drain: WireBytes) -> bool {
         let is_needless = |flow: &Flow| {
             flow.is_over(now, drain) || matches!(flow.phase, Phase::Guaranteed { .. })
@@ -188,7 +188,7 @@ impl Flows {
     }
 }
 
-/// What all guests' elastic flows share.
+/// State that all guests' elastic flows share.
 #[derive(Debug)]
 pub(super) struct Elastic {
     /// `drain`, [`PATIENCE`] and the pauses in bytes of the wire.
@@ -196,20 +196,21 @@ pub(super) struct Elastic {
     patience: WireBytes,
     pause: WireBytes,
     most_pause: WireBytes,
-    /// By slot; those that no guest has are empty.
+    /// Flows by slot; slots without a guest are empty.
     all: Vec<Flows>,
     free: Vec<u32>,
     /// Guests whose frames may leave, in the order of their turns.
     active: VecDeque<u32>,
-    /// Which of these is asked next whether it gets less than B.
+    /// Index in `active` of the next guest that is checked for getting less than B.
     asked: usize,
-    /// What is to be looked at again, and when; also what has become needless.
+    /// Timers of guests, including obsolete ones.
     timers: BinaryHeap<Reverse<(Position, u32)>>,
-    /// Which guest is asked next whether it waits for {B, S}, and from when on.
+    /// The next guest that is checked for waiting for {B, S}, and the earliest position of that
+    /// check.
     candidate: usize,
     not_before: Position,
     tally: Tally,
-    /// How many frames were looked at.
+    /// Number of frames that were read.
     #[cfg(test)]
     pub(super) looked: u64,
 }
@@ -239,14 +240,14 @@ impl Elastic {
     fn configure(&mut self, config: &PacerConfig) {
         let length = |time| WireBytes::from(config.link.bytes_in(time));
         self.drain = length(config.drain);
-        // A few frames on a slow wire.
+        // At least a few frames, on a slow wire.
         self.patience = length(PATIENCE).max(config.longest_frame() * 4);
         self.pause = length(PAUSE).max(self.drain * 8);
         self.most_pause = length(MOST_PAUSE).max(self.drain * 64);
     }
 
-    /// Goes on under another configuration, on a wire that is at `at`: flows count as if
-    /// their frames had just left. None stays elastic where none may be.
+    /// Changes the configuration on a wire at `at`: flows count as if their frames had just left.
+    /// Without `work_conserving` no flow stays elastic.
     pub(super) fn reconfigure(&mut self, config: &PacerConfig, at: Position) {
         self.configure(config);
         self.timers.clear();
@@ -274,36 +275,36 @@ impl Elastic {
         }
     }
 
-    /// Whether anything of it waits, for the wire or for a moment.
+    /// Checks for flows that wait for the wire or for a timer.
     #[inline(always)]
     pub(super) fn is_busy(&self) -> bool {
         !self.active.is_empty() || !self.timers.is_empty()
     }
 
-    /// Whether frames may leave.
+    /// Checks for frames that may leave.
     pub(super) fn is_waiting(&self) -> bool {
         !self.active.is_empty()
     }
 
-    /// When something is to be looked at again.
+    /// Position of the earliest timer.
     pub(super) fn timer(&self) -> Option<Position> {
         let Reverse((at, _)) = self.timers.peek()?;
         Some(*at)
     }
 
-    /// How many of a guest's flows are elastic.
+    /// Number of a guest's elastic flows.
     pub(super) fn count(&self, terms: &Terms) -> usize {
         let flows = self.all.get(terms.slot as usize);
         flows.map_or(0, Flows::elastic)
     }
 
-    /// The memory that frames of a guest's flows hold.
+    /// Memory of the frames of a guest's elastic flows.
     pub(super) fn memory(&self, terms: &Terms) -> Bytes {
         let flows = self.all.get(terms.slot as usize);
         flows.map_or(Bytes(0), |flows| flows.memory)
     }
 
-    /// A slot for a guest that has none.
+    /// Assigns a slot to a guest.
     fn occupy(&mut self, guest: u32) -> u32 {
         if let Some(slot) = self.free.pop() {
             self.all[slot as usize].guest = guest;
@@ -323,7 +324,7 @@ impl Elastic {
         self.all.len() as u32 - 1
     }
 
-    /// Takes a slot back whose guest has no such flow any more.
+    /// Frees the slot of a guest without flows.
     fn vacate(&mut self, terms: &mut Terms) {
         let slot = std::mem::replace(&mut terms.slot, NIL);
         self.deactivate(slot);
@@ -333,7 +334,7 @@ impl Elastic {
         self.free.push(slot);
     }
 
-    /// Lets frames of a guest leave, where some may.
+    /// Adds a guest to the turns, if it has frames that may leave.
     fn activate(&mut self, slot: u32, carried: WireBytes) {
         let flows = &mut self.all[slot as usize];
         if !flows.is_active && flows.is_waiting() {
@@ -351,7 +352,7 @@ impl Elastic {
         }
     }
 
-    /// Looks at a guest's flows again at `at`.
+    /// Sets a guest's timer to `at`, unless it is earlier.
     fn wake(&mut self, slot: u32, at: Position) {
         let flows = &mut self.all[slot as usize];
         if at < flows.timer {
@@ -360,7 +361,7 @@ impl Elastic {
         }
     }
 
-    /// A guest whose flows are to be looked at by now.
+    /// Returns a guest whose timer has expired.
     fn due(&mut self, now: Position) -> Option<u32> {
         let Reverse((at, slot)) = *self.timers.peek()?;
         if at > now {
@@ -371,7 +372,7 @@ impl Elastic {
         Some(slot)
     }
 
-    /// The places of all frames of a guest's flows, each flow's in order.
+    /// Returns the places of all frames of a guest's flows, each flow's in order.
     #[cfg(test)]
     pub(super) fn places<F>(&self, terms: &Terms, store: &Store<F>) -> Vec<Vec<u32>> {
         let flows = self.all.get(terms.slot as usize);
@@ -385,7 +386,7 @@ impl Elastic {
     }
 }
 
-/// What the wire has carried, voids not counted.
+/// Bytes that the wire has carried, without voids.
 fn carried(stats: &PacerStats) -> WireBytes {
     stats.guaranteed.bytes + stats.best_effort.bytes + stats.elastic.bytes
 }

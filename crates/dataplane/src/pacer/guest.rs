@@ -1,4 +1,4 @@
-//! One guest's guarantee, its buckets and what waits of it.
+//! State of one guest: its guarantee, its buckets and its waiting frames.
 
 use super::cap::Cap;
 use super::round::Round;
@@ -8,39 +8,40 @@ use crate::GuestId;
 use tailbound_units::exact::TokenBucket;
 use tailbound_units::{Bytes, Nanos, Position, WireBytes};
 
-/// What a guest is guaranteed.
+/// Kind of a guest's guarantee.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Contract {
     /// {B, S, Bmax}.
     Guaranteed,
-    /// Nothing.
+    /// No guarantee.
     BestEffort,
 }
 
-/// Whether a guest's ring is to be read.
+/// Permission to read a guest's ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ring {
     Read,
-    /// {B, S} is what its frames wait for. `by` is the line whose frame came last.
+    /// The guest's frames wait for {B, S}. `by` is the line of the last frame.
     Unread {
         by: u32,
     },
 }
 
-/// What a guest knows of its elastic flows.
+/// Reference from a guest to its elastic flows.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Terms {
-    /// Where they are; `NIL` where it has none.
+    /// Slot of the flows; `NIL` without any.
     pub(super) slot: u32,
-    /// Since when it has had any.
+    /// Position since which the guest has had elastic flows.
     pub(super) began: Position,
-    /// When it may have the first one again, and how long it is to pause next time.
+    /// Earliest position at which the guest may have an elastic flow again, and the length of the
+    /// next pause.
     pub(super) not_before: Position,
     pub(super) pause: WireBytes,
 }
 
 impl Terms {
-    /// Those of a guest that has had none.
+    /// Terms of a guest that never had elastic flows.
     pub(super) const NONE: Self = Self {
         slot: NIL,
         began: Position::ZERO,
@@ -48,7 +49,7 @@ impl Terms {
         pause: WireBytes::ZERO,
     };
 
-    /// The same on a wire whose positions are new, from `at` on.
+    /// Restarts the terms on a wire whose positions are new, from `at` on.
     pub(super) const fn restart(&mut self, at: Position) {
         self.began = at;
         self.not_before = at;
@@ -56,7 +57,7 @@ impl Terms {
     }
 }
 
-/// The lower two thirds of the chain, and what waits for them.
+/// The lower two thirds of the bucket chain, and the frames that wait for them.
 #[derive(Debug)]
 pub(super) struct Guest {
     pub(super) id: GuestId,
@@ -68,61 +69,59 @@ pub(super) struct Guest {
     peak: TokenBucket<Position>,
     /// The part of the frozen virtual time in which {B, S} has filled.
     made_up: WireBytes,
-    /// The length whose cost both know.
+    /// The length whose cost both buckets have computed.
     wire: WireBytes,
-    /// The departure of the frame that has one, or of the last that had; none that
-    /// follows is earlier, whatever changes.
+    /// The departure of the frame that has one, or of the last frame that had one; no later frame
+    /// departs earlier, even after changes.
     pub(super) last_departure: Position,
     /// The frame that has a departure time.
     pub(super) stamped: u32,
-    /// Lines whose first frame is released, and what all their frames take of the wire.
+    /// Lines whose first frame is released, and the length of all their frames on the wire.
     pub(super) round: Round,
     pub(super) released: WireBytes,
-    /// How much of that may wait before the ring is left unread: what the guest may
-    /// send within its horizon.
+    /// Limit of `released` beyond which the ring is not read: the bytes that the guest may send
+    /// within its horizon.
     headroom: WireBytes,
     pub(super) ring: Ring,
-    /// It is among those whose rings are to be read again.
+    /// True if the guest is among those whose rings may be read again.
     pub(super) is_noted: bool,
     /// The line of frames without a limit, and the first of its limited ones.
     pub(super) unlimited: u32,
     pub(super) first_limited: u32,
-    /// How many lines have a limit, and how many have frames.
+    /// Number of lines that have a limit, and of those that have frames.
     pub(super) limited: u32,
     pub(super) lines: u32,
-    /// Lines to which frames went lately that had a limit, by the last bits of their
-    /// destinations: what is there may be another's by now.
+    /// Limited lines that recently received frames, by the last bits of their destinations: an
+    /// entry may be outdated.
     pub(super) recent: [u32; RECENT],
-    /// The memory that its frames hold, how much they may, and how much those of one
-    /// line may.
+    /// Memory of the guest's frames, its limit, and the limit of one line.
     pub(super) memory: Bytes,
     pub(super) bound: Bytes,
     pub(super) share: Bytes,
-    /// Half of either.
+    /// Half of either limit.
     half_bound: Bytes,
     pub(super) half_share: Bytes,
-    /// From what wait on frames have waited too long in a line.
+    /// Waiting time after which frames in a line count as late.
     pub(super) patience: Nanos,
     /// Its elastic flows.
     pub(super) elastic: Terms,
-    /// What holds these to its limit; `None` where it has none.
+    /// Limit of the guest's total traffic; `None` without one.
     pub(super) cap: Option<Box<Cap>>,
     pub(super) stats: GuestStats,
 }
 
-/// How many lines a guest remembers, a power of two.
+/// Number of lines that a guest remembers, a power of two.
 pub(super) const RECENT: usize = 16;
 
-/// What a guest may hold whatever its bandwidth: four large packets that are cut to the
-/// smallest segments, or 900 full frames.
+/// Minimum memory limit of a guest at any bandwidth: four large packets with the smallest segments,
+/// or 900 full frames.
 const LEAST_MEMORY: Bytes = Bytes(2 << 20);
 
-/// What it may hold in time at its bandwidth.
+/// Memory limit of a guest, as time at its bandwidth.
 const MEMORY_IN_TIME: Nanos = Nanos::from_millis(20);
 
 impl Guest {
-    /// Returns a guest that is guaranteed, with full buckets. `None` where a bucket
-    /// would be too deep.
+    /// Creates a guaranteed guest with full buckets. `None` if a bucket would be too deep.
     pub(super) fn new(config: &PacerConfig, id: GuestId, guarantee: &Guarantee) -> Option<Self> {
         let link = config.link;
         Some(Self {
@@ -157,7 +156,7 @@ impl Guest {
         })
     }
 
-    /// The memory that a guest with this guarantee may hold where there is enough.
+    /// Maximum memory of a guest with this guarantee, without the common limit.
     pub(super) fn memory_for(guarantee: &Guarantee) -> Bytes {
         guarantee
             .bandwidth
@@ -165,8 +164,8 @@ impl Guest {
             .max(LEAST_MEMORY)
     }
 
-    /// Sets how much memory its frames may hold, where what is there is divided into so
-    /// many parts.
+    /// Sets the memory limit of the guest's frames: its part if `there` bytes are divided into
+    /// `parts`.
     pub(super) fn set_bound(&mut self, there: Bytes, parts: Bytes) {
         let most = Self::memory_for(&self.guarantee);
         let part = u128::from(most.0) * u128::from(there.0) / u128::from(parts.0);
@@ -193,17 +192,17 @@ impl Guest {
         self.made_up = lost;
     }
 
-    /// What {B, S} holds at `now`.
+    /// Tokens in {B, S} at `now`.
     pub(super) fn holds(&self, now: Position) -> WireBytes {
         self.average.tokens(now)
     }
 
-    /// Puts so many bytes into {B, S} at `now`, as far as it holds them.
+    /// Adds tokens to {B, S} at `now`, up to its depth.
     pub(super) fn fill(&mut self, bytes: WireBytes, now: Position) {
         self.average.fill(bytes, now);
     }
 
-    /// Empties its buckets at `now`, which is not before the last departure.
+    /// Empties the buckets at `now`, which is not before the last departure.
     pub(super) fn drain(&mut self, now: Position) {
         self.average = self.average.empty(now);
         self.peak = self.peak.empty(now);
@@ -214,8 +213,8 @@ impl Guest {
         self.average.full()
     }
 
-    /// Returns the same guest with empty buckets at `now`.
-    /// `lost` is what virtual time was frozen for until then.
+    /// Returns the same guest with empty buckets at `now`. Virtual time was frozen for `lost` bytes
+    /// until then.
     pub(super) fn empty(self, now: Position, lost: WireBytes) -> Self {
         Self {
             average: self.average.empty(now),
@@ -225,8 +224,8 @@ impl Guest {
         }
     }
 
-    /// Takes over the guarantee of `fresh`, under `config`. `from`, which is `to` on its link, is not
-    /// before the last departure.
+    /// Takes over the guarantee of `fresh`, under `config`. `from`, which is `to` on its link, is
+    /// not before the last departure.
     pub(super) fn reconfigure(
         &mut self,
         config: &PacerConfig,
@@ -247,31 +246,30 @@ impl Guest {
         self.patience = fresh.patience;
     }
 
-    /// From what wait on frames of its elastic flows have waited too long, where that is
-    /// more than it says itself.
+    /// Waiting time after which frames of its elastic flows count as late, in addition to its mark.
     pub(super) fn target(&self) -> Nanos {
         self.cap.as_ref().map_or(Nanos::ZERO, |cap| cap.target())
     }
 
-    /// Charges a frame that comes at `arrival` and returns its departure.
+    /// Charges a frame that arrives at `arrival` and returns its departure.
     #[inline(always)]
     pub(super) fn schedule(&mut self, arrival: Position, wire: WireBytes) -> Position {
-        // {B, S} may let it leave before the frame that was charged last, where it filled meanwhile.
+        // A bucket {B, S} that filled meanwhile may permit a departure before that of the last
+        // charged frame.
         let average = self.charge_average(arrival, wire).max(self.last_departure);
         self.last_departure = self.peak.charge_again(average).leaves;
         self.last_departure
     }
 
-    /// The same for a frame to another guest of this host, which is not charged to {Bmax, one
-    /// frame}.
+    /// Charges a frame to another guest of this host, which is not charged to {Bmax, one frame}.
     pub(super) fn schedule_local(&mut self, arrival: Position, wire: WireBytes) -> Position {
         let leaves = self.charge_average(arrival, wire);
         self.last_departure = leaves.max(self.last_departure);
         self.last_departure
     }
 
-    /// Charges a frame to {B, S}, and returns when it leaves that. Both buckets know its
-    /// length then.
+    /// Charges a frame to {B, S}, and returns the time at which it leaves that bucket. Both buckets
+    /// then know its length.
     #[inline(always)]
     fn charge_average(&mut self, arrival: Position, wire: WireBytes) -> Position {
         if wire != self.wire {
@@ -282,8 +280,8 @@ impl Guest {
         self.average.charge_again(arrival).leaves
     }
 
-    /// Whether frames of it wait for {B, S} at `at`, as far as what waits for a destination
-    /// tells: then one of `longest` bytes would.
+    /// Checks whether frames of the guest wait for {B, S} at `at`. If none has a departure time,
+    /// checks whether one of `longest` bytes would wait.
     pub(super) fn waits_for_guarantee(&self, at: Position, longest: WireBytes) -> bool {
         if self.stamped == NIL {
             self.lines > 0 && !self.average.holds(at, longest)
@@ -292,18 +290,18 @@ impl Guest {
         }
     }
 
-    /// Takes the frame back that has a departure time after `at`, up to which the wire is
-    /// taken: it waits for {B, S}, and is as if it had not been charged to that. {Bmax,
-    /// one frame} may be emptier than it was.
+    /// Takes back the frame that has a departure time after `at`, up to which the wire is taken: it
+    /// waits for {B, S}, and its charge is refunded. {Bmax, one frame} may have fewer tokens than
+    /// before.
     pub(super) fn take_back(&mut self, wire: WireBytes, at: Position) {
         self.average.fill(wire, at);
         self.peak.fill(wire, at);
         self.stamped = NIL;
-        // What was handed over departed before.
+        // All frames that were passed on departed before.
         self.last_departure = self.last_departure.min(at);
     }
 
-    /// Charges the frame anew, from `at` on, that has a departure time before that.
+    /// Charges the frame that has a departure time before `at` again, from `at` on.
     pub(super) fn charge_anew(&mut self, wire: WireBytes, at: Position, is_local: bool) {
         let stamped = self.stamped;
         self.take_back(wire, at);
@@ -315,26 +313,26 @@ impl Guest {
         }
     }
 
-    /// Whether {B, S} is what holds its frames up, so that its ring should not be read. A line
-    /// whose memory is above half of its share has it be left unread as well.
+    /// Checks whether {B, S} delays its frames, or its memory is above half of the bound, so that
+    /// its ring must not be read.
     #[inline(always)]
     pub(super) fn is_crowded(&self) -> bool {
         self.released > self.headroom || self.memory > self.half_bound
     }
 
-    /// Whether frames that take so much more of the wire and of memory leave it uncrowded.
+    /// Checks whether frames of these additional lengths leave the guest uncrowded.
     pub(super) fn has_room_for(&self, wire: WireBytes, memory: Bytes) -> bool {
         let memory = Bytes(self.memory.0 + memory.0);
         self.released + wire <= self.headroom && memory <= self.half_bound
     }
 
-    /// Has its ring be left unread from the frame on that came last, of this line.
+    /// Stops reading the ring from the last frame on, which is of this line.
     pub(super) const fn leave_unread(&mut self, line: u32) {
         self.ring = Ring::Unread { by: line };
         self.stats.unread += 1;
     }
 
-    /// Whether that is over, by a quarter.
+    /// Checks whether the backlog has shrunk by a quarter.
     pub(super) fn has_room(&self, memory: Bytes) -> bool {
         self.round.is_empty()
             || self.released <= self.headroom / 4 * 3
@@ -343,7 +341,7 @@ impl Guest {
     }
 }
 
-/// The guest of that id where it has a guarantee.
+/// Returns the guest with this id, if it has a guarantee.
 #[inline(always)]
 pub(super) fn guaranteed(guests: &mut [Option<Guest>], id: Option<GuestId>) -> Option<&mut Guest> {
     let id = id?;
@@ -355,14 +353,14 @@ pub(super) fn guaranteed(guests: &mut [Option<Guest>], id: Option<GuestId>) -> O
     }
 }
 
-/// The guest of that id among those by slot; none where another one has its slot.
+/// Returns the guest with this id; `None` if its slot belongs to another one.
 #[inline(always)]
 pub(super) fn find(guests: &[Option<Guest>], id: GuestId) -> Option<&Guest> {
     let guest = guests.get(id.slot())?.as_ref();
     guest.filter(|guest| guest.id == id)
 }
 
-/// The same, to be changed.
+/// Returns the same for changes.
 #[inline(always)]
 pub(super) fn find_mut(guests: &mut [Option<Guest>], id: GuestId) -> Option<&mut Guest> {
     let guest = guests.get_mut(id.slot())?.as_mut();

@@ -1,4 +1,4 @@
-//! What buckets hold, for whoever goes on in this pacer's place: so that no guest gets its
+//! Levels of buckets, for a process that continues in this pacer's place: so that no guest gets its
 //! burst twice, and none loses it.
 
 use super::config::PacerError;
@@ -7,29 +7,29 @@ use super::{Pacer, guest};
 use crate::{FlowKey, Frame, GuestId};
 use tailbound_units::{Nanos, Position, Rate, WireBytes};
 
-/// What the buckets of a guaranteed guest hold at a moment, in bytes on the wire, rounded
-/// down. {Bmax, one frame} is not among them: it is full again after one frame.
+/// Levels of a guaranteed guest's buckets at a time, in bytes on the wire, rounded down. {Bmax, one
+/// frame} is not included: it is full again after one frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GuestLevel {
-    /// Of {B, S}.
+    /// Tokens in {B, S}.
     pub holds: WireBytes,
-    /// Of the destinations that have a limit.
+    /// Levels of the destinations that have a limit.
     pub destinations: Vec<DestinationLevel>,
 }
 
-/// What the bucket of a limited destination holds at a moment.
+/// Level of the bucket of a limited destination at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DestinationLevel {
     /// The destination, as in [`FlowKey`].
     pub destination: u128,
-    /// Its limit; 0 where it is closed, so that it does not fill.
+    /// The limit; 0 if it is closed, so that the bucket does not fill.
     pub rate: Rate,
-    /// Of {`B_i`, S}.
+    /// Tokens in {`B_i`, S}.
     pub holds: WireBytes,
 }
 
 impl<F: Frame> Pacer<F> {
-    /// What a guest's buckets hold now; `None` where it has no guarantee.
+    /// Returns the present levels of a guest's buckets; `None` if it has no guarantee.
     pub fn level(&mut self, now: Nanos, id: GuestId) -> Option<GuestLevel> {
         let at = self.advance(now).max(self.chain.wire);
         let guest = guest::find_mut(&mut self.guests, id);
@@ -52,8 +52,8 @@ impl<F: Frame> Pacer<F> {
         })
     }
 
-    /// Puts so many bytes into {B, S} of a guest, as far as it holds them: what is known
-    /// that it has not sent. A guest without a guarantee is passed over.
+    /// Adds tokens to {B, S} of a guest, up to its depth: for bytes that it is known not to have
+    /// sent. Guests without a guarantee are ignored.
     pub fn fill_bucket(&mut self, now: Nanos, id: GuestId, bytes: WireBytes) {
         let at = self.advance(now).max(self.chain.wire);
         if self.guaranteed(id).is_some()
@@ -64,8 +64,8 @@ impl<F: Frame> Pacer<F> {
         }
     }
 
-    /// Empties the buckets of a guest, those of its destinations too: it begins here now, and
-    /// what it sent elsewhere is not known. A guest without a guarantee is passed over.
+    /// Empties the buckets of a guest and of its destinations: it begins here now, and its earlier
+    /// traffic elsewhere is unknown. Guests without a guarantee are ignored.
     pub fn empty_buckets(&mut self, now: Nanos, id: GuestId) {
         let at = self.advance(now).max(self.chain.wire);
         let Some(mut next) = self.guaranteed(id).map(|guest| guest.first_limited) else {
@@ -81,10 +81,10 @@ impl<F: Frame> Pacer<F> {
         }
     }
 
-    /// Limits a destination ([`Pacer::set_destination`]), with so much in its bucket.
+    /// Limits a destination ([`Pacer::set_destination`]), with this level of its bucket.
     ///
     /// # Errors
-    /// The rule that the limit breaks; then nothing has changed.
+    /// The rule that the limit breaks; the pacer is then unchanged.
     pub fn set_destination_level(
         &mut self,
         now: Nanos,
@@ -103,8 +103,8 @@ impl<F: Frame> Pacer<F> {
         Ok(())
     }
 
-    /// Lets the bucket of a line's limit hold so much. Whoever asks which are used is told of
-    /// it until it is full.
+    /// Sets the level of the bucket of a line's limit. Queries of used limits include the limit
+    /// until its bucket is full.
     fn hold(&mut self, index: u32, bytes: WireBytes, at: Position) {
         self.change_limit(index, at, |limit| limit.hold(bytes, at));
         if let Some(limit) = self.lines.limit_mut(index) {

@@ -1,4 +1,4 @@
-//! The top of the chain: what a guest may send to one destination.
+//! The top of the bucket chain: a guest's limit to one destination.
 
 use super::config::slowest;
 use super::rate_change::RateChange;
@@ -6,56 +6,56 @@ use crate::{FlowKey, GuestId};
 use tailbound_units::exact::{Charged, TokenBucket};
 use tailbound_units::{Position, Rate, WireBytes};
 
-/// The place of a limit that is not among those in use.
+/// The place of a limit that was not used.
 pub(super) const NOT_USED: u32 = u32::MAX;
 
-/// The deepest bucket that every link can count at every rate: a terabyte.
+/// Maximum depth of a bucket on every link at every rate: a terabyte.
 const DEEPEST: WireBytes = WireBytes(1 << 40);
 
-/// What a flow with a limit did since it was last asked: its demand, as far as it
-/// shows. See [`super::Pacer::destinations_used`].
+/// Use of a limit since the last query: the flow's demand, as far as it is visible. See
+/// [`super::Pacer::destinations_used`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlowUse {
     /// The guest and its destination.
     pub flow: FlowKey,
-    /// Its limit now; 0 where it is closed.
+    /// The present limit; 0 if it is closed.
     pub rate: Rate,
     /// Bytes on the wire of the frames that had their turn.
     pub taken: WireBytes,
-    /// What its bucket lacks to be full, in bytes on the wire.
+    /// Bytes on the wire that the bucket lacks to be full.
     pub lacks: WireBytes,
-    /// Whether frames waited for the limit: the flow would send more than it does.
+    /// True if frames waited for the limit: the flow would send more than it does.
     pub backlogged: bool,
 }
 
-/// {`B_i`, S} of one destination, and what it let pass.
+/// {`B_i`, S} of one destination, and the traffic that passed it.
 #[derive(Debug)]
 pub(super) struct Limit {
     bucket: TokenBucket<Position>,
     /// The part of the frozen virtual time in which the bucket has filled.
     made_up: WireBytes,
-    /// What was charged for the first frame of the line, where that waits for it.
+    /// Charge of the line's first frame, while the frame waits for the limit.
     charged: Option<Charged<Position>>,
-    /// Where it is closed: since when the bucket does not fill.
+    /// Position since which the limit is closed and the bucket does not fill.
     closed: Option<Position>,
-    /// The rate of the wire whose bytes are counted, where it is open: one look tells
-    /// whether a frame can be charged at once.
+    /// The rate of the wire whose bytes are counted, while the limit is open: one comparison
+    /// decides whether a frame can be charged.
     open_on: Rate,
-    /// Whether a frame waited for it since its use was asked for.
+    /// True if a frame has waited for the limit since the last query of its use.
     pub(super) waited: bool,
-    /// What passed since then.
+    /// Bytes that have passed since the last query.
     pub(super) taken: WireBytes,
     pub(super) key: FlowKey,
-    /// Its place among those in use, or [`NOT_USED`].
+    /// Place in the list of used limits, or [`NOT_USED`].
     pub(super) place: u32,
-    /// The next in its chain of the table, and the next of its guest.
+    /// The next limit in its chain of the table, and the next of its guest.
     pub(super) chain: u32,
     pub(super) sibling: u32,
 }
 
 impl Limit {
-    /// A limit with this bucket, closed since a moment or open. `lost` is what virtual time was
-    /// frozen for until now.
+    /// Creates a limit with this bucket, closed since a position or open. Virtual time was frozen
+    /// for `lost` bytes until now.
     pub(super) fn new(
         key: FlowKey,
         bucket: TokenBucket<Position>,
@@ -79,18 +79,18 @@ impl Limit {
         limit
     }
 
-    /// Whether it is that of a guest's frames to this destination.
+    /// Checks whether the limit is that of a guest's frames to this destination.
     #[inline(always)]
     pub(super) fn is_of(&self, source: GuestId, destination: u128) -> bool {
         self.key.source == source && self.key.destination == destination
     }
 
-    /// Whether it counts the bytes of a wire of this rate.
+    /// Checks whether the limit counts the bytes of a wire of this rate.
     pub(super) fn is_on(&self, link: Rate) -> bool {
         self.bucket.byte() == link.0
     }
 
-    /// Counts the wire as it is now, whichever it counted before.
+    /// Converts the limit to the present wire, from any earlier one.
     pub(super) fn translate(&mut self, change: &RateChange) {
         if !self.is_on(change.new) {
             let fresh = on_link(self.open_rate(), self.burst(), change.new);
@@ -98,7 +98,7 @@ impl Limit {
         }
     }
 
-    /// Notes whether a frame can be charged at once.
+    /// Updates `open_on`.
     fn note_open(&mut self) {
         self.open_on = if self.closed.is_some() {
             Rate(0)
@@ -107,7 +107,7 @@ impl Limit {
         };
     }
 
-    /// Bits a second now.
+    /// Present rate.
     pub(super) const fn rate(&self) -> Rate {
         if self.closed.is_some() {
             Rate(0)
@@ -116,7 +116,7 @@ impl Limit {
         }
     }
 
-    /// Bits a second, or those that it had when it was closed.
+    /// Rate while open; of a closed limit, the rate before it was closed.
     pub(super) const fn open_rate(&self) -> Rate {
         self.bucket.rate()
     }
@@ -125,31 +125,31 @@ impl Limit {
         self.bucket.burst()
     }
 
-    /// What the bucket holds at `now`.
+    /// Tokens in the bucket at `now`.
     pub(super) fn holds(&self, now: Position) -> WireBytes {
         self.bucket.tokens(self.closed.unwrap_or(now))
     }
 
-    /// What the bucket lacks to be full at `now`.
+    /// Tokens that the bucket lacks to be full at `now`.
     pub(super) fn lacks(&self, now: Position) -> WireBytes {
         self.bucket.lacks(self.closed.unwrap_or(now))
     }
 
-    /// Lets the bucket hold so many bytes at `now`, or as many as it can.
+    /// Sets the tokens in the bucket at `now`, up to its depth.
     pub(super) fn hold(&mut self, bytes: WireBytes, now: Position) {
         self.bucket = self.bucket.empty(now);
         self.bucket.fill(bytes, now);
         self.closed = self.closed.map(|_| now);
     }
 
-    /// Whether it is open, and counts the bytes of the wire as that is now.
+    /// Checks whether the limit is open, and counts the bytes of the present wire.
     #[inline(always)]
     pub(super) fn is_open(&self, change: &RateChange) -> bool {
         self.open_on == change.new
     }
 
-    /// Lets the bucket of an open limit fill while virtual time was frozen, for `lost` bytes of the
-    /// wire in all. The frame that was charged last is released at `release`.
+    /// Fills the bucket of an open limit for the time in which virtual time was frozen, `lost`
+    /// bytes of the wire in total. The last charged frame is released at `release`.
     #[inline(always)]
     pub(super) fn make_up(&mut self, lost: WireBytes, release: Position) {
         if self.made_up != lost {
@@ -164,13 +164,13 @@ impl Limit {
         self.made_up = lost;
     }
 
-    /// Does not let it fill for what virtual time was frozen for until now.
+    /// Excludes the virtual time that was frozen until now from the bucket's filling.
     pub(super) const fn pass_over(&mut self, lost: WireBytes) {
         self.made_up = lost;
     }
 
-    /// Charges the first frame of the line, which comes at `at`, where the limit is open.
-    /// Returns `None` where the frame is released then, or else when it is to be.
+    /// Charges the first frame of the line, which arrives at `at`, to an open limit. Returns `None`
+    /// if the frame is released then, or otherwise the position of its release.
     #[inline(always)]
     pub(super) fn charge_open(&mut self, at: Position, wire: WireBytes) -> Option<Position> {
         let charged = self.bucket.charge(at, wire);
@@ -182,8 +182,9 @@ impl Limit {
         Some(charged.leaves)
     }
 
-    /// The same for any limit. Returns `Ok` where the frame is released at `at`, or else when
-    /// it is to be; `None`: when the limit, which is closed, is opened.
+    /// Charges the first frame of the line to any limit. Returns `Ok` if the frame is released at
+    /// `at`. Otherwise the error is the position of its release, or `None` if the frame waits until
+    /// the closed limit opens.
     #[inline(never)]
     pub(super) fn charge(
         &mut self,
@@ -205,28 +206,29 @@ impl Limit {
         Err(None)
     }
 
-    /// Takes back what was charged for a frame that is not to be sent, or not now.
+    /// Refunds the charge of a frame that is not sent, or not now.
     pub(super) fn refund(&mut self) {
         if let Some(charged) = self.charged.take() {
             self.bucket.refund(charged);
         }
     }
 
-    /// Gives back what was charged for the first frame of the line, which was released and
-    /// is not to be sent. What the bucket held before is in it again: had it been full, it
-    /// is.
+    /// Refunds the charge of the line's first frame, which was released and is not sent. The bucket
+    /// has the same tokens as before the charge, and is full if it was full.
     pub(super) fn give_back(&mut self, wire: WireBytes, now: Position) {
         self.bucket.fill(wire, self.closed.unwrap_or(now));
     }
 
-    /// Lets the bucket fill no longer from `now` on. Virtual time was frozen for `lost` until then.
+    /// Stops the filling of the bucket at `now`. Virtual time was frozen for `lost` bytes until
+    /// then.
     pub(super) fn close(&mut self, now: Position, lost: WireBytes) {
         self.pass_over(lost);
         self.closed.get_or_insert(now);
         self.note_open();
     }
 
-    /// Lets the bucket fill again from `now` on. Virtual time was frozen for `lost` until then.
+    /// Resumes the filling of the bucket at `now`. Virtual time was frozen for `lost` bytes until
+    /// then.
     pub(super) fn open(&mut self, now: Position, lost: WireBytes) {
         if self.closed.is_some() {
             self.pass_over(lost);
@@ -236,7 +238,7 @@ impl Limit {
         self.note_open();
     }
 
-    /// Keeps what the bucket of a closed limit holds until `now`.
+    /// Keeps the tokens of a closed limit's bucket until `now`.
     fn stay_closed(&mut self, now: Position) {
         if let Some(since) = &mut self.closed
             && *since < now
@@ -246,7 +248,7 @@ impl Limit {
         }
     }
 
-    /// Puts it among those that were used, where it is not; its line is `index`.
+    /// Adds the limit to the used ones, unless it is among them; its line is `index`.
     #[inline(always)]
     pub(super) fn note(&mut self, index: u32, used: &mut Vec<u32>) {
         if self.place == NOT_USED {
@@ -260,12 +262,12 @@ impl Limit {
         used.push(index);
     }
 
-    /// Whether it fills at `rate` and holds `burst` where it is open.
+    /// Checks whether the limit's bucket, when open, has this rate and burst.
     pub(super) fn is(&self, rate: Rate, burst: WireBytes) -> bool {
         self.bucket.is(rate, burst)
     }
 
-    /// Takes another bucket's rate and burst over at `from`, which is `to` on its wire.
+    /// Takes over another bucket's rate and burst at `from`, which is `to` on that bucket's wire.
     pub(super) fn reconfigure(
         &mut self,
         fresh: &TokenBucket<Position>,
@@ -280,8 +282,8 @@ impl Limit {
     }
 }
 
-/// A full bucket on a wire of `link`: at its rate, or the nearest that the link can count.
-/// Whoever limits destinations knows nothing of the link.
+/// Returns a full bucket on a wire of `link`: at its rate, or the nearest rate that the link can
+/// count. The limit's source does not know the link.
 fn on_link(rate: Rate, burst: WireBytes, link: Rate) -> TokenBucket<Position> {
     let rate = rate.clamp(slowest(link), link);
     let bucket = TokenBucket::on_wire(link, rate, burst.min(DEEPEST));

@@ -1,5 +1,4 @@
-//! One line of frames: those of a guest to one destination, or to all that have no
-//! limit.
+//! One line of frames: those of a guest to one destination, or to all destinations without a limit.
 
 use super::limit::Limit;
 use super::rate_change::RateChange;
@@ -10,48 +9,48 @@ use crate::queue::codel::{Control, Line as Judged, Parameters};
 use std::mem;
 use tailbound_units::{Bytes, Nanos, Position, WireBytes};
 
-/// A line is to be emptied of what has waited longer than its target within this many of
-/// it (RFC 8289, 4.4: the target is 5 % of the interval).
+/// Length of `CoDel`'s interval in targets (RFC 8289, 4.4: the target is 5 % of the interval): the
+/// time in which a line must lose its frames that waited longer than the target.
 const TARGETS: u64 = 20;
 
-/// What the first frame of a line waits for.
+/// Condition that the first frame of a line waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// There is none.
+    /// The line has no frames.
     Empty,
     /// Tokens of its destination's limit: the line is in the wheel of releases.
     Limited,
-    /// A limit above zero: the line is nowhere.
+    /// The opening of its limit: the line is in no list.
     Closed,
-    /// Its turn among the lines of its guest: the line is in that one's round.
+    /// Its turn among the lines of its guest: the line is in the guest's round.
     Released,
 }
 
-/// A line. See the module.
+/// A line. The module describes it.
 #[derive(Debug)]
 pub(super) struct Line {
-    /// Whose it is.
+    /// Slot of its guest.
     pub(super) guest: u32,
     pub(super) stage: Stage,
-    /// When its first frame was released, or is to be.
+    /// Position at which its first frame was or will be released.
     pub(super) release: Position,
-    /// Whether its limit held the first frame back, or the one before it.
+    /// True if the limit delayed the first frame, or the one before it.
     pub(super) held_back: bool,
-    /// What limits it; `None` for the line of frames without a limit.
+    /// Limit of the line; `None` for the line of frames without a limit.
     pub(super) limit: Option<Limit>,
-    /// Its first frame and its last.
+    /// The first frame and the last.
     head: u32,
     tail: u32,
-    /// What its frames take of the wire, and of memory.
+    /// Length of its frames on the wire, and their memory.
     pub(super) wire: WireBytes,
     pub(super) memory: Bytes,
-    /// Its share of a round, relative to those of the others.
+    /// Weight of the line in a round, relative to the others.
     pub(super) weight: u32,
-    /// From what wait on its frames have waited too long, where that is more than its
-    /// guest says: as long as a slow destination takes for a frame and a half.
+    /// Waiting time after which its frames count as late, if that is longer than its guest's: the
+    /// time of a slow destination for a frame and a half.
     pub(super) target: Nanos,
-    /// What it may send in its turn, in parts of a byte; below zero: what it has sent more
-    /// than that.
+    /// Bytes that the line may send in its turn, in parts of a byte; negative for bytes that it has
+    /// sent beyond that.
     pub(super) deficit: i64,
     control: Control,
 }
@@ -75,8 +74,8 @@ impl Line {
         }
     }
 
-    /// Its first frame, which was released as another departs that is still to leave, is
-    /// released then on another wire, too.
+    /// Converts the release of its first frame to another wire, if that frame was released at a
+    /// departure that is still to come.
     pub(super) fn translate_release(&mut self, change: &RateChange) {
         if self.stage == Stage::Released && self.release > change.start {
             self.release = change.at(self.release);
@@ -87,19 +86,18 @@ impl Line {
         self.head == NIL
     }
 
-    /// Whether it has one frame, where it has any.
+    /// Checks whether the line has exactly one frame, if it is not empty.
     #[inline(always)]
     pub(super) const fn has_one(&self) -> bool {
         self.head == self.tail
     }
 
-    /// Its first frame, where there is one.
+    /// The first frame of a line that is not empty.
     pub(super) const fn head(&self) -> u32 {
         self.head
     }
 
-    /// Puts a frame behind the last, behind which there is none, and which takes so much
-    /// of the wire and of memory.
+    /// Adds a frame of this size behind the last one.
     #[inline(always)]
     pub(super) fn push<F>(&mut self, store: &mut Store<F>, index: u32, size: (WireBytes, Bytes)) {
         self.wire += size.0;
@@ -112,7 +110,7 @@ impl Line {
         self.tail = index;
     }
 
-    /// Takes the first frame off the line, and returns what is in its place. There is one.
+    /// Removes the first frame of a line that is not empty, and returns the entry at its place.
     #[inline(always)]
     pub(super) fn pop<'s, F>(&mut self, store: &'s Store<F>) -> &'s Waiting<F> {
         let frame = store.at(self.head);
@@ -122,8 +120,7 @@ impl Line {
         frame
     }
 
-    /// Takes the second frame off the line, where there is one: the first may have
-    /// been charged.
+    /// Removes the second frame, if there is one: the first may have been charged.
     pub(super) fn pop_second<F>(&mut self, store: &mut Store<F>) -> Option<u32> {
         let index = store.at(self.head).next;
         if index == NIL {
@@ -140,8 +137,8 @@ impl Line {
         Some(index)
     }
 
-    /// Moves the frames of `of` that belong to this line over to it, in order, from a
-    /// line whose first frame is not charged.
+    /// Moves the frames of `of` that belong to this line over to it, in order, from a line whose
+    /// first frame is not charged.
     pub(super) fn take_from<F: Frame>(
         &mut self,
         store: &mut Store<F>,
@@ -164,7 +161,7 @@ impl Line {
         }
     }
 
-    /// Whether the first frame is to be judged: it has waited for too long, more than a full
+    /// Checks whether the first frame must be judged: it has waited for too long, more than a full
     /// frame is behind it, and `CoDel` does not wait for its interval to end.
     #[inline(always)]
     pub(super) fn is_late<F>(&mut self, head: &Waiting<F>, target: Nanos, now: Nanos) -> bool {
@@ -176,10 +173,9 @@ impl Line {
         !self.control.bears(now)
     }
 
-    /// Judges the first frames, which are late, by how long they have waited: marks or
-    /// drops those that `CoDel` (RFC 8289) picks. What is not to be dropped, as its
-    /// guest's port is left unread, is marked at most. Hands over the dropped ones, and
-    /// returns how many were marked.
+    /// Judges the first frames, which are late, by their waiting times: marks or drops those that
+    /// `CoDel` (RFC 8289) picks. With `may_drop` false, because the guest's port is not read,
+    /// frames are only marked. Passes on the dropped frames, and returns the number of marked ones.
     pub(super) fn judge<F: Frame>(
         &mut self,
         store: &mut Store<F>,
@@ -212,10 +208,10 @@ impl Line {
     }
 }
 
-/// A full frame: with no more behind the head there is no queue.
+/// A full frame: with no more bytes behind the head there is no queue.
 const FULL_FRAME: Bytes = Bytes(1514);
 
-/// A line as `CoDel` sees it.
+/// A line as seen by `CoDel`.
 struct Standing<'l, F, D> {
     line: &'l mut Line,
     store: &'l mut Store<F>,

@@ -1,4 +1,4 @@
-//! All lines: by number, and those that have a limit by flow.
+//! Table of all lines: by number, and those that have a limit by flow.
 
 use super::limit::{FlowUse, Limit, NOT_USED};
 use super::line::{Line, Stage};
@@ -9,18 +9,18 @@ use crate::{FlowKey, GuestId, HashKeys};
 use std::mem;
 use tailbound_units::{Position, WireBytes};
 
-/// All lines. Limits are in chains by the hash of their flows, which has secret keys: a
-/// guest cannot choose destinations that collide.
+/// All lines. Limits are in chains by the hash of their flows under secret keys: a guest cannot
+/// choose destinations that collide.
 #[derive(Debug)]
 pub(super) struct Lines {
     hash: MultilinearHash,
-    /// The first of each chain: a power of two of them, at least twice as many as
-    /// limits.
+    /// The first line of each chain: the number of chains is a power of two, and at least twice
+    /// that of limits.
     chains: Vec<u32>,
     pub(super) all: Vec<Line>,
-    /// Those in `all` that are unused.
+    /// Numbers of unused lines.
     free: Vec<u32>,
-    /// How many have a limit.
+    /// Number of lines that have a limit.
     limited: usize,
 }
 
@@ -35,7 +35,7 @@ impl Lines {
         }
     }
 
-    /// How many numbers lines have.
+    /// Number of used and unused lines.
     pub(super) const fn count(&self) -> usize {
         self.all.len()
     }
@@ -50,13 +50,13 @@ impl Lines {
         &mut self.all[index as usize]
     }
 
-    /// The limit of a line; `None` where there is none.
+    /// The limit of a line; `None` without one.
     #[inline(always)]
     pub(super) fn limit(&self, index: u32) -> Option<&Limit> {
         self.all.get(index as usize)?.limit.as_ref()
     }
 
-    /// Two different lines.
+    /// Returns two different lines for changes.
     pub(super) fn two_mut(&mut self, one: u32, other: u32) -> Option<(&mut Line, &mut Line)> {
         let both = self.all.get_disjoint_mut([one as usize, other as usize]);
         let [one, other] = both.ok()?;
@@ -88,14 +88,14 @@ impl Lines {
         self.hash.of(key) as usize & (self.chains.len() - 1)
     }
 
-    /// Whether a line is that of a guest's limited destination. Any number may be asked for.
+    /// Checks whether a line is that of a guest's limited destination. Any number is valid.
     #[inline(always)]
     pub(super) fn is_of(&self, index: u32, source: GuestId, destination: u128) -> bool {
         let limit = self.limit(index);
         limit.is_some_and(|limit| limit.is_of(source, destination))
     }
 
-    /// The line of that number where it is that of a guest's limited destination.
+    /// Returns the line with this number, if it is that of a guest's limited destination.
     #[inline(always)]
     pub(super) fn of_mut(
         &mut self,
@@ -108,7 +108,7 @@ impl Lines {
         is_its.then_some(line)
     }
 
-    /// The line of a flow with a limit.
+    /// Finds the line of a flow with a limit.
     #[inline(always)]
     pub(super) fn find(&self, key: FlowKey) -> Option<u32> {
         let mut index = self.chains[self.chain(key)];
@@ -145,11 +145,11 @@ impl Lines {
         }
     }
 
-    /// Forgets a line, which is empty, and is not to be among those that were used.
+    /// Removes an empty line, also from the used ones.
     pub(super) fn remove(&mut self, index: u32, used: &mut Vec<u32>) {
         debug_assert!(self.at(index).is_empty(), "frames would be lost");
         self.free.push(index);
-        // Whoever looks at all lines is to find nothing in it.
+        // A loop over all lines must not find a state in it.
         self.at_mut(index).stage = Stage::Empty;
         let Some(limit) = self.at_mut(index).limit.take() else {
             return;
@@ -178,8 +178,9 @@ impl Lines {
         }
     }
 
-    /// Hands over what was used since the last call, and what is not as it was before: what
-    /// still waits, or lacks something at `now`, is handed over by the next call too.
+    /// Passes on the limits that were used since the last call, and resets their use. Limits with
+    /// waiting frames, or with a bucket that is not full at `now`, are included in the next call,
+    /// too.
     pub(super) fn drain_used(
         &mut self,
         used: &mut Vec<u32>,

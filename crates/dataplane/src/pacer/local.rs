@@ -1,11 +1,10 @@
-//! Frames to other guests of this host: charged as all others, and handed over beside
-//! the wire.
+//! Frames to other guests of this host: charged as all others, and delivered beside the wire.
 //!
-//! Such a frame ([`Frame::is_local`]) waits in the line of its destination and takes its
-//! turn like any other, so {`B_i`, S} and {B, S} hold for what a guest sends here and
-//! elsewhere together. Then it departs: it is not charged to {Bmax, one frame}, as no
-//! wire carries it, and no void goes ahead of it. It is handed over with the batch in
-//! which it departs, at most a batch before, whatever is on the wire.
+//! Such a frame ([`Frame::is_local`]) waits in the line of its destination and takes its turn like
+//! any other, so {`B_i`, S} and {B, S} apply to a guest's traffic inside and outside the host
+//! together. Then it departs: it is not charged to {Bmax, one frame}, because no wire carries it,
+//! and no void precedes it. It is passed on with the batch in which it departs, at most a batch
+//! before, independently of the frames on the wire.
 
 use super::guest::Ring;
 use super::store::NIL;
@@ -15,15 +14,15 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use tailbound_units::{Nanos, Position};
 
-/// What is on its way to guests of this host.
+/// Frames on their way to guests of this host.
 #[derive(Debug)]
 pub(super) struct Local<F> {
-    /// Guests whose frame with a departure time is such a one, by that time. No wheel: what
-    /// departs is handed over before its time, and others may still depart before it.
+    /// Guests whose frame with a departure time goes to a guest of this host, by that time. No
+    /// wheel: frames are passed on before their time, and others may still depart before them.
     due: BinaryHeap<Reverse<(Position, u32)>>,
     /// The first of these times.
     pub(super) next: Position,
-    /// Frames that wait for nothing any more, as their guest's guarantee has ended.
+    /// Frames that no longer wait, because their guest's guarantee has ended.
     freed: VecDeque<F>,
 }
 
@@ -36,20 +35,20 @@ impl<F> Local<F> {
         }
     }
 
-    /// The frame of a guest that has a departure time is one for a guest here.
+    /// Adds a guest whose frame with a departure time goes to a guest of this host.
     pub(super) fn insert(&mut self, guest: u32, departure: Position) {
         self.due.push(Reverse((departure, guest)));
         self.next = self.next.min(departure);
     }
 
-    /// Takes the guest out whose frame departs first.
+    /// Removes and returns the guest whose frame departs first.
     fn pop(&mut self) -> Option<u32> {
         let Reverse((_, guest)) = self.due.pop()?;
         self.find_next();
         Some(guest)
     }
 
-    /// Takes a guest out, wherever it is; returns whether it was there.
+    /// Removes a guest at any place; returns whether it was there.
     pub(super) fn remove(&mut self, guest: u32) -> bool {
         let before = self.due.len();
         self.due.retain(|Reverse((_, known))| *known != guest);
@@ -57,7 +56,7 @@ impl<F> Local<F> {
         self.due.len() < before
     }
 
-    /// Takes all guests out.
+    /// Removes and returns all guests.
     pub(super) fn take_due(&mut self) -> Vec<u32> {
         let guests = self.due.drain().map(|Reverse((_, guest))| guest);
         let guests = guests.collect();
@@ -65,7 +64,7 @@ impl<F> Local<F> {
         guests
     }
 
-    /// Whether a guest is there.
+    /// Checks whether a guest is there.
     #[cfg(test)]
     pub(super) fn has(&self, guest: u32) -> bool {
         self.due.iter().any(|Reverse((_, known))| *known == guest)
@@ -76,22 +75,21 @@ impl<F> Local<F> {
         self.next = first.map_or(Position::NEVER, |Reverse((departure, _))| *departure);
     }
 
-    /// Lets a frame wait for nothing any more.
+    /// Adds a frame that no longer waits.
     pub(super) fn free(&mut self, frame: F) {
         self.freed.push_back(frame);
     }
 }
 
 impl<F: Frame> Pacer<F> {
-    /// Hands over the frames to guests of this host that waited when their guest's
-    /// guarantee ended: to be called after whatever ends one, so that what comes next
-    /// does not overtake them.
+    /// Passes on the frames to guests of this host that waited when their guest's guarantee ended.
+    /// Call it after every call that ends a guarantee, so that later frames do not overtake them.
     pub fn drain_freed(&mut self, sink: impl FnMut(F)) {
         self.chain.local.freed.drain(..).for_each(sink);
     }
 
-    /// Hands over the first frame to a guest of this host, and gives its guest's next one
-    /// a departure time.
+    /// Passes on the first frame to a guest of this host, and determines the departure time of its
+    /// guest's next frame.
     #[inline(never)]
     pub(super) fn hand_over_local(&mut self, now: Nanos, sink: &mut impl FnMut(Paced<F>)) {
         let Self {

@@ -5,17 +5,17 @@ use tailbound_units::{Position, Rate, WireBytes};
 /// The last change of a wire's rate.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RateChange {
-    /// The position at which it came.
+    /// The position of the change.
     pub(super) at: Position,
-    /// Up to where the wire was taken then: nothing departs before.
+    /// The position up to which the wire was taken then: no frame departs before it.
     pub(super) start: Position,
-    /// Bytes of one rate are so many of the other.
+    /// Bytes of both rates are converted by this ratio.
     pub(super) old: Rate,
     pub(super) new: Rate,
 }
 
 impl RateChange {
-    /// None, on a wire of this rate.
+    /// Returns no change, on a wire of this rate.
     pub(super) const fn none(rate: Rate) -> Self {
         Self {
             at: Position::ZERO,
@@ -25,8 +25,8 @@ impl RateChange {
         }
     }
 
-    /// The position at which `moment` is, which was counted at the old rate, rounded up:
-    /// moments keep their order.
+    /// Converts a position that was counted at the old rate, rounded up: positions keep their
+    /// order.
     pub(super) fn at(&self, moment: Position) -> Position {
         let (old, new) = (u128::from(self.old.0), u128::from(self.new.0));
         let scaled = |length: WireBytes| u128::from(length.0) * new;

@@ -1,21 +1,21 @@
 //! Lines that wait for their limit, by the release of their first frames.
 //!
-//! They wait in a [`Wheel`]. That is ahead of the wire where frames to guests of this host were
-//! handed over, or lines released whose guests wait for {B, S}: up to a batch. What is to be
-//! released before that, and came since, waits in a heap, so that no release is late.
+//! Lines wait in a [`Wheel`]. The wheel is up to a batch ahead of the wire after frames to guests
+//! of this host were passed on, or lines were released whose guests wait for {B, S}. Lines that are
+//! added later with an earlier release wait in a heap, so that no release is late.
 
 use super::wheel::Wheel;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use tailbound_units::Position;
 
-/// Lines in the order of their releases. See the module.
+/// Lines in the order of their releases. The module describes it.
 #[derive(Debug)]
 pub(super) struct Releases {
     wheel: Wheel,
-    /// What is released before all in the wheel.
+    /// Lines that are released before all in the wheel.
     early: BinaryHeap<Reverse<(Position, u32)>>,
-    /// The first release; the end of time where there is none.
+    /// The first release; the end of time without lines.
     first: Position,
 }
 
@@ -33,21 +33,21 @@ impl Releases {
         self.wheel.reserve(count);
     }
 
-    /// The first release; the end of time where no line waits.
+    /// The first release; the end of time if no line waits.
     #[inline(always)]
     pub(super) const fn first(&self) -> Position {
         self.first
     }
 
-    /// The line that is released then; `None` where none waits.
+    /// The line with the first release; `None` if no line waits.
     pub(super) fn first_line(&self) -> Option<u32> {
         let in_wheel = || (!self.wheel.is_empty()).then(|| self.wheel.first_number());
         let early = self.early.peek();
         early.map_or_else(in_wheel, |Reverse((_, line))| Some(*line))
     }
 
-    /// Lets a line, which does not wait and for which there is room, wait until `release`. None
-    /// that comes later is released before `at`.
+    /// Adds a line that does not wait, and for which there is room, until `release`. Lines that are
+    /// added later are not released before `at`.
     #[inline(always)]
     pub(super) fn insert(&mut self, line: u32, release: Position, at: Position) {
         if self.wheel.is_empty() {
@@ -66,7 +66,7 @@ impl Releases {
         self.first = self.first.min(release);
     }
 
-    /// Takes the line out that is released first. There is one.
+    /// Removes and returns the line with the first release. There must be one.
     #[inline(always)]
     pub(super) fn pop(&mut self) -> u32 {
         if !self.early.is_empty() {
@@ -84,7 +84,7 @@ impl Releases {
         line.unwrap_or_else(|| unreachable!("one was there"))
     }
 
-    /// Takes out a line that waits, whatever its release.
+    /// Removes a waiting line with any release.
     pub(super) fn remove(&mut self, line: u32) {
         let before = self.early.len();
         self.early.retain(|Reverse((_, known))| *known != line);

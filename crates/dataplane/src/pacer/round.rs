@@ -1,30 +1,29 @@
-//! Whose turn it is: the released lines of one guest.
+//! Turns of a guest's released lines.
 //!
-//! Deficit round robin (Shreedhar and Varghese, SIGCOMM 1995), where a line may send
-//! while its deficit is above zero, so that nobody looks at a frame's length before it
-//! is charged. What a line may send in a round is to a longest frame as its weight is to
-//! the mean of those in the round: a round of n lines hands over n frames, so a frame
-//! costs a look at one line, as long as they are full. To find whose turn it is takes a
-//! look at each line at most: one whose weight is at least the mean may send. And many
-//! looks at once are paid for by frames that need none: beside the look at the line that it
-//! is of, a frame takes one, and n lines 3n in all.
+//! Deficit round robin (Shreedhar and Varghese, SIGCOMM 1995), in which a line may send while its
+//! deficit is above zero, so that a frame's length need not be known before it is charged. In a
+//! round, a line may send its weight, relative to the mean of those in the round, times a longest
+//! frame: a round of n lines passes on n frames, so a frame costs a check of one line, as long as
+//! frames are full. A search for the line whose turn it is checks each line at most once: one whose
+//! weight is at least the mean may send. Frames without a search pay for those with one: in
+//! addition to the check of its own line, a frame costs one check, and n lines cost 3n in total.
 
 use super::config::{MAX_RATIO, PacerConfig};
 use super::line::Line;
 use super::store::NIL;
 use tailbound_units::WireBytes;
 
-/// Parts of a byte in which deficits are counted, a power of two: as many as the weight of
-/// one line may be that of another, so that no share is nothing.
+/// Units of deficits in a byte, a power of two: at least the maximum ratio of two lines' weights,
+/// so that no line's part is rounded to zero.
 const PARTS: u64 = MAX_RATIO.next_power_of_two();
 
-/// What a frame takes of a line's deficit.
+/// Cost of a frame in a line's deficit.
 #[inline(always)]
 pub(super) const fn of_deficit(wire: WireBytes) -> i64 {
     (wire.0 * PARTS).cast_signed()
 }
 
-/// Which line is behind which in the rounds, by number; anything behind the last.
+/// Successor of each line in the rounds, by number; undefined for the last.
 #[derive(Debug, Default)]
 pub(super) struct Links(Vec<u32>);
 
@@ -50,11 +49,11 @@ impl Links {
 /// The released lines of a guest, in the order of their turns.
 #[derive(Debug)]
 pub(super) struct Round {
-    /// The first and the last; anything where there is none.
+    /// The first and the last line; undefined in an empty round.
     head: u32,
     tail: u32,
     len: u32,
-    /// The sum of their weights.
+    /// The sum of the lines' weights.
     weight: u64,
 }
 
@@ -70,12 +69,12 @@ impl Round {
         self.len == 0
     }
 
-    /// Whether no line takes turns with another.
+    /// Checks whether the round has exactly one line.
     pub(super) const fn is_of_one(&self) -> bool {
         self.len == 1
     }
 
-    /// Its lines, in the order of their turns.
+    /// Returns the lines in the order of their turns.
     pub(super) fn lines(&self, order: &Links) -> impl Iterator<Item = u32> {
         let first = (self.len > 0).then_some(self.head);
         std::iter::successors(first, |&index| Some(order.after(index))).take(self.len as usize)
@@ -94,7 +93,7 @@ impl Round {
         self.weight += u64::from(weight);
     }
 
-    /// Finds the line whose turn it is, which is the first then.
+    /// Finds the line whose turn it is, and makes it the first.
     #[inline(always)]
     pub(super) fn turn<'l>(
         &mut self,
@@ -107,7 +106,7 @@ impl Round {
         }
         let head = self.head;
         let line = lines.get_mut(head as usize)?;
-        // Mostly it is that of the first.
+        // In most cases it is the first line.
         if self.len == 1 || self.may_send(line, config) {
             return Some((head, lines.get_mut(head as usize)?));
         }
@@ -115,18 +114,18 @@ impl Round {
         Some((head, lines.get_mut(head as usize)?))
     }
 
-    /// Whether the first line, one of several, may send, with what a round adds to what it
-    /// may.
+    /// Checks whether the first of several lines may send, after its part of a round is added to
+    /// its deficit.
     #[inline(always)]
     fn may_send(&self, line: &mut Line, config: &PacerConfig) -> bool {
-        // Whatever is added is enough for one, and nobody asks what is left.
+        // Any addition is enough for one frame, and the rest of its deficit is not used.
         if line.deficit > 0 || line.deficit == 0 && line.has_one() {
             return true;
         }
-        // A line's part of the mean, at least one for some: it is at most the greatest.
+        // A line's part of the mean; some line's is at least one: it is at most the greatest.
         let part = u64::from(line.weight) * u64::from(self.len);
         let relative = if part == self.weight {
-            // All have the same, mostly: without a division.
+            // In most cases all weights are equal: without a division.
             PARTS
         } else {
             part * PARTS / self.weight
@@ -135,8 +134,7 @@ impl Round {
         line.deficit > 0
     }
 
-    /// Brings the line to the front whose turn it is, which is not the first, and returns
-    /// it.
+    /// Makes the line whose turn it is the first, if it is not, and returns it.
     #[inline(never)]
     fn find_turn(
         &mut self,
@@ -153,17 +151,17 @@ impl Round {
         }
     }
 
-    /// Ends the turn of the first line: it is the last then.
+    /// Ends the turn of the first line: it becomes the last.
     #[inline(always)]
     pub(super) fn rotate(&mut self, order: &mut Links) {
         let index = self.head;
-        // In this order: it may be the last as well.
+        // In this order, because it may be the last as well.
         order.set(self.tail, index);
         self.head = order.after(index);
         self.tail = index;
     }
 
-    /// Takes the first line out, which is of `weight`.
+    /// Removes the first line, which has this weight.
     #[inline(always)]
     pub(super) fn pop(&mut self, order: &Links, weight: u32) {
         self.head = order.after(self.head);
@@ -171,7 +169,7 @@ impl Round {
         self.weight -= u64::from(weight);
     }
 
-    /// Takes out a line of `weight`, wherever it is.
+    /// Removes a line of this weight at any place.
     pub(super) fn remove(&mut self, order: &mut Links, index: u32, weight: u32) {
         self.len -= 1;
         self.weight -= u64::from(weight);
@@ -190,7 +188,7 @@ impl Round {
         }
     }
 
-    /// A line's weight is another one from now on.
+    /// Changes the weight of a line.
     pub(super) fn reweigh(&mut self, before: u32, after: u32) {
         self.weight = self.weight + u64::from(after) - u64::from(before);
     }

@@ -1,4 +1,4 @@
-//! Where frames lie while lines and guests hold their places.
+//! Storage of frames; lines and guests refer to their places.
 
 use crate::Frame;
 use crate::queue::{Spare, shrink};
@@ -8,39 +8,39 @@ use tailbound_units::{Bytes, Nanos, Position, WireBytes};
 /// No place.
 pub(super) const NIL: u32 = u32::MAX;
 
-/// When a frame came, and from which byte of the wire on it may be sent.
+/// Arrival of a frame: its time, and the first byte of the wire at which it may be sent.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Arrival {
     pub(super) enqueued: Nanos,
     pub(super) at: Position,
 }
 
-/// A frame that waits, and what is asked of it again and again.
+/// A waiting frame, with values that are read often.
 #[derive(Debug)]
 pub(super) struct Waiting<F> {
-    /// Nothing in an unused place.
+    /// `None` in an unused place.
     pub(super) frame: Option<F>,
-    /// The one behind it in its line, or the next unused place.
+    /// The frame behind it in its line, or the next unused place.
     pub(super) next: u32,
-    /// What it takes of the wire.
+    /// Length on the wire.
     pub(super) wire: WireBytes,
-    /// What it holds of the host's memory, its place here included.
+    /// Memory of the host, its place here included.
     pub(super) memory: Bytes,
-    /// When it came, and from which byte of the wire on it may be sent.
+    /// Time of arrival, and the first byte of the wire at which it may be sent.
     pub(super) enqueued: Nanos,
     pub(super) arrival: Position,
-    /// Whether it goes to a guest of this host.
+    /// True if the frame goes to a guest of this host.
     pub(super) is_local: bool,
 }
 
-/// A slab of frames. Places are used again; nothing is allocated once it has been
-/// as full as it gets. It shrinks once nothing has waited for a while.
+/// A slab of frames. Places are reused: no memory is allocated after the slab has reached its
+/// maximum size. It shrinks while it is unused.
 #[derive(Debug)]
 pub(super) struct Store<F> {
     places: Vec<Waiting<F>>,
     /// Unused places, linked through `next`.
     free: u32,
-    /// Those from here on are unused as well, and not linked.
+    /// Places from this one on are unused, too, and not linked.
     fresh: u32,
     len: usize,
 }
@@ -55,15 +55,14 @@ impl<F> Store<F> {
         }
     }
 
-    /// The memory that a place takes.
+    /// Memory of a place.
     pub(super) const PLACE: Bytes = Bytes(mem::size_of::<Waiting<F>>() as u64);
 
     pub(super) const fn len(&self) -> usize {
         self.len
     }
 
-    /// Puts a frame, which takes so much of the wire and of memory, into a place, and returns
-    /// that.
+    /// Puts a frame of this length and memory into a place, and returns the place.
     #[inline(always)]
     pub(super) fn place(
         &mut self,
@@ -87,12 +86,12 @@ impl<F> Store<F> {
         place.arrival = arrival.at;
         place.is_local = frame.is_local();
         debug_assert!(place.frame.is_none(), "a place is one frame's");
-        // There is nothing that would have to be dropped.
+        // The place is empty, so that no frame must be dropped.
         mem::forget(place.frame.replace(frame));
         index
     }
 
-    /// The same where no unused place is linked.
+    /// Does the same if no unused place is linked.
     #[inline(never)]
     fn place_in_another(&mut self, frame: F, size: (WireBytes, Bytes), arrival: Arrival) -> u32
     where
@@ -120,7 +119,7 @@ impl<F> Store<F> {
         self.fresh += 1;
     }
 
-    /// Frees some places, where none was used since it was asked last.
+    /// Frees some places, if none was used since the last call.
     pub(super) fn give_back(&mut self) -> Spare {
         if self.len > 0 {
             return Spare::InUse;
@@ -133,19 +132,19 @@ impl<F> Store<F> {
         shrink(&mut self.places)
     }
 
-    /// What is at a place.
+    /// Returns the entry of a place.
     #[inline(always)]
     pub(super) fn at(&self, index: u32) -> &Waiting<F> {
         &self.places[index as usize]
     }
 
-    /// The same, to be changed.
+    /// Returns the entry of a place for changes.
     #[inline(always)]
     pub(super) fn at_mut(&mut self, index: u32) -> &mut Waiting<F> {
         &mut self.places[index as usize]
     }
 
-    /// Frees the place of a frame, which is to be taken out of it at once.
+    /// Frees the place of a frame; the caller must take the frame out before any other call.
     #[inline(always)]
     pub(super) fn vacate(&mut self, index: u32) -> &mut Waiting<F> {
         let place = &mut self.places[index as usize];
@@ -155,7 +154,7 @@ impl<F> Store<F> {
         place
     }
 
-    /// Takes a frame out; its place is free.
+    /// Takes a frame out and frees its place.
     pub(super) fn take(&mut self, index: u32) -> Option<F> {
         self.vacate(index).frame.take()
     }

@@ -1,4 +1,4 @@
-//! Frames that come in: whose line they join, and what they hold of the memory.
+//! Arrival of frames: choice of their lines, and limits of memory.
 
 use super::chain::Chain;
 use super::guest::{self, Guest, RECENT};
@@ -9,32 +9,32 @@ use super::{Pacer, void};
 use crate::{FlowKey, Frame};
 use tailbound_units::{Bytes, Nanos};
 
-/// What a guest that sends a frame is guaranteed for it.
+/// Guarantee that applies to a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
-    /// Nothing: its guest has no guarantee, or it comes from the outside.
+    /// None: its guest has no guarantee, or it comes from outside.
     BestEffort,
-    /// {B, S} alone: its destination has no limit.
+    /// {B, S} only: its destination has no limit.
     Unlimited,
-    /// Its destination has a limit, if only that of a closed one.
+    /// Its destination has a limit, which may be closed.
     Limited,
 }
 
 impl<F: Frame> Pacer<F> {
-    /// Takes a frame in at `now`: a burst of one ([`Pacer::enqueue_burst`]).
+    /// Takes in a frame at `now`: a burst of one ([`Pacer::enqueue_burst`]).
     #[inline(always)]
     pub fn enqueue(&mut self, now: Nanos, frame: F) {
         self.enqueue_burst(now, Some(frame), |_, _| {});
     }
 
-    /// Takes frames in at `now`, in order. A large packet is cut first: what its segments
-    /// hold is what it holds. Frames of a guest without a guarantee, and from the outside,
-    /// are best effort. `prepare` is told what is guaranteed for each frame before that is
-    /// taken, and may change it, but for its guest and its destination.
+    /// Takes in frames at `now`, in order. A large packet is segmented first, so that the memory of
+    /// its segments is counted. Frames of a guest without a guarantee, and from outside, are best
+    /// effort. `prepare` receives each frame with its guarantee before the frame joins a line, and
+    /// may change the frame, except for its guest and its destination.
     ///
-    /// Every frame is taken, and others dropped for it where its line or its guest hold
-    /// more memory than they may: ask [`Pacer::is_read`] before the next burst. Of frames of
-    /// one guest in a row that is looked up once, and of those to one destination their line.
+    /// All frames are accepted, and others are dropped for them if their line or their guest
+    /// exceeds its memory: check [`Pacer::is_read`] before the next burst. Consecutive frames of
+    /// one guest share the look-up of the guest, and those to one destination that of their line.
     #[inline(always)]
     pub fn enqueue_burst(
         &mut self,
@@ -44,8 +44,8 @@ impl<F: Frame> Pacer<F> {
     ) {
         let arrival = Arrival {
             enqueued: now,
-            // What is on the wire already cannot be overtaken. Were a frame scheduled from
-            // `position` on, the batch would swallow the gaps behind it.
+            // A frame cannot overtake those on the wire. If it were scheduled from `position` on,
+            // the batch would close the gaps behind it.
             at: self.advance(now).max(self.chain.wire),
         };
         let mut frames = frames.into_iter();
@@ -55,8 +55,8 @@ impl<F: Frame> Pacer<F> {
         }
     }
 
-    /// Takes a frame in, and those that follow of its guest, up to one that takes longer than
-    /// to join a line. Returns the first that is not taken.
+    /// Takes in a frame, and those that follow from its guest, up to one that needs more than to
+    /// join a line. Returns the first frame that is not taken in.
     #[inline(always)]
     fn enqueue_run(
         &mut self,
@@ -80,7 +80,7 @@ impl<F: Frame> Pacer<F> {
         };
         let mut to = destination(guest, &frame);
         loop {
-            // As `line_of`, with one look at the line.
+            // As `line_of`, with a single access to the line.
             let (index, line) = match to {
                 None => (guest.unlimited, lines.at_mut(guest.unlimited)),
                 Some(destination) => {
@@ -129,7 +129,7 @@ impl<F: Frame> Pacer<F> {
         }
     }
 
-    /// Looks at the bounds of a guest that is crowded by what has come into a line.
+    /// Checks the bounds of a guest that is crowded after a frame joined a line.
     #[inline(never)]
     pub(super) fn handle_crowd(&mut self, index: u32) {
         let Self {
@@ -149,8 +149,8 @@ impl<F: Frame> Pacer<F> {
         }
     }
 
-    /// Lets a frame, or all its segments, join a line. Those that find half of the line's
-    /// share taken are marked.
+    /// Adds a frame, or all its segments, to a line. Frames beyond half of the line's share are
+    /// marked.
     #[inline(never)]
     pub(super) fn take(&mut self, index: u32, frame: F, arrival: Arrival) {
         self.trim(index);
@@ -202,7 +202,7 @@ impl<F: Frame> Pacer<F> {
         }
     }
 
-    /// Drops from the front of a line what it holds beyond its share.
+    /// Drops frames from the front of a line beyond its share.
     pub(super) fn trim(&mut self, line: u32) {
         let of = self.lines.at(line);
         let (number, memory) = (of.guest, of.memory);
@@ -214,8 +214,8 @@ impl<F: Frame> Pacer<F> {
         }
     }
 
-    /// Drops frames behind the first of a line, which may be charged already, until it
-    /// holds `most` or that one alone.
+    /// Drops frames behind the first of a line, which may be charged already, until the line holds
+    /// at most `most` or only that frame.
     #[inline(never)]
     fn trim_to(&mut self, guest: u32, line: u32, most: Bytes) {
         while self.lines.at(line).memory > most {
@@ -226,7 +226,7 @@ impl<F: Frame> Pacer<F> {
         }
     }
 
-    /// Drops a frame that was taken off a line.
+    /// Drops a frame that was removed from a line.
     fn drop_waiting(&mut self, guest: u32, line: u32, index: u32) {
         let (wire, memory) = {
             let waiting = self.chain.store.at(index);
@@ -243,10 +243,9 @@ impl<F: Frame> Pacer<F> {
         drop(self.chain.store.take(index));
     }
 
-    /// Frees an eighth of what a guest may hold: what is elastic first, then from the front
-    /// of lines that hold more than half of a fair share; where all are short, from those
-    /// that wait for a limit. It takes a look at each of its lines, and frees a hundred
-    /// frames or more.
+    /// Frees an eighth of a guest's memory limit: elastic frames first, then from the front of
+    /// lines above half of a fair share; if all lines are short, from those that wait for a limit.
+    /// It checks each of the guest's lines, and frees a hundred frames or more.
     #[cold]
     pub(super) fn make_room(&mut self, guest: u32) {
         let Some(Some(of)) = self.guests.get(guest as usize) else {
@@ -277,7 +276,7 @@ impl<F: Frame> Pacer<F> {
         }
     }
 
-    /// The memory that a guest's frames hold.
+    /// Memory of a guest's frames.
     fn held(&self, guest: u32) -> Bytes {
         let guest = self.guests.get(guest as usize).and_then(Option::as_ref);
         guest.map_or(Bytes(0), |guest| guest.memory)
@@ -292,7 +291,7 @@ impl<F: Frame> Pacer<F> {
         limit.map_or(NIL, |limit| limit.sibling)
     }
 
-    /// Drops all that waits for a limit.
+    /// Drops all frames that wait for a limit.
     fn evict(&mut self, guest: u32, line: u32) {
         if !self.chain.withdraw(self.lines.at_mut(line), line) {
             return;
@@ -309,7 +308,7 @@ impl<F: Frame> Pacer<F> {
     }
 }
 
-/// The line that a frame of a guaranteed guest joins.
+/// Returns the line that a frame of a guaranteed guest joins.
 #[inline(always)]
 pub(super) fn line_of<F: Frame>(guest: &mut Guest, lines: &Lines, frame: &F) -> u32 {
     let Some(destination) = destination(guest, frame) else {
@@ -322,7 +321,7 @@ pub(super) fn line_of<F: Frame>(guest: &mut Guest, lines: &Lines, frame: &F) -> 
     find_line(guest, lines, destination)
 }
 
-/// Where a frame of a guest goes, where that has limits at all.
+/// Returns the destination of a guest's frame; `None` if the guest has no limits.
 #[inline(always)]
 fn destination<F: Frame>(guest: &Guest, frame: &F) -> Option<u128> {
     if guest.limited == 0 {
@@ -331,13 +330,13 @@ fn destination<F: Frame>(guest: &Guest, frame: &F) -> Option<u128> {
     Some(frame.flow()?.destination)
 }
 
-/// The line that may be that of a destination.
+/// Returns the remembered line of a destination, which may be another's.
 #[inline(always)]
 fn remembered(guest: &Guest, destination: u128) -> u32 {
     guest.recent[destination as usize % RECENT]
 }
 
-/// The same for a destination whose line is not among the recent ones.
+/// Finds the line of a destination that is not among the recent ones.
 #[inline(never)]
 fn find_line(guest: &mut Guest, lines: &Lines, destination: u128) -> u32 {
     let source = guest.id;

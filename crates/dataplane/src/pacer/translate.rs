@@ -1,9 +1,9 @@
-//! What is guaranteed, on a wire of another rate.
+//! Conversion of guarantees to a wire of another rate.
 //!
-//! Positions go on from one rate to the other, so whatever came before the change did so
-//! at any rate. What lies ahead is counted anew: departures, and the buckets of guests, at
-//! once; a limit when it is looked at next, or when its turn comes ([`Pacer::translate`]).
-//! So a change takes time for each guest, and for no limit and no frame that waits.
+//! Positions continue from one rate to the other, so all arrivals before the change remain valid.
+//! Future positions are converted: departures and the buckets of guests immediately; a limit when
+//! it is used next, or in a call of [`Pacer::translate`]. So a change takes time for each guest,
+//! but not for each limit or waiting frame.
 
 use super::Pacer;
 use super::chain::Chain;
@@ -18,22 +18,19 @@ use std::mem;
 use tailbound_units::{Nanos, Position, Rate};
 
 impl<F: Frame> Pacer<F> {
-    /// Changes the wire from `now` on: its rate, the batch and all else that is
-    /// configured.
+    /// Changes the wire from `now` on: its rate, the batch and all other configuration.
     ///
-    /// No frame is lost or overtakes one of its flow. Departures stay at the moments
-    /// they were given for, rounded up to a byte of the new link, but not before what was
-    /// handed over ends; that takes as many bytes of it as of the old one. Guests keep their
-    /// guarantees, their limits and their tokens; a limit that the new link cannot
-    /// count becomes the nearest that it can. How long bytes take is new where the rate is:
-    /// ask for [`Pacer::clock`] again.
+    /// No frame is lost or overtakes one of its flow. Departures keep their times, rounded up to a
+    /// byte of the new link, but not before the end of the frames that were passed on; those take
+    /// the same number of bytes on both links. Guests keep their guarantees, their limits and their
+    /// tokens; a limit that the new link cannot count becomes the nearest one that it can. The
+    /// times of bytes change with the rate: call [`Pacer::clock`] again.
     ///
-    /// It takes time for each guest. Limits are left to [`Pacer::translate`], which is to be
-    /// called until all are done; what it had left from the change before is done here.
+    /// The call takes time for each guest. Limits are left to [`Pacer::translate`], which the
+    /// caller must repeat until all are converted; the rest of an earlier change is converted here.
     ///
-    /// # Errors
-    /// The rule that the configuration breaks, or that a guarantee would break under
-    /// it; then nothing has changed.
+    /// # Errors The rule that the configuration breaks, or that a guarantee would break under it;
+    /// the pacer is then unchanged.
     pub fn reconfigure(&mut self, now: Nanos, config: &PacerConfig) -> Result<(), PacerError> {
         let position = self.advance(now);
         let batch = config.batch_on_the_wire()?;
@@ -67,7 +64,7 @@ impl<F: Frame> Pacer<F> {
         Ok(())
     }
 
-    /// Gives guests their buckets on another wire, and the departures that lie ahead.
+    /// Converts the guests' buckets, and the departures in the future.
     fn translate_guests(&mut self, config: &PacerConfig) {
         let change = self.chain.change;
         for guest in self.guests.iter_mut().flatten() {
@@ -89,8 +86,8 @@ impl<F: Frame> Pacer<F> {
         }
     }
 
-    /// Lets frames that have a departure leave at the same moments of another wire. One whose
-    /// moment has passed, as the host or the wire was late, is charged anew.
+    /// Converts departures to the same times on another wire. A frame whose time has passed,
+    /// because the host or the wire was late, is charged again.
     fn translate_departures(&mut self) {
         let change = self.chain.change;
         let mut waiting = Vec::new();
@@ -117,7 +114,7 @@ impl<F: Frame> Pacer<F> {
         }
     }
 
-    /// When the frame of a guest departs that has a departure.
+    /// Returns the converted departure of a guest's frame that has one.
     fn translate_departure(&mut self, number: u32, is_local: bool) -> Option<Position> {
         let change = self.chain.change;
         let guest = self.guests.get_mut(number as usize)?.as_mut()?;
@@ -127,7 +124,7 @@ impl<F: Frame> Pacer<F> {
         if guest.last_departure < change.start {
             guest.charge_anew(waiting.wire, change.start, is_local);
         }
-        // The next of its line is released when it departs, and no other line later.
+        // The next frame of its line is released when it departs, and no other line later.
         self.lines.at_mut(line).translate_release(&change);
         if line != guest.unlimited {
             let unlimited = self.lines.at_mut(guest.unlimited);
@@ -136,9 +133,9 @@ impl<F: Frame> Pacer<F> {
         Some(guest.last_departure)
     }
 
-    /// Brings some lines, `most` of them, to the wire that came with the last change of its
-    /// rate. Returns whether all are. Until then a line whose limit holds it up may wait
-    /// longer than it has to, where the rate became less.
+    /// Converts some lines, at most `most` of them, to the wire's rate after its last change.
+    /// Returns whether all are converted. Until then a line that waits for its limit may wait
+    /// longer than necessary, if the rate was lowered.
     pub fn translate(&mut self, most: usize) -> bool {
         let all = self.lines.count();
         if self.translated >= all {
@@ -162,14 +159,14 @@ impl<F: Frame> Pacer<F> {
                 self.set_head(index, at);
             }
         }
-        // Lines that are added from here on are of this wire.
+        // Lines that are added from now on are of this wire.
         self.translated = if end == all { usize::MAX } else { end };
         end == all
     }
 }
 
 impl<F: Frame> Chain<F> {
-    /// Goes on at another rate.
+    /// Continues at another rate.
     fn change_rate(&mut self, position: Position, rate: Rate) {
         self.stats.frozen += self.clock.frozen();
         self.change = RateChange {

@@ -1,4 +1,4 @@
-//! Void frames: what fills the gaps between frames of data (Silo 4.3.1).
+//! Void frames, which fill the gaps between frames of data (Silo 4.3.1).
 //!
 //! Their destination is their own source address, so the first switch drops them:
 //! a bridge never sends a frame back out of the port it came in by (IEEE 802.1Q,
@@ -11,15 +11,15 @@ use tailbound_units::WireBytes;
 /// The longest void: a full frame of 1500 B of payload.
 pub const LONGEST: WireBytes = WireBytes(1538);
 
-/// The next void that goes into a gap of `gap` bytes, above zero. As few as
-/// possible, the longest first, and together exactly the gap wherever it is at
-/// least [`SHORTEST`]; a shorter one is overrun by less than that.
+/// Returns the next void for a gap of `gap` bytes, above zero. Voids are as few as possible, the
+/// longest first, and together fill exactly a gap of at least [`SHORTEST`]; a shorter gap is
+/// overrun by less than that.
 #[inline]
 pub(super) fn next(gap: WireBytes) -> WireBytes {
     if gap >= LONGEST + SHORTEST {
         LONGEST
     } else if gap > LONGEST {
-        // What is left is a void as well.
+        // The rest must be a void as well.
         gap - SHORTEST
     } else if gap < SHORTEST {
         SHORTEST
@@ -36,10 +36,10 @@ pub struct VoidFrame([u8; LONGEST_LEN]);
 const LONGEST_LEN: usize = (LONGEST.0 - OVERHEAD.0) as usize;
 
 impl VoidFrame {
-    /// `IEEE 802 Local Experimental Ethertype 1`: no protocol of anybody's.
+    /// `IEEE 802 Local Experimental Ethertype 1`, which no protocol uses.
     const ETHERTYPE: [u8; 2] = [0x88, 0xb5];
 
-    /// Voids of the station `address`, that of the port they leave by.
+    /// Creates voids of the station `address`, that of the port they leave by.
     pub fn new(address: [u8; 6]) -> Self {
         let mut bytes = [0; LONGEST_LEN];
         bytes[..6].copy_from_slice(&address);
@@ -48,8 +48,7 @@ impl VoidFrame {
         Self(bytes)
     }
 
-    /// The frame, without FCS, that takes `wire` bytes of the wire: [`SHORTEST`]
-    /// to [`LONGEST`].
+    /// Returns the frame, without FCS, of `wire` bytes on the wire: [`SHORTEST`] to [`LONGEST`].
     pub fn bytes(&self, wire: WireBytes) -> &[u8] {
         let len = wire.clamp(SHORTEST, LONGEST) - OVERHEAD;
         &self.0[..len.0 as usize]

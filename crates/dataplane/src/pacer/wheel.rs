@@ -1,31 +1,29 @@
-//! What waits for a moment, in the order of those moments, O(1) each.
+//! A timing wheel: numbers in the order of their departures, with O(1) operations.
 //!
-//! A hierarchical timing wheel (Varghese, Lauck: Hashed and Hierarchical Timing
-//! Wheels, SOSP 1987, scheme 7) of four levels with 1024 slots each. What waits has a
-//! number, and waits once at most: a guest for the departure of its frame, or a line for
-//! the release of its first. A slot of the first level is one byte of the wire, so slots
-//! need no order inside: what has one departure leaves as it came. It waits in the
-//! highest level in which its departure and the wheel's base differ, and moves down at
-//! most three times.
+//! A hierarchical timing wheel (Varghese, Lauck: Hashed and Hierarchical Timing Wheels, SOSP 1987,
+//! scheme 7) of four levels with 1024 slots each. An entry is a number, and each number waits at
+//! most once: a guest for the departure of its frame, or a line for the release of its first. A
+//! slot of the first level is one byte of the wire, so slots need no order inside: entries with
+//! equal departures leave in order of insertion. An entry waits in the highest level in which its
+//! departure and the wheel's base differ, and moves down at most three times.
 //!
-//! Most never move. What is alone in its slot leaves from there, and so does what is
-//! in a slot of the second level, 1 KiB of the wire, and came in the order
-//! of departures or in the reverse one: full frames nearly always.
+//! Most entries never move. An entry that is alone in its slot leaves from there. The same applies
+//! to an entry in a slot of the second level, 1 KiB of the wire, if that slot's entries came in the
+//! order of departures or in the reverse one: full frames nearly always.
 //!
-//! Each slot keeps the least departure in it. So the next departure is known exactly
-//! without moving the wheel past a moment at which more may still come, which
-//! is what [`Wheel::first`] is for; it is kept at hand. The bits of all levels' slots are numbered
-//! through, so the first bit that is set is the first slot of the lowest level that
-//! has any.
+//! Each slot stores the least departure in it. So [`Wheel::first`] is exact without moving the
+//! wheel past a position at which more entries may still come; it is cached. The bits of all
+//! levels' slots are numbered consecutively, so the first bit that is set is the first slot of the
+//! lowest nonempty level.
 
 use tailbound_units::{Position, WireBytes};
 
-/// Where a number waits; whatever was there last where it does not.
+/// Location of a number; stale while the number does not wait.
 #[derive(Debug, Clone, Copy)]
 struct Node {
-    /// When it leaves the wheel.
+    /// Time at which it leaves the wheel.
     departure: Position,
-    /// The next in its slot and the one before it; anything at the ends.
+    /// The next number in its slot and the one before it; undefined at the ends.
     next: u32,
     before: u32,
     slot: u32,
@@ -41,24 +39,24 @@ const NOWHERE: Node = Node {
 const BITS: u32 = 10;
 const LEVELS: usize = 4;
 const SLOTS: usize = 1 << BITS;
-/// Words of bits for all slots: as many as one word has bits.
+/// Words of bits for all slots: 64, the number of bits of `summary`.
 const WORDS: usize = LEVELS * SLOTS / 64;
-/// The first word of the last level's.
+/// The first word of the last level.
 const LAST: usize = WORDS - SLOTS / 64;
 
-/// No departure may be so far ahead of the wheel's position: half of what the last
-/// level turns around in, 440 s of a 10 Gbit/s wire.
+/// Maximum distance of a departure from the wheel's position: half of a turn of the last level, 440
+/// s of a 10 Gbit/s wire.
 pub(super) const RANGE: WireBytes = WireBytes(1 << (LEVELS as u32 * BITS - 1));
 
-/// What is in a slot; whatever was there last where its bit is not set.
+/// Entries of a slot; stale while its bit is not set.
 #[derive(Debug, Clone, Copy)]
 struct Slot {
-    /// The least departure here, that of the first node.
+    /// The least departure in the slot, that of the first node.
     least: Position,
     /// The first node and the last.
     head: u32,
     tail: u32,
-    /// Whether they lie in the order of their departures.
+    /// True if the nodes are in the order of their departures.
     sorted: bool,
 }
 
@@ -69,7 +67,7 @@ const EMPTY: Slot = Slot {
     sorted: true,
 };
 
-/// What a wheel has first.
+/// First entry of a wheel.
 #[derive(Debug, Clone, Copy)]
 struct First {
     departure: Position,
@@ -82,21 +80,21 @@ const NOTHING: First = First {
     slot: 0,
 };
 
-/// The wheel. See the module.
+/// The wheel. The module describes it.
 #[derive(Debug)]
 pub(super) struct Wheel {
-    /// A bit for each slot that is not empty, and one for each such word.
+    /// A bit for each nonempty slot, and one for each nonzero word of them.
     words: [u64; WORDS],
     summary: u64,
     slots: Box<[Slot; LEVELS * SLOTS]>,
-    /// By number.
+    /// Nodes by number.
     nodes: Vec<Node>,
-    /// What is first.
+    /// The first entry.
     first: First,
-    /// What departures are compared with for their level: not after `position`, and in
-    /// the same slot of the third level.
+    /// Position that determines the level of departures: not after `position`, and in the same slot
+    /// of the third level.
     base: Position,
-    /// The departure that was popped last: none is before it.
+    /// The last departure that was popped: none is before it.
     position: Position,
 }
 
@@ -116,20 +114,19 @@ impl Wheel {
         }
     }
 
-    /// Whether nothing waits.
+    /// Checks that no number waits.
     #[inline(always)]
     pub(super) const fn is_empty(&self) -> bool {
         self.summary == 0
     }
 
-    /// What no departure may be before.
+    /// Lower bound of all departures.
     #[inline(always)]
     pub(super) const fn position(&self) -> Position {
         self.position
     }
 
-    /// Starts from `floor` where that is later than the last departure; where nothing
-    /// waits.
+    /// Starts an empty wheel at `floor`, if that is later than the last departure.
     #[inline]
     pub(super) fn start_from(&mut self, floor: Position) {
         debug_assert!(self.is_empty(), "what waits is to leave first");
@@ -139,7 +136,7 @@ impl Wheel {
         }
     }
 
-    /// Starts anew from `floor`, where nothing waits: no departure may be before it.
+    /// Restarts an empty wheel at `floor`: no departure may be before it.
     pub(super) const fn restart(&mut self, floor: Position) {
         self.position = floor;
         self.base = floor;
@@ -152,7 +149,7 @@ impl Wheel {
         }
     }
 
-    /// The slot with the least departure.
+    /// Returns the slot with the least departure.
     #[inline(always)]
     fn first_slot(&self) -> Option<usize> {
         if self.summary == 0 {
@@ -165,8 +162,8 @@ impl Wheel {
         Some(word * 64 + self.words[word].trailing_zeros() as usize % 64)
     }
 
-    /// The same in the last level, which goes on at its first slot after its last,
-    /// from the base's on.
+    /// Returns the same in the last level, which wraps from its last slot to its first, beginning
+    /// at the base's.
     #[cold]
     fn first_of_last(&self) -> usize {
         let from = slot(self.base, 3);
@@ -181,19 +178,19 @@ impl Wheel {
         word * 64 + bits.trailing_zeros() as usize % 64
     }
 
-    /// The least departure; the end of time where nothing waits.
+    /// The least departure; the end of time in an empty wheel.
     #[inline(always)]
     pub(super) const fn first(&self) -> Position {
         self.first.departure
     }
 
-    /// The number that leaves with that: the first that came, of several. Where something
-    /// waits.
+    /// The number with the least departure: the first that was inserted, of several. The wheel must
+    /// not be empty.
     pub(super) fn first_number(&self) -> u32 {
         self.slots[self.first.slot].head
     }
 
-    /// Finds what is first anew.
+    /// Updates `first`.
     #[inline(always)]
     fn find_first(&mut self) {
         self.first = match self.first_slot() {
@@ -205,8 +202,8 @@ impl Wheel {
         };
     }
 
-    /// Lets the number `index`, which does not wait and for which there is room, wait
-    /// until `departure`: not before the last one popped and less than [`RANGE`] after it.
+    /// Inserts the number `index`, which does not wait and for which there is room, with
+    /// `departure`: not before the last popped one and less than [`RANGE`] after it.
     #[inline(always)]
     pub(super) fn insert(&mut self, index: u32, departure: Position) {
         debug_assert!(
@@ -222,7 +219,7 @@ impl Wheel {
         }
     }
 
-    /// Puts a number into the slot of its departure, and returns which that is.
+    /// Inserts a number into the slot of its departure, and returns the slot.
     #[inline(always)]
     fn place(&mut self, index: u32, departure: Position) -> usize {
         let apart = departure.0 ^ self.base.0;
@@ -266,8 +263,8 @@ impl Wheel {
         at
     }
 
-    /// Takes the number with the least departure out; of several, the one that came
-    /// first. Where something waits.
+    /// Removes and returns the number with the least departure; of several, the first that was
+    /// inserted. The wheel must not be empty.
     #[inline(always)]
     pub(super) fn pop(&mut self) -> u32 {
         let First {
@@ -285,7 +282,7 @@ impl Wheel {
                 return head;
             }
             if here.sorted && at < 2 * SLOTS {
-                // The base stays outside this slot, as do those that are in it.
+                // The base stays outside this slot, as do the other entries in it.
                 here.head = self.nodes[head as usize].next;
                 here.least = self.nodes[here.head as usize].departure;
                 self.first = First {
@@ -298,7 +295,7 @@ impl Wheel {
         }
     }
 
-    /// Moves what is in the first slot down, and returns which slot is the first then.
+    /// Moves the entries of the first slot down, and returns the first slot after that.
     #[inline(never)]
     fn descend(&mut self, at: usize) -> usize {
         let Slot {
@@ -320,7 +317,7 @@ impl Wheel {
         }
     }
 
-    /// Takes out a number that waits, whatever its departure.
+    /// Removes a waiting number with any departure.
     pub(super) fn remove(&mut self, index: u32) {
         let Node {
             next, before, slot, ..
@@ -337,7 +334,7 @@ impl Wheel {
         self.find_first();
     }
 
-    /// Closes the gap that a number leaves that is not the first of its slot.
+    /// Unlinks a number that is not the first of its slot.
     fn unlink(&mut self, slot: usize, before: u32, index: u32, next: u32) {
         if index == self.slots[slot].tail {
             self.slots[slot].tail = before;
@@ -347,7 +344,7 @@ impl Wheel {
         }
     }
 
-    /// Brings the number with the least departure of a slot to its front.
+    /// Moves the number with the least departure of a slot to its front.
     fn find_least(&mut self, slot: usize) {
         let Slot {
             head, tail, sorted, ..
@@ -381,8 +378,8 @@ impl Wheel {
     }
 }
 
-/// The slot of a departure that is so far from the base, in the two last levels. Few
-/// wait there.
+/// Returns the slot of a departure at this distance from the base, in the two last levels. Few
+/// entries wait there.
 #[inline(never)]
 const fn slot_above(departure: Position, apart: u64) -> usize {
     if apart < 1 << (3 * BITS) {
@@ -392,7 +389,7 @@ const fn slot_above(departure: Position, apart: u64) -> usize {
     }
 }
 
-/// The slot of a departure in a level, all levels numbered through.
+/// Returns the slot of a departure in a level, with all levels numbered consecutively.
 #[inline(always)]
 const fn slot(departure: Position, level: u32) -> usize {
     (level as usize * SLOTS) | ((departure.0 >> (level * BITS)) as usize % SLOTS)

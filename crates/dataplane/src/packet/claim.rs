@@ -1,6 +1,5 @@
-//! What a frame claims: who owns an address, who is a router, who hands out
-//! addresses, who takes part in routing. A check against spoofing reads these beside the source
-//! addresses.
+//! Claims of a frame: ownership of an address, or the role of a router, DHCP server or participant
+//! in routing. A check against spoofing reads the claims and the source addresses.
 
 use super::wire::{
     FRAGMENT, ICMP, ICMPV6, Network, TCP, UDP, UDP_HEADER, be16, behind_extensions, is_extension,
@@ -9,50 +8,50 @@ use super::{Packet, ip_address, mac_at};
 use smoltcp::wire::{IpProtocol, Ipv4Packet, Ipv6Packet, TcpPacket};
 use std::net::{IpAddr, Ipv6Addr};
 
-/// What a frame tells its receivers that they would believe.
+/// A statement of a frame that its receivers would believe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claim {
     /// ARP's sender, or the target of a neighbour advertisement (RFC 4861, 4.4).
     Address {
-        /// The address. `0.0.0.0` is an ARP probe (RFC 5227), which claims
-        /// nothing.
+        /// The address. `0.0.0.0` is an ARP probe (RFC 5227), which makes no claim.
         ip: IpAddr,
-        /// The station that it is said to be at.
+        /// The station that the frame names for the address.
         station: Station,
     },
-    /// A solicitation that names the station of its sender (RFC 4861, 4.1 and 4.3): receivers
-    /// send there what is for its IP source.
+    /// A solicitation that names the station of its sender (RFC 4861, 4.1 and 4.3): receivers send
+    /// packets for its IP source there.
     Solicitation(Station),
-    /// The sender is about to take this address, and asks whether anybody has it
-    /// (duplicate address detection; RFC 4862, 5.4).
+    /// The sender is about to use this address and queries its owners (duplicate address detection;
+    /// RFC 4862, 5.4).
     Tentative(Ipv6Addr),
-    /// A router advertisement (RFC 4861, 4.2): the sender says that it is a router.
+    /// A router advertisement (RFC 4861, 4.2): the sender claims to be a router.
     Router,
-    /// UDP for a DHCP client (port 68, IPv6: 546): the sender says that it hands out
-    /// addresses. Clients look at no source port (RFC 2131, 4.1; RFC 7610, 1).
+    /// UDP to a DHCP client (port 68, IPv6: 546): the sender claims to be a DHCP server. Clients
+    /// ignore the source port (RFC 2131, 4.1; RFC 7610, 1).
     DhcpServer,
     /// The sender acts as a part of the network.
     Role(Role),
-    /// Neighbour discovery in a fragment, be it the only one, which no node sends
-    /// (RFC 6980, 5).
+    /// Neighbour discovery in a fragment, even if it is the only one, which no node sends (RFC
+    /// 6980, 5).
     FragmentedDiscovery,
-    /// A fragment that does not show what the packet is: the first one ends before
-    /// its headers do (RFC 7112, 5), or further extension headers follow the
-    /// fragment header, where an overlapping fragment could replace what they show.
+    /// A fragment that hides the packet's type: the first one ends before its headers do (RFC 7112,
+    /// 5), or further extension headers follow the fragment header, whose contents an overlapping
+    /// fragment could replace.
     HiddenHeaders,
-    /// TCP over IPv4 in fragments so short that the first does not show its flags, or in one
-    /// that begins right behind the ports and may replace them (RFC 1858, 3; RFC 3128).
+    /// TCP over IPv4 in fragments so short that the first does not include its flags, or in one
+    /// that begins right behind the ports and may replace the flags (RFC 1858, 3; RFC 3128).
     TinyFragment,
 }
 
 /// The station that a frame names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Station {
-    /// None.
+    /// No station.
     Unnamed,
-    /// This one, as often as it names any.
+    /// This one, in all options that name a station.
     At([u8; 6]),
-    /// Several, of which receivers may take any, or in an option that is cut off or has no length.
+    /// Several stations, of which receivers may use any; or the option is truncated or has no
+    /// length.
     Ambiguous,
 }
 
@@ -72,7 +71,7 @@ pub enum Role {
 }
 
 impl Packet {
-    /// What it claims, if anything.
+    /// Returns the packet's claim, if any.
     pub fn claim(&self) -> Option<Claim> {
         let bytes = self.bytes();
         let headers = self.facts().headers;
@@ -192,7 +191,7 @@ fn by_port(datagram: &[u8], client: u16, hsrp: u16) -> Option<Claim> {
     }
 }
 
-/// What an `ICMPv6` message claims (RFC 4861).
+/// Returns the claim of an `ICMPv6` message (RFC 4861).
 fn discovery(message: &[u8], from_nobody: impl Fn() -> bool) -> Option<Claim> {
     let target = || Some(Ipv6Addr::from(*message.get(8..)?.first_chunk::<16>()?));
     let named = |options: usize| match station(message.get(options..).unwrap_or_default()) {
@@ -214,8 +213,8 @@ fn discovery(message: &[u8], from_nobody: impl Fn() -> bool) -> Option<Claim> {
     }
 }
 
-/// The station that a message's options name, as source or as target (RFC 4861, 4.6.1).
-/// Receivers differ in which of several they take.
+/// Returns the station that a message's options name, as source or as target (RFC 4861, 4.6.1).
+/// Receivers differ in which of several they use.
 fn station(mut options: &[u8]) -> Station {
     const SOURCE: u8 = 1;
     const TARGET: u8 = 2;
@@ -240,10 +239,10 @@ fn station(mut options: &[u8]) -> Station {
     named
 }
 
-/// What a fragment of an IPv4 packet claims. All but the first begin 8 bytes into the
-/// payload, behind UDP's ports.
+/// Returns the claim of a fragment of an IPv4 packet. All fragments after the first begin at least
+/// 8 bytes into the payload, behind UDP's ports.
 fn ipv4_fragment(packet: &[u8]) -> Option<Claim> {
-    /// A first fragment has as much of TCP, so that its flags are in it (RFC 1858, 3.2.1).
+    /// Minimum length of TCP in a first fragment, so that it includes the flags (RFC 1858, 3.2.1).
     const SHORTEST: usize = 16;
     let ip = Ipv4Packet::new_checked(packet).ok()?;
     let (protocol, payload) = (u8::from(ip.next_header()), ip.payload());
@@ -256,7 +255,7 @@ fn ipv4_fragment(packet: &[u8]) -> Option<Claim> {
     }
 }
 
-/// What a fragment of an IPv6 packet claims.
+/// Returns the claim of a fragment of an IPv6 packet.
 fn ipv6_fragment(packet: &[u8]) -> Option<Claim> {
     let ip = Ipv6Packet::new_checked(packet).ok()?;
     let payload = ip.payload();
@@ -275,7 +274,7 @@ fn ipv6_fragment(packet: &[u8]) -> Option<Claim> {
     if !is_first {
         return None;
     }
-    // Nothing but authentication headers can be left here.
+    // Only authentication headers can remain here.
     let Ok((protocol, upper)) = behind_extensions(IpProtocol::from(next), rest) else {
         return hidden;
     };

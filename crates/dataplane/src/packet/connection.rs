@@ -1,4 +1,4 @@
-//! Which connection a frame belongs to.
+//! Hashes of connections and senders.
 
 use super::wire::{ETHERNET, Headers, TCP, UDP, be16};
 use crate::Connection;
@@ -36,7 +36,7 @@ pub(super) fn connection(hash: &ConnectionHash, frame: &[u8], headers: Headers) 
     }
 }
 
-/// The hash that the frames of a guest have which belong to a TCP connection.
+/// The hash of a guest's frames that belong to a TCP connection.
 #[inline]
 pub(super) fn connection_of(hash: &ConnectionHash, flow: &FlowId) -> u32 {
     let first = |kind: u32| (kind << 8 | u32::from(TCP), flow.ports);
@@ -50,8 +50,8 @@ pub(super) fn connection_of(hash: &ConnectionHash, flow: &FlowId) -> u32 {
     connection.0
 }
 
-/// The hash of who sends a frame: its source address, or its station where it is not
-/// IP. `headers` are the frame's.
+/// The hash of a frame's sender: its source address, or its station if the frame is not IP.
+/// `headers` are the frame's.
 pub(super) fn sender(hash: &ConnectionHash, frame: &[u8], headers: Headers) -> Connection {
     let addresses = headers.addresses(frame);
     let (source, _) = addresses.split_at(addresses.len() / 2);
@@ -70,7 +70,7 @@ fn be32(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(std::array::from_fn(|i| bytes[at + i]))
 }
 
-/// Both ports; 0 where the frame has none.
+/// Both ports; 0 if the frame has none.
 fn ports(frame: &[u8], headers: Headers) -> u32 {
     let has_ports = matches!(headers.protocol, TCP | UDP | DCCP | SCTP | UDP_LITE);
     let transport = usize::from(headers.transport);

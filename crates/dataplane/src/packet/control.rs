@@ -1,10 +1,10 @@
-//! Which packets carry no data.
+//! Detection of packets without data.
 
 use super::Packet;
 use super::wire::{ICMP, ICMPV6, Network, TCP, UDP, be16};
 use crate::{Control, Frame};
 
-/// Longer packets are none of these: 512 bytes of DNS (RFC 1035, 2.3.4) with all headers.
+/// Maximum length of a control packet: 512 bytes of DNS (RFC 1035, 2.3.4) with all headers.
 pub(super) const LONGEST: usize = 512 + 8 + 40 + 22;
 
 const FIN: u8 = 1;
@@ -13,7 +13,7 @@ const RST: u8 = 4;
 const ACK: u8 = 16;
 
 impl Packet {
-    /// What the packet is, which is short, where it carries no data.
+    /// Returns the kind of a short packet without data.
     #[cold]
     pub(super) fn control_of_short(&self) -> Option<Control> {
         let (frame, headers) = (self.bytes(), self.facts().headers);

@@ -1,29 +1,30 @@
-//! What is known of a packet beside its bytes.
+//! Facts of a packet in addition to its bytes.
 
 use super::Offload;
 use super::wire::{ETHERNET, Headers, Network};
 use crate::{Connection, GuestId};
 use tailbound_classes::Class;
 
-/// What says where a packet goes, for whoever limits flows.
+/// The destination that limits of flows distinguish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Destination {
-    /// The IP address that it is sent to.
+    /// The IP address of the destination.
     Ip,
-    /// The same of an IPv4 packet without a VLAN tag: what most are, found by one look.
+    /// The IP address of an IPv4 packet without a VLAN tag: most packets, detected by one
+    /// comparison.
     PlainIpv4,
-    /// The station that it is delivered to, by Ethernet.
+    /// The Ethernet destination.
     Station,
-    /// The IP address, and it goes to another guest of this host.
+    /// The IP address of another guest of this host.
     IpHere,
-    /// The station, which is another guest of this host.
+    /// The Ethernet address of another guest of this host.
     StationHere,
-    /// A group of stations, which no limit is for: its IP address.
+    /// The IP address of a group of stations, which limits do not apply to.
     Group,
 }
 
 impl Destination {
-    /// That of a frame with these headers, to a group or not.
+    /// Returns the destination of a frame with these headers, to a group or not.
     pub(super) fn of(headers: Headers, is_group: bool) -> Self {
         if is_group {
             Self::Group
@@ -40,19 +41,19 @@ impl Destination {
     }
 }
 
-/// What [`super::Packet::new`] found, and what is still to be done. It lies beside the
-/// buffer's bytes, so that a packet is one word wherever it waits.
+/// Results of [`super::Packet::new`], and the remaining work. They are stored beside the buffer's
+/// bytes, so that a packet is one word in every queue.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Facts {
     pub(super) source: Option<GuestId>,
     pub(super) len: u32,
-    /// Where the frame starts in the buffer, and the header behind Ethernet.
+    /// Offsets in the buffer of the frame, and of the header behind Ethernet.
     pub(super) start: u16,
     pub(super) network_start: u16,
     pub(super) headers: Headers,
     pub(super) class: Class,
     pub(super) destination: Destination,
-    /// The destination of its flow ([`crate::FlowKey`]), where it has one.
+    /// Destination of the flow ([`crate::FlowKey`]), if `has_flow`.
     pub(super) has_flow: bool,
     pub(super) flow: u128,
     pub(super) offload: Offload,
@@ -62,7 +63,7 @@ pub(super) struct Facts {
 const _: () = assert!(size_of::<Facts>() == 64, "a cache line");
 
 impl Facts {
-    /// Those of a buffer in which there is no packet yet.
+    /// Facts of a buffer without a packet.
     pub(super) const NONE: Self = Self {
         source: None,
         len: 0,

@@ -1,17 +1,16 @@
-//! What is still to be done to a packet, and its form in a virtio header.
+//! Remaining work on a packet (checksum and segmentation), and its form in a virtio header.
 
 use super::Malformed;
 use super::wire::{Headers, ICMP, ICMPV6, Network, TCP, UDP};
 
-/// Length of the `virtio_net_hdr` that stands before a frame (virtio 1.2, 5.1.6;
-/// the form without `num_buffers` that TAP and `PACKET_VNET_HDR` use).
+/// Length of the `virtio_net_hdr` before a frame (virtio 1.2, 5.1.6; the form without `num_buffers`
+/// that TAP and `PACKET_VNET_HDR` use).
 pub const VIRTIO_HEADER: usize = 10;
 
-/// Most segments that one packet may ask for.
+/// Maximum number of segments of one packet.
 ///
-/// A 64 KiB packet at the smallest MSS that is met on real paths (TCP's default
-/// of 536) makes 123. Without a limit a guest could have the host make 65,000
-/// packets out of one.
+/// A 64 KiB packet has 123 segments with the smallest MSS that real paths have (TCP's default of
+/// 536). Without a limit a guest could make the host produce 65,000 packets of one.
 pub const MAX_SEGMENTS: usize = 512;
 
 const NEEDS_CHECKSUM: u8 = 1;
@@ -24,24 +23,24 @@ const GSO_UDP: u8 = 5;
 const GSO_ACCURATE_ECN: u8 = 0x10;
 const GSO_ECN: u8 = 0x80;
 
-/// A checksum that is left to whoever sends the packet: the field holds the sum
-/// of the pseudo-header, and what is from `start` on is still to be added.
+/// A checksum that is left to the packet's last sender: the field holds the sum of the
+/// pseudo-header, and the bytes from `start` on must be added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Checksum {
     /// First byte under the checksum, counted from the first of the frame.
     pub start: u16,
-    /// Where the field is, counted from `start`.
+    /// Offset of the field from `start`.
     pub offset: u16,
 }
 
 impl Checksum {
-    /// Where the field is, counted from the first byte of the frame.
+    /// Offset of the field from the first byte of the frame.
     pub const fn field(self) -> usize {
         self.start as usize + self.offset as usize
     }
 }
 
-/// What kind of packet is to be segmented.
+/// Kind of a packet that needs segmentation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GsoKind {
     /// TCP over IPv4.
@@ -54,54 +53,51 @@ pub enum GsoKind {
     Udp6,
 }
 
-/// What TCP's flag CWR means in a packet that is to be segmented.
+/// Meaning of TCP's flag CWR in a packet that needs segmentation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cwr {
-    /// The sender did not say: every segment keeps it, as it may be a bit of a counter
-    /// (RFC 9768).
+    /// Unknown: every segment keeps the flag, because it may be a bit of a counter (RFC 9768).
     Plain,
-    /// An answer to a mark, which only the first segment keeps (RFC 3168, 6.1.2).
+    /// An answer to a mark: only the first segment keeps the flag (RFC 3168, 6.1.2).
     Classic,
-    /// A bit of `AccECN`'s counter, the sender says.
+    /// A bit of `AccECN`'s counter, declared by the sender.
     Accurate,
 }
 
-/// Segmentation that is left to whoever sends the packet.
+/// Segmentation that is left to the packet's last sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gso {
-    /// What it is.
+    /// Kind of the packet.
     pub kind: GsoKind,
-    /// Payload bytes a segment (the MSS less its options); never 0.
+    /// Payload bytes of a segment (the MSS minus its options); never 0.
     pub size: u16,
-    /// All headers up to the end of TCP's or UDP's, in bytes from the first of the
-    /// frame.
+    /// Length of all headers up to the end of TCP's or UDP's, in bytes from the first of the frame.
     pub header_len: u16,
-    /// What CWR means, for TCP.
+    /// Meaning of CWR, for TCP.
     pub cwr: Cwr,
 }
 
-/// What is still to be done to a packet before it can go over a wire.
+/// Work that remains before a packet can go over a wire.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Offload {
-    /// A checksum to finish.
+    /// A checksum to complete.
     pub checksum: Option<Checksum>,
     /// Cutting into packets of one MTU.
     pub gso: Option<Gso>,
 }
 
 impl Offload {
-    /// Nothing is left to do.
+    /// No work remains.
     pub const NONE: Self = Self {
         checksum: None,
         gso: None,
     };
 
-    /// Reads a virtio header (little endian) and holds it against the frame's
-    /// own headers.
+    /// Reads a virtio header (little endian) and compares it with the frame's own headers.
     ///
-    /// A guest writes both, so both may lie. A checksum field must lie where the
-    /// packet's own protocol has one: it is written later, and must not touch
-    /// addresses that were checked before.
+    /// A guest writes both, so both may be wrong. The checksum field must be at the place of the
+    /// packet's own protocol: it is written later, and must not overwrite addresses that were
+    /// checked before.
     pub(super) fn parse(
         virtio: [u8; VIRTIO_HEADER],
         frame: &[u8],
@@ -156,12 +152,12 @@ impl Offload {
         Ok(offload)
     }
 
-    /// Whether a virtio header says that the packet's checksum was found right.
+    /// Checks whether a virtio header declares the packet's checksum valid.
     pub(super) const fn vouches(virtio: [u8; VIRTIO_HEADER]) -> bool {
         virtio[0] & DATA_VALID != 0
     }
 
-    /// Writes the virtio header that asks for what is still to be done.
+    /// Writes the virtio header that requests the remaining work.
     pub(super) fn write(self, virtio: &mut [u8; VIRTIO_HEADER]) {
         *virtio = [0; VIRTIO_HEADER];
         if let Some(Checksum { start, offset }) = self.checksum {
@@ -194,7 +190,7 @@ impl GsoKind {
         }
     }
 
-    /// Where the checksum stands in the header of TCP or UDP.
+    /// Offset of the checksum in the header of TCP or UDP.
     const fn checksum_offset(self) -> u16 {
         match self {
             Self::Tcp4 | Self::Tcp6 => 16,
@@ -202,8 +198,8 @@ impl GsoKind {
         }
     }
 
-    /// Whether a packet of these headers can only be one in a tunnel, whose inner
-    /// packets are to be segmented: in UDP, IPv4, IPv6 or GRE.
+    /// Checks whether a packet with these headers must be a tunnel whose inner packets need
+    /// segmentation: in UDP, IPv4, IPv6 or GRE.
     const fn is_tunnelled(self, headers: Headers) -> bool {
         match self {
             Self::Tcp4 | Self::Tcp6 => matches!(headers.protocol, UDP | IP_IN_IP | IPV6 | GRE),
@@ -266,7 +262,7 @@ fn check_gso(
     if payload.div_ceil(usize::from(size)) > MAX_SEGMENTS {
         return Err(Malformed::GsoSize { size });
     }
-    // What fits in one segment is not to be segmented.
+    // A payload of at most one segment needs no segmentation.
     if payload <= usize::from(size) {
         return Ok(None);
     }

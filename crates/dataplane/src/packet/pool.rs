@@ -1,5 +1,5 @@
-//! Buffers that are used again and again, so that the packet path allocates
-//! nothing once it is warm.
+//! Reusable packet buffers, so that the packet path does not allocate memory after it has warmed
+//! up.
 
 use super::facts::Facts;
 use crate::HashKeys;
@@ -10,35 +10,35 @@ use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 use tailbound_units::Bytes;
 
-/// Free lists of buffers in a few sizes ([`Pool::SIZES`]): small ones for a packet of one
-/// MTU, the largest for one of 64 KiB that is yet to be segmented.
+/// Free lists of buffers in a few sizes ([`Pool::SIZES`]): small ones for a packet of one MTU, the
+/// largest for a 64 KiB packet before segmentation.
 ///
-/// A clone is another handle on the same lists. A buffer goes back when it is
-/// dropped, and stays until [`Pool::give_back`] frees it. The limits of the queues bound
-/// what the busiest moment needs. One thread uses a pool.
+/// A clone is another handle to the same lists. A dropped buffer returns to its list, and stays
+/// there until [`Pool::give_back`] frees it. The limits of the queues bound the memory at the peak.
+/// A pool belongs to one thread.
 ///
-/// It has the secret keys under which [`Connection`](crate::Connection)s of its packets
-/// are hashed, so that they are the same in every queue.
+/// The pool holds the secret keys under which [`Connection`](crate::Connection)s of its packets are
+/// hashed, so that the hashes are the same in every queue.
 #[derive(Clone)]
 pub struct Pool(Rc<Lists>);
 
 struct Lists {
     hash: ConnectionHash,
     small: List,
-    /// Of the other sizes.
+    /// Free lists of the other sizes.
     larger: [List; Pool::SIZES.len() - 1],
-    /// Bytes of all buffers that there are.
+    /// Bytes of all buffers, used and unused.
     held: Cell<u64>,
 }
 
 type List = RefCell<Vec<Rc<Held>>>;
 
-/// A buffer's bytes, and what is known of the packet in it. It has one owner, a
-/// [`Buffer`] or a list, so that it goes from one to the other as it is; or it is shared by
-/// [`Buffer`]s of which none changes it.
+/// A buffer's bytes, and the facts of the packet in it. It has one owner, a [`Buffer`] or a list,
+/// and moves between them without a copy; or several [`Buffer`]s share it, and none of them changes
+/// it.
 struct Held {
     bytes: Box<[u8]>,
-    /// Where it goes back to; `None` where it lies unused.
+    /// The pool that the buffer returns to; `None` while it is unused.
     pool: Option<Pool>,
     facts: Facts,
 }
@@ -51,12 +51,12 @@ impl Pool {
     pub const LARGE: usize = 68 * 1024;
     /// Capacities of buffers: a frame takes the next one that holds it.
     pub const SIZES: [usize; 4] = [Self::SMALL, 4 * 1024, 16 * 1024, Self::LARGE];
-    /// Free buffers of each size that are kept however long nobody needs them, in bytes.
+    /// Unused buffers of each size that are never freed, in bytes.
     pub const KEPT: usize = 512 * 1024;
-    /// Free buffers of each size that other sizes leave alone, in bytes: so much may be
-    /// used now as large packets and then as what they are cut to, without allocating.
+    /// Unused buffers of each size that other sizes do not replace, in bytes: these bytes can
+    /// change between large packets and their segments without an allocation.
     pub const SPARED: usize = 4 * 1024 * 1024;
-    /// Most buffers of a size that are freed at once, so that it takes some 10 us.
+    /// Maximum number of buffers of a size that one call frees, which takes about 10 us.
     const AT_ONCE: usize = 64;
 
     /// An empty pool, with keys that no guest knows.
@@ -64,7 +64,7 @@ impl Pool {
         Self::with_keys(HashKeys::random())
     }
 
-    /// The same with given keys.
+    /// An empty pool with given keys.
     pub fn with_keys(keys: HashKeys) -> Self {
         Self(Rc::new(Lists {
             hash: ConnectionHash::new(keys),
@@ -79,15 +79,16 @@ impl Pool {
         &self.0.hash
     }
 
-    /// A buffer of at least `at_least` bytes. Its contents are whatever was
-    /// there last. Sizes above [`Pool::LARGE`] are served, and freed on drop.
+    /// Returns a buffer of at least `at_least` bytes. Its contents are those of its last use.
+    /// Buffers larger than [`Pool::LARGE`] are freed when they are dropped.
     #[inline]
     pub fn buffer(&self, at_least: usize) -> Buffer {
         let held = self.take(at_least);
         self.hand_out(held.unwrap_or_else(|| self.fresh(at_least)))
     }
 
-    /// The same where one lies unused: without a new one, whose memory takes time.
+    /// Returns an unused buffer of at least `at_least` bytes, if there is one; does not allocate,
+    /// which takes time.
     pub fn unused(&self, at_least: usize) -> Option<Buffer> {
         Some(self.hand_out(self.take(at_least)?))
     }
@@ -126,8 +127,9 @@ impl Pool {
         })
     }
 
-    /// Frees as much of other sizes as is to be had anew, where there is too much: or
-    /// else frames of one size after another would make each list as long as a queue.
+    /// Frees unused buffers of other sizes, up to the capacity that is allocated next, if their
+    /// lists exceed [`Pool::SPARED`]. Otherwise frames of one size after another would make each
+    /// list as long as a queue.
     fn make_room(&self, capacity: usize) {
         let mut room = 0;
         for (size, list) in self.lists().filter(|(size, _)| *size != capacity) {
@@ -141,31 +143,30 @@ impl Pool {
         }
     }
 
-    /// The capacity of the buffer that holds so many bytes.
+    /// Returns the capacity of a buffer for this number of bytes.
     pub(super) fn capacity_for(bytes: usize) -> usize {
         let fitting = Self::SIZES.iter().find(|capacity| bytes <= **capacity);
         fitting.copied().unwrap_or(bytes)
     }
 
-    /// How many buffers of each size lie unused.
+    /// Number of unused buffers of each size.
     pub fn free(&self) -> [usize; Self::SIZES.len()] {
         let mut free = self.lists().map(|(_, list)| list.borrow().len());
         std::array::from_fn(|_| free.next().unwrap_or_default())
     }
 
-    /// The memory of all buffers, used and unused.
+    /// Memory of all buffers, used and unused.
     pub fn held(&self) -> Bytes {
         Bytes(self.0.held.get())
     }
 
-    /// Whether more lies unused of some size than is kept for ever.
+    /// Checks whether [`Pool::give_back`] would free buffers.
     pub fn has_excess(&self) -> bool {
         self.lists()
             .any(|(capacity, list)| list.borrow().len() > Self::KEPT / capacity)
     }
 
-    /// Frees some of what lies unused, a few buffers of each size: to be called now and
-    /// then while there is an excess.
+    /// Frees a few unused buffers of each size. Call it periodically while [`Pool::has_excess`].
     pub fn give_back(&self) {
         for (capacity, list) in self.lists() {
             let mut list = list.borrow_mut();
@@ -196,12 +197,11 @@ impl fmt::Debug for Pool {
     }
 }
 
-/// A buffer from a [`Pool`]: all of its capacity as a slice. One word, and what a packet
-/// is beside its bytes lies behind that. One that is shared becomes a copy of its own before
-/// it changes.
+/// A buffer from a [`Pool`], as a slice of its full capacity. One word; the facts of the packet are
+/// stored behind it. A shared buffer becomes a copy of its own before it changes.
 pub struct Buffer(Rc<Held>);
 
-/// What has one owner, to be changed.
+/// Returns mutable access to a buffer that has one owner.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "for each change of a frame")]
 fn only(held: &mut Rc<Held>) -> &mut Held {
@@ -209,7 +209,7 @@ fn only(held: &mut Rc<Held>) -> &mut Held {
 }
 
 impl Buffer {
-    /// The pool it came from.
+    /// The pool that the buffer came from.
     #[inline]
     #[expect(
         clippy::missing_panics_doc,
@@ -220,14 +220,14 @@ impl Buffer {
         pool.expect("a buffer that is used came from a pool")
     }
 
-    /// What is known of the packet in it.
+    /// Facts of the packet in the buffer.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "for each look at a frame")]
     pub(super) fn facts(&self) -> &Facts {
         &self.0.facts
     }
 
-    /// Its bytes, and what is known of the packet in it.
+    /// The bytes, and the facts of the packet in the buffer.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "for each look at a frame")]
     pub(super) fn parts_mut(&mut self) -> (&mut [u8], &mut Facts) {
@@ -238,13 +238,13 @@ impl Buffer {
         (&mut held.bytes, &mut held.facts)
     }
 
-    /// The same packet once more, without a copy of its bytes while none of both changes.
+    /// Returns the same packet again; its bytes are copied only when one of the two changes.
     #[inline]
     pub(super) fn share(&self) -> Self {
         Self(Rc::clone(&self.0))
     }
 
-    /// Becomes a copy of its own, up to the end of the packet.
+    /// Replaces the buffer by a copy up to the end of the packet.
     #[cold]
     fn copy(&mut self) {
         let facts = *self.facts();

@@ -1,25 +1,25 @@
-//! Segmentation of TCP and UDP over IPv4 and IPv6, as Linux does it (Small is Better,
-//! 4.2; `net/core/gso.c`, `net/ipv4/tcp_offload.c`, `net/ipv4/udp_offload.c`).
+//! Segmentation of TCP and UDP over IPv4 and IPv6, as in Linux (Small is Better, 4.2;
+//! `net/core/gso.c`, `net/ipv4/tcp_offload.c`, `net/ipv4/udp_offload.c`).
 //!
-//! A packet of up to 64 KiB becomes packets of `gso.size` payload bytes, the last
-//! one of the rest. Each carries all headers of the first: VLAN tags, IP options,
-//! IPv6 extension headers, TCP options. What changes from one to the next:
+//! A packet of up to 64 KiB becomes packets of `gso.size` payload bytes, the last one with the
+//! rest. Each carries all headers of the first: VLAN tags, IP options, IPv6 extension headers, TCP
+//! options. These fields differ between segments:
 //!
-//! - IPv4: total length, identification (one more each), header checksum;
+//! - IPv4: total length, identification (incremented by one), header checksum;
 //! - IPv6: payload length;
-//! - TCP: sequence number; FIN and PSH only on the last segment; CWR only on the
-//!   first where the sender says that it answers a mark (RFC 3168, 6.1.2), on all
-//!   where it may be a bit of `AccECN`'s counter (RFC 9768);
+//! - TCP: sequence number; FIN and PSH only on the last segment; CWR only on the first if the
+//!   sender declares it an answer to a mark (RFC 3168, 6.1.2), and on all if it may be a bit of
+//!   `AccECN`'s counter (RFC 9768);
 //! - UDP: length;
-//! - the checksum stays partial: the sum of the segment's own pseudo-header is
-//!   in the field, and [`Packet::complete_checksum`] or the NIC adds the rest.
+//! - the checksum stays partial: the field holds the sum of the segment's own pseudo-header, and
+//!   [`Packet::complete_checksum`] or the NIC adds the rest.
 
 mod udp;
 
 use super::{Cwr, GsoKind, Packet, fold, pseudo_header, sum};
 
-/// Cuts `packet` into segments and hands each to `sink` in order. A packet that
-/// is not to be segmented is handed over as it is.
+/// Cuts `packet` into segments and passes each to `sink` in order. A packet that needs no
+/// segmentation is passed unchanged.
 #[inline]
 pub fn segment(packet: Packet, mut sink: impl FnMut(Packet)) {
     let kind = packet.offload().gso.map(|gso| gso.kind);
@@ -44,7 +44,7 @@ pub fn segment(packet: Packet, mut sink: impl FnMut(Packet)) {
     }
 }
 
-/// The segments of `packet` as they would stand on a wire, checksums done.
+/// Returns the segments of `packet` with complete checksums, as on a wire.
 pub fn on_the_wire(packet: Packet) -> Vec<Vec<u8>> {
     let mut segments = Vec::new();
     segment(packet, |mut segment| {
@@ -62,15 +62,15 @@ const CWR: u8 = 0x80;
 /// The fixed IPv6 header.
 const IPV6: usize = 40;
 
-/// What is written into the headers of the next segment.
+/// Header fields of the next segment.
 struct Template {
     kind: GsoKind,
     network: usize,
     transport: usize,
-    /// Bytes of all headers that IP's length field counts.
+    /// Bytes of all headers that IP's length field includes.
     counted: usize,
     tcp_header: usize,
-    /// Payload of a segment, and what follows from it.
+    /// Payload of a segment, and the values that depend on it.
     payload: usize,
     ip_len: u16,
     tcp_checksum: u16,
@@ -81,13 +81,13 @@ struct Template {
     id: u16,
     sequence: u32,
     flags: u8,
-    /// Flags that all but the first segment have not.
+    /// Flags that only the first segment has.
     first_only: u8,
 }
 
 impl Template {
-    /// With the length of all headers, and the size of a segment; `None` where
-    /// there is nothing to segment.
+    /// Returns the template, the length of all headers, and the size of a segment; `None` if the
+    /// packet needs no segmentation.
     fn of(packet: &Packet) -> Option<(Self, usize, usize)> {
         let offload = packet.offload();
         let gso = offload.gso?;
@@ -124,8 +124,7 @@ impl Template {
         Some((template, header_len, usize::from(gso.size)))
     }
 
-    /// Sets the payload of the segments that follow: all but the last are of one
-    /// size.
+    /// Sets the payload of the following segments: all except the last have the same size.
     fn resize(&mut self, payload: usize) {
         self.payload = payload;
         self.ip_len = (self.counted + payload) as u16;
@@ -164,8 +163,8 @@ impl Template {
     }
 }
 
-/// The sum of an IPv4 header without the fields that differ between segments, and
-/// its identification.
+/// Returns the sum of an IPv4 header without the fields that differ between segments, and its
+/// identification.
 fn ipv4_template(header: &[u8]) -> (u32, u16) {
     let word = |at| u16::from_be_bytes([header[at], header[at + 1]]);
     let whole = u32::from(sum(header));

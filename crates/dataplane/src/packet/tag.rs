@@ -1,5 +1,4 @@
-//! Priority tags (IEEE 802.1Q, 6.9): VLAN tags of VLAN 0, which say how important
-//! a frame is and nothing else.
+//! Priority tags (IEEE 802.1Q, 6.9): VLAN tags of VLAN 0, which carry only a frame's priority.
 
 use super::facts::Destination;
 use super::wire::{ETHERNET, TAG, be16, is_tag};
@@ -9,15 +8,15 @@ use tailbound_classes::Mark;
 /// Destination and source.
 const ADDRESSES: usize = 12;
 
-/// 802.1Q's own; a provider's tag (802.1ad) is another.
+/// The TPID of 802.1Q; a provider's tag (802.1ad) has another.
 const TPID: [u8; 2] = [0x81, 0x00];
 
 impl Packet {
-    /// Bytes that a tag takes of the wire.
+    /// Length of a tag in bytes.
     pub const TAG: usize = TAG;
 
-    /// Puts a priority tag with `mark`'s PCP behind its addresses, where it has
-    /// no tag yet. What is left to the NIC moves along; segments get the tag too.
+    /// Inserts a priority tag with `mark`'s PCP behind the frame's addresses, unless it has a tag.
+    /// The offsets of the remaining work move along; segments get the tag, too.
     pub(super) fn insert_priority_tag(&mut self, mark: Mark) {
         if is_tag(be16(self.bytes(), ADDRESSES)) {
             return;

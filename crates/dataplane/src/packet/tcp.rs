@@ -16,24 +16,24 @@ use crate::{Class, GuestId};
 
 /// The fixed part of a TCP header.
 const HEADER: usize = 20;
-/// Where its checksum stands.
+/// Offset of the checksum.
 const CHECKSUM: usize = 16;
 const IPV4: usize = 20;
 const IPV6: usize = 40;
 /// The timestamps option, behind two no-operations.
 const STAMPS: usize = 12;
-/// The second word of an IPv4 header that the host makes: don't fragment, no identification.
+/// The second word of an IPv4 header that the host writes: don't fragment, no identification.
 const DONT_FRAGMENT: u32 = 0x4000;
 /// ECN's field in the first word of an IPv4 and of an IPv6 header.
 const ECN4: u32 = 0x0003_0000;
 const ECN6: u32 = 0x0030_0000;
 
-/// What the host makes a guest's segments with.
+/// Resources for the host's own segments of a guest's connections.
 #[derive(Debug, Clone)]
 pub struct TcpMaker {
-    /// Where buffers come from.
+    /// Source of buffers.
     pub pool: Pool,
-    /// Whose they are.
+    /// The guest.
     pub guest: GuestId,
 }
 
@@ -46,11 +46,11 @@ fn half(bytes: &[u8], at: usize) -> u64 {
     u64::from(word(bytes, at)) << 32 | u64::from(word(bytes, at + 4))
 }
 
-/// What an IP header says of a segment behind it.
+/// Fields of an IP header that its TCP segment needs.
 struct Around {
     source: [u64; 2],
     destination: [u64; 2],
-    /// Where the IP packet ends, from the IP header on.
+    /// Length of the IP packet, with its header.
     len: usize,
     /// The ECN field.
     ecn: u8,
@@ -67,7 +67,7 @@ impl Around {
         }
     }
 
-    /// Apart, so that IPv4's path stays short.
+    /// A separate function, so that IPv4's path stays short.
     #[inline(never)]
     fn ipv6(ip: &[u8; IPV6]) -> Self {
         Self {
@@ -133,12 +133,12 @@ impl TcpFrame for Packet {
             v6,
         };
         let hash = match (way, facts.source) {
-            // It was made when the packet came in.
+            // The connection was hashed when the packet came in.
             (Way::ToPeer, Some(_)) => facts.connection.0,
             _ => connection_of(self.pool().hash(), &flow),
         };
-        // Nothing stands around its TCP header that is not looked into: one VLAN tag at
-        // most, and no extension header of IPv6.
+        // All parts around the TCP header are known: at most one VLAN tag, and no extension header
+        // of IPv6.
         let is_plain = network <= ETHERNET + TAG && (!v6 || transport == network + IPV6);
         let segment = if is_plain {
             segment_in(tcp, around.ecn == 3, facts.offload.gso)
@@ -197,7 +197,7 @@ impl TcpFrame for Packet {
         let len = (end - transport) as u32;
         let fixed = usize::from(headers.network) + IPV4;
         let rest = if headers.network_kind == Network::Ipv4 && transport == fixed {
-            // The addresses stand right before it.
+            // The addresses are right before the segment.
             u32::from(sum(&frame[transport - 8..end])) + u32::from(TCP)
         } else {
             let pseudo = pseudo_header(headers.addresses(frame), TCP);
@@ -292,7 +292,7 @@ impl TcpFrame for Packet {
 }
 
 impl Packet {
-    /// A segment without payload, however it is to be laid out.
+    /// Writes a segment without payload, with any layout.
     #[inline(never)]
     fn write_any(maker: &TcpMaker, bare: Bare) -> Self {
         let bare = &bare;
@@ -331,7 +331,7 @@ impl Packet {
                 mapped(destination[1] as u32)
             },
             offload: Offload {
-                // It is left to whoever sends it.
+                // The checksum is left to the NIC.
                 checksum: Some(Checksum {
                     start: transport as u16,
                     offset: CHECKSUM as u16,
@@ -368,7 +368,7 @@ impl Packet {
         }
     }
 
-    /// Leaves the TCP checksum to whoever sends it.
+    /// Leaves the TCP checksum to the NIC.
     fn leave_checksum(&mut self) {
         let facts = self.facts_mut();
         facts.offload.checksum = Some(Checksum {
@@ -379,7 +379,7 @@ impl Packet {
     }
 }
 
-/// The segment whose header stands at the beginning of `tcp`, where it is whole.
+/// Parses the segment whose header is at the beginning of `tcp`; `None` if the header is truncated.
 #[inline]
 fn segment_in(tcp: &[u8], congestion: bool, gso: Option<Gso>) -> Option<Segment> {
     let fixed = tcp.first_chunk::<HEADER>()?;
@@ -402,7 +402,7 @@ fn segment_in(tcp: &[u8], congestion: bool, gso: Option<Gso>) -> Option<Segment>
     })
 }
 
-/// Writes a few bytes at a place that there is: one store, where the place is known.
+/// Writes a few bytes at a place if it exists: a single store for a known place.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "a store for each field of a header")]
 fn put<const N: usize>(bytes: &mut [u8], at: usize, value: [u8; N]) {
@@ -411,7 +411,7 @@ fn put<const N: usize>(bytes: &mut [u8], at: usize, value: [u8; N]) {
     }
 }
 
-/// Everything before IP.
+/// Writes the headers before IP.
 #[inline]
 fn write_link(frame: &mut [u8], bare: &Bare) {
     let Bare { link, flow, .. } = bare;
@@ -435,7 +435,7 @@ fn write_link(frame: &mut [u8], bare: &Bare) {
     }
 }
 
-/// The IP header before so many bytes of TCP, don't fragment; returns a sum of the addresses
+/// Writes the IP header of `tcp` bytes of TCP, with don't fragment. Returns a sum of the addresses
 /// for TCP's checksum.
 #[inline]
 fn write_ipv4(ip: &mut [u8; IPV4], bare: &Bare, tcp: usize) -> u32 {
@@ -460,7 +460,7 @@ fn write_ipv4(ip: &mut [u8; IPV4], bare: &Bare, tcp: usize) -> u32 {
     addresses
 }
 
-/// The same for IPv6.
+/// Does the same for IPv6.
 #[inline(never)]
 fn write_ipv6(ip: &mut [u8], bare: &Bare, tcp: usize) -> u32 {
     let (source, destination) = if bare.way == Way::ToPeer {
@@ -478,7 +478,7 @@ fn write_ipv6(ip: &mut [u8], bare: &Bare, tcp: usize) -> u32 {
     sum(&ip[8..IPV6]).into()
 }
 
-/// The header of a segment without payload; `pseudo`: the sum of the pseudo-header.
+/// Writes the header of a segment without payload; `pseudo` is the sum of the pseudo-header.
 #[inline]
 fn write_tcp(tcp: &mut [u8], bare: &Bare, pseudo: u16) {
     let ports = match bare.way {
@@ -505,7 +505,7 @@ fn write_tcp(tcp: &mut [u8], bare: &Bare, pseudo: u16) {
     }
 }
 
-/// Writes timestamps, and puts no-operations in the place of SACK blocks that are to go.
+/// Writes timestamps, and replaces removed SACK blocks by no-operations.
 fn rewrite_options(options: &mut [u8], change: &Change) {
     let mut at = 0;
     while let Some(&kind) = options.get(at) {

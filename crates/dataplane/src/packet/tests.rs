@@ -429,7 +429,7 @@ fn flows_are_source_guest_and_destination_address() {
     assert_eq!(v4.source, GuestId::first(1));
 }
 
-/// Everything that is done to a packet that was let in.
+/// Calls all methods on an accepted packet.
 fn use_it(mut packet: Packet) {
     let len = packet.len();
     let claim = (packet.source_mac(), packet.ip_source(), packet.claim());
@@ -440,7 +440,7 @@ fn use_it(mut packet: Packet) {
     packet.mark_congestion();
     let mut copy = packet.duplicate();
     copy.complete_checksum();
-    // What was checked against spoofing is what goes out.
+    // The departing packet is the one that was checked against spoofing.
     assert_eq!(claim, (copy.source_mac(), copy.ip_source(), copy.claim()));
     assert_eq!(copy.with_virtio_header().len(), VIRTIO_HEADER + len);
     let expected = packet.segments();

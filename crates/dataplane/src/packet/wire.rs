@@ -1,4 +1,4 @@
-//! Where the headers of an Ethernet frame are, and whether they fit in it.
+//! Offsets of the headers of an Ethernet frame, and checks of their lengths.
 
 use super::Malformed;
 use crate::frame::ipv4::mapped;
@@ -10,10 +10,10 @@ use smoltcp::wire::{
 pub(super) const ETHERNET: usize = 14;
 /// A VLAN tag: TPID (in place of the `EtherType`) and TCI.
 pub(super) const TAG: usize = 4;
-/// Tags that are looked through: a provider's and a customer's (802.1ad).
+/// Tags that are parsed: a provider's and a customer's (802.1ad).
 const MAX_TAGS: usize = 2;
-/// IPv6 extension headers that a packet may have. RFC 8200, 4.1 names seven, each
-/// once but for destination options.
+/// Maximum number of IPv6 extension headers of a packet. RFC 8200, 4.1 names seven, each at most
+/// once, except for destination options.
 const MAX_EXTENSIONS: usize = 8;
 const IPV6: usize = 40;
 
@@ -27,34 +27,32 @@ pub(super) const FRAGMENT: u8 = 44;
 /// IPv6's authentication header (RFC 4302).
 const AUTHENTICATION: u8 = 51;
 
-/// What follows the Ethernet header and its tags.
+/// Type of the header behind the Ethernet header and its tags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Network {
     Ipv4,
     Ipv6,
     Arp,
-    /// Anything else: forwarded, never looked into.
+    /// Any other: forwarded without a look inside.
     Other,
 }
 
 /// Offsets from the first byte of the frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Headers {
-    /// What stands behind the last IP header, where `transport` is known.
+    /// Protocol behind the last IP header, if `transport` is not 0.
     pub(super) protocol: u8,
     pub(super) network_kind: Network,
     /// The header behind Ethernet and its tags.
     pub(super) network: u8,
-    /// Whoever received it has checked its checksum.
+    /// True if the receiving NIC or kernel has verified the checksum.
     pub(super) vouched: bool,
-    /// Where that protocol's header starts; 0 where there is none to be found:
-    /// no IP, or a fragment.
+    /// Offset of that protocol's header; 0 if there is none (not IP, or a fragment).
     pub(super) transport: u16,
 }
 
 impl Headers {
-    /// Finds the headers of `frame`. Every length that is read later is checked
-    /// here, once.
+    /// Finds the headers of `frame`. All lengths that are used later are checked here, once.
     pub(super) fn parse(frame: &[u8]) -> Result<Self, Malformed> {
         let ethernet =
             EthernetFrame::new_checked(frame).map_err(|_| Malformed::Truncated("Ethernet"))?;
@@ -116,7 +114,7 @@ impl Headers {
         Ok(())
     }
 
-    /// The end of the IP packet; behind it stands only Ethernet padding.
+    /// The end of the IP packet; only Ethernet padding follows.
     #[inline]
     pub(super) fn end(self, frame: &[u8]) -> usize {
         let network = usize::from(self.network);
@@ -127,7 +125,7 @@ impl Headers {
         }
     }
 
-    /// Source and destination address of an IP packet, as they stand there.
+    /// Source and destination address of an IP packet, as in its header.
     pub(super) fn addresses(self, frame: &[u8]) -> &[u8] {
         let network = usize::from(self.network);
         match self.network_kind {
@@ -137,8 +135,8 @@ impl Headers {
         }
     }
 
-    /// The IP destination of `frame`, IPv4 as an IPv4-mapped IPv6 address; `None` where it is
-    /// not IP.
+    /// The IP destination of `frame`, with IPv4 as an IPv4-mapped IPv6 address; `None` if it is not
+    /// IP.
     pub(super) fn destination(self, frame: &[u8]) -> Option<u128> {
         let addresses = self.addresses(frame);
         let (_, destination) = addresses.split_at(addresses.len() / 2);
@@ -149,7 +147,7 @@ impl Headers {
         }
     }
 
-    /// The end of the TCP header, where there is a whole one.
+    /// The end of the TCP header, if it is complete.
     pub(super) fn tcp_end(self, frame: &[u8]) -> Result<usize, Malformed> {
         let transport = usize::from(self.transport);
         let segment = frame
@@ -160,7 +158,7 @@ impl Headers {
         Ok(transport + usize::from(tcp.header_len()))
     }
 
-    /// The end of the UDP header, where there is a whole one.
+    /// The end of the UDP header, if it is complete.
     pub(super) fn udp_end(self, frame: &[u8]) -> Result<usize, Malformed> {
         let end = usize::from(self.transport) + UDP_HEADER;
         if self.transport == 0 || self.protocol != UDP {
@@ -173,7 +171,7 @@ impl Headers {
     }
 }
 
-/// The type of what stands behind the VLAN tags, and where.
+/// Returns the `EtherType` behind the VLAN tags, and the offset of its header.
 fn behind_tags(frame: &[u8], mut ethertype: u16) -> Result<(u16, usize), Malformed> {
     let mut offset = ETHERNET;
     for _ in 0..MAX_TAGS {
@@ -193,8 +191,8 @@ pub(super) const fn is_tag(ethertype: u16) -> bool {
     matches!(ethertype, 0x8100 | 0x88a8)
 }
 
-/// Protocol and offset of what stands behind IPv6 extension headers; they end at a
-/// fragment header, which is returned as [`FRAGMENT`].
+/// Returns protocol and offset of the header behind IPv6 extension headers; these end at a fragment
+/// header, which is returned as [`FRAGMENT`].
 pub(super) fn behind_extensions(
     mut next: IpProtocol,
     payload: &[u8],
@@ -219,13 +217,12 @@ pub(super) fn behind_extensions(
             return Err(Malformed::Truncated("IPv6 extension"));
         }
     }
-    // Passing it on unread would let a guest hide a neighbour advertisement.
+    // A forwarded packet with unparsed headers could hide a neighbour advertisement.
     Err(Malformed::Extensions)
 }
 
-/// Whether it is an extension header in units of 8 bytes, the first not counted
-/// (RFC 8200, 4.3; RFC 7045, 4): hop-by-hop, routing, destination options, mobility,
-/// HIP, Shim6.
+/// Checks for an extension header whose length is in units of 8 bytes, without the first unit (RFC
+/// 8200, 4.3; RFC 7045, 4): hop-by-hop, routing, destination options, mobility, HIP, Shim6.
 pub(super) const fn is_extension(protocol: u8) -> bool {
     matches!(protocol, 0 | 43 | 60 | 135 | 139 | 140)
 }

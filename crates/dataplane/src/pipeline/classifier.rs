@@ -1,17 +1,17 @@
-//! Which class a guest's frame travels in.
+//! Classification of guests' frames.
 
 use crate::{Class, Classes, Frame, HashKeys, Mark, Meter, MeterConfig, MeterStats, Traffic};
 use std::mem;
 use tailbound_units::Nanos;
 
-/// What a frame's guest is promised for it.
+/// Guarantee that covers a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Promise {
-    /// Nothing: best effort.
+    /// None: best effort.
     Nothing,
-    /// A guarantee that extends to the frame's destination.
+    /// A guarantee that covers the frame's destination.
     Guarantee,
-    /// A guarantee that does not, since nobody announced the destination.
+    /// A guarantee that does not cover the destination, because it was not announced.
     Unannounced,
 }
 
@@ -35,7 +35,7 @@ struct Places {
     /// `None`: by the flow's size.
     guaranteed: Option<Place>,
     small: Place,
-    /// Bulk, and what is of the lowest class in every fabric.
+    /// Bulk, and all traffic that is in the lowest class in every fabric.
     lowest: Place,
 }
 
@@ -65,30 +65,30 @@ impl Places {
     }
 }
 
-/// Whether frames are given a class, and by what.
+/// Rule by which frames get a class.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "there is one on each way")]
 enum Rule {
-    /// They keep the marks that their guests wrote.
+    /// Frames keep the marks of their guests.
     Keep,
-    /// Those of best effort are all of one class.
+    /// All best-effort frames are of one class.
     Unmetered(Places),
-    /// Those of best effort go by the size of their flows.
+    /// Best-effort frames are classified by the size of their flows.
     Metered(Places, Meter),
 }
 
-/// Gives guests' frames the class that the table has for them ([`tailbound_classes`]).
+/// Assigns guests' frames the class that the table has for them ([`tailbound_classes`]).
 #[derive(Debug)]
 pub struct Classifier {
     rule: Rule,
-    /// The guests that share the meter.
+    /// The number of guests that share the meter.
     guests: usize,
-    /// The counters of the meter that there was last.
+    /// The counters of the last meter.
     stats: MeterStats,
 }
 
 impl Classifier {
-    /// Without `classes` frames keep the marks that their guests wrote, and nothing is
+    /// Creates a classifier. Without `classes` frames keep the marks of their guests, and are not
     /// metered.
     pub fn new(classes: Option<Classes>, meter: Option<&MeterConfig>, keys: HashKeys) -> Self {
         let rule = match (classes.map(Places::of), meter) {
@@ -103,7 +103,7 @@ impl Classifier {
         }
     }
 
-    /// Gives a frame its class and mark. What came from outside keeps those it has.
+    /// Sets a frame's class and mark. Frames from outside keep theirs.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "once for every frame")]
     pub fn classify<F: Frame>(&mut self, now: Nanos, frame: &mut F, promise: Promise) {
@@ -111,7 +111,7 @@ impl Classifier {
             && let Some(header) = frame.ipv4()
         {
             let is_small = meter.is_of_small_flow(now, header.flow(), header.frame_len());
-            // Two calls, so that what follows is compiled for each outcome.
+            // Two calls, so that the code behind them is compiled for each outcome.
             if is_small {
                 header.set_class(places.small.class, places.small.mark);
             } else {
@@ -122,7 +122,7 @@ impl Classifier {
         }
     }
 
-    /// The same for any frame: apart, so that the way of most stays short.
+    /// Classifies any frame: a separate function, so that the most common path stays short.
     fn classify_other<F: Frame>(&mut self, now: Nanos, frame: &mut F, promise: Promise) {
         let (places, meter) = match &mut self.rule {
             Rule::Keep => return,
@@ -145,7 +145,7 @@ impl Classifier {
         place.give(frame);
     }
 
-    /// Shares the meter among so many guests from now on; among one until it is told.
+    /// Divides the meter among this number of guests from now on. The default is one guest.
     pub fn set_guests(&mut self, guests: usize) {
         self.guests = guests;
         if let Rule::Metered(_, meter) = &mut self.rule {
@@ -153,7 +153,7 @@ impl Classifier {
         }
     }
 
-    /// Becomes another one. Flows that a meter knows stay as large as they are.
+    /// Changes the configuration. Flows that a meter knows stay large or small.
     pub fn reconfigure(&mut self, classes: Option<Classes>, meter: Option<&MeterConfig>) {
         self.stats = self.stats();
         let known = match mem::replace(&mut self.rule, Rule::Keep) {
@@ -178,7 +178,7 @@ impl Classifier {
         };
     }
 
-    /// The meter's counters, also of one that is gone; zero where there was none.
+    /// The meter's counters, or those of the last meter; zero if there was none.
     pub fn stats(&self) -> MeterStats {
         match &self.rule {
             Rule::Metered(_, meter) => meter.stats(),

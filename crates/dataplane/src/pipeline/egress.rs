@@ -1,11 +1,11 @@
-//! What stands before the wire of an uplink: a queue, or a pacer.
+//! The last stage before the wire of an uplink: a queue or a pacer.
 
 use super::{Coverage, PacedPipeline, PacedPipelineConfig, Pipeline, PipelineConfig};
 use crate::pacer::PacerError;
 use crate::{Backlog, Frame, MeterStats, Pacer, QueueStats, Spare};
 use tailbound_units::Nanos;
 
-/// What is to stand before a wire.
+/// Configuration of the last stage before a wire.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EgressConfig {
     /// A queue.
@@ -15,7 +15,7 @@ pub enum EgressConfig {
 }
 
 impl EgressConfig {
-    /// The pacer's configuration, where it is one.
+    /// The pacer's configuration, if it is one.
     pub const fn paced(&self) -> Option<&PacedPipelineConfig> {
         match self {
             Self::Pipeline(_) => None,
@@ -24,30 +24,30 @@ impl EgressConfig {
     }
 }
 
-/// What stands before a wire.
+/// The last stage before a wire.
 #[derive(Debug)]
 pub enum Egress<F> {
     /// A queue: frames leave when the NIC has room.
     Pipeline(Box<Pipeline<F>>),
-    /// A pacer: frames leave when their guarantees say so.
+    /// A pacer: frames leave at the times of their guarantees.
     Pacer(Box<PacedPipeline<F>>),
 }
 
-/// What an egress has done so far, whichever it is.
+/// Counters of an egress of either kind since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EgressStats {
     /// Frames that were segmented.
     pub segmented: u64,
     /// The queue's counters; under a pacer, those of best effort.
     pub queue: QueueStats,
-    /// What waits in that queue.
+    /// The frames that wait in that queue.
     pub backlog: Backlog,
     /// The meter's counters; zero without one.
     pub meter: MeterStats,
 }
 
 impl<F: Frame> Egress<F> {
-    /// An empty one.
+    /// Creates an empty egress.
     ///
     /// # Errors
     /// The rule that the pacer's configuration breaks.
@@ -58,11 +58,11 @@ impl<F: Frame> Egress<F> {
         })
     }
 
-    /// Becomes one of `config`. What waits goes on waiting, each flow in order, also
-    /// where a queue becomes a pacer or a pacer a queue.
+    /// Changes the configuration. Waiting frames are kept, each flow in order, even if a queue
+    /// becomes a pacer or a pacer a queue.
     ///
     /// # Errors
-    /// The rule that the pacer's configuration breaks; then nothing has changed.
+    /// The rule that the pacer's configuration breaks; the egress is then unchanged.
     pub fn reconfigure(&mut self, now: Nanos, config: EgressConfig) -> Result<(), PacerError> {
         match (&mut *self, config) {
             (Self::Pipeline(pipeline), EgressConfig::Pipeline(config)) => {
@@ -71,7 +71,7 @@ impl<F: Frame> Egress<F> {
             (Self::Pacer(paced), EgressConfig::Pacer(config)) => paced.reconfigure(now, config)?,
             (Self::Pipeline(pipeline), EgressConfig::Pacer(config)) => {
                 let mut paced = PacedPipeline::new(config)?;
-                // Without a NIC's queue, everything leaves at once.
+                // Without a NIC's queue, all frames leave immediately.
                 pipeline.reconfigure(now, &PipelineConfig::default());
                 while let Some(waiting) = pipeline.pull(now) {
                     paced.push(now, Some(waiting.frame), Coverage::AllDestinations);
@@ -89,7 +89,7 @@ impl<F: Frame> Egress<F> {
         Ok(())
     }
 
-    /// The way of a paced wire; `None` where it is not paced.
+    /// The path of a paced wire; `None` for a queue.
     pub const fn paced(&self) -> Option<&PacedPipeline<F>> {
         match self {
             Self::Pipeline(_) => None,
@@ -97,13 +97,12 @@ impl<F: Frame> Egress<F> {
         }
     }
 
-    /// The pacer; `None` where the wire is not paced.
+    /// The pacer; `None` for a queue.
     pub fn pacer(&self) -> Option<&Pacer<F>> {
         self.paced().map(PacedPipeline::pacer)
     }
 
-    /// The pacer, for whoever sets guarantees and limits; `None` where the wire is not
-    /// paced.
+    /// The pacer, for changes of guarantees and limits; `None` for a queue.
     pub fn pacer_mut(&mut self) -> Option<&mut Pacer<F>> {
         match self {
             Self::Pipeline(_) => None,
@@ -111,7 +110,7 @@ impl<F: Frame> Egress<F> {
         }
     }
 
-    /// Shares the meter among so many guests from now on; among one until it is told.
+    /// Divides the meter among this number of guests from now on. The default is one guest.
     pub fn set_guests(&mut self, guests: usize) {
         match self {
             Self::Pipeline(pipeline) => pipeline.set_guests(guests),
@@ -119,7 +118,7 @@ impl<F: Frame> Egress<F> {
         }
     }
 
-    /// How many frames wait.
+    /// Number of waiting frames.
     pub fn waiting(&self) -> usize {
         match self {
             Self::Pipeline(pipeline) => pipeline.backlog().packets,
@@ -127,8 +126,8 @@ impl<F: Frame> Egress<F> {
         }
     }
 
-    /// Frees some of the memory that nothing has waited in since it was called last, and
-    /// says what is left of it.
+    /// Frees some of the memory that was not used since the last call, and returns whether more is
+    /// left.
     pub fn give_back(&mut self) -> Spare {
         match self {
             Self::Pipeline(pipeline) => pipeline.give_back(),
@@ -136,8 +135,7 @@ impl<F: Frame> Egress<F> {
         }
     }
 
-    /// When a frame may leave, unless something comes before; `None` where nothing
-    /// waits.
+    /// Time at which a frame may leave, without earlier arrivals; `None` if no frame waits.
     pub fn poll_at(&self) -> Option<Nanos> {
         match self {
             Self::Pipeline(pipeline) => pipeline.poll_at(),
@@ -145,7 +143,7 @@ impl<F: Frame> Egress<F> {
         }
     }
 
-    /// What it has done so far.
+    /// Counters since the start.
     pub fn stats(&self) -> EgressStats {
         match self {
             Self::Pipeline(pipeline) => pipeline.egress_stats(),

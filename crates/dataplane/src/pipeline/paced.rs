@@ -1,12 +1,12 @@
-//! A frame's way to a wire on which guests keep to guarantees.
+//! A frame's path to a wire on which guests have guarantees.
 //!
 //! ```text
 //! push ► class and tag ► pacer ► pull, when the wire is due
 //! ```
 //!
-//! [`PacedPipeline::push`] gives frames their class by what their guest is guaranteed,
-//! and a tag that tells switches so, and hands them to the pacer, a burst at once. That takes
-//! every frame, and says whether its guest's next ones should come ([`Pacer::is_read`]).
+//! [`PacedPipeline::push`] assigns classes by the guests' guarantees, adds tags for switches, and
+//! passes bursts of frames to the pacer. The pacer accepts every frame, and reports whether the
+//! host may read further frames from the guest ([`Pacer::is_read`]).
 
 use super::{Classifier, Outgoing, Promise};
 use crate::pacer::{PacerError, Standing, WireClock};
@@ -17,38 +17,38 @@ use crate::{
 use std::collections::VecDeque;
 use tailbound_units::{Bytes, Nanos, Position};
 
-/// What a paced way to a wire consists of.
+/// Configuration of a paced path to a wire.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PacedPipelineConfig {
     /// The wire, and how it is filled.
     pub pacer: PacerConfig,
     /// The classes of the fabric.
     pub classes: Classes,
-    /// Tells small flows from others, of guests without a guarantee; where guarantees
-    /// have no class of their own, of all.
+    /// Classifies flows of guests without a guarantee as small or large; of all guests if
+    /// guarantees have no class of their own.
     pub meter: Option<MeterConfig>,
-    /// Whether a frame without a VLAN tag gets a priority tag.
+    /// True: frames without a VLAN tag get a priority tag.
     pub priority_tag: bool,
 }
 
-/// When a frame leaves for a paced wire.
+/// Departure of a frame on a paced wire.
 #[derive(Debug, Clone, Copy)]
 pub struct Leaving {
-    /// How long it waited, up to the batch that it is in.
+    /// Time that the frame waited, up to its batch.
     pub waited: Nanos,
     at: Position,
     clock: WireClock,
 }
 
 impl Leaving {
-    /// The moment at which it begins on the wire, on the clock of `now`.
+    /// Time at which the frame begins on the wire, on the clock of `now`.
     pub fn begins(&self) -> Nanos {
         self.clock.moment(self.at)
     }
 }
 
 impl PacedPipelineConfig {
-    /// A pacer on a fabric with guarantees first, without a meter and without tags.
+    /// Creates a configuration with guarantees first, without a meter and without tags.
     pub const fn new(pacer: PacerConfig) -> Self {
         Self {
             pacer,
@@ -59,18 +59,18 @@ impl PacedPipelineConfig {
     }
 }
 
-/// To which destinations a guest's guarantee extends.
+/// Destinations that a guest's guarantee covers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Coverage {
-    /// To all of them.
+    /// All destinations.
     #[default]
     AllDestinations,
-    /// To those that have a limit of their own: in the hose model a guarantee is
-    /// between machines that both have one (Silo 4.1).
+    /// Destinations with a limit of their own: in the hose model a guarantee is between VMs that
+    /// both have one (Silo 4.1).
     LimitedDestinations,
 }
 
-/// A pacer, and what decides about a frame before it. See the module.
+/// A pacer with the classification of frames before it. The module describes it.
 #[derive(Debug)]
 pub struct PacedPipeline<F> {
     config: PacedPipelineConfig,
@@ -80,7 +80,7 @@ pub struct PacedPipeline<F> {
 }
 
 impl<F: Frame> PacedPipeline<F> {
-    /// An empty one, without guaranteed guests.
+    /// Creates an empty path, without guaranteed guests.
     ///
     /// # Errors
     /// The rule that the pacer's configuration breaks.
@@ -88,7 +88,7 @@ impl<F: Frame> PacedPipeline<F> {
         Self::with_keys(config, HashKeys::random())
     }
 
-    /// The same with given keys for the meter's table and that of destinations.
+    /// Creates an empty path with given keys for the tables of the meter and of destinations.
     ///
     /// # Errors
     /// The rule that the pacer's configuration breaks.
@@ -112,17 +112,17 @@ impl<F: Frame> PacedPipeline<F> {
         &self.pacer
     }
 
-    /// The pacer, for whoever sets guarantees and limits.
+    /// The pacer, for changes of guarantees and limits.
     pub fn pacer_mut(&mut self) -> &mut Pacer<F> {
         &mut self.pacer
     }
 
-    /// Takes frames in, in order, with their classes and tags: what `coverage` leaves out is
-    /// no guaranteed traffic ([`tailbound_classes`]).
+    /// Takes in frames in order, and assigns their classes and tags. Frames to destinations outside
+    /// `coverage` are no guaranteed traffic ([`tailbound_classes`]).
     ///
-    /// A frame that goes to another guest of this host ([`Frame::is_local`]), of a guest that is
-    /// guaranteed something, is guaranteed traffic where its destination has a limit: then
-    /// what comes out is within what its receiver was promised to be sent.
+    /// A frame from a guaranteed guest to another guest of this host ([`Frame::is_local`]) is
+    /// guaranteed traffic if its destination has a limit: then the output is within the promise to
+    /// its receiver.
     pub fn push(&mut self, now: Nanos, frames: impl IntoIterator<Item = F>, coverage: Coverage) {
         let Self {
             config,
@@ -153,20 +153,20 @@ impl<F: Frame> PacedPipeline<F> {
         });
     }
 
-    /// Hands over the frames to guests of this host that waited when their guest's
-    /// guarantee ended, as what is not guaranteed any more: to be called after whatever
-    /// ends one, so that what comes next does not overtake them.
+    /// Passes on the frames to guests of this host that waited when their guest's guarantee ended,
+    /// as best effort. Call it after every call that ends a guarantee, so that later frames do not
+    /// overtake them.
     pub fn drain_freed(&mut self, mut sink: impl FnMut(F)) {
         let lowest = self.config.classes.mark(Class::Lowest);
         self.pacer
             .drain_freed(|frame| sink(unguaranteed(frame, lowest)));
     }
 
-    /// Hands over to `wire` what goes on the wire next, and to `local` what goes to guests
-    /// of this host, each in order; nothing where it is not due. With each frame comes
-    /// how long it waited; with what goes on the wire, when it begins there, too.
+    /// Passes the next frames for the wire to `wire` and those for guests of this host to `local`,
+    /// each in order; none before their time. Each frame comes with its waiting time; one for the
+    /// wire also with the time at which it begins there.
     ///
-    /// Frames have a launch time where there are no voids between them.
+    /// Frames have a launch time if there are no voids between them.
     pub fn pull(
         &mut self,
         now: Nanos,
@@ -218,16 +218,15 @@ impl<F: Frame> PacedPipeline<F> {
         self.pacer.set_blocked(now, is_blocked);
     }
 
-    /// When the next [`PacedPipeline::pull`] hands something over; `None` where
-    /// nothing waits.
+    /// Time at which the next [`PacedPipeline::pull`] passes on a frame; `None` if no frame waits.
     pub fn poll_at(&self) -> Option<Nanos> {
         self.pacer.poll_at()
     }
 
-    /// Becomes one of `config`; what waits goes on waiting.
+    /// Changes the configuration; waiting frames are kept.
     ///
     /// # Errors
-    /// The rule that the pacer's configuration breaks; nothing has changed then.
+    /// The rule that the pacer's configuration breaks; the path is then unchanged.
     pub fn reconfigure(
         &mut self,
         now: Nanos,
@@ -242,9 +241,9 @@ impl<F: Frame> PacedPipeline<F> {
         Ok(())
     }
 
-    /// Takes out everything that waits for the wire, each flow in order and nothing of it
-    /// guaranteed: for a wire that is paced no longer. What goes to guests of this host is
-    /// lost, unless their senders' guarantees have ended before ([`Self::drain_freed`]).
+    /// Takes out all frames that wait for the wire, each flow in order and none of them guaranteed,
+    /// for a wire that is no longer paced. Frames to guests of this host are lost, unless their
+    /// senders' guarantees ended before ([`Self::drain_freed`]).
     pub(super) fn take_waiting(&mut self, mut now: Nanos) -> VecDeque<F> {
         let mut waiting = VecDeque::new();
         let lowest = self.config.classes.mark(Class::Lowest);
@@ -263,23 +262,23 @@ impl<F: Frame> PacedPipeline<F> {
         waiting
     }
 
-    /// Shares the meter among so many guests from now on; among one until it is told.
+    /// Divides the meter among this number of guests from now on. The default is one guest.
     pub fn set_guests(&mut self, guests: usize) {
         self.classifier.set_guests(guests);
     }
 
-    /// How long the wire takes for so many full frames.
+    /// Time that the wire takes for this number of full frames.
     pub fn time_for(&self, frames: usize) -> Nanos {
         let PacerConfig { link, frame, .. } = self.config.pacer;
         link.time_for(Bytes(frame.0 * frames as u64))
     }
 
-    /// How many frames were dropped as there was no room for them, or others.
+    /// Number of frames that were dropped for lack of room.
     pub fn drops(&self) -> u64 {
         self.pacer.stats().queue.drops.total()
     }
 
-    /// How many frames wait.
+    /// Number of waiting frames.
     pub fn waiting(&self) -> usize {
         self.pacer.waiting() + self.pacer.best_effort().packets
     }
@@ -289,14 +288,14 @@ impl<F: Frame> PacedPipeline<F> {
         self.classifier.stats()
     }
 
-    /// How many frames were to be segmented.
+    /// Number of packets that were segmented.
     pub fn segmented(&self) -> u64 {
         self.segmented
     }
 }
 
-/// A frame that nothing holds to a guarantee any more, or no longer its guest's: in the
-/// lowest class if it was guaranteed.
+/// Returns a frame that is no longer under its guest's guarantee, in the lowest class if it was
+/// guaranteed.
 #[inline]
 fn unguaranteed<F: Frame>(mut frame: F, lowest: Mark) -> F {
     if frame.class() == Class::Guaranteed {

@@ -113,7 +113,7 @@ fn a_change_keeps_packets_in_flight_in_order() {
         assert_eq!(pipeline.backlog().packets, 50);
         assert_eq!(pipeline.backlog().bytes, Bytes(5000));
     }
-    // The limit holds for what comes new.
+    // The limit applies to new frames.
     pipeline.push(Nanos(30), Record::new(50, 1, 100));
     assert_eq!(pipeline.stats().queue.drops.full, 1);
     let order = drained(&mut pipeline, Nanos(40));
@@ -169,7 +169,7 @@ fn a_configuration_says_what_is_unknown() {
 }
 
 proptest! {
-    /// Whatever is done to it, every frame is somewhere.
+    /// After any calls, each frame was pulled, was dropped, or waits.
     #[test]
     fn frames_are_pulled_dropped_or_waiting(
         steps in prop::collection::vec((0u64..3_000_000, 0u32..4, 60usize..5000, 0u8..8), 1..400),

@@ -51,7 +51,7 @@ impl Default for CodelConfig {
     }
 }
 
-/// A FIFO under `CoDel`. See the module.
+/// A FIFO under `CoDel`. The module describes it.
 #[derive(Debug)]
 pub struct Codel<F> {
     config: CodelConfig,
@@ -59,7 +59,7 @@ pub struct Codel<F> {
     waiting: Waiting<F>,
 }
 
-/// The frames that wait.
+/// The waiting frames.
 #[derive(Debug)]
 struct Waiting<F> {
     frames: VecDeque<Queued<F>>,
@@ -153,21 +153,21 @@ impl<F: Frame> Codel<F> {
     }
 }
 
-/// A line of frames as the control loop sees it: it looks at the head, and drops
-/// it or lets it be taken. Frames are not moved for that.
+/// A line of frames as the control loop sees it: the loop checks the head, and drops or admits it.
+/// Frames do not move for that.
 pub(crate) trait Line {
-    /// When the head was pushed, and how many bytes stand behind it; `None` where
-    /// nothing waits.
+    /// Returns the time at which the head was pushed, and the number of bytes behind it; `None` if
+    /// no frame waits.
     fn head(&self) -> Option<(Nanos, u64)>;
     /// Drops the head.
     fn drop_head(&mut self);
-    /// Marks the head; false where its sender takes no marks.
+    /// Marks the head; false if its sender accepts no marks.
     fn mark_head(&mut self) -> bool;
-    /// Marks the head where its sender is scalable; false where it is not.
+    /// Marks the head if its sender is scalable; false otherwise.
     fn mark_scalable_head(&mut self) -> bool;
 }
 
-/// What the control loop is tuned by.
+/// Parameters of the control loop.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Parameters {
     pub(crate) target: Nanos,
@@ -180,8 +180,8 @@ pub(crate) struct Parameters {
 /// The state of one control loop (RFC 8289, 5.3).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Control {
-    /// When the sojourn time will have been above target for an interval; zero
-    /// while it is below.
+    /// Time at which the sojourn time will have been above target for an interval; zero while it is
+    /// below.
     first_above: Nanos,
     /// When the next drop is due, while dropping.
     drop_next: Nanos,
@@ -193,7 +193,7 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// A loop that has seen nothing.
+    /// A control loop in its initial state.
     pub(crate) const NEW: Self = Self {
         first_above: Nanos::ZERO,
         drop_next: Nanos::ZERO,
@@ -202,15 +202,15 @@ impl Control {
         dropping: false,
     };
 
-    /// The head has not waited too long.
+    /// Records that the head has not waited too long.
     #[inline]
     pub(crate) const fn rest(&mut self) {
         self.first_above = Nanos::ZERO;
         self.dropping = false;
     }
 
-    /// Whether the head, which has waited too long, may leave nevertheless, since heads
-    /// have not done so for an interval yet: then there is nothing else to be done.
+    /// Checks whether the head, which has waited too long, may leave nevertheless, because heads
+    /// have not waited too long for an interval yet: then no further check is necessary.
     #[inline]
     pub(crate) fn bears(&mut self, now: Nanos) -> bool {
         let bears = now < self.first_above;
@@ -223,8 +223,8 @@ impl Control {
         self.dropping
     }
 
-    /// Drops from the head of `line` until there stands the frame that may leave
-    /// at `now`; false where none is left (RFC 8289, 5.5).
+    /// Drops from the head of `line` until the head may leave at `now`; false if no frame is left
+    /// (RFC 8289, 5.5).
     #[inline]
     pub(crate) fn admit(
         &mut self,
@@ -250,13 +250,13 @@ impl Control {
         admitted
     }
 
-    /// Notes that packets were dropped as there was no room for them: the signal to
-    /// their senders is to be as strong (Linux: `flow->cvars.count += i`).
+    /// Counts packets that were dropped for lack of room, because they signal their senders as
+    /// strongly (Linux: `flow->cvars.count += i`).
     pub(super) fn handle_dropped(&mut self, packets: u32) {
         self.count = self.count.wrapping_add(packets);
     }
 
-    /// As [`Control::admit`], where the head has waited too long for too long.
+    /// [`Control::admit`] for a head that has waited too long for too long.
     #[inline(never)]
     fn admit_bad(
         &mut self,
@@ -288,8 +288,8 @@ impl Control {
         true
     }
 
-    /// Tells the sender to slow down: marks the head, which then may leave, or
-    /// drops it and returns false.
+    /// Signals the sender to slow down: marks the head, which then may leave, or drops it and
+    /// returns false.
     fn signal(parameters: &Parameters, stats: &mut QueueStats, line: &mut impl Line) -> bool {
         if parameters.ecn && line.mark_head() {
             stats.marked += 1;
@@ -300,8 +300,8 @@ impl Control {
         false
     }
 
-    /// Judges the head: bad where the sojourn time has been above target for an
-    /// interval (RFC 8289, 5.4 `dodequeue`).
+    /// Checks the head: it is bad if the sojourn time has been above target for an interval (RFC
+    /// 8289, 5.4 `dodequeue`).
     #[inline]
     fn look(&mut self, parameters: &Parameters, now: Nanos, line: &impl Line) -> Head {
         let Some((enqueued, behind)) = line.head() else {
@@ -322,7 +322,7 @@ impl Control {
         Head::Bad
     }
 
-    /// Begins to drop: at the rate of last time where that was not long ago.
+    /// Begins to drop, at the last rate if dropping ended recently.
     fn begin(&mut self, interval: Nanos, now: Nanos) {
         let last_time = self.count.wrapping_sub(self.last_count);
         let recent = now.since(self.drop_next).0 < interval.0.saturating_mul(16);
@@ -337,8 +337,8 @@ impl Control {
     }
 }
 
-/// Marks the head, which may leave, where it has waited for longer than the threshold
-/// and its sender expects that (RFC 9331, 4.1; Linux: `ce_threshold`).
+/// Marks the head, which may leave, if it has waited for longer than the threshold and its sender
+/// expects such marks (RFC 9331, 4.1; Linux: `ce_threshold`).
 #[inline(never)]
 fn mark_scalable(threshold: Nanos, now: Nanos, stats: &mut QueueStats, line: &mut impl Line) {
     let waited = line.head().map(|(enqueued, _)| now.since(enqueued));
@@ -347,13 +347,13 @@ fn mark_scalable(threshold: Nanos, now: Nanos, stats: &mut QueueStats, line: &mu
     }
 }
 
-/// What stands at the head of a line.
+/// State of the head of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Head {
     None,
-    /// May leave.
+    /// The head may leave.
     Good,
-    /// Has waited too long, as those before it have for an interval.
+    /// The head has waited too long, as those before it for an interval.
     Bad,
 }
 

@@ -1,6 +1,5 @@
-//! First in, first out, drop tail: what Linux does by itself (Small is Better,
-//! 3.3: "a large drop tail queue (e.g., 1,000 packets)"). The queue to compare
-//! with.
+//! First in, first out, drop tail: the default of Linux (Small is Better, 3.3: "a large drop tail
+//! queue (e.g., 1,000 packets)"), and the baseline for comparisons.
 
 use super::spare::{Spare, shrink_list};
 use super::{Backlog, QueueStats, Queued};
@@ -28,7 +27,7 @@ impl Default for FifoConfig {
     }
 }
 
-/// A FIFO. See the module.
+/// A FIFO. The module describes it.
 #[derive(Debug)]
 pub struct Fifo<F> {
     config: FifoConfig,

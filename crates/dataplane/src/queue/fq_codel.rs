@@ -1,19 +1,19 @@
-//! A queue for each flow, under `CoDel` each, served in turn by bytes (RFC 8290; Small
-//! is Better, 4.2): guests in turn, and the flows of each guest in turn.
+//! A queue for each flow, each under `CoDel`, served in turn by bytes (RFC 8290; Small is Better,
+//! 4.2): guests in turn, and the flows of each guest in turn.
 //!
-//! Turns are taken twice. Guests of this host are served as the flows of RFC 8290 are:
-//! one that was idle goes before the others once, all get the same bytes of the wire,
-//! where a short frame takes more than it has. So a guest has no more and no faster by
-//! opening more connections, or by sending small frames. In a guest's turn its own flows
-//! are served the same way: a message does not wait behind the bulk of its own guest. A
-//! flow is a bucket of the hash of connections ([`Frame::connection`]). Shares by host,
-//! then flow, are those of Linux's `sch_cake` (Høiland-Jørgensen et al., "Piece of CAKE",
-//! 2018, III.B); that a guest's new flows wait for its turn is stricter.
+//! There are two levels of turns. Guests of this host are served like the flows of RFC 8290: one
+//! that was idle goes before the others once, and all get the same bytes of the wire, where a short
+//! frame takes more than its length. So a guest gains no rate and no speed by opening more
+//! connections, or by sending small frames. In a guest's turn its own flows are served the same
+//! way: a message does not wait behind the bulk of its own guest. A flow is a bucket of the hash of
+//! connections ([`Frame::connection`]). Shares by host, then flow, are those of Linux's `sch_cake`
+//! (Høiland-Jørgensen et al., "Piece of CAKE", 2018, III.B); making a guest's new flows wait for
+//! its turn is stricter.
 //!
-//! What comes from outside is one guest more, whose flows are its senders' addresses: a
-//! flood of one does not hold up the others.
+//! Traffic from outside counts as one more guest, whose flows are its senders' addresses: a flood
+//! from one sender does not delay the others.
 //!
-//! With one guest it is RFC 8290's, and Linux's, packet by packet.
+//! With one guest the result equals that of RFC 8290 and of Linux, packet by packet.
 
 mod flows;
 mod frames;
@@ -75,26 +75,26 @@ impl Default for FqCodelConfig {
     }
 }
 
-/// Most packets that one overload drops at once (RFC 8290, 4.1.2), so that the
-/// search for the longest flow is paid for by many packets.
+/// Maximum number of packets that one overload drops (RFC 8290, 4.1.2), so that many packets share
+/// the cost of the search for the longest flow.
 const BATCH: u32 = 64;
 
-/// Most flows of a guest among which the longest is searched for.
+/// Maximum number of a guest's flows that are searched for the longest one.
 const LOOKED_AT: usize = 64;
 
 /// End of a list.
 const NIL: u32 = u32::MAX;
 
-/// FQ-CoDel. See the module.
+/// FQ-CoDel. The module describes it.
 #[derive(Debug)]
 pub struct FqCodel<F> {
     parameters: Parameters,
-    /// A flow's turn, and a guest's, which is what such a frame takes of the wire.
+    /// The quantum of a flow, and that of a guest, which is the length of such a frame on the wire.
     quantum: i64,
     guest_quantum: i64,
     packets: usize,
     memory: Bytes,
-    /// Into how many flows a guest's connections are hashed.
+    /// Number of flows into which a guest's connections are hashed.
     buckets: u64,
     sources: Sources,
     turns: Turns,
@@ -129,7 +129,7 @@ impl<F: Frame> FqCodel<F> {
     #[inline(always)]
     pub(super) fn enqueue(&mut self, queued: Queued<F>, stats: &mut QueueStats) {
         self.restore(queued);
-        // It is the longest flow that loses, which need not be this packet's.
+        // The longest flow loses a packet, which may be another than this packet's.
         while self.is_over() {
             self.drop_from_longest(stats);
         }
@@ -157,7 +157,7 @@ impl<F: Frame> FqCodel<F> {
         let size = (queued.frame.len() as u64, queued.frame.truesize().0);
         source.memory += size.1;
         let place = self.frames.append(&mut flow.waiting, size);
-        // Nothing is there that would have to be dropped.
+        // The place is empty, so that no frame must be dropped.
         mem::forget(place.replace(queued));
         if !flow.turn().active {
             source.flows.begin(&mut self.flows.all, index, quantum);
@@ -210,8 +210,7 @@ impl<F: Frame> FqCodel<F> {
         self.frames.backlog
     }
 
-    /// Forgets all flows as well, where nothing is left: that they were there is nobody's
-    /// concern any more.
+    /// Also forgets all flows if no memory is left to free: their history no longer matters.
     pub(super) fn give_back(&mut self) -> Spare {
         let left = self.frames.give_back();
         if left == Spare::Nothing && !self.flows.all.is_empty() {
@@ -232,20 +231,20 @@ impl<F: Frame> FqCodel<F> {
         for source in &mut self.sources.all {
             source.memory = 0;
         }
-        // A guest's connections as they came, not one after the other.
+        // In order of arrival for a guest, not one connection after the other.
         into[start..].sort_by_key(|queued| queued.enqueued);
     }
 
-    /// Drops from the head of the flow with the most bytes, of the guest that holds the
-    /// most memory: half of it, or 64 packets (RFC 8290, 4.1.2). Of a guest with very many
-    /// flows a part is looked at: it bears that itself.
+    /// Drops from the head of the flow with the most bytes, of the guest that holds the most
+    /// memory: half of the flow, or 64 packets (RFC 8290, 4.1.2). Of a guest with very many flows
+    /// only a part is searched, at its own disadvantage.
     #[cold]
     fn drop_from_longest(&mut self, stats: &mut QueueStats) {
         let Some(source) = self.sources.all.iter_mut().max_by_key(|one| one.memory) else {
             return;
         };
         let bytes = |index: u32| self.flows.all[index as usize].waiting.bytes;
-        // One that lost all it had keeps its place until its turn comes.
+        // A flow that lost all its packets keeps its place until its turn.
         let flows = source.flows.iter(&self.flows.all);
         let flows = flows.filter(|&index| bytes(index) > 0).take(LOOKED_AT);
         let Some(longest) = flows.max_by_key(|&index| (bytes(index), !index)) else {

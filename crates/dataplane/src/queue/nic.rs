@@ -1,14 +1,12 @@
-//! The NIC's own queue, bounded in bytes (Small is Better, 3.3: Byte Queue
-//! Limits).
+//! The NIC's own queue, bounded in bytes (Small is Better, 3.3: Byte Queue Limits).
 //!
-//! A model of the transmit ring: what was handed over, less what a wire of `rate`
-//! has sent since. It keeps no frames. While fewer than `limit` bytes are
-//! outstanding one more frame is admitted, so the last one may overshoot, as under
-//! BQL. The paper bounds the queue by the bandwidth-delay product: 37,500 B at
-//! 1 Gbit/s and 300 us.
+//! A model of the transmit ring: the bytes that were sent to it, minus those that a wire of `rate`
+//! has transmitted since. It stores no frames. While fewer than `limit` bytes are outstanding one
+//! more frame is admitted, so the last one may overshoot, as under BQL. The paper bounds the queue
+//! by the bandwidth-delay product: 37,500 B at 1 Gbit/s and 300 us.
 //!
-//! What is outstanding is counted as [`Work`], exactly: no remainder is lost, whatever
-//! the rate and however often it is asked.
+//! Outstanding bytes are counted as [`Work`], exactly: no remainder is lost at any rate and any
+//! frequency of calls.
 
 use serde::{Deserialize, Serialize};
 use tailbound_units::exact::Work;
@@ -36,7 +34,7 @@ impl NicConfig {
     /// The round trip of the paper's network (3.3).
     const ROUND_TRIP: Nanos = Nanos::from_micros(300);
 
-    /// A wire of `rate` with the default limit.
+    /// Creates a wire of `rate` with the default limit.
     pub const fn new(rate: Rate) -> Self {
         Self {
             rate,
@@ -55,19 +53,19 @@ impl NicConfig {
 /// Highest limit: [`Work`] counts it, and the longest packet beyond it.
 const MAX_LIMIT: Bytes = Bytes(1_000_000_000);
 
-/// A NIC's queue. See the module.
+/// A NIC's queue. The module describes it.
 #[derive(Debug)]
 pub struct Nic {
     rate: Rate,
     limit: Work,
     overhead: Bytes,
-    /// What the wire had still to send at `as_of`.
+    /// Work that the wire had still to transmit at `as_of`.
     outstanding: Work,
     as_of: Nanos,
 }
 
 impl Nic {
-    /// A wire that is idle.
+    /// Creates an idle wire.
     pub fn new(config: &NicConfig) -> Self {
         Self {
             rate: config.rate.max(Rate(1)),
@@ -78,7 +76,7 @@ impl Nic {
         }
     }
 
-    /// Takes another rate and limit over; what is outstanding stays.
+    /// Changes rate and limit, and keeps the outstanding bytes.
     pub fn reconfigure(&mut self, now: Nanos, config: &NicConfig) {
         self.advance(now);
         *self = Self {
@@ -88,14 +86,13 @@ impl Nic {
         };
     }
 
-    /// Whether a frame may be handed over at `now`.
+    /// Checks whether a frame may be sent at `now`.
     pub fn admits(&mut self, now: Nanos) -> bool {
         self.advance(now);
         self.outstanding < self.limit
     }
 
-    /// What will be `frames` frames on the wire, of `len` bytes together, is handed
-    /// over.
+    /// Records a sent packet of `len` bytes, which becomes `frames` frames on the wire.
     pub fn sent(&mut self, now: Nanos, len: usize, frames: usize) {
         self.advance(now);
         let overhead = self.overhead.0.saturating_mul(frames as u64);
@@ -103,7 +100,7 @@ impl Nic {
         self.outstanding = self.outstanding.plus(Work::of(bytes));
     }
 
-    /// The first moment at which a frame may be handed over.
+    /// The first time at which a frame may be sent.
     pub fn admits_at(&self) -> Nanos {
         if self.outstanding < self.limit {
             return self.as_of;

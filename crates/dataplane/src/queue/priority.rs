@@ -1,9 +1,7 @@
-//! The classes, strictly: each goes before those below it, whenever it has a frame
-//! (Small is Better, 4.3 and 5.3: what a NIC or switch with priority queues does
-//! with the mark).
+//! Strict priority of classes: each goes before those below it, whenever it has a frame (Small is
+//! Better, 4.3 and 5.3: a NIC or switch with priority queues treats marked frames in this way).
 //!
-//! The meter bounds what small flows may be; without one, nothing here keeps a class
-//! from starving those below.
+//! The meter bounds small flows; without one, a class may starve those below.
 
 use super::{Backlog, Queue, QueueConfig, QueueStats, Queued, Spare};
 use crate::{Class, Frame};
@@ -44,10 +42,10 @@ impl Default for PriorityConfig {
     }
 }
 
-/// Queues under strict priority. See the module.
+/// Queues under strict priority. The module describes them.
 #[derive(Debug)]
 pub struct Priority<F> {
-    /// By [`Class`].
+    /// Indexed by [`Class`].
     queues: [Queue<F>; Class::ALL.len()],
 }
 

@@ -1,23 +1,22 @@
-//! Memory that nothing waits in any more.
+//! Memory of emptied queues.
 
 use std::collections::VecDeque;
 
-/// What is held of memory beside what waits in it, in the order of what is to be done.
+/// Unused memory of a queue, in the order of urgency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Spare {
-    /// Nothing to speak of.
+    /// None, or a negligible amount.
     Nothing,
-    /// Something that may be needed again soon, as it was used since it was asked for last:
-    /// worth a look later.
+    /// Memory that was in use since the last call and may be needed again soon: call again later.
     InUse,
-    /// Some was freed just now: worth another look at once.
+    /// Some memory was just freed: call again soon.
     More,
 }
 
-/// So many places are freed at once: 2 MB of frames.
+/// Number of places that one call frees: 2 MB of frames.
 const PLACES: usize = 16 * 1024;
 
-/// Frees the last of a slab's places, all of which are unused.
+/// Frees the last places of a slab, all of which are unused.
 pub(crate) fn shrink<T>(places: &mut Vec<T>) -> Spare {
     if places.capacity() == 0 {
         return Spare::Nothing;
@@ -27,7 +26,7 @@ pub(crate) fn shrink<T>(places: &mut Vec<T>) -> Spare {
     Spare::More
 }
 
-/// The same of a list, where nothing is in it.
+/// Frees places of a list, if it is empty.
 pub(crate) fn shrink_list<T>(list: &mut VecDeque<T>) -> Spare {
     if !list.is_empty() {
         return Spare::InUse;

@@ -1,4 +1,4 @@
-//! What a limit is, as plain data.
+//! Configuration of a limit, as plain data.
 
 use crate::queue::{FqCodelConfig, QueueConfig};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -6,35 +6,35 @@ use tailbound_units::{Bytes, Nanos, Rate};
 
 /// A full Ethernet frame, without FCS.
 pub(super) const LONGEST_FRAME: Bytes = Bytes(1514);
-/// The longest control packet that passes at once: an echo of 86 bytes, an acknowledgement
-/// with all its options.
+/// Maximum length of a control packet that may bypass the queue: an echo of 86 bytes, or an
+/// acknowledgement with all its options.
 pub(super) const LONGEST_CONTROL: usize = 128;
-/// The least that a bucket holds: a frame, and one that is owed.
+/// Minimum depth of a bucket: one frame, and one that is owed.
 const LEAST_DEPTH: Bytes = Bytes(2 * LONGEST_FRAME.0);
-/// What a bucket holds by default, as time.
+/// Default depth of a bucket, as time.
 const DEPTH: Nanos = Nanos::from_millis(20);
-/// Bounds of the memory that frames of a guest may hold by default.
+/// Bounds of the default memory of a guest's frames.
 const LEAST_MEMORY: u64 = 256 << 10;
 const MOST_MEMORY: u64 = 4 << 20;
-/// Longest that a bucket may take to fill.
+/// Maximum time that a bucket may take to fill.
 const LONGEST_FILL: Nanos = Nanos::from_secs(3600);
 
 /// A limit that breaks a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ShaperError {
-    /// Nothing could ever leave.
+    /// The rate is zero, so no frame could leave.
     #[error("a limit of 0 lets nothing pass")]
     NoRate,
-    /// A bucket holds a full frame, and what one more owes.
+    /// The depth is less than a full frame and one that is owed.
     #[error("a depth of {depth} holds no two full frames ({LEAST_DEPTH})")]
     Depth {
-        /// The bucket's.
+        /// The bucket's depth.
         depth: Bytes,
     },
-    /// A bucket that takes that long to fill limits nothing.
+    /// A bucket that takes this long to fill limits nothing.
     #[error("a depth of {depth} takes more than {LONGEST_FILL} to fill at {rate}")]
     DepthTooLong {
-        /// The bucket's.
+        /// The bucket's depth.
         depth: Bytes,
         /// The limit.
         rate: Rate,
@@ -42,39 +42,39 @@ pub enum ShaperError {
     /// The window has no room between its bounds.
     #[error("a window {width} wide does not fit between a dmin of {dmin} and a dmax of {dmax}")]
     Bounds {
-        /// The least delay.
+        /// The lowest delay.
         dmin: Nanos,
-        /// The greatest.
+        /// The highest delay.
         dmax: Nanos,
-        /// How wide the window is.
+        /// Width of the window.
         width: Nanos,
     },
-    /// A window that is no wider than nothing.
+    /// The width of the window is zero.
     #[error("a window of width 0 holds no delay")]
     NoWidth,
-    /// An interval without a packet tells nothing.
+    /// The interval is shorter than a packet.
     #[error("an interval of {interval} is shorter than a full frame takes at {rate}, {packet}")]
     Interval {
-        /// The window's.
+        /// The window's interval.
         interval: Nanos,
         /// The limit.
         rate: Rate,
-        /// What a frame takes.
+        /// Time of a frame at the limit.
         packet: Nanos,
     },
-    /// Credit that comes at no time.
+    /// The interval of credit is zero.
     #[error("credit with an interval of 0 is never given")]
     NoInterval,
-    /// More than all of the limit.
+    /// The share of control packets exceeds the limit.
     #[error("control packets cannot have {percent} % of the limit")]
     Percent {
-        /// What is theirs.
+        /// The share in percent.
         percent: u8,
     },
-    /// Less memory than a packet of 64 KiB holds, cut.
+    /// The memory is less than the segments of a packet of 64 KiB need.
     #[error("a memory of {memory} holds no packet of 64 KiB ({LEAST_MEMORY} B)")]
     Memory {
-        /// What the guest's frames may hold.
+        /// Memory of the guest's frames.
         memory: Bytes,
     },
 }
@@ -96,16 +96,16 @@ impl RateLimit {
         Self { rate, depth: None }
     }
 
-    /// What may leave at once after a pause.
+    /// Burst that may leave after a pause.
     pub fn depth(&self) -> Bytes {
         let default = self.rate.bytes_in(DEPTH).max(LEAST_DEPTH);
         self.depth.unwrap_or(default)
     }
 
-    /// Checks that it can be kept.
+    /// Checks the limit.
     ///
     /// # Errors
-    /// The rule that it breaks.
+    /// The broken rule.
     pub fn check(&self) -> Result<(), ShaperError> {
         let (rate, depth) = (self.rate, self.depth());
         if rate.0 == 0 {
@@ -143,7 +143,7 @@ impl Default for ControlConfig {
     }
 }
 
-/// How much a guest may send: a bucket, and a queue before it.
+/// Configuration of a bucket, with a queue in front of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BucketConfig {
@@ -168,7 +168,7 @@ fn fq_codel() -> QueueConfig {
 }
 
 impl BucketConfig {
-    /// A bucket of the default depth with FQ-CoDel before it.
+    /// Creates a bucket of the default depth with FQ-CoDel in front of it.
     pub fn new(rate: Rate) -> Self {
         Self {
             rate,
@@ -194,7 +194,7 @@ impl BucketConfig {
 pub struct Gain(u32);
 
 impl Gain {
-    /// A gain of so many thousandths.
+    /// Creates a gain from thousandths.
     pub const fn from_thousandths(thousandths: u32) -> Self {
         Self(thousandths)
     }
@@ -246,7 +246,7 @@ impl Default for Gains {
     }
 }
 
-/// How much a guest may send, in delays of a smooth window.
+/// Configuration of a smooth window.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WindowConfig {
@@ -336,7 +336,7 @@ impl WindowConfig {
     }
 }
 
-/// How much a guest may send, by the credit of Xen's netback: for comparison.
+/// Configuration of the credit of Xen's netback, for comparison.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CreditConfig {
@@ -383,7 +383,7 @@ pub enum ShaperConfig {
 }
 
 impl ShaperConfig {
-    /// The most memory that frames may hold where the configuration does not say it.
+    /// Maximum of the default memory of a guest's frames.
     pub const MOST_DEFAULT_MEMORY: Bytes = Bytes(MOST_MEMORY);
 
     /// The rate, counted in Ethernet frames without FCS.
@@ -395,10 +395,10 @@ impl ShaperConfig {
         }
     }
 
-    /// Checks that it can be kept.
+    /// Checks the limit.
     ///
     /// # Errors
-    /// The rule that it breaks.
+    /// The broken rule.
     pub fn check(&self) -> Result<(), ShaperError> {
         match self {
             Self::Bucket(config) => config.limit().check()?,
@@ -426,7 +426,7 @@ impl ShaperConfig {
         Ok(())
     }
 
-    /// What passes at once; `None` where nothing does.
+    /// Budget of packets that bypass the queue; `None` if all are queued.
     pub(super) const fn control(&self) -> Option<&ControlConfig> {
         match self {
             Self::Bucket(config) => Some(&config.control),
@@ -435,7 +435,7 @@ impl ShaperConfig {
         }
     }
 
-    /// The memory that frames may hold, but for those of one packet more.
+    /// Memory limit of queued frames; one packet may exceed it.
     pub fn memory(&self) -> Bytes {
         let given = match self {
             Self::Bucket(config) => config.memory,
@@ -446,12 +446,13 @@ impl ShaperConfig {
         given.unwrap_or(Bytes(default.clamp(LEAST_MEMORY, MOST_MEMORY)))
     }
 
-    /// The bytes of frames that may wait.
+    /// Limit of queued frames in bytes.
     pub(super) fn most_bytes(&self) -> Bytes {
         match self {
-            // As far as memory goes: what waits in the guest can let no control packet pass.
+            // Limited by memory only: frames that wait in the guest's ring block control packets
+            // behind them.
             Self::Bucket(_) | Self::SmoothWindow(_) => Bytes(u64::MAX),
-            // As in netback: what has no credit stays in the ring.
+            // As in netback: frames without credit stay in the ring.
             Self::Credit(_) => Bytes(1),
         }
     }

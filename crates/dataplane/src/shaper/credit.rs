@@ -1,32 +1,30 @@
-//! The credit of Xen's netback, as it was when the paper was written: what the smooth window
-//! is compared with.
+//! The credit algorithm of Xen's netback at the time of the paper: the smooth window's baseline.
 //!
-//! A guest gets `rate · interval` bytes of credit, and a packet needs as much as it is long.
-//! Where there is less, netback looks whether an interval has passed since it was last given,
-//! and else sets a timer to when it has (`netif_schedule_work` and `tx_add_credit` in
-//! `drivers/xen/netback/netback.c` of Linux 2.6.32 for Xen). Credit grows to that of one
-//! interval, or to the packet that waits where that is longer. So where a packet is longer
-//! than an interval's credit, what is beyond it is lost each time, and the guest gets less
-//! than its rate.
+//! A guest gets `rate · interval` bytes of credit, and a packet costs its length. If the credit is
+//! insufficient, netback checks whether an interval has passed since the last replenishment, and if
+//! not, sets a timer to its end (`netif_schedule_work` and `tx_add_credit` in
+//! `drivers/xen/netback/netback.c` of Linux 2.6.32 for Xen). Credit grows to that of one interval,
+//! or to the length of the waiting packet if that is longer. So if a packet is longer than an
+//! interval's credit, the excess is lost each time, and the guest gets less than its rate.
 
 use super::config::CreditConfig;
 use tailbound_units::Nanos;
 
-/// The longest packet that credit grows to.
+/// Maximum to which credit grows for a long packet.
 const JUMBO: u64 = 131_072;
 
-/// Credit. See the module.
+/// The credit of a guest. The module describes it.
 #[derive(Debug)]
 pub(super) struct Credit {
-    /// Of one interval, in bytes,
+    /// Credit of one interval in bytes.
     amount: u64,
-    /// which takes a whole number of ticks.
+    /// The interval, a whole number of ticks.
     interval: Nanos,
     tick: Nanos,
     remaining: u64,
-    /// When credit was last given.
+    /// Time of the last replenishment.
     given: Nanos,
-    /// Until when a timer runs.
+    /// End of the running timer.
     timer: Option<Nanos>,
 }
 
@@ -44,12 +42,13 @@ impl Credit {
         }
     }
 
-    /// The last tick.
+    /// Time of the last tick.
     const fn clock(&self, now: Nanos) -> Nanos {
         Nanos(now.0 / self.tick.0 * self.tick.0)
     }
 
-    /// Whether a packet leaves at `now`; then its credit is taken. If not, a timer runs.
+    /// Checks whether a packet leaves at `now`, and if so, takes its credit. Otherwise starts the
+    /// timer.
     pub(super) fn admits(&mut self, now: Nanos, len: usize) -> bool {
         let len = len as u64;
         if let Some(at) = self.timer {
@@ -80,12 +79,12 @@ impl Credit {
         self.remaining = (self.remaining + self.amount).min(most);
     }
 
-    /// When a packet is to be asked for again.
+    /// Time at which [`Credit::admits`] must be called again.
     pub(super) fn admits_at(&self, now: Nanos, len: usize) -> Nanos {
         match self.timer {
             Some(at) => at,
             None if len as u64 <= self.remaining => now,
-            // Asking sets the timer.
+            // The call sets the timer.
             None => now,
         }
     }

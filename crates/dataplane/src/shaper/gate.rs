@@ -4,23 +4,22 @@ use super::config::{LONGEST_FRAME, RateLimit};
 use tailbound_units::exact::{BYTE_IN_NANOS, TokenBucket};
 use tailbound_units::{Bytes, Nanos, WireBytes};
 
-/// A token bucket that a frame may leave as long as nothing is owed to it, whatever its
-/// length.
+/// A token bucket that a frame of any length may leave while no tokens are owed.
 ///
-/// It is less deep than its limit's depth by one full frame, and the frame that leaves last may
-/// owe as much: over any time t, at most `rate · t + depth` bytes leave. Whoever takes
-/// frames from a queue need not know how long the next one is.
+/// Its depth is the limit's less one full frame, and the last frame may owe the same length. So in
+/// any time t, at most `rate · t + depth` bytes leave, and a caller that dequeues frames need not
+/// know the length of the next one.
 #[derive(Debug, Clone)]
 pub struct Gate {
     bucket: TokenBucket<Nanos>,
-    /// When nothing is owed any more.
+    /// Time at which no tokens are owed.
     opens_at: Nanos,
-    /// As long as two full frames take: the most that is owed when a control packet passed.
+    /// Time of two full frames: the maximum that is owed after a control packet passed.
     most_owed: Nanos,
 }
 
 impl Gate {
-    /// A full one.
+    /// Creates a full bucket.
     ///
     /// # Panics
     /// The limit breaks a rule ([`RateLimit::check`]).
@@ -34,26 +33,26 @@ impl Gate {
         }
     }
 
-    /// Whether a frame may leave at `now`.
+    /// Checks whether a frame may leave at `now`.
     #[inline]
     pub fn is_open(&self, now: Nanos) -> bool {
         self.opens_at <= now
     }
 
-    /// When one may.
+    /// Time at which the next frame may leave.
     #[inline]
     pub const fn opens_at(&self) -> Nanos {
         self.opens_at
     }
 
-    /// A frame leaves.
+    /// Charges a frame that leaves.
     #[inline]
     pub fn charge(&mut self, now: Nanos, len: usize) {
         self.opens_at = self.bucket.charge(now, WireBytes(len as u64)).leaves;
     }
 
-    /// Charges a frame that is to leave at `now` though something may be owed. False, and
-    /// nothing charged, where more than two full frames would be.
+    /// Charges a control packet that leaves at `now`, even if tokens are owed. Returns false and
+    /// charges nothing if more than two full frames would be owed.
     pub(super) fn passes(&mut self, now: Nanos, len: usize) -> bool {
         let charged = self.bucket.charge(now, WireBytes(len as u64));
         if charged.leaves.since(now) > self.most_owed {
@@ -64,16 +63,16 @@ impl Gate {
         true
     }
 
-    /// Takes the tokens of the one before, as far as this one holds them, and what it is owed.
+    /// Takes over the tokens and debts of another bucket, up to this one's depth.
     pub(super) fn follow(&mut self, before: &Self, now: Nanos) {
         let fresh = self.bucket;
         self.bucket = before.bucket;
         self.bucket.reconfigure(&fresh, now, now);
-        // What a frame of no bytes would wait for.
+        // Time for which a frame of zero bytes would wait.
         self.opens_at = self.bucket.leaves(now, WireBytes(0));
     }
 
-    /// Becomes one of `limit`. It keeps what it holds, as far as it can.
+    /// Changes the limit, and keeps the tokens up to the new depth.
     pub fn reconfigure(&mut self, now: Nanos, limit: &RateLimit) {
         let before = std::mem::replace(self, Self::new(limit));
         self.follow(&before, now);

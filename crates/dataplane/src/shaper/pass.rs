@@ -1,25 +1,25 @@
-//! Which control packets pass at once, and their budget.
+//! Control packets that may bypass the queue, and their budget.
 //!
-//! They are short and few, and what they stand for waits for them: a connection for its SYN,
-//! a peer's window for its acknowledgement, everything for ARP. Who sends nothing else gets
-//! the budget and no more.
+//! Control packets are short and rare, and delay others: a connection waits for its SYN, a peer's
+//! window for its acknowledgement, all traffic for ARP. A guest that sends only control packets
+//! gets the budget and no more.
 
 use super::config::{ControlConfig, LONGEST_CONTROL};
 use crate::Control;
 use tailbound_units::exact::{BYTE_IN_NANOS, TokenBucket};
 use tailbound_units::{Nanos, Rate, WireBytes};
 
-/// The longest that a request for a name may be, or its answer: 512 bytes (RFC 1035, 2.3.4)
-/// with the headers of UDP, IPv6 and Ethernet, and two VLAN tags.
+/// Maximum length of a DNS request or answer: 512 bytes (RFC 1035, 2.3.4) with the headers of UDP,
+/// IPv6 and Ethernet, and two VLAN tags.
 const LONGEST_NAME: usize = 512 + 8 + 40 + 22;
 
-/// The budget for what passes at once.
+/// Budget of packets that bypass the queue.
 #[derive(Debug)]
 pub(super) struct Pass {
-    /// `None`: nothing passes.
+    /// `None`: no packet bypasses the queue.
     budget: Option<TokenBucket<Nanos>>,
     names: bool,
-    /// What is kept for connections that are being opened.
+    /// Part of the budget that is reserved for opening connections.
     reserved: WireBytes,
 }
 
@@ -38,8 +38,8 @@ impl Pass {
         }
     }
 
-    /// Whether a packet is within the budget. `None` where it is none of those that pass,
-    /// however much there is.
+    /// Checks whether a packet is within the budget. `None` if the packet may never bypass the
+    /// queue.
     pub(super) fn admits(
         &self,
         now: Nanos,
@@ -56,7 +56,7 @@ impl Pass {
         let len = WireBytes(len as u64);
         Some(match control {
             Control::Opening => budget.holds(now, len),
-            // What overtakes the data of its own flow ends it too early.
+            // A FIN or RST before the data of its own flow would end it too early.
             Control::Closing if flow_waits => false,
             _ => budget.holds(now, len + self.reserved),
         })

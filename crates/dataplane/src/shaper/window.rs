@@ -1,9 +1,9 @@
-//! The smooth window: how long each packet is delayed.
+//! The smooth window: the delay of each packet.
 //!
-//! The window `[d, d + width]` is moved once an interval, by a PID on how far what came is from
-//! what the limit allots, as a part of that (Cheng and Wang, 3.2, have the sign of the sum but
-//! no gains). Both are relative: for TCP the plant is a window over a round trip, whose slope
-//! differs by the square of the rate, so an absolute gain that fits 4 Mbit/s is 64 times too
+//! The window `[d, d + width]` moves once an interval. Its controller is a PID on the relative
+//! difference between arrivals and the limit's allotment (Cheng and Wang, 3.2, have the sign of the
+//! sum but no gains). Error and move are relative: for TCP the plant is a window over a round trip,
+//! whose slope differs by the square of the rate, so an absolute gain for 4 Mbit/s is 64 times too
 //! high at 32 Mbit/s. With e in [-1, 1]:
 //!
 //! ```text
@@ -11,79 +11,80 @@
 //! sum of e = half of that before + e
 //! ```
 //!
-//! Within an interval a packet's delay is proportional: `d` where no more came than is allotted
-//! so far, `d + width` where it is a tenth of the interval's more, and in between on a line.
-//! (Literally the paper shortens the delay of who has sent too much, which can only make it
-//! more.)
+//! Within an interval a packet's delay is proportional: `d` up to the allotment so far, `d + width`
+//! above it by a tenth of the interval's allotment or more, and linear in between. (Literally the
+//! paper shortens the delay of a guest that has exceeded its allotment, which can only increase its
+//! excess.)
 //!
-//! **No bumps.** The window slides: from one interval's end to the next's it moves evenly. So
-//! arrival plus delay never falls, packets keep their order, and none of them is beyond its
-//! window because that moved.
+//! **No bumps.** The window slides evenly from one interval's end to the next's. So arrival plus
+//! delay never decreases, packets stay in order, and no packet is beyond its window because the
+//! window moved.
 //!
-//! **No wind-up.** Where the bucket held the last packet of an interval beyond the window, what
-//! it waited is where the window is to be: it is put around that at once, which nobody notices,
-//! and the sum is cleared.
+//! **No wind-up.** If the bucket held the last packet of an interval beyond the window, the window
+//! moves around that packet's delay immediately, which changes no delay, and the sum is cleared.
 //!
-//! **Idle** intervals count as such: nothing came, e is -1, and the window returns within a few.
+//! **Idle** intervals count, too: with no arrivals e is -1, and the window returns within a few
+//! intervals.
 
 use super::WindowPosition;
 use super::config::{Gains, WindowConfig};
 use std::num::NonZeroU64;
 use tailbound_units::{Nanos, Rate};
 
-/// The part of an interval's allotment by which a packet's delay grows by the whole window.
+/// Excess over the allotment at which a packet's delay grows by the whole window, as a part of an
+/// interval's allotment.
 const PROPORTIONAL: f64 = 0.1;
-/// What of the sum of errors an interval leaves.
+/// Part of the sum of errors that remains after an interval.
 const LEAK: f64 = 0.5;
-/// A window is at its least delay where it is nearer than that: a microsecond.
+/// Distance from the lowest delay within which a window counts as being there: a microsecond.
 const NEAR: f64 = 1e3;
 
-/// A whole number as one that is signed: half as many instructions. Exact up to 2^53, three
-/// months in nanoseconds.
+/// Converts a whole number through a signed one, with half as many instructions. Exact up to 2^53,
+/// three months in nanoseconds.
 #[inline]
 const fn float(number: u64) -> f64 {
     number.cast_signed() as f64
 }
 
-/// A time of so many nanoseconds, which are not negative, and fewer than 2^52: to the nearest.
-/// Half as many instructions as a conversion that looks after all other numbers.
+/// Rounds nanoseconds, from zero to 2^52, to the nearest whole number. Half as many instructions as
+/// a conversion that handles all other numbers.
 #[inline]
 const fn whole(nanos: f64) -> Nanos {
     const BITS: u32 = f64::MANTISSA_DIGITS - 1;
     const UNITS: f64 = (1_u64 << BITS) as f64;
-    // There the last bit is a whole one.
+    // In this range the last bit is a whole one.
     let bits = (nanos + UNITS).to_bits();
     Nanos(bits << (u64::BITS - BITS) >> (u64::BITS - BITS))
 }
 
-/// The window. See the module.
+/// The window. The module describes it.
 #[derive(Debug, Clone)]
 pub(super) struct Window {
     gains: Gains,
     width: f64,
-    /// The least that its end is.
+    /// Lower bound of the window's end.
     at_least: Nanos,
-    /// Nanoseconds.
+    /// Bounds of `from` in nanoseconds.
     least: f64,
     greatest: f64,
     interval: Nanos,
-    /// Bytes a nanosecond.
+    /// Bytes per nanosecond.
     rate: f64,
     allotted: f64,
-    /// The delay that a byte more than is allotted so far adds.
+    /// Additional delay for each byte beyond the allotment so far.
     per_byte: f64,
-    /// When the present interval began, and ends: at zero before the first packet.
+    /// Begin and end of the present interval: zero before the first packet.
     began: Nanos,
     ends: Nanos,
-    /// Where the window is then, and how much it moves in a nanosecond.
+    /// Position of the window at the begin, and its movement per nanosecond.
     from: f64,
     slope: f64,
-    /// What came in the interval.
+    /// Bytes that arrived in the interval.
     came: f64,
     sum: f64,
     last_error: f64,
-    /// How many nanoseconds the packet that left last waited, where that was beyond its window.
-    /// Written for each packet: so it takes one word.
+    /// Nanoseconds that the last packet waited, if it was beyond its window. Written for each
+    /// packet: so it takes one word.
     beyond: Option<NonZeroU64>,
 }
 
@@ -113,18 +114,18 @@ impl Window {
         }
     }
 
-    /// How long a packet of `len` bytes is delayed that comes at `now`.
+    /// Returns the delay of a packet of `len` bytes that arrives at `now`.
     #[inline]
     pub(super) fn delay(&mut self, now: Nanos, len: usize) -> Nanos {
         let passed = self.count(now, len);
         let more = (self.came - passed * self.rate) * self.per_byte;
-        // Neither is no number, so that no order of the two has to be looked after.
+        // Neither is NaN, so the comparison needs no order of NaN.
         let part = if more > 0.0 { more } else { 0.0 };
         let part = if part < self.width { part } else { self.width };
         whole(self.from + self.slope * passed + part)
     }
 
-    /// Counts a packet that comes at `now`; returns for how long the interval lasts.
+    /// Counts a packet that arrives at `now`; returns the time since the begin of the interval.
     #[inline]
     pub(super) fn count(&mut self, now: Nanos, len: usize) -> f64 {
         if now >= self.ends {
@@ -134,21 +135,21 @@ impl Window {
         float(now.0.wrapping_sub(self.began.0))
     }
 
-    /// Whether a packet may be beyond the window that came at one time and is held until another,
-    /// not before it: the window ends nowhere below its least end.
+    /// Checks whether a packet that came at `came` and is held until `due` may be beyond the
+    /// window, by the lower bound of the window's end.
     #[inline]
     pub(super) const fn may_be_beyond(&self, came: Nanos, due: Nanos) -> bool {
         due.0.wrapping_sub(came.0) > self.at_least.0
     }
 
-    /// Whether it is.
+    /// Checks whether such a packet is beyond the window.
     #[cold]
     #[inline(never)]
     pub(super) fn is_beyond(&self, came: Nanos, due: Nanos) -> bool {
         float(due.since(came).0) > self.greatest_at(due)
     }
 
-    /// For how long the packet that left last waited, where that was beyond the window.
+    /// Records the delay of the last packet, if it was beyond the window.
     #[inline]
     pub(super) fn note(&mut self, beyond: Option<Nanos>) {
         self.beyond = beyond.and_then(|waited| NonZeroU64::new(waited.0));
@@ -169,7 +170,7 @@ impl Window {
         let mut began = self.began;
         while now.since(began) >= self.interval {
             if self.is_at_rest() {
-                // Nothing changes any more, however long it lasts.
+                // All further idle intervals have no effect.
                 let whole = now.since(began).0 / self.interval.0;
                 began += Nanos(whole * self.interval.0);
                 break;
@@ -181,7 +182,7 @@ impl Window {
         self.ends = began.saturating_add(self.interval);
     }
 
-    /// Whether an idle interval changes nothing.
+    /// Checks whether an idle interval has no effect.
     fn is_at_rest(&self) -> bool {
         self.came == 0.0 && self.from <= self.least && self.slope == 0.0 && self.sum == 0.0
     }
@@ -217,7 +218,7 @@ impl Window {
         self.slope = (within - self.from) / self.interval.0 as f64;
     }
 
-    /// Where it is at `now`.
+    /// Position at `now`.
     pub(super) fn position_at(&self, now: Nanos) -> WindowPosition {
         let mut then = self.clone();
         if then.ends > Nanos::ZERO && now >= then.ends {
@@ -231,8 +232,8 @@ impl Window {
         }
     }
 
-    /// Takes the place of a window at another rate, from `now` on: the same bytes wait for as
-    /// much less as the rate is higher.
+    /// Takes over the position of a window at another rate, from `now` on: the delay of the same
+    /// bytes is scaled to the new rate.
     pub(super) fn follow(&mut self, before: &Self, now: Nanos, (old, new): (Rate, Rate)) {
         let at = before.position_at(now).least.0 as f64;
         let at = at * (old.0 as f64 / new.0 as f64);

@@ -1,4 +1,4 @@
-//! How far the host answers for a guest.
+//! Configuration of early acknowledgement.
 
 use serde::{Deserialize, Serialize};
 use tailbound_units::{Bytes, Nanos};
@@ -8,11 +8,11 @@ use tailbound_units::{Bytes, Nanos};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SnoopMode {
-    /// The host keeps what it acknowledged until the guest does.
+    /// The host retains acknowledged data until the guest acknowledges it.
     #[default]
     Retaining,
-    /// Only what the guest said it has room for, once it stands in its ring; nothing is
-    /// kept. What the guest's stack drops behind its ring is lost.
+    /// The host acknowledges data within the guest's window, once it is in the ring, and retains
+    /// nothing. Data that the guest's stack drops behind its ring is lost.
     Strict,
 }
 
@@ -35,22 +35,22 @@ pub struct SnoopConfig {
 }
 
 impl SnoopConfig {
-    /// The most connections of a guest.
+    /// Maximum of [`SnoopConfig::flows`].
     pub const MOST_FLOWS: usize = 1 << 22;
-    /// The first pause before something is sent to the guest once more (as Linux's
-    /// `TCP_RTO_MIN`); each later one is twice as long.
+    /// The first pause before a retransmission to the guest (as Linux's `TCP_RTO_MIN`); each later
+    /// pause is twice as long.
     pub const FIRST_RESEND: Nanos = Nanos::from_millis(200);
     /// The longest pause (as Linux's `TCP_RTO_MAX`).
     pub const LAST_RESEND: Nanos = Nanos::from_secs(120);
-    /// After so many without progress, while the guest runs, the connection is reset (as
-    /// Linux's `tcp_retries2`).
+    /// Maximum number of retransmissions without progress while the guest runs; then the connection
+    /// is reset (as Linux's `tcp_retries2`).
     pub const RESENDS: u8 = 15;
-    /// How long a connection stays known that both ends have closed.
+    /// Time for which a connection remains known after both ends have closed.
     pub const LINGER: Nanos = Nanos::from_secs(60);
-    /// At most once in that time a peer is told again what was acknowledged.
+    /// Minimum time between repeated acknowledgements to a peer.
     pub const REPEAT: Nanos = Nanos::from_millis(10);
 
-    /// Why it cannot be; `None` where it can.
+    /// Returns the mistake in the configuration; `None` without one.
     pub fn mistake(&self) -> Option<&'static str> {
         if !(1..=Self::MOST_FLOWS).contains(&self.flows) {
             return Some("`flows` is to be from 1 to 4194304");

@@ -1,4 +1,4 @@
-//! The host as a TCP sender towards the guest: for what it acknowledged in its place.
+//! The host as a TCP sender to the guest, for data that it acknowledged early.
 
 use super::flow::{Flow, TICK, ticks};
 use super::frame::{Bare, Change, TcpFrame, Way};
@@ -10,7 +10,7 @@ use super::{Snoop, SnoopConfig};
 use tailbound_units::Nanos;
 
 impl<F: TcpFrame> Snoop<F> {
-    /// Sends once more what is due, where the guest has run since it was sent.
+    /// Retransmits data whose time has come, if the guest has run since it was sent.
     pub fn handle_timeout(&mut self, now: Nanos) {
         while let Some((at, place)) = self.timers.pop_due(now) {
             let flow = self.flows.get(place);
@@ -26,7 +26,7 @@ impl<F: TcpFrame> Snoop<F> {
         }
     }
 
-    /// Has the timer of a connection run, where it does not.
+    /// Starts the timer of a connection, if it is not running.
     pub(super) fn arm(&mut self, now: Nanos, place: Place) {
         let flow = self.flows.get(place);
         if flow.deadline(now).is_none() {
@@ -35,7 +35,7 @@ impl<F: TcpFrame> Snoop<F> {
         }
     }
 
-    /// Has it run anew, or stops it where nothing is owed.
+    /// Restarts the timer, or stops it if no bytes are owed.
     pub(super) fn rearm(&mut self, now: Nanos, place: Place) {
         let flow = self.flows.get(place);
         if flow.owes() && !flow.chain.is_empty() {
@@ -50,14 +50,14 @@ impl<F: TcpFrame> Snoop<F> {
         queue(&mut self.timers, self.flows.get(place), place, due);
     }
 
-    /// The guest did not acknowledge in time.
+    /// Processes a timeout: the guest did not acknowledge in time.
     fn expire(&mut self, now: Nanos, place: Place, due: Nanos) {
         let flow = self.flows.get(place);
         let sent_at = due.saturating_sub(flow.resend_after());
-        // One that waits for its CPU has lost nothing.
+        // A guest that waits for its CPU has lost no data.
         let has_run = self.alive > sent_at;
         if has_run {
-            // A closed window that is acknowledged ends nothing.
+            // An acknowledged probe of a closed window never ends the connection.
             if flow.vm == flow.sent && std::mem::take(&mut flow.duplicates) > 0 {
                 flow.resends = flow.resends.min(SnoopConfig::RESENDS - 1);
             }
@@ -81,7 +81,7 @@ impl<F: TcpFrame> Snoop<F> {
         self.rearm(now, place);
     }
 
-    /// Sends the guest the first segment once more that it has not acknowledged.
+    /// Retransmits the first segment that the guest has not acknowledged.
     pub(super) fn resend_first(&mut self, place: Place) {
         let flow = self.flows.get(place);
         let first = self.store.at(flow.chain, flow.vm).map(|node| node.end);
@@ -90,7 +90,7 @@ impl<F: TcpFrame> Snoop<F> {
         }
     }
 
-    /// Sends the guest once more what it has not acknowledged of what it was sent, up to `to`.
+    /// Retransmits bytes that were sent and not acknowledged, up to `to`.
     pub(super) fn resend(&mut self, place: Place, to: Seq) {
         let flow = self.flows.get(place);
         let (vm, chain) = (flow.vm, flow.chain);
@@ -113,13 +113,13 @@ impl<F: TcpFrame> Snoop<F> {
         }
     }
 
-    /// Withholds what the guest was sent and has not taken.
+    /// Withholds the bytes that were sent to the guest and not acknowledged.
     pub(super) fn rewind(&mut self, place: Place) {
         self.flows.get(place).rewind();
         self.hold_fin(place);
     }
 
-    /// Holds a kept FIN back while bytes before it wait for the guest's window.
+    /// Withholds a retained FIN while bytes before it wait for the guest's window.
     pub(super) fn hold_fin(&mut self, place: Place) {
         let flow = self.flows.get(place);
         if flow.closing.peer {
@@ -128,7 +128,7 @@ impl<F: TcpFrame> Snoop<F> {
         }
     }
 
-    /// A guest that lost what was placed beyond its window gets less of that from now on.
+    /// Lowers the limit beyond the guest's window after the guest lost a segment there.
     pub(super) fn note_lost(&mut self, place: Place) {
         let reach = self.reach;
         if self.flows.get(place).note_lost(reach) {
@@ -137,7 +137,7 @@ impl<F: TcpFrame> Snoop<F> {
         }
     }
 
-    /// Sends the guest what its window has room for of what was withheld.
+    /// Sends as much of the withheld data as the guest's window allows.
     pub(super) fn release(&mut self, now: Nanos, place: Place) {
         loop {
             let flow = self.flows.get(place);
@@ -148,10 +148,10 @@ impl<F: TcpFrame> Snoop<F> {
             let Some(node) = self.store.at(flow.chain, sent) else {
                 return;
             };
-            // A FIN is none of the bytes.
+            // A FIN is not counted in the bytes.
             let end = node.end.earliest(flow.next);
             let to = if end.is_after(flow.edge) {
-                // The part that fits, of one that is yet to be cut.
+                // The part of a larger segment that fits.
                 let mss = u32::from(flow.mss).max(1);
                 let room = if flow.edge.is_after(sent) {
                     flow.edge.since(sent)
@@ -171,7 +171,7 @@ impl<F: TcpFrame> Snoop<F> {
         self.release_last(place);
     }
 
-    /// Sends the guest the peer's FIN, if a segment without payload brought it.
+    /// Sends the guest the peer's FIN, if it came in a segment without payload.
     fn release_last(&mut self, place: Place) {
         let flow = self.flows.get(place);
         let next = flow.next;
@@ -185,7 +185,7 @@ impl<F: TcpFrame> Snoop<F> {
         }
     }
 
-    /// Sends what was withheld up to `to`; with the last byte of all goes a FIN that came with it.
+    /// Sends withheld bytes up to `to`; the last byte carries a FIN that came with it.
     fn advance(&mut self, place: Place, to: Seq) {
         let flow = self.flows.get(place);
         let from = flow.sent;
@@ -202,8 +202,8 @@ impl<F: TcpFrame> Snoop<F> {
         self.emit(place, from, to);
     }
 
-    /// Asks a guest whose window is closed whether it is still: with what there is room for
-    /// at all, or with nothing.
+    /// Probes a guest with a closed window: with data, if the window has any room, or with an empty
+    /// segment.
     fn knock(&mut self, place: Place) {
         let flow = self.flows.get(place);
         let (sent, edge, next) = (flow.sent, flow.edge, flow.next);
@@ -216,12 +216,12 @@ impl<F: TcpFrame> Snoop<F> {
         }
     }
 
-    /// Asks the guest for an acknowledgement (RFC 9293, 3.8.6.1): with nothing, from before
-    /// what it has.
+    /// Requests an acknowledgement from the guest (RFC 9293, 3.8.6.1) with an empty segment whose
+    /// sequence number precedes the guest's next byte.
     pub(super) fn probe(&mut self, place: Place) {
         let (id, hash) = (self.flows.key(place), self.flows.hash(place));
         let flow = self.flows.get(place);
-        // What was placed ahead of its window it may have dropped.
+        // The guest may have dropped segments that were placed beyond its window.
         let before = if flow.is_ahead() { flow.vm } else { flow.sent };
         let bare = Bare {
             way: Way::ToGuest,
@@ -242,7 +242,8 @@ impl<F: TcpFrame> Snoop<F> {
         self.emit_part(place, from, to.since(from));
     }
 
-    /// Sends the guest `len` bytes from `from` on, in the peer's place as it is now.
+    /// Sends the guest `len` bytes from `from` on, with the peer's present acknowledgement and
+    /// window.
     fn emit_part(&mut self, place: Place, from: Seq, len: u32) {
         let flow = self.flows.get(place);
         let node = self.store.at(flow.chain, from);
@@ -260,7 +261,7 @@ impl<F: TcpFrame> Snoop<F> {
         self.to_guest.push_back(part);
     }
 
-    /// Ends a connection whose guest does not take what was acknowledged in its place.
+    /// Resets a connection whose guest does not take the data that was acknowledged for it.
     fn reset(&mut self, place: Place) {
         let (id, hash) = (self.flows.key(place), self.flows.hash(place));
         let flow = self.flows.get(place);
@@ -280,7 +281,7 @@ impl<F: TcpFrame> Snoop<F> {
     }
 }
 
-/// Has a connection looked at when that is due, where it is not before.
+/// Queues a connection for `due`, unless it is queued for an earlier time.
 #[inline]
 pub(super) fn queue(timers: &mut Timers, flow: &mut Flow, place: Place, due: u64) {
     let after = (due as u32).wrapping_sub(flow.queued).cast_signed();

@@ -1,4 +1,4 @@
-//! What the guest sends.
+//! Processes frames from the guest.
 
 use super::flow::{Closing, Counter, Ecn, Flow, Stage};
 use super::frame::{Change, Origin, Sight, TcpFrame, Way};
@@ -10,20 +10,20 @@ use super::table::Place;
 use super::{Snoop, SnoopConfig};
 use tailbound_units::Nanos;
 
-/// What becomes of a segment of the guest.
+/// Verdict on a segment of the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
-    /// It goes as it is.
+    /// Forward it unchanged.
     Pass,
-    /// It goes with this written into it.
+    /// Forward it with these fields.
     Rewrite(Change),
-    /// It says nothing that its peer does not know.
+    /// Drop it: its peer knows its contents already.
     Suppress,
 }
 
 impl<F: TcpFrame> Snoop<F> {
-    /// Looks at a frame of the guest, which goes to where `peer` says. Returns what is to
-    /// be forwarded; `None` where it tells its peer nothing.
+    /// Processes a frame of the guest to a peer at `peer`. Returns the frame to forward; `None` if
+    /// it has no news for its peer.
     #[inline]
     pub fn handle_egress(&mut self, now: Nanos, frame: F, peer: Origin) -> Option<F> {
         self.alive = now;
@@ -33,7 +33,7 @@ impl<F: TcpFrame> Snoop<F> {
         }
     }
 
-    /// The same, whatever the frame is.
+    /// Processes any frame of the guest.
     #[inline(never)]
     fn pass(&mut self, now: Nanos, mut frame: F, peer: Origin) -> Option<F> {
         let Some(sight) = frame.sight(Way::ToPeer) else {
@@ -81,7 +81,7 @@ impl<F: TcpFrame> Snoop<F> {
         }
     }
 
-    /// A connection begins, or the guest gives it up.
+    /// Processes a segment that begins a connection or with which the guest resets it.
     fn begin_or_end(
         &mut self,
         now: Nanos,
@@ -102,19 +102,18 @@ impl<F: TcpFrame> Snoop<F> {
             if is_again(flow, segment) {
                 return;
             }
-            // The guest has forgotten what was kept for it.
+            // The guest has forgotten the data that was retained for it.
             self.abandon(place);
         }
         let flow = opened(segment, frame.link(), peer, &self.config);
         self.add(now, sight, flow);
     }
 
-    /// Adds a connection, in the place of the one that was idle for longest where there is
-    /// no other.
+    /// Adds a connection. If the table is full, it replaces the one that was idle for longest.
     fn add(&mut self, now: Nanos, sight: &Sight, flow: Flow) {
         self.forget_closed(now);
         if self.flows.is_full() {
-            // Of the few that were idle for longest, one that nothing is owed.
+            // Of the few that were idle for longest, one without retained data.
             let flows = &self.flows;
             let mut oldest = flows.oldest(now).map(|(place, _)| place).take(8);
             let free = oldest.find(|place| !flows.peek(*place).owes());
@@ -131,7 +130,7 @@ impl<F: TcpFrame> Snoop<F> {
         self.recount(place);
     }
 
-    /// Forgets connections that both ends have closed long ago.
+    /// Forgets connections that both ends closed at least [`SnoopConfig::LINGER`] ago.
     fn forget_closed(&mut self, now: Nanos) {
         for _ in 0..2 {
             let Some((place, idle)) = self.flows.oldest(now).next() else {
@@ -145,14 +144,14 @@ impl<F: TcpFrame> Snoop<F> {
         }
     }
 
-    /// What the guest acknowledges, and what its peer is to hear of that.
+    /// Processes the guest's acknowledgement, and returns the verdict on it.
     fn acknowledged(&mut self, now: Nanos, place: Place, segment: &Segment) -> Fate {
         let most = self.config.window.0 as u32;
         let flow = self.flows.get(place);
         let window = u32::from(segment.window) << flow.scale.min(14);
         match flow.stage {
             Stage::Opening => {
-                // The answer came another way: what was agreed is not known.
+                // The answer took another path: the agreed options are not known.
                 flow.stage = Stage::Foreign;
                 flow.bar(Bar::Joined);
                 return Fate::Pass;
@@ -174,11 +173,11 @@ impl<F: TcpFrame> Snoop<F> {
         let flow = self.flows.get(place);
         let ack = segment.ack.latest(flow.next);
         let wanted = match flow.mode {
-            // Nothing is to be changed where nothing is gained.
+            // An unanswered connection keeps the guest's own window.
             Mode::Off(_) => window,
             Mode::Active | Mode::Offline(_) => window.min(most),
         };
-        // What the guest says of bytes that were acknowledged is no more the peer's matter.
+        // Room behind acknowledged bytes is part of the window that the peer was shown.
         let wanted = wanted.saturating_sub(ack.since(segment.ack));
         let solicited = std::mem::take(&mut flow.solicited);
         let is_news =
@@ -208,8 +207,8 @@ impl<F: TcpFrame> Snoop<F> {
         })
     }
 
-    /// Follows the guest's acknowledgement: what was kept for it goes, what it lost is sent
-    /// again, and what waited for its window is sent. `opens`: its right edge has moved.
+    /// Follows the guest's acknowledgement: frees retained segments, retransmits lost ones, and
+    /// sends bytes that waited for the window. `opens`: the right edge has moved.
     fn follow(&mut self, now: Nanos, place: Place, segment: &Segment, opens: bool) {
         let flow = self.flows.get(place);
         let ack = segment.ack;
@@ -217,7 +216,7 @@ impl<F: TcpFrame> Snoop<F> {
         let mut repeats = false;
         if ack.is_after(flow.vm) {
             let was_owed = flow.owes();
-            // It has what was sent again, and nothing of what it was sent behind that.
+            // The guest has the retransmitted bytes, and none of those behind them.
             let lacks_rest = ack == flow.recover && ack.is_before(flow.sent);
             flow.vm = ack;
             flow.sent = flow.sent.latest(ack);
@@ -242,7 +241,7 @@ impl<F: TcpFrame> Snoop<F> {
                     self.resend_first(place);
                 }
             } else if flow.vm == flow.sent {
-                // It has answered a probe.
+                // The guest has answered a probe.
                 flow.duplicates = 1;
             }
         }
@@ -264,13 +263,13 @@ impl<F: TcpFrame> Snoop<F> {
         }
         let flow = self.flows.get(place);
         if !(flow.chain.is_empty() || flow.owes() || flow.closing.held) {
-            // The peer's last segment, which is the peer's to send again.
+            // The peer's last segment, which the peer itself must retransmit.
             self.store.clear(&mut flow.chain);
         }
     }
 }
 
-/// What a SYN or SYN-ACK of the guest says.
+/// Returns the connection that a SYN or SYN-ACK of the guest opens.
 fn opened(segment: &Segment, link: super::Link, peer: Origin, config: &SnoopConfig) -> Flow {
     let is_answer = segment.flags.has(Flags::ACK);
     let stage = if is_answer {
@@ -286,12 +285,12 @@ fn opened(segment: &Segment, link: super::Link, peer: Origin, config: &SnoopConf
     }
     flow.guest_next = segment.end();
     flow.peer_ack = segment.seq;
-    // Until the peer answers, what is offered: more than any that there is for none.
+    // Until the peer answers, the offered scale: above any valid one if none is offered.
     flow.scale = options.handshake.scale.unwrap_or(u8::MAX);
     flow.stamped = options.timestamps.is_some();
     flow.guest_stamp = options.timestamps.map_or(0, |stamps| stamps.value);
     if is_answer {
-        // Its options are those that both ends have; its own window is not scaled.
+        // Its options are those of both ends; the window in it is not scaled.
         flow.scale = options.handshake.scale.unwrap_or(0);
         flow.ecn = echo(segment.flags);
         flow.peer_stamp = options.timestamps.map_or(0, |stamps| stamps.echo);
@@ -300,10 +299,10 @@ fn opened(segment: &Segment, link: super::Link, peer: Origin, config: &SnoopConf
     flow
 }
 
-/// Whether a guest's SYN or SYN-ACK is that of the connection that is known, sent or carried a
-/// second time. Once that is open its numbers are those of a short while ago, and its time is no
-/// later than what the guest has said since: numbers alone come again on the same ports, as the
-/// clock behind them goes round in minutes (RFC 6528).
+/// Checks whether a SYN or SYN-ACK of the guest is the known connection's, retransmitted or
+/// duplicated. In an open connection, its numbers must be at most 64 KiB old and its timestamp no
+/// later than the guest's last: numbers alone repeat on the same ports, because the clock behind
+/// them wraps within minutes (RFC 6528).
 fn is_again(flow: &Flow, segment: &Segment) -> bool {
     const SHORT: u32 = 1 << 16;
     let is_of = |number: Seq, now: Seq| !number.is_after(now) && now.since(number) <= SHORT;
@@ -320,13 +319,13 @@ fn is_again(flow: &Flow, segment: &Segment) -> bool {
     }
 }
 
-/// Whether a segment of the guest only acknowledges: no probe of its own (RFC 9293, 3.8.4),
-/// no data and nothing that begins or ends.
+/// Checks whether a segment of the guest only acknowledges: it is no probe (RFC 9293, 3.8.4), and
+/// has no data and no FIN.
 fn is_empty(flow: &Flow, segment: &Segment) -> bool {
     segment.payload == 0 && !segment.flags.has(Flags::FIN) && segment.seq == flow.guest_next
 }
 
-/// Notes what the guest says of itself; returns whether its counter of congestion changed.
+/// Records the guest's own state from a segment. Returns whether its counter of congestion changed.
 fn note_guest(flow: &mut Flow, segment: &Segment) -> bool {
     flow.guest_next = flow.guest_next.latest(segment.end());
     if segment.flags.has(Flags::FIN) {
@@ -347,8 +346,8 @@ fn note_guest(flow: &mut Flow, segment: &Segment) -> bool {
     }
 }
 
-/// Where the first block begins that the guest has behind a hole: it lost what is before, as
-/// nothing is reordered between the host and it.
+/// Returns the begin of the first SACK block behind a hole: the guest lost the bytes before it,
+/// because frames are never reordered between the host and the guest.
 fn hole(segment: &Segment) -> Option<Seq> {
     let blocks = segment.options.sacks.iter().map(|(left, _)| left);
     blocks
@@ -356,8 +355,8 @@ fn hole(segment: &Segment) -> Option<Seq> {
         .reduce(Seq::earliest)
 }
 
-/// Whether SACK blocks tell of more than the acknowledgement that will stand before them.
-/// Those of what arrived twice (RFC 2883) do, unless the host has sent something twice.
+/// Checks for SACK blocks behind the acknowledgement that will be in the segment. Blocks of
+/// duplicates (RFC 2883) count, too, unless the host has retransmitted.
 fn names_more(segment: &Segment, ack: Seq, resent: bool) -> bool {
     let tells_twice = !resent && segment.ack == ack;
     let mut blocks = segment.options.sacks.iter();

@@ -1,11 +1,10 @@
-//! All that is known of a guest's connections, and what is kept of them, for another process
-//! to go on with.
+//! Export and import of the state of a guest's connections and the retained frames, for another
+//! process.
 //!
-//! Numbers are little-endian words: how long ago the guest showed that it runs, in ticks, and how
-//! far beyond its window segments are placed; and of
-//! each connection, the one idle for longest first, who it is, what is known of it
-//! ([`Flow::record`]), how many frames are kept, and of each of these where it begins and ends,
-//! its length, and its bytes behind a virtio header.
+//! Numbers are little-endian words. First come the time since the guest's last sign of life in
+//! ticks, and the limit beyond its window. Then follows each connection, the one idle for longest
+//! first: its name, its state ([`Flow::record`]), the number of retained frames, and for each frame
+//! its begin and end, its length, and its bytes behind a virtio header.
 
 use super::Snoop;
 use super::flow::record::WORDS;
@@ -16,12 +15,12 @@ use super::seq::Seq;
 use crate::GuestId;
 use tailbound_units::Nanos;
 
-/// What another process wrote is not what it should be.
+/// Error of an import of damaged or truncated data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("what is told of connections is damaged")]
 pub struct Damaged;
 
-/// Words of who a connection is.
+/// Number of words of a connection's name.
 const NAME: usize = 10;
 
 fn name(id: &FlowId) -> [u32; NAME] {
@@ -50,7 +49,7 @@ fn write(out: &mut Vec<u8>, words: &[u32]) {
     }
 }
 
-/// What is left to be read.
+/// The unread rest of the data.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -72,8 +71,8 @@ impl<'a> Reader<'a> {
 }
 
 impl<F: StoredFrame> Snoop<F> {
-    /// Adds all that is known to `out`. What [`Snoop::poll_to_guest`] and
-    /// [`Snoop::poll_to_peer`] still have is left out: it is lost as on any wire.
+    /// Appends the state to `out`. Frames that wait for [`Snoop::poll_to_guest`] and
+    /// [`Snoop::poll_to_peer`] are left out: they are lost as on any wire.
     pub fn export(&self, now: Nanos, out: &mut Vec<u8>) {
         let idle = now.saturating_sub(self.alive);
         let idle = ticks(idle).min(u32::MAX.into()) as u32;
@@ -94,12 +93,12 @@ impl<F: StoredFrame> Snoop<F> {
         }
     }
 
-    /// Goes on with what another process exported, as far as there is room for its
-    /// connections. `guest` says which guest is here that had a slot there. Returns how many
-    /// connections there were.
+    /// Continues with the state that another process exported, up to the limit of connections.
+    /// `guest` maps that process's slots to this one's guests. Returns the number of imported
+    /// connections.
     ///
     /// # Errors
-    /// It is damaged: what was read until then is known.
+    /// The data is damaged. Connections that were read before the damage remain.
     pub fn import(
         &mut self,
         now: Nanos,
@@ -140,7 +139,7 @@ impl<F: StoredFrame> Snoop<F> {
     fn import_frame(&mut self, flow: &mut Flow, from: &mut Reader<'_>) -> Result<(), Damaged> {
         let [seq, end, len] = from.words()?;
         let frame = F::from_bytes(&self.maker, from.bytes(len)?).ok_or(Damaged)?;
-        // Parts of it are found by these.
+        // `TcpFrame::part` finds its bytes by these numbers.
         let segment = frame.sight(Way::ToGuest).and_then(|sight| sight.segment);
         let segment =
             segment.filter(|segment| segment.seq == Seq(seq) && segment.end() == Seq(end));

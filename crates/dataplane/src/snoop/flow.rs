@@ -1,4 +1,4 @@
-//! What is known of one connection.
+//! The state of one connection.
 
 pub(super) mod record;
 
@@ -11,31 +11,31 @@ use super::seq::Seq;
 use super::store::Chain;
 use tailbound_units::Nanos;
 
-/// How far a connection is.
+/// Phase of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
     /// The guest has sent SYN.
     Opening,
-    /// The peer has answered that.
+    /// The peer has answered the SYN.
     Greeted,
-    /// The guest has sent SYN-ACK, and nothing since.
+    /// The guest has sent SYN-ACK, and no segment since.
     Answered,
-    /// The guest has spoken since the handshake.
+    /// The guest has sent a segment since the handshake.
     Open,
-    /// Both ends have closed, and know it of each other.
+    /// Both ends have closed and acknowledged the other's FIN.
     Closed,
-    /// It was there before, and nothing is known of it but that.
+    /// The connection existed before; its state is unknown.
     Foreign,
 }
 
-/// What the ends agreed on for marks of congestion.
+/// Congestion feedback that the ends agreed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ecn {
-    /// Nothing, or the classic echo (RFC 3168).
+    /// None, or the classic echo (RFC 3168).
     Classic,
-    /// The classic echo, and a mark that the peer does not know of yet.
+    /// The classic echo, with a mark that the peer has not confirmed yet.
     Marked,
-    /// Counters (RFC 9768); the guest's, as it sent it last.
+    /// Counters (RFC 9768); the value is the guest's last one.
     Accurate(Counter),
 }
 
@@ -53,10 +53,10 @@ impl Counter {
     }
 }
 
-/// Where the counter stands among the flags.
+/// Position of the counter among the flags.
 const SHIFT: u32 = Flags::ACE.0.trailing_zeros();
 
-/// A moment as this module's timers count it: in about milliseconds.
+/// Converts a time to ticks of this module's timers, each about a millisecond.
 pub(super) const fn ticks(at: Nanos) -> u64 {
     at.0 >> TICK
 }
@@ -64,35 +64,35 @@ pub(super) const fn ticks(at: Nanos) -> u64 {
 /// Bits of a time within one tick.
 pub(super) const TICK: u32 = 20;
 
-/// Which ends have sent their last byte.
+/// Ends that have sent their last byte.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Closing {
     pub(super) guest: bool,
     pub(super) peer: bool,
-    /// The peer's FIN is kept, and with or behind bytes that are withheld.
+    /// The peer's FIN is retained, with or behind withheld bytes.
     pub(super) held: bool,
 }
 
-/// What a connection is counted as: the index of its mode, and [`Counted::OWES`].
+/// Present counting of a connection: the index of its mode, and [`Counted::OWES`].
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Counted(u8);
 
 impl Counted {
-    /// It is among those that owe.
+    /// Counted among the connections that owe.
     const OWES: u8 = 0x80;
 
-    /// In what mode.
+    /// Index of the mode.
     #[inline]
     pub(super) const fn mode(self) -> usize {
         (self.0 & !Self::OWES) as usize
     }
 
-    /// Counts it in another mode.
+    /// Sets the mode.
     pub(super) const fn set_mode(&mut self, index: usize) {
         self.0 = self.0 & Self::OWES | index as u8;
     }
 
-    /// Counts it among those that owe, or not; returns whether it was.
+    /// Sets whether the connection counts among those that owe; returns the previous value.
     #[inline]
     pub(super) const fn replace_owes(&mut self, owes: bool) -> bool {
         let had = self.0 & Self::OWES != 0;
@@ -101,42 +101,41 @@ impl Counted {
     }
 }
 
-/// What is known of one connection. Numbers of the peer's bytes, in order:
-/// `vm` (the guest has it up to there) ≤ `sent` (it was sent to the guest) ≤ `next` (the
-/// peer was told so).
+/// The state of one connection. Positions in the peer's bytes, in order: `vm` (acknowledged by the
+/// guest) ≤ `sent` (sent to the guest) ≤ `next` (acknowledged to the peer).
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Flow {
     pub(super) vm: Seq,
     pub(super) sent: Seq,
     pub(super) next: Seq,
-    /// The end of what the guest may have in or out of order.
+    /// The end of the bytes that the guest may have, in or out of order.
     pub(super) high: Seq,
-    /// The right edge of the guest's window, as it said.
+    /// The right edge of the window that the guest advertised.
     pub(super) edge: Seq,
     /// The right edge that the peer was shown.
     pub(super) shown: Seq,
-    /// The end of what the guest has sent.
+    /// The end of the bytes that the guest has sent.
     pub(super) guest_next: Seq,
-    /// What the peer has acknowledged of it.
+    /// The end of the guest's bytes that the peer has acknowledged.
     pub(super) peer_ack: Seq,
-    /// The end of what was last sent to the guest again; where it has that, `vm`.
+    /// The end of the last retransmission to the guest; `vm` once the guest has it.
     pub(super) recover: Seq,
-    /// The number of the last empty acknowledgement of the guest that went to the peer.
+    /// The acknowledgement number of the guest's last empty segment that went to the peer.
     passed: Seq,
-    /// The window that an early acknowledgement shows: it grows (III-C).
+    /// The window in early acknowledgements, which grows (III-C).
     pub(super) window: u32,
     /// The peer's timestamp of the last segment in order (`TS.Recent` of RFC 7323).
     pub(super) peer_stamp: u32,
     /// The guest's last timestamp.
     pub(super) guest_stamp: u32,
     pub(super) chain: Chain,
-    /// When something is sent to the guest once more, in [`ticks`]; 0: never.
+    /// Time of the next retransmission to the guest, in [`ticks`]; 0: none.
     deadline: u32,
-    /// When it is looked at for that next; 0: not at all.
+    /// Time of the connection's entry in [`Timers`](super::Timers); 0: none.
     pub(super) queued: u32,
-    /// When the peer was last told again what was acknowledged; 0: never.
+    /// Time of the last repeated acknowledgement to the peer; 0: none.
     repeated: u16,
-    /// The field of its window.
+    /// The window field of the guest's last empty segment that went to the peer.
     passed_field: u16,
     pub(super) link: Link,
     pub(super) origin: Origin,
@@ -149,13 +148,14 @@ pub(super) struct Flow {
     pub(super) stage: Stage,
     pub(super) ecn: Ecn,
     pub(super) closing: Closing,
-    /// By what some of what the guest has not acknowledged was placed beyond its right edge.
+    /// Limit with which unacknowledged bytes were placed beyond the guest's right edge, if any
+    /// were.
     pub(super) ahead: Option<Reach>,
-    /// Segments have timestamps.
+    /// True if segments have timestamps.
     pub(super) stamped: bool,
-    /// The guest was asked something: its next word is for the peer, whatever it is.
+    /// True if the guest owes an answer: its next segment goes to the peer in any case.
     pub(super) solicited: bool,
-    /// The guest was sent something twice, by the host.
+    /// True if the host has retransmitted to the guest.
     pub(super) resent: bool,
     pub(super) counted: Counted,
 }
@@ -201,19 +201,19 @@ impl Flow {
         }
     }
 
-    /// Takes note of where the peer's bytes begin, by the guest's word for it.
+    /// Sets the begin of the peer's bytes, by the guest's acknowledgement.
     pub(super) fn start(&mut self, at: Seq, window: u32, config: &SnoopConfig) {
         (self.vm, self.sent, self.next, self.high) = (at, at, at, at);
         self.recover = at;
-        // The guest says nothing from before its beginning.
+        // The guest acknowledges no number before its beginning.
         self.passed = at - 1;
         self.edge = at + window;
         self.shown = self.edge;
         self.window = window.min(config.window.0 as u32);
     }
 
-    /// A segment came whose largest on the wire has so many bytes: the window that the peer is
-    /// shown grows, to at most `most` (III-C).
+    /// Raises the window that the peer is shown to at most `most` after a segment arrived;
+    /// `largest` is the payload of its largest part on the wire (III-C).
     #[inline]
     pub(super) fn grow(&mut self, largest: u16, most: u32) {
         self.mss = self.mss.max(largest);
@@ -221,33 +221,34 @@ impl Flow {
         self.window = window.min(most);
     }
 
-    /// Whether the peer was told of bytes that the guest has not acknowledged.
+    /// Checks for bytes that the peer has an acknowledgement for and the guest has not
+    /// acknowledged.
     #[inline]
     pub(super) const fn owes(&self) -> bool {
         self.vm.is_before(self.next)
     }
 
-    /// Whether bytes wait for the guest's window.
+    /// Checks for bytes that wait for the guest's window.
     #[inline]
     pub(super) const fn withholds(&self) -> bool {
         self.sent.is_before(self.next)
     }
 
-    /// Whether the guest has room for a whole segment, by its last word.
+    /// Checks whether the guest's last window has room for a full segment.
     #[inline]
     const fn has_room(&self) -> bool {
         self.edge.is_after(self.vm) && self.edge.since(self.vm) >= self.mss as u32
     }
 
-    /// Whether a segment that is next and ends at `end` may be placed beyond the right edge that
-    /// the guest has shown, where the host keeps it: a guest's window opens as it takes what
-    /// comes. Not where it is closed, nor before what the guest has dropped so.
+    /// Checks whether the next segment, which the host retains and which ends at `end`, may be
+    /// placed beyond the guest's right edge: a guest's window opens as it takes segments. False if
+    /// the window is closed, or if bytes that the guest dropped are queued.
     #[inline]
     pub(super) const fn may_place_ahead(&self, end: Seq, reach: Reach) -> bool {
         !self.withholds() && self.has_room() && end.since(self.vm) <= reach.most()
     }
 
-    /// Notes that what ends at `end` is placed, where that is beyond the guest's right edge.
+    /// Records that bytes up to `end` were placed, if this is beyond the guest's right edge.
     #[inline]
     pub(super) const fn note_placed(&mut self, end: Seq, reach: Reach) {
         if end.is_after(self.edge) {
@@ -255,48 +256,48 @@ impl Flow {
         }
     }
 
-    /// Notes that the guest lost something; returns whether it may have been placed beyond its
-    /// right edge, by `reach`.
+    /// Records that the guest lost a segment. Returns whether it may have been placed beyond the
+    /// right edge under `reach`.
     pub(super) fn note_lost(&mut self, reach: Reach) -> bool {
         self.ahead.take() == Some(reach)
     }
 
-    /// Whether bytes that the host keeps were placed beyond the guest's right edge.
+    /// Checks for retained bytes that were placed beyond the guest's right edge.
     #[inline]
     pub(super) const fn is_ahead(&self) -> bool {
         self.sent.is_after(self.edge) && !self.chain.is_empty()
     }
 
-    /// Whether the guest drops what was placed beyond its right edge: it is full, or has
-    /// said nothing else (`repeats`), which it does of what it drops. Nothing is reordered
-    /// between the host and it.
+    /// Checks whether the guest drops segments beyond its right edge: its window is full, or it
+    /// repeats its last acknowledgement (`repeats`), as for dropped segments. Frames are never
+    /// reordered between the host and the guest.
     #[inline]
     pub(super) const fn drops_ahead(&self, repeats: bool) -> bool {
         self.is_ahead() && (repeats || !self.has_room())
     }
 
-    /// The peer's FIN came in order; `held`: the guest is yet to get it.
+    /// Records the peer's FIN in order; `held`: the guest has not received it yet.
     pub(super) fn close_peer(&mut self, held: bool) {
         self.closing.peer = true;
         self.closing.held = held;
         self.pause(Pause::Closing);
     }
 
-    /// What was placed and not taken is withheld again.
+    /// Withholds again all bytes that were placed and not acknowledged.
     pub(super) const fn rewind(&mut self) {
         self.sent = self.vm;
         self.recover = self.vm;
         self.resent = true;
     }
 
-    /// Off for good, unless it is so already.
+    /// Turns early acknowledgement off for good, unless it is off already.
     pub(super) fn bar(&mut self, bar: Bar) {
         if !matches!(self.mode, Mode::Off(_)) {
             self.mode = Mode::Off(bar);
         }
     }
 
-    /// Offline for now.
+    /// Turns early acknowledgement off for now.
     pub(super) fn pause(&mut self, pause: Pause) {
         if !matches!(self.mode, Mode::Off(_)) {
             self.mode = Mode::Offline(pause);
@@ -309,20 +310,20 @@ impl Flow {
         }
     }
 
-    /// The peer's timestamp of a segment counts (RFC 7323, 4.3), if it is not older.
+    /// Records the timestamp of a segment of the peer (RFC 7323, 4.3), if it is not older.
     pub(super) const fn note_stamp(&mut self, stamps: Timestamps) {
         if !self.is_older(stamps) {
             self.peer_stamp = stamps.value;
         }
     }
 
-    /// Whether a timestamp of the peer is older than its last.
+    /// Checks whether a timestamp of the peer is older than its last.
     pub(super) const fn is_older(&self, stamps: Timestamps) -> bool {
         Seq(stamps.value).is_before(Seq(self.peer_stamp))
     }
 
-    /// Why a segment that is next in order is not acknowledged early by what its header
-    /// says; `None` where it may be. `expected`: where it begins.
+    /// Returns the reason in the header why a segment that is next in order is not acknowledged
+    /// early; `None` without one. `expected` is the begin of the next segment.
     #[inline]
     pub(super) fn objection(&self, segment: &Segment, expected: Seq) -> Option<Pause> {
         let &Segment { flags, ack, .. } = segment;
@@ -339,7 +340,7 @@ impl Flow {
         if stamps.is_some() != self.stamped || stamps.is_some_and(|stamps| self.is_older(stamps)) {
             return Some(Pause::Timestamp);
         }
-        // RFC 5961, 5.2, with the window that the segment says for the largest ever.
+        // RFC 5961, 5.2, with the window in the segment as the largest ever.
         let is_old =
             ack.is_before(self.peer_ack) && self.peer_ack.since(ack) > u32::from(segment.window);
         if !flags.has(Flags::ACK) || ack.is_after(self.guest_next) || is_old {
@@ -351,8 +352,8 @@ impl Flow {
         None
     }
 
-    /// Shows the peer a window of `wanted` bytes behind `ack`, but no right edge before the
-    /// one that it was shown; returns the field.
+    /// Shows the peer a window of `wanted` bytes behind `ack`, without moving its right edge back.
+    /// Returns the field.
     #[inline]
     pub(super) fn show(&mut self, ack: Seq, wanted: u32) -> u16 {
         let promised = if self.shown.is_after(ack) {
@@ -360,7 +361,7 @@ impl Flow {
         } else {
             0
         };
-        // Down to what is wanted, up to what was promised: a field counts in steps.
+        // Rounds down to `wanted`, and up to the promise: a field counts in steps.
         let unit = (1_u32 << self.scale) - 1;
         let field = (wanted >> self.scale).max((promised + unit) >> self.scale);
         let field = field.min(u16::MAX.into());
@@ -368,7 +369,7 @@ impl Flow {
         field as u16
     }
 
-    /// The timestamps of what the host sends in the guest's place.
+    /// The timestamps of segments that the host sends in the guest's name.
     #[inline]
     pub(super) fn stamps_to_peer(&self) -> Option<Timestamps> {
         self.stamped.then_some(Timestamps {
@@ -377,7 +378,7 @@ impl Flow {
         })
     }
 
-    /// The timestamps of what the host sends in the peer's place.
+    /// The timestamps of segments that the host sends in the peer's name.
     pub(super) fn stamps_to_guest(&self) -> Option<Timestamps> {
         self.stamped.then_some(Timestamps {
             value: self.peer_stamp,
@@ -385,7 +386,7 @@ impl Flow {
         })
     }
 
-    /// The counter of congestion that the guest sent last.
+    /// The guest's last counter of congestion.
     #[inline]
     pub(super) const fn counter(&self) -> Flags {
         match self.ecn {
@@ -394,22 +395,23 @@ impl Flow {
         }
     }
 
-    /// Whether the guest has said this last, alone.
+    /// Checks whether the guest's last empty segment had these fields.
     #[inline]
     pub(super) fn has_passed(&self, ack: Seq, field: u16) -> bool {
         self.passed == ack && self.passed_field == field
     }
 
-    /// Notes what the guest said, alone.
+    /// Records the fields of an empty segment of the guest.
     #[inline]
     pub(super) const fn note_passed(&mut self, ack: Seq, field: u16) {
         self.passed = ack;
         self.passed_field = field;
     }
 
-    /// Whether the peer may be told again now; notes that it is.
+    /// Checks whether an acknowledgement to the peer may be repeated now, and if so, records the
+    /// time.
     pub(super) const fn may_repeat(&mut self, now: Nanos) -> bool {
-        // Never 0, which stands for never.
+        // Never 0, which means none.
         let at = ticks(now) as u16 | 1;
         let pause = ticks(SnoopConfig::REPEAT) as u16;
         let may = self.repeated == 0 || at.wrapping_sub(self.repeated) > pause;
@@ -419,21 +421,21 @@ impl Flow {
         may
     }
 
-    /// Allows the next repetition at any time. Called before the clock of repetitions wraps, which
-    /// takes 69 s.
+    /// Allows the next repetition at any time. Called before the 16-bit clock of repetitions wraps,
+    /// after 69 s.
     pub(super) const fn forget_repeat(&mut self) {
         self.repeated = 0;
     }
 
-    /// The pause before something is sent to the guest once more.
+    /// Pause before the next retransmission to the guest.
     #[inline]
     pub(super) fn resend_after(&self) -> Nanos {
         let pause = SnoopConfig::FIRST_RESEND.0 << self.resends.min(16);
         Nanos(pause).min(SnoopConfig::LAST_RESEND)
     }
 
-    /// When something is sent to the guest once more, in ticks, where that is at most a
-    /// month off; `None` where nothing is owed.
+    /// Time of the next retransmission to the guest in ticks, at most a month away; `None` if none
+    /// is due.
     #[inline]
     pub(super) fn deadline(&self, now: Nanos) -> Option<u64> {
         let now = ticks(now);
@@ -441,20 +443,20 @@ impl Flow {
         (self.deadline != 0).then(|| now.wrapping_add_signed(left.into()))
     }
 
-    /// Sets that to be after a pause from now; returns it.
+    /// Sets the time of the next retransmission to a pause after `now`, and returns it in ticks.
     #[inline]
     pub(super) fn set_deadline(&mut self, now: Nanos) -> u64 {
         self.set_deadline_at(ticks(now + self.resend_after()) + 1)
     }
 
     const fn set_deadline_at(&mut self, at: u64) -> u64 {
-        // Never 0, which stands for never.
+        // Never 0, which means none.
         let at = at + (at as u32 == 0) as u64;
         self.deadline = at as u32;
         at
     }
 
-    /// Nothing is owed to the guest.
+    /// Cancels retransmission, because the guest has acknowledged all bytes.
     #[inline]
     pub(super) const fn clear_deadline(&mut self) {
         self.deadline = 0;

@@ -1,10 +1,10 @@
-//! What early acknowledgement asks of a frame, and what it writes into one.
+//! The interface of early acknowledgement to frames.
 
 use super::segment::{Flags, Options, Segment, Timestamps};
 use super::seq::Seq;
 use crate::{Frame, GuestId};
 
-/// Which way a frame goes.
+/// Direction of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     /// To the guest, from its peer.
@@ -16,70 +16,71 @@ pub enum Way {
 /// A connection of a guest, by addresses and ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FlowId {
-    /// The guest's address, upper half first; an IPv4 address stands in the lowest bits.
+    /// The guest's address, upper half first; an IPv4 address is in the lowest bits.
     pub guest: [u64; 2],
-    /// The peer's address, likewise.
+    /// The peer's address, in the same form.
     pub peer: [u64; 2],
     /// The guest's port in the upper half, the peer's in the lower.
     pub ports: u32,
-    /// The addresses are IPv6 ones.
+    /// True for IPv6 addresses.
     pub v6: bool,
 }
 
-/// How frames of a connection are to look beside TCP: as the guest's last one did.
+/// Headers before TCP of a connection's frames: those of the guest's last frame.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Link {
-    /// The station that its frames go to, and its own, as they stand in them.
+    /// The Ethernet addresses of destination and source, as in the guest's frames.
     pub stations: [u8; 12],
-    /// Its VLAN tag; 0 without one.
+    /// The VLAN tag; 0 without one.
     pub tag: u32,
-    /// The first word of its IP header: IPv4's with its DSCP alone, IPv6's with its
-    /// DSCP and flow label. ECN is 0.
+    /// The first word of the IP header: IPv4's with its DSCP only, IPv6's with its DSCP and flow
+    /// label. ECN is 0.
     pub top: u32,
     /// Time to live or hop limit.
     pub hops: u8,
 }
 
-/// What is to be found of TCP in a frame.
+/// TCP headers that were found in a frame.
 #[derive(Debug, Clone, Copy)]
 pub struct Sight {
     /// The connection.
     pub flow: FlowId,
-    /// A hash of the connection under secret keys: the same both ways.
+    /// A hash of the connection under secret keys: the same in both directions.
     pub hash: u32,
-    /// What it says; `None` where the header is not to be understood: it ends too soon,
-    /// or stands behind IPv6 extension headers or two VLAN tags.
+    /// The segment; `None` if the header cannot be parsed: it is truncated, or behind IPv6
+    /// extension headers or two VLAN tags.
     pub segment: Option<Segment>,
 }
 
-/// A segment of the kind that most are: over IPv4 without options or a VLAN tag, and of TCP no
-/// option but timestamps, nor a flag but ACK and PSH. It met no congestion.
+/// A segment of the most common kind: over IPv4 without options or a VLAN tag, with no TCP option
+/// except timestamps and no flag except ACK and PSH. It met no congestion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Plain {
     /// The connection.
     pub flow: FlowId,
     /// See [`Sight::hash`].
     pub hash: u32,
-    /// The number of its first byte.
+    /// The sequence number.
     pub seq: Seq,
-    /// What it acknowledges.
+    /// The acknowledgement number.
     pub ack: Seq,
     /// Bytes of payload.
     pub payload: u32,
     /// See [`Segment::largest`].
     pub largest: u16,
-    /// The window, as it stands in the header.
+    /// The window as in the header.
     pub window: u16,
-    /// Whether PSH is set.
+    /// True if PSH is set.
     pub pushed: bool,
-    /// Its timestamps.
+    /// The timestamps.
     pub timestamps: Option<Timestamps>,
-    /// How it looks beside TCP: see [`TcpFrame::link`].
+    /// The headers before TCP: see [`TcpFrame::link`].
     pub link: Link,
 }
 
 impl Plain {
-    /// What a frame is in which `sight` was found, and that looks so, where it is plain.
+    /// Returns the plain segment in a frame with `sight` and `link`; `None` if the segment is not
+    /// plain.
     pub fn of(sight: &Sight, link: Link) -> Option<Self> {
         let segment = sight.segment.filter(|segment| !segment.congestion)?;
         let timestamps = segment.options.timestamps;
@@ -107,29 +108,29 @@ impl Plain {
     }
 }
 
-/// Where a peer is: whoever sends from elsewhere is not the peer.
+/// Location of a peer. Segments from other locations are not the peer's.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Origin(u32);
 
 impl Origin {
-    /// Not known yet: everywhere.
+    /// Not known yet: any location.
     pub const ANYWHERE: Self = Self(0);
-    /// Outside of this host.
+    /// Outside this host.
     pub const OUTSIDE: Self = Self(1);
 
-    /// Where a frame comes from, by the guest that sent it.
+    /// Returns the location of a frame's sender, by the guest that sent it.
     #[inline]
     pub fn of(source: Option<GuestId>) -> Self {
         source.map_or(Self::OUTSIDE, |guest| Self(guest.slot() as u32 + 2))
     }
 
-    /// As a number, for another process.
+    /// Returns the location as a number, for another process.
     pub(super) const fn number(self) -> u32 {
         self.0
     }
 
-    /// The one of a number that another process wrote, of whose slots' guests `guest` says
-    /// which they are here. Whoever is not here any more is outside.
+    /// Returns the location for a number that another process wrote. `guest` maps that process's
+    /// slots to this one's guests. Guests that no longer exist are outside.
     pub(super) fn of_number(number: u32, guest: impl FnOnce(usize) -> Option<GuestId>) -> Self {
         match number {
             0 => Self::ANYWHERE,
@@ -138,101 +139,101 @@ impl Origin {
         }
     }
 
-    /// Whether a frame from `other` may come from the peer.
+    /// Checks whether a frame from `other` may be the peer's.
     #[inline]
     pub fn allows(self, other: Self) -> bool {
         self == Self::ANYWHERE || self == other
     }
 }
 
-/// A segment without payload that the host makes in the place of one end.
+/// A segment without payload that the host makes in the name of one end.
 #[derive(Debug, Clone, Copy)]
 pub struct Bare {
-    /// Whom it is for.
+    /// The direction.
     pub way: Way,
-    /// Its connection.
+    /// The connection.
     pub flow: FlowId,
-    /// The hash of that: see [`Sight::hash`].
+    /// The hash of the connection: see [`Sight::hash`].
     pub hash: u32,
-    /// What stands before TCP.
+    /// The headers before TCP.
     pub link: Link,
-    /// Its number.
+    /// The sequence number.
     pub seq: Seq,
-    /// What it acknowledges.
+    /// The acknowledgement number.
     pub ack: Seq,
-    /// Its control bits.
+    /// The control bits.
     pub flags: Flags,
-    /// Its window, shifted.
+    /// The window, scaled.
     pub window: u16,
-    /// Its timestamps.
+    /// The timestamps.
     pub timestamps: Option<Timestamps>,
 }
 
-/// What is to be written into a segment's header in place of what stands there.
+/// New values of fields in a segment's header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Change {
-    /// The number.
+    /// The sequence number.
     pub seq: Seq,
-    /// The acknowledgement.
+    /// The acknowledgement number.
     pub ack: Seq,
-    /// SACK blocks that do not begin after it are removed; `None`: they stay.
+    /// SACK blocks that do not begin after this number are removed; `None`: all remain.
     pub sacks_after: Option<Seq>,
     /// The window.
     pub window: u16,
-    /// The timestamps, where it has any; `None`: as they are.
+    /// The timestamps, if the segment has the option; `None`: unchanged.
     pub timestamps: Option<Timestamps>,
 }
 
-/// A frame in whose TCP header early acknowledgement reads and writes.
+/// A frame whose TCP header early acknowledgement reads and writes.
 ///
-/// [`crate::Packet`] is one of bytes; a simulation has records.
+/// [`crate::Packet`] is one with bytes; a simulation has records.
 pub trait TcpFrame: Frame {
-    /// What frames are made with: for packets, a pool and whose they are.
+    /// Resources for new frames: for packets, a pool and the guest.
     type Maker;
 
-    /// What is to be found of TCP in it; `None` where there are no ports: another
-    /// protocol, or a fragment.
+    /// Finds TCP in the frame; `None` if the frame has no ports: another protocol, or a fragment.
     fn sight(&self, way: Way) -> Option<Sight>;
 
-    /// The same where it is plain and laid out as most are; `None` says nothing of a frame.
+    /// Finds a plain segment with the most common layout; `None` has no meaning for the frame.
     #[inline]
     fn plain(&self, way: Way) -> Option<Plain> {
         Plain::of(&self.sight(way)?, self.link())
     }
 
-    /// How it looks beside TCP, for a frame of the guest in which a segment was seen.
+    /// Returns the headers before TCP of a frame of the guest in which a segment was found.
     fn link(&self) -> Link;
 
-    /// Whether the whole segment is as it was sent, by its checksum or by the word of
-    /// whoever checked that.
+    /// Checks whether the whole segment is as it was sent, by its checksum or the verdict of the
+    /// NIC or kernel that verified it.
     fn is_intact(&self) -> bool;
 
-    /// Writes into its header, and mends the checksum.
+    /// Writes the new fields into the header, and updates the checksum.
     fn change(&mut self, change: &Change);
 
-    /// The same once more. Both may share their bytes until one of them changes.
+    /// Returns the same frame again. Both may share their bytes until one of them changes.
     #[must_use]
     fn again(&self) -> Self;
 
-    /// `len` bytes of its payload from `from` on, with its headers; FIN and PSH only with
-    /// its last byte. All of it may share the bytes of this one until one of them changes.
+    /// Returns `len` bytes of the payload from `from` on, with the frame's headers; FIN and PSH
+    /// only with the last byte. The whole payload may share the bytes of this frame until one of
+    /// them changes.
     #[must_use]
     fn part(&self, from: u32, len: u32) -> Self;
 
-    /// A segment without payload.
+    /// Makes a segment without payload.
     fn bare(maker: &Self::Maker, bare: &Bare) -> Self;
 }
 
-/// A frame that another process can go on with.
+/// A frame that can move to another process.
 pub trait StoredFrame: TcpFrame {
-    /// All of it, behind its virtio header.
+    /// Returns the frame's bytes, behind its virtio header.
     fn to_bytes(&self) -> Vec<u8>;
 
-    /// A frame of such bytes; `None` where they are no frame.
+    /// Makes a frame of such bytes; `None` if they are no frame.
     fn from_bytes(maker: &Self::Maker, bytes: &[u8]) -> Option<Self>
     where
         Self: Sized;
 
-    /// The hash of a connection, as its frames have it.
+    /// Returns the hash of a connection, equal to that of its frames.
     fn hash(maker: &Self::Maker, flow: &FlowId) -> u32;
 }

@@ -1,4 +1,4 @@
-//! What comes for the guest.
+//! Processes frames to the guest.
 
 use super::flow::{Counter, Ecn, Flow, Stage};
 use super::frame::{Change, Origin, TcpFrame, Way};
@@ -10,11 +10,11 @@ use super::{Pending, Placed, Placing, Snoop};
 use tailbound_units::Nanos;
 
 impl<F: TcpFrame> Snoop<F> {
-    /// Looks at a frame for the guest, behind every queue that may drop it. Returns what is
-    /// to be placed in its ring; `None` where that comes later, or not at all.
+    /// Processes a frame to the guest, behind every queue that may drop it. Returns the frame for
+    /// the ring; `None` if the frame is queued or dropped.
     ///
-    /// The caller says what became of it ([`Snoop::handle_placed`]) before it hands over
-    /// anything that the guest sent.
+    /// The caller reports the result of placing it ([`Snoop::handle_placed`]) before it passes in
+    /// frames that the guest sent.
     #[inline]
     pub fn handle_ingress(&mut self, now: Nanos, frame: F) -> Option<F> {
         match self.take_next(now, frame) {
@@ -23,7 +23,7 @@ impl<F: TcpFrame> Snoop<F> {
         }
     }
 
-    /// The same, whatever the frame is.
+    /// Processes any frame to the guest.
     #[inline(never)]
     fn take(&mut self, now: Nanos, frame: F) -> Option<F> {
         let Some(sight) = frame.sight(Way::ToGuest) else {
@@ -47,8 +47,8 @@ impl<F: TcpFrame> Snoop<F> {
             self.recount(place);
             return Some(frame);
         };
-        // Of what was damaged the guest takes no word, and neither is any to be taken here: a
-        // number or a flag in it may be anything.
+        // The guest ignores a damaged segment, and so does the host: any number or flag in it may
+        // be wrong.
         if !frame.is_intact() {
             flow.pause(Pause::Checksum);
             self.recount(place);
@@ -70,11 +70,11 @@ impl<F: TcpFrame> Snoop<F> {
         passed
     }
 
-    /// What became of the frames that passed since this was called last. What is kept and did
-    /// not get there is held back, until the guest acknowledges something.
+    /// Reports the result of placing the frames that were returned since the last call. Retained
+    /// segments that were lost are withheld until the guest acknowledges data.
     #[inline]
     pub fn handle_placed(&mut self, placed: Placed) {
-        // What is kept and not lost needs no more.
+        // Retained segments that were not lost need no further action.
         if placed == Placed::Lost || !self.is_retaining() {
             self.settle(placed);
         }
@@ -114,7 +114,7 @@ impl<F: TcpFrame> Snoop<F> {
         self.recount(place);
     }
 
-    /// Notes what the peer says of itself in a segment that it may well have sent.
+    /// Records the peer's own state from a segment that is plausible.
     fn note_peer(&mut self, place: Place, segment: &Segment) {
         let flow = self.flows.get(place);
         let &Segment { seq, ack, .. } = segment;
@@ -135,7 +135,7 @@ impl<F: TcpFrame> Snoop<F> {
         }
     }
 
-    /// An end has closed, and the other knows.
+    /// Records the end of the connection if an end has closed and the other has acknowledged it.
     pub(super) fn close_if_done(&mut self, place: Place) {
         let flow = self.flows.get(place);
         let guest = flow.closing.guest && flow.peer_ack == flow.guest_next;
@@ -146,8 +146,8 @@ impl<F: TcpFrame> Snoop<F> {
         }
     }
 
-    /// A segment without payload and FIN, or one that begins or resets a connection, or comes
-    /// before the guest has acknowledged the peer's first.
+    /// Processes a segment without payload and FIN, a SYN or RST, or one that arrives before the
+    /// guest has acknowledged the peer's SYN.
     fn without_data(&mut self, place: Place, segment: &Segment, mut frame: F) -> F {
         let flow = self.flows.get(place);
         if segment.flags.has(Flags::SYN) {
@@ -171,8 +171,9 @@ impl<F: TcpFrame> Snoop<F> {
         }
         let is_next = segment.seq.is_after(flow.sent) && !segment.seq.is_after(flow.next);
         if flow.withholds() && is_next {
-            // The guest would not look at what is behind its window. What is not in order
-            // stays so: its time is not to be the guest's latest, which what is kept has.
+            // The guest would ignore a segment behind its window. One out of order stays out of
+            // order: its timestamp must not become the guest's latest, which retained segments
+            // carry.
             let before = distance(flow.next, segment.seq);
             let seq = flow.sent - before.min(1);
             rewrite_seq(&mut frame, segment, seq);
@@ -180,9 +181,8 @@ impl<F: TcpFrame> Snoop<F> {
         frame
     }
 
-    /// Cuts off the bytes that were acknowledged before from a segment that goes on with the next
-    /// one in order. Peers put both into one segment when they retransmit; its rest is kept as any
-    /// segment that is next.
+    /// Cuts acknowledged bytes off a segment that continues with the next byte in order. Peers send
+    /// both in one segment when they retransmit; the rest is retained as any segment that is next.
     fn cut_known(&mut self, place: Place, mut segment: Segment, frame: F) -> (Segment, F) {
         let answers = self.is_retaining() && !self.draining;
         let flow = self.flows.get(place);
@@ -199,14 +199,14 @@ impl<F: TcpFrame> Snoop<F> {
         (segment, frame.part(known, rest))
     }
 
-    /// A segment with payload or FIN, in a connection that is open.
+    /// Processes a segment with payload or FIN in an open connection.
     fn with_data(&mut self, now: Nanos, place: Place, segment: &Segment, frame: F) -> Option<F> {
         let (is_retaining, draining) = (self.is_retaining(), self.draining);
         let flow = self.flows.get(place);
         note_reduction(flow, segment);
         let end = segment.bytes_end();
         let is_last = segment.flags.has(Flags::FIN);
-        // In strict mode what passed and is not placed yet counts as there.
+        // In strict mode, returned frames that are not placed yet count as placed.
         let expected = if is_retaining { flow.next } else { flow.sent };
         if !end.is_after(flow.next) && (!is_last || flow.closing.peer) {
             return self.old(now, place, segment, frame);
@@ -214,7 +214,7 @@ impl<F: TcpFrame> Snoop<F> {
         if segment.payload == 0 {
             return self.fin(now, place, segment, frame);
         }
-        // Segments that another mode kept reach the guest first.
+        // Segments that were retained in another mode reach the guest first.
         let draining = draining || (!is_retaining && !flow.chain.is_empty());
         let pause = if segment.seq != expected {
             Some(Pause::UnexpectedSequence)
@@ -238,7 +238,7 @@ impl<F: TcpFrame> Snoop<F> {
         }
     }
 
-    /// Why there is no room for what ends at `end`.
+    /// Returns the reason why there is no room for a segment that ends at `end`.
     fn lacks_room(&mut self, place: Place, end: Seq, frame: &F) -> Option<Pause> {
         let is_retaining = self.is_retaining();
         let flow = self.flows.get(place);
@@ -250,8 +250,8 @@ impl<F: TcpFrame> Snoop<F> {
         (is_retaining && self.room(held) < frame.truesize().0).then_some(Pause::Retained)
     }
 
-    /// Keeps a segment and acknowledges its bytes; returns it where the guest has room for it. A
-    /// FIN behind them is kept with them, and is the guest's to acknowledge.
+    /// Retains a segment and acknowledges its bytes; returns it if the guest has room for it. A FIN
+    /// behind the bytes is retained with them, and only the guest acknowledges it.
     fn retain(&mut self, now: Nanos, place: Place, segment: &Segment, frame: F) -> Option<F> {
         let (most, reach) = (self.config.window.0 as u32, self.reach);
         let truesize = frame.truesize();
@@ -282,7 +282,7 @@ impl<F: TcpFrame> Snoop<F> {
             flow.close_peer(!passes);
         }
         let (held, window) = (flow.chain.held(), flow.window);
-        // A segment takes up to twice its bytes.
+        // The memory of a segment is up to twice its bytes.
         let room = self.room(held) / 2;
         self.arm(now, place);
         self.stats.early += 1;
@@ -308,15 +308,15 @@ impl<F: TcpFrame> Snoop<F> {
         }
         let end = segment.bytes_end();
         let answers = !matches!(flow.mode, Mode::Off(_)) && flow.shown.is_after(flow.edge);
-        // A guest that is full of what came behind a hole drops all that goes beyond its window.
+        // A guest whose window is full of data behind a hole drops all bytes beyond its window.
         let goes_ahead =
             pause != Pause::Hole && segment.seq == flow.sent && flow.may_place_ahead(end, reach);
         if answers && end.is_after(flow.edge) && !goes_ahead {
             let is_first = segment.seq == flow.sent && flow.edge.is_after(segment.seq);
             self.stats.note_refused(pause);
             if is_first {
-                // It opens its window once the hole is filled, with as much as it has room for,
-                // and answers for that.
+                // The guest opens its window once the hole is filled, and acknowledges the bytes
+                // that fit.
                 let fits = flow.edge.since(segment.seq).min(segment.payload);
                 flow.high = flow.high.latest(flow.edge);
                 return Some(frame.part(0, fits));
@@ -329,13 +329,13 @@ impl<F: TcpFrame> Snoop<F> {
         }
         let expected = if is_retaining { flow.next } else { flow.sent };
         flow.closing.peer |= segment.flags.has(Flags::FIN) && segment.seq == expected;
-        // RFC 5961 and PAWS have the guest answer what it does not take.
+        // RFC 5961 and PAWS require an answer of the guest to a segment that it does not accept.
         flow.solicited |= matches!(pause, Pause::Acknowledgement | Pause::Timestamp);
         Some(frame)
     }
 
-    /// Repeats the last acknowledgement to the peer, as RFC 9293, 3.10.7.4 asks for every segment
-    /// that is not accepted, but at most once in [`SnoopConfig::REPEAT`] (RFC 5961, 7).
+    /// Repeats the last acknowledgement to the peer, as RFC 9293, 3.10.7.4 requires for every
+    /// segment that is not accepted, but at most once in [`SnoopConfig::REPEAT`] (RFC 5961, 7).
     ///
     /// [`SnoopConfig::REPEAT`]: super::SnoopConfig::REPEAT
     fn repeat(&mut self, now: Nanos, place: Place) {
@@ -347,14 +347,14 @@ impl<F: TcpFrame> Snoop<F> {
         }
     }
 
-    /// A segment of which everything came already.
+    /// Processes a segment whose bytes all arrived before.
     fn old(&mut self, now: Nanos, place: Place, segment: &Segment, frame: F) -> Option<F> {
         let flow = self.flows.get(place);
         let is_last = segment.flags.has(Flags::FIN);
         let is_probe = segment.payload <= 1 && segment.seq + 1 == flow.next && !is_last;
         let is_withheld = segment.bytes_end().is_after(flow.sent) || (is_last && flow.closing.held);
         if is_probe || !flow.owes() {
-            // Asks whether the guest lives.
+            // A keep-alive probe: the guest must answer.
             flow.solicited = true;
             if is_withheld {
                 self.probe(place);
@@ -365,8 +365,8 @@ impl<F: TcpFrame> Snoop<F> {
         (!is_withheld).then_some(frame)
     }
 
-    /// A FIN alone, for the first time. The guest acknowledges it, and receives it behind all bytes
-    /// before it; a FIN behind bytes that are sent again is sent again with them.
+    /// Processes the first copy of a FIN without payload. The guest acknowledges it, and receives
+    /// it behind all bytes before it. A FIN behind retransmitted bytes is retransmitted with them.
     fn fin(&mut self, now: Nanos, place: Place, segment: &Segment, frame: F) -> Option<F> {
         let is_retaining = self.is_retaining();
         let flow = self.flows.get(place);
@@ -406,8 +406,8 @@ impl<F: TcpFrame> Snoop<F> {
         passed
     }
 
-    /// The peer gives the connection up. What it sends behind the window of the guest is
-    /// brought before it; one that is not exact (RFC 5961) is for the guest to answer.
+    /// Processes the peer's reset. A reset behind the guest's window is moved to the next byte that
+    /// the guest expects; the guest answers an inexact one (RFC 5961).
     fn reset_by_peer(&mut self, place: Place, segment: &Segment, mut frame: F) -> F {
         let flow = self.flows.get(place);
         if segment.seq != flow.next {
@@ -423,12 +423,12 @@ impl<F: TcpFrame> Snoop<F> {
     }
 }
 
-/// Whether the guest has not acknowledged the peer's first segment yet.
+/// Checks whether the guest has not acknowledged the peer's SYN yet.
 const fn is_early(flow: &Flow) -> bool {
     matches!(flow.stage, Stage::Opening | Stage::Greeted)
 }
 
-/// What a peer's SYN-ACK agrees to.
+/// Records the options that a peer's SYN-ACK agrees to.
 fn agree(flow: &mut Flow, segment: &Segment) {
     let options = &segment.options;
     flow.stage = Stage::Greeted;
@@ -447,7 +447,7 @@ fn agree(flow: &mut Flow, segment: &Segment) {
     flow.peer_window = segment.window;
 }
 
-/// What the flags of a SYN-ACK agree to (RFC 9768, 3.1.2).
+/// Returns the congestion feedback that the flags of a SYN-ACK agree to (RFC 9768, 3.1.2).
 pub(super) const fn echo(flags: Flags) -> Ecn {
     match flags.only(Flags::ACE) {
         Flags(0) | Flags::ECE => Ecn::Classic,
@@ -455,14 +455,15 @@ pub(super) const fn echo(flags: Flags) -> Ecn {
     }
 }
 
-/// The peer has answered a mark.
+/// Records that the peer has answered a mark.
 fn note_reduction(flow: &mut Flow, segment: &Segment) {
     if flow.ecn == Ecn::Marked && segment.flags.has(Flags::CWR) && !segment.congestion {
         flow.ecn = Ecn::Classic;
     }
 }
 
-/// Why a segment that is next is not acknowledged early, by its connection and its header.
+/// Returns the reason why a segment that is next is not acknowledged early, by its connection and
+/// its header.
 fn objection(flow: &Flow, segment: &Segment, is_retaining: bool) -> Option<Pause> {
     // The guest may have dropped the end of the handshake.
     if flow.stage == Stage::Answered && !is_retaining {
@@ -475,7 +476,7 @@ fn objection(flow: &Flow, segment: &Segment, is_retaining: bool) -> Option<Pause
     flow.objection(segment, expected)
 }
 
-/// From `at` to `edge`; 0 where that is not behind it.
+/// Returns the bytes from `at` to `edge`; 0 if `edge` is not behind `at`.
 fn distance(edge: Seq, at: Seq) -> u32 {
     if edge.is_after(at) { edge.since(at) } else { 0 }
 }

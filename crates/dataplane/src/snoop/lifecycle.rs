@@ -1,4 +1,4 @@
-//! How early acknowledgement ends, and what it shows of itself.
+//! End of early acknowledgement, reconfiguration, and views of connections.
 
 use super::flow::{Stage, ticks};
 use super::frame::{Bare, FlowId, TcpFrame, Way};
@@ -8,58 +8,58 @@ use super::table::{Place, Table};
 use super::{Placed, Snoop, SnoopConfig};
 use tailbound_units::{Bytes, Nanos};
 
-/// How far a drain is.
+/// Remaining data of a drain.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Drained {
-    /// Connections on which the guest has not acknowledged all that was in its place.
+    /// Connections whose guest has not acknowledged all bytes that were acknowledged early.
     pub flows: usize,
-    /// The bytes of those.
+    /// The number of these bytes.
     pub bytes: u64,
 }
 
 impl Drained {
-    /// Whether nothing is owed to the guest any more.
+    /// Checks that no data is owed to the guest.
     pub const fn is_done(self) -> bool {
         self.flows == 0
     }
 }
 
-/// What is shown of a connection.
+/// Status of a connection.
 #[derive(Debug, Clone, Copy)]
 pub struct FlowView {
     /// The connection.
     pub flow: FlowId,
-    /// Whether it is answered for, and why not.
+    /// Mode, with the reason.
     pub mode: Mode,
-    /// Bytes that were acknowledged and that the guest has not acknowledged.
+    /// Bytes that were acknowledged early and not by the guest.
     pub owed: u32,
-    /// Those of them that wait for the guest's window.
+    /// Owed bytes that wait for the guest's window.
     pub withheld: u32,
-    /// The memory that is kept for it.
+    /// Memory of the retained segments.
     pub retained: Bytes,
-    /// Resends without progress.
+    /// Retransmissions without progress.
     pub resends: u8,
 }
 
 impl<F: TcpFrame> Snoop<F> {
-    /// Acknowledges nothing early from now on, and goes on bringing the guest what was:
-    /// before it moves to another host, or early acknowledgement ends. [`Snoop::drained`]
-    /// says how far that is.
+    /// Stops early acknowledgement of further data, and continues to deliver retained data: before
+    /// the guest moves to another host, or before early acknowledgement is switched off.
+    /// [`Snoop::drained`] reports the progress.
     pub const fn begin_drain(&mut self) {
         self.draining = true;
     }
 
-    /// Acknowledges early again.
+    /// Resumes early acknowledgement.
     pub const fn end_drain(&mut self) {
         self.draining = false;
     }
 
-    /// Whether it is drained, or is to be.
+    /// Checks for [`Snoop::begin_drain`] without [`Snoop::end_drain`].
     pub const fn is_draining(&self) -> bool {
         self.draining
     }
 
-    /// What the guest is still owed. Looks at every connection.
+    /// Counts the data that the guest is still owed. Reads every connection.
     pub fn drained(&self) -> Drained {
         let owed = self.flows.iter().filter(|(_, _, flow)| flow.owes());
         owed.fold(Drained::default(), |drained, (_, _, flow)| Drained {
@@ -68,9 +68,9 @@ impl<F: TcpFrame> Snoop<F> {
         })
     }
 
-    /// The guest is gone, or has begun anew: each peer that was told of bytes that it never
-    /// took gets a reset in its window. Nothing is known afterwards. Returns how many
-    /// there were.
+    /// Resets all connections on which the guest has not taken acknowledged bytes, with a reset to
+    /// each peer in its window, and forgets all connections. For a guest that has disappeared or
+    /// restarted. Returns the number of resets.
     pub fn abort(&mut self) -> usize {
         let owed = self.flows.iter().filter(|(_, _, flow)| flow.owes());
         let owed: Vec<_> = owed.map(|(place, _, _)| place).collect();
@@ -86,9 +86,8 @@ impl<F: TcpFrame> Snoop<F> {
         owed.len()
     }
 
-    /// Becomes one of another configuration. What was acknowledged is kept until the guest
-    /// has it; connections that there is no room for are forgotten, those idle for longest
-    /// first.
+    /// Changes the configuration. Retained data is kept until the guest has it. If the new table is
+    /// smaller, it forgets connections, those idle for longest first.
     pub fn reconfigure(&mut self, now: Nanos, config: SnoopConfig) {
         self.handle_placed(Placed::Waits);
         let is_resized = config.flows != self.config.flows;
@@ -105,7 +104,7 @@ impl<F: TcpFrame> Snoop<F> {
         let mut spare = capacity - owed;
         let mut flows = Table::new(capacity);
         let mut kept: Vec<_> = self.flows.iter().map(|(place, _, _)| place).collect();
-        // The newest of those that nothing is owed.
+        // The newest of those without retained data.
         kept.reverse();
         kept.retain(|place| {
             let is_owed = self.flows.peek(*place).owes();
@@ -123,7 +122,7 @@ impl<F: TcpFrame> Snoop<F> {
             let flow = *self.flows.peek(place);
             let hash = self.flows.hash(place);
             let at = flows.add(now, self.flows.key(place), hash, flow);
-            // One that is looked at too early is put back.
+            // An entry that comes up too early is queued again.
             if flow.queued != 0 {
                 flows.get(at).queued = ticks(now) as u32 | 1;
                 self.timers.push(ticks(now) | 1, at);
@@ -132,7 +131,7 @@ impl<F: TcpFrame> Snoop<F> {
         self.flows = flows;
     }
 
-    /// What is known of each connection, the one idle for longest first.
+    /// Returns the status of each connection, the one idle for longest first.
     pub fn flows(&self) -> impl Iterator<Item = FlowView> + '_ {
         self.flows.iter().map(|(_, id, flow)| FlowView {
             flow: *id,
@@ -144,18 +143,18 @@ impl<F: TcpFrame> Snoop<F> {
         })
     }
 
-    /// How many connections there are of each mode, in the order of [`Mode::LABELS`].
+    /// Number of connections in each mode, in the order of [`Mode::LABELS`].
     pub const fn modes(&self) -> [usize; Mode::LABELS.len()] {
         self.modes
     }
 
-    /// Forgets a connection and what is kept of it.
+    /// Forgets a connection and its retained segments.
     pub(super) fn forget(&mut self, place: Place) {
         self.pending.retain(|pending| pending.place != place);
         let flow = self.flows.get(place);
         flow.queued = 0;
         self.modes[flow.counted.mode()] -= 1;
-        // What is left of the place has nothing to be counted.
+        // The remaining entry must not be counted.
         flow.counted.set_mode(flow.mode.index());
         self.owing -= usize::from(flow.counted.replace_owes(false));
         flow.vm = flow.next;
@@ -163,8 +162,8 @@ impl<F: TcpFrame> Snoop<F> {
         self.flows.remove(place);
     }
 
-    /// Gives a connection up: its peer gets a reset where it was told of bytes that the
-    /// guest has not taken.
+    /// Abandons a connection: sends its peer a reset if acknowledged bytes have not reached the
+    /// guest.
     pub(super) fn abandon(&mut self, place: Place) {
         let (id, hash) = (self.flows.key(place), self.flows.hash(place));
         let flow = self.flows.get(place);

@@ -1,65 +1,64 @@
-//! Whether a connection is answered for, and why not.
+//! Modes of connections: early acknowledgement, or the reason against it.
 
 use super::segment::Exotic;
 
-/// Whether the host acknowledges for the guest on a connection.
+/// Early acknowledgement of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// It does.
+    /// The host acknowledges for the guest.
     Active,
-    /// It does not, for now.
+    /// The host does not acknowledge at present.
     Offline(Pause),
-    /// It never does again.
+    /// The host never acknowledges again.
     Off(Bar),
 }
 
-/// Why a connection is offline for now.
+/// Reason why a connection is offline at present.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Pause {
-    /// Nothing came yet that could be acknowledged, or the guest has not spoken since its
-    /// SYN-ACK.
+    /// No data has arrived yet, or the guest has sent no segment since its SYN-ACK.
     Opening,
-    /// What came was not next in order.
+    /// A segment was not next in order.
     UnexpectedSequence,
-    /// What came was next, and the guest may have data behind it already.
+    /// A segment was next in order, and the guest may have data behind it.
     Hole,
     /// The guest's ring was full.
     NoRoom,
-    /// As much is kept as may be.
+    /// The memory limit of retained data was reached.
     Retained,
-    /// It was beyond the window.
+    /// A segment was beyond the window.
     Window,
-    /// The network met congestion, until the peer says that it knows (CWR).
+    /// A segment was marked for congestion, until the peer confirms with CWR.
     Congestion,
-    /// Its timestamp was old or missing (PAWS, RFC 7323).
+    /// A timestamp was old or missing (PAWS, RFC 7323).
     Timestamp,
-    /// Its checksum was wrong.
+    /// A checksum was wrong.
     Checksum,
-    /// It acknowledged what the guest has not sent, or was too old (RFC 5961).
+    /// A segment acknowledged bytes that the guest has not sent, or was too old (RFC 5961).
     Acknowledgement,
-    /// It was urgent.
+    /// A segment had URG.
     Urgent,
-    /// Its header could not be understood.
+    /// A TCP header could not be parsed.
     Unreadable,
-    /// An end closes.
+    /// An end is closing.
     Closing,
-    /// The guest is to leave, or early acknowledgement is to end.
+    /// Early acknowledgement of the guest is draining.
     Draining,
 }
 
-/// Why a connection is off for good.
+/// Reason why a connection is off for good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Bar {
-    /// It was there before: its windows' scale is not known.
+    /// The connection existed before: the scale of its windows is not known.
     Joined,
-    /// By an option.
+    /// A segment had this option.
     Option(Exotic),
-    /// Data came with SYN.
+    /// Data came with the SYN.
     DataOnSyn,
 }
 
 impl Pause {
-    /// All of them, each at its number.
+    /// All reasons, each at its number.
     pub const ALL: [Self; 14] = [
         Self::Opening,
         Self::UnexpectedSequence,
@@ -77,14 +76,14 @@ impl Pause {
         Self::Draining,
     ];
 
-    /// One word for it.
+    /// Label of the reason.
     pub const fn label(self) -> &'static str {
         Mode::Offline(self).label()
     }
 }
 
 impl Mode {
-    /// All words that [`Mode::label`] has.
+    /// All labels of [`Mode::label`].
     pub const LABELS: [&'static str; 22] = [
         "active",
         "opening",
@@ -110,7 +109,7 @@ impl Mode {
         "unknown_option",
     ];
 
-    /// Its place among [`Mode::LABELS`].
+    /// Index in [`Mode::LABELS`].
     pub const fn index(self) -> usize {
         match self {
             Self::Active => 0,
@@ -121,7 +120,7 @@ impl Mode {
         }
     }
 
-    /// The one of a place among [`Mode::LABELS`].
+    /// Returns the mode of an index in [`Mode::LABELS`].
     pub(super) fn of_index(index: usize) -> Option<Self> {
         const EXOTIC: [Exotic; 5] = [
             Exotic::Md5,
@@ -139,7 +138,7 @@ impl Mode {
         all.find(|mode| mode.index() == index)
     }
 
-    /// One word for it.
+    /// Label of the mode.
     pub const fn label(self) -> &'static str {
         Self::LABELS[self.index()]
     }

@@ -1,25 +1,26 @@
-//! How far beyond a guest's window segments are placed.
+//! Limits of segments beyond a guest's window.
 
-/// What stands in a guest's ring beyond the window that it has shown: that opens as the guest
-/// takes what comes, for some as far as its application reads, for some without that.
+/// Limit of the segments in a guest's ring beyond its advertised window. The window opens as the
+/// guest takes segments, in some stacks only as far as the application reads, in others without a
+/// read.
 ///
-/// Nobody says which, so the host tries, and lowers this for all connections of the guest as soon
-/// as one loses what was placed so.
+/// A guest does not announce its behaviour. So the host starts with the highest limit, and lowers
+/// it for all connections of the guest as soon as one loses a segment beyond its window.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Reach {
-    /// Whatever comes.
+    /// No limit.
     #[default]
     All,
-    /// As much as the largest window that is not scaled, together with what stands within the
-    /// guest's window: stacks that offer little at first have room for that before their
+    /// The size of the largest unscaled window, together with the segments within the guest's
+    /// window: stacks that advertise a small first window have room for this much before their
     /// application reads.
     Unscaled,
-    /// Nothing.
+    /// No segments beyond the window.
     Window,
 }
 
 impl Reach {
-    /// The most bytes that the guest has not acknowledged, of which some stand beyond its window.
+    /// Maximum of unacknowledged bytes if some of them are beyond the window.
     #[inline]
     pub(super) const fn most(self) -> u32 {
         match self {
@@ -29,7 +30,7 @@ impl Reach {
         }
     }
 
-    /// What is left where a guest has lost some of it.
+    /// Returns the next lower limit, for a guest that has lost segments.
     pub(super) const fn less(self) -> Self {
         match self {
             Self::All => Self::Unscaled,

@@ -1,4 +1,4 @@
-//! What a TCP segment says, as far as early acknowledgement asks.
+//! TCP segments: the fields that early acknowledgement reads.
 
 use super::seq::Seq;
 
@@ -13,11 +13,11 @@ impl Flags {
     pub const SYN: Self = Self(0x02);
     /// The end of the connection.
     pub const RST: Self = Self(0x04);
-    /// To be handed on at once.
+    /// Push: deliver to the application immediately.
     pub const PSH: Self = Self(0x08);
-    /// The acknowledgement number counts.
+    /// The acknowledgement number is valid.
     pub const ACK: Self = Self(0x10);
-    /// The urgent pointer counts.
+    /// The urgent pointer is valid.
     pub const URG: Self = Self(0x20);
     /// Congestion was met (RFC 3168).
     pub const ECE: Self = Self(0x40);
@@ -28,20 +28,20 @@ impl Flags {
     /// The counter of congestion of RFC 9768.
     pub const ACE: Self = Self(0x1c0);
 
-    /// Whether any of `other`'s bits is set.
+    /// Checks whether any of `other`'s bits is set.
     #[inline]
     pub const fn has(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// The bits of both.
+    /// Returns the bits of either.
     #[inline]
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// The bits that both have.
+    /// Returns the bits of both.
     #[inline]
     #[must_use]
     pub const fn only(self, other: Self) -> Self {
@@ -66,7 +66,7 @@ pub struct Sacks {
 }
 
 impl Sacks {
-    /// Adds a block; a fifth is left out.
+    /// Adds a block; a fifth is ignored.
     pub fn add(&mut self, left: Seq, right: Seq) {
         if let Some(block) = self.blocks.get_mut(usize::from(self.count)) {
             *block = (left, right);
@@ -74,61 +74,61 @@ impl Sacks {
         }
     }
 
-    /// The blocks, in their order.
+    /// The blocks in order.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = (Seq, Seq)> + '_ {
         self.blocks[..usize::from(self.count)].iter().copied()
     }
 
-    /// Whether there is none.
+    /// Checks that there is no block.
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.count == 0
     }
 }
 
-/// What the options of a first segment (SYN) agree on.
+/// Options of a SYN.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Handshake {
-    /// The largest segment that its sender takes.
+    /// The largest segment that the sender accepts.
     pub mss: Option<u16>,
-    /// By how many bits its sender's windows are shifted.
+    /// Number of bits by which the sender's windows are shifted.
     pub scale: Option<u8>,
 }
 
-/// An option by which a connection is none of early acknowledgement's.
+/// An option that rules out early acknowledgement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Exotic {
-    /// TCP-MD5 (RFC 2385): whoever has no key signs nothing.
+    /// TCP-MD5 (RFC 2385): the host has no key to sign with.
     Md5,
-    /// TCP-AO (RFC 5925), likewise.
+    /// TCP-AO (RFC 5925), for the same reason.
     AuthenticationOption,
-    /// Multipath TCP (RFC 8684): its sequence numbers are elsewhere.
+    /// Multipath TCP (RFC 8684): it has sequence numbers of its own.
     Multipath,
     /// TCP Fast Open (RFC 7413): data before the handshake.
     FastOpen,
-    /// A kind that is not known, or an option that breaks its own length.
+    /// An unknown option, or an option with a wrong length.
     Unknown,
 }
 
 /// The options of a segment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Options {
-    /// The timestamps, where there are some.
+    /// The timestamps.
     pub timestamps: Option<Timestamps>,
-    /// What arrived out of order, or twice.
+    /// Segments that arrived out of order, or twice.
     pub sacks: Sacks,
-    /// Of a first segment.
+    /// Options of a SYN.
     pub handshake: Handshake,
-    /// The first of those that end early acknowledgement.
+    /// The first option that rules out early acknowledgement.
     pub exotic: Option<Exotic>,
 }
 
 impl Options {
-    /// Reads the options of a header. Whatever stands there, it ends.
+    /// Parses the options of a header, valid or not.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Self {
-        // As every stack of today writes them.
+        // The layout of all current stacks.
         if let [1, 1, 8, 10, a, b, c, d, e, f, g, h] = *bytes {
             return Self {
                 timestamps: Some(Timestamps {
@@ -176,8 +176,8 @@ impl Options {
         match (kind, value.len()) {
             (2, 2) => self.handshake.mss = Some(u16::from_be_bytes([value[0], value[1]])),
             (3, 1) => self.handshake.scale = Some(value[0].min(14)),
-            // SACK is permitted, and AccECN's counters of bytes (RFC 9768), which an
-            // acknowledgement may leave out.
+            // SACK permitted, and AccECN's byte counters (RFC 9768), which an acknowledgement may
+            // omit.
             (4, 0) | (172 | 174, 0 | 3 | 6 | 9) => {}
             (5, 8 | 16 | 24 | 32) => {
                 for at in (0..value.len()).step_by(8) {
@@ -203,35 +203,35 @@ impl Options {
     }
 }
 
-/// A TCP segment, or several that are yet to be cut.
+/// A TCP segment, or several before segmentation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Segment {
-    /// The number of its first byte.
+    /// The sequence number.
     pub seq: Seq,
-    /// What it acknowledges.
+    /// The acknowledgement number.
     pub ack: Seq,
     /// Bytes of payload.
     pub payload: u32,
-    /// Payload of the largest segment that it will be on a wire.
+    /// Payload of the largest resulting segment on a wire.
     pub largest: u16,
-    /// The window, as it stands in the header.
+    /// The window as in the header.
     pub window: u16,
-    /// Its control bits.
+    /// The control bits.
     pub flags: Flags,
-    /// It met congestion on its way (CE, RFC 3168).
+    /// True if the segment met congestion on its path (CE, RFC 3168).
     pub congestion: bool,
-    /// Its options.
+    /// The options.
     pub options: Options,
 }
 
 impl Segment {
-    /// The number behind its last byte of payload.
+    /// The number behind the last byte of payload.
     #[inline]
     pub fn bytes_end(&self) -> Seq {
         self.seq + self.payload + u32::from(self.flags.has(Flags::SYN))
     }
 
-    /// The number behind its last byte; FIN and SYN count as one each.
+    /// The number behind the last byte; FIN and SYN count as one each.
     #[inline]
     pub fn end(&self) -> Seq {
         let control = u32::from(self.flags.has(Flags::FIN)) + u32::from(self.flags.has(Flags::SYN));

@@ -1,38 +1,38 @@
-//! Sequence numbers, which begin again after 2^32 (RFC 9293, 3.4).
+//! Sequence numbers, which wrap after 2^32 (RFC 9293, 3.4).
 
 use std::ops::{Add, Sub};
 
-/// A sequence number. Two of them are compared as if they lay within 2^31 of each other.
+/// A sequence number. Comparisons assume that two numbers are within 2^31 of each other.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Seq(pub u32);
 
 impl Seq {
-    /// Whether it comes before another.
+    /// Checks whether this number comes before another.
     #[inline]
     pub const fn is_before(self, other: Self) -> bool {
         self.0.wrapping_sub(other.0).cast_signed() < 0
     }
 
-    /// Whether it comes after another.
+    /// Checks whether this number comes after another.
     #[inline]
     pub const fn is_after(self, other: Self) -> bool {
         other.is_before(self)
     }
 
-    /// The bytes from `earlier` to it.
+    /// Returns the bytes from `earlier` to this number.
     #[inline]
     pub const fn since(self, earlier: Self) -> u32 {
         self.0.wrapping_sub(earlier.0)
     }
 
-    /// The later of two.
+    /// Returns the later of two numbers.
     #[inline]
     #[must_use]
     pub const fn latest(self, other: Self) -> Self {
         if self.is_before(other) { other } else { self }
     }
 
-    /// The earlier of two.
+    /// Returns the earlier of two numbers.
     #[inline]
     #[must_use]
     pub const fn earliest(self, other: Self) -> Self {

@@ -1,45 +1,45 @@
-//! What early acknowledgement counts.
+//! Counters of early acknowledgement.
 
 use super::mode::Pause;
 
-/// What early acknowledgement did for a guest, since its beginning.
+/// Counters of a guest's early acknowledgement since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SnoopStats {
-    /// Segments acknowledged before the guest did.
+    /// Segments that were acknowledged before the guest did.
     pub early: u64,
-    /// Acknowledgements that were said again since they may have been lost.
+    /// Acknowledgements that were repeated because they may have been lost.
     pub repeated: u64,
-    /// Acknowledgements of the guest that said nothing new to the peer.
+    /// Acknowledgements of the guest that were dropped because the peer knew their contents.
     pub suppressed: u64,
     /// Segments of the guest whose acknowledgement or window was rewritten.
     pub rewritten: u64,
-    /// Segments that were kept until the guest's window opened.
+    /// Segments that were retained until the guest's window opened.
     pub withheld: u64,
-    /// Segments sent to the guest once more.
+    /// Segments that were retransmitted to the guest.
     pub resent: u64,
-    /// Probes sent to the guest, whose window was closed.
+    /// Probes to a guest with a closed window.
     pub probes: u64,
-    /// How often less was placed beyond the guest's window from then on, since it lost that: at
-    /// most twice.
+    /// Reductions of the limit beyond the guest's window, after the guest lost segments there: at
+    /// most two.
     pub narrowed: u64,
-    /// Segments beyond the guest's window that were not kept, in the order of [`Pause::ALL`]; their
-    /// peers retransmit them.
+    /// Segments beyond the guest's window that were not retained, in the order of [`Pause::ALL`];
+    /// their peers retransmit them.
     pub refused: [u64; Pause::ALL.len()],
-    /// Connections reset since the guest did not take what was acknowledged.
+    /// Connections that were reset because the guest did not take acknowledged data.
     pub resets: u64,
-    /// Connections forgotten since another needed the room.
+    /// Connections that were forgotten because another needed the room.
     pub evicted: u64,
-    /// Connections not followed, for want of room.
+    /// Connections that were not tracked because the table was full.
     pub crowded: u64,
 }
 
 impl SnoopStats {
-    /// Counts a segment that was not kept, and why.
+    /// Counts a segment that was not retained, by reason.
     pub(super) const fn note_refused(&mut self, why: Pause) {
         self.refused[why as usize] += 1;
     }
 
-    /// Segments beyond the guest's window that were not kept.
+    /// Number of segments beyond the guest's window that were not retained.
     pub fn beyond(&self) -> u64 {
         self.refused.iter().sum()
     }

@@ -1,8 +1,8 @@
-//! What nearly every segment is: the next one of a connection that the host keeps and
-//! acknowledges, and the guest's acknowledgement of that.
+//! Fast path for nearly all segments: the next segment of a connection, which the host retains and
+//! acknowledges, and the guest's acknowledgement of retained data.
 //!
-//! Both are done here in few steps. Whatever is anything else goes through `ingress` and
-//! `egress`, which ask one question after the other, and by which the same comes of these two.
+//! Both take few steps here. All other segments go through `ingress` and `egress`, which check one
+//! condition after the other, and which have the same results for these two.
 
 use super::deliver::queue;
 use super::flow::{Closing, Ecn, Flow, Stage};
@@ -14,8 +14,8 @@ use super::{Pending, Placing, Snoop, answer};
 use tailbound_units::Nanos;
 
 impl<F: TcpFrame> Snoop<F> {
-    /// Keeps and acknowledges a frame for the guest, and returns it for the ring, where it is
-    /// the next segment of a connection of which nothing is withheld; or else hands it back.
+    /// Retains and acknowledges a frame to the guest and returns it for the ring, if it is the next
+    /// segment of a connection without withheld data. Returns any other frame as the error.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "for each frame for a guest")]
     pub(super) fn take_next(&mut self, now: Nanos, frame: F) -> Result<F, F> {
@@ -57,16 +57,16 @@ impl<F: TcpFrame> Snoop<F> {
         self.pending.push(Pending { place, bytes });
         self.stats.early += 1;
         self.owing += usize::from(!flow.counted.replace_owes(true));
-        // A segment takes up to twice its bytes.
+        // The memory of a segment is up to twice its bytes.
         let window = flow.window.min((room / 2) as u32);
         let answer = answer(&self.maker, plain.flow, plain.hash, flow, window);
         self.to_peer.push_back(answer);
         Ok(frame)
     }
 
-    /// Does what a frame of the guest asks for, and returns it for its peer where it tells that
-    /// something, where it only acknowledges more of what was kept and nothing is withheld; or
-    /// else hands it back.
+    /// Processes a frame of the guest, and returns it for its peer if it has news, if it only
+    /// acknowledges more retained data and no data is withheld. Returns any other frame as the
+    /// error.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "for each frame of a guest")]
     pub(super) fn pass_next(
@@ -128,13 +128,13 @@ impl<F: TcpFrame> Snoop<F> {
 }
 
 impl Flow {
-    /// Whether the guest is answered for and nothing is out of the ordinary.
+    /// Checks whether the connection is active and in its normal state.
     #[inline]
     fn is_steady(&self) -> bool {
         self.mode == Mode::Active && self.closing == Closing::default() && self.sent == self.next
     }
 
-    /// Whether a segment that ends at `end` is next, and may be placed, by `reach`.
+    /// Checks whether a segment that ends at `end` is next, and may be placed under `reach`.
     #[inline]
     fn takes(&self, plain: &Plain, end: Seq, reach: Reach) -> bool {
         let is_timely = match plain.timestamps {
@@ -153,7 +153,7 @@ impl Flow {
             && (!end.is_after(self.edge) || self.may_place_ahead(end, reach))
     }
 
-    /// Notes a segment that was taken; `most` is the largest window that may be shown.
+    /// Records a segment that was taken; `most` is the largest window that may be shown.
     #[inline]
     fn note_taken(&mut self, plain: &Plain, end: Seq, most: u32) {
         self.peer_ack = plain.ack;
@@ -165,8 +165,8 @@ impl Flow {
         self.grow(plain.largest, most);
     }
 
-    /// Whether the guest's segment acknowledges what was kept, of which nothing was lost, and
-    /// says no more. `edge`: the right edge of its window behind that.
+    /// Checks whether the guest's segment only acknowledges retained data, without loss. `edge` is
+    /// the right edge of its window after the segment.
     #[inline]
     fn goes_on_with(&self, plain: &Plain, edge: Seq) -> bool {
         let has_room = edge.is_after(plain.ack) && edge.since(plain.ack) >= u32::from(self.mss);
@@ -180,7 +180,7 @@ impl Flow {
             && (has_room || !self.sent.is_after(edge))
     }
 
-    /// Notes what the guest has acknowledged so, and how it looked.
+    /// Records the guest's acknowledgement, and its headers.
     #[inline]
     fn note_acknowledged(&mut self, plain: &Plain) {
         self.link = plain.link;

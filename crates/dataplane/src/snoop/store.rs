@@ -1,5 +1,4 @@
-//! What was acknowledged early and not by the guest yet: frames, a list for each
-//! connection.
+//! Retained frames: acknowledged early and not yet by the guest, in a list for each connection.
 
 use super::seq::Seq;
 use tailbound_units::Bytes;
@@ -11,7 +10,7 @@ const NIL: u32 = 0;
 pub(super) struct Chain {
     head: u32,
     tail: u32,
-    /// Their memory.
+    /// Memory of the frames.
     held: u32,
 }
 
@@ -27,7 +26,7 @@ impl Chain {
 
 #[derive(Debug)]
 pub(super) struct Node<F> {
-    /// `None` where the node is free.
+    /// `None` in a free node.
     frame: Option<F>,
     pub(super) seq: Seq,
     pub(super) end: Seq,
@@ -58,7 +57,7 @@ impl<F> Store<F> {
         }
     }
 
-    /// The memory of all frames.
+    /// Memory of all frames.
     pub(super) const fn held(&self) -> Bytes {
         self.held
     }
@@ -93,7 +92,7 @@ impl<F> Store<F> {
         self.held += truesize;
     }
 
-    /// Frees the frames that end at `up_to` or before; returns how much memory that was.
+    /// Frees the frames that end at `up_to` or before.
     #[inline]
     pub(super) fn free(&mut self, chain: &mut Chain, up_to: Seq) {
         while let Some(head) = (chain.head as usize).checked_sub(1)
@@ -129,7 +128,7 @@ impl<F> Store<F> {
         std::iter::successors(node(chain.head), move |last| node(last.next))
     }
 
-    /// The frame with the byte at `at`.
+    /// Returns the frame with the byte at `at`.
     pub(super) fn at(&self, chain: Chain, at: Seq) -> Option<&Node<F>> {
         let mut index = chain.head;
         loop {

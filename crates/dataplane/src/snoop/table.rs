@@ -1,14 +1,14 @@
 //! A bounded table of connections, in the order of their last use.
 //!
-//! Entries lie in a slab; a hash index under secret keys finds them, and a doubly linked
-//! list has them in the order of their last use, exact to a grain of about a second, so
-//! that a busy connection touches no other's cache line. Nothing is moved and nothing freed
-//! while connections come and go; memory that was never needed is never touched.
+//! Entries are in a slab. A hash index under secret keys finds them, and a doubly linked list
+//! orders them by their last use, exact to a grain of about a second, so that a busy connection
+//! touches no other's cache line. New and removed connections move no entries and free no memory;
+//! memory that was never needed is never touched.
 
 use super::frame::FlowId;
 use tailbound_units::Nanos;
 
-/// No slot: slots are counted from 1.
+/// No slot; slots are numbered from 1.
 const NIL: u32 = 0;
 /// Bits of a time within one unit of an entry's clock: about a millisecond.
 const UNIT: u32 = 20;
@@ -23,24 +23,24 @@ pub(super) struct Place(u32);
 pub(super) struct Slot<V> {
     key: FlowId,
     pub(super) value: V,
-    /// When it was last used, in units.
+    /// Time of the last use, in units.
     last: u32,
     hash: u32,
     older: u32,
-    /// Of an unused slot, the next unused one.
+    /// In an unused slot, the next unused one.
     newer: u32,
     chain: u32,
 }
 
 impl<V> Slot<V> {
-    /// Notes that the entry is used, whose place in the order stays ([`Table::recent`]).
+    /// Records a use of an entry whose place in the order stays ([`Table::recent`]).
     #[inline]
     pub(super) const fn note(&mut self, now: Nanos) {
         self.last = units(now);
     }
 }
 
-/// A moment on an entry's clock.
+/// Converts a time to units of an entry's clock.
 const fn units(at: Nanos) -> u32 {
     (at.0 >> UNIT) as u32
 }
@@ -56,14 +56,15 @@ pub(super) struct Table<V> {
     capacity: usize,
 }
 
-/// Memory that a connection takes, with its place in the index: a power of 2 of these.
+/// Bound of a connection's memory, with its places in the index: up to two, because the length of
+/// the index is a power of 2.
 const _: () = assert!(size_of::<Slot<super::flow::Flow>>() + 2 * size_of::<u32>() <= 192);
 
 impl<V> Table<V> {
     pub(super) fn new(capacity: usize) -> Self {
         Self {
             slots: Vec::with_capacity(capacity),
-            // Zeros that the system need not write before they are used.
+            // The system provides zero pages on first use.
             chains: vec![NIL; capacity.next_power_of_two()].into_boxed_slice(),
             free: NIL,
             oldest: NIL,
@@ -99,7 +100,7 @@ impl<V> Table<V> {
         None
     }
 
-    /// Finds an entry that was used so short a time ago that its place in the order stays.
+    /// Finds an entry that was used in the same grain, so that its place in the order stays.
     #[inline]
     pub(super) fn recent(
         &mut self,
@@ -121,13 +122,13 @@ impl<V> Table<V> {
         &self.slots[place.0 as usize - 1].value
     }
 
-    /// Whose entry it is.
+    /// Key of an entry.
     #[inline]
     pub(super) fn key(&self, place: Place) -> FlowId {
         self.slots[place.0 as usize - 1].key
     }
 
-    /// Notes that an entry is used; returns `true` at its first use in a grain.
+    /// Records a use of an entry; returns `true` at its first use in a grain.
     #[inline]
     pub(super) fn touch(&mut self, now: Nanos, place: Place) -> bool {
         let units = units(now);
@@ -148,7 +149,7 @@ impl<V> Table<V> {
         }
     }
 
-    /// The entries from the one on that was idle for longest, and for how long each was.
+    /// Returns the entries, the one idle for longest first, with their idle times.
     pub(super) fn oldest(&self, now: Nanos) -> impl Iterator<Item = (Place, Nanos)> + '_ {
         let units = units(now);
         let mut index = self.oldest;
@@ -166,7 +167,7 @@ impl<V> Table<V> {
         self.slots[place.0 as usize - 1].hash
     }
 
-    /// Every entry, the one that was idle for longest first.
+    /// Returns all entries, the one idle for longest first.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Place, &FlowId, &V)> + '_ {
         self.oldest(Nanos::ZERO).map(|(place, _)| {
             let slot = &self.slots[place.0 as usize - 1];
@@ -174,7 +175,7 @@ impl<V> Table<V> {
         })
     }
 
-    /// Adds an entry, for which there is room and of whose key there is none.
+    /// Adds an entry with a new key to a table with room for it.
     pub(super) fn add(&mut self, now: Nanos, key: FlowId, hash: u32, value: V) -> Place {
         debug_assert!(!self.is_full(), "one was removed before");
         let chain = self.chain(hash);

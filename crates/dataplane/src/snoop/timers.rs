@@ -1,4 +1,4 @@
-//! When connections are looked at, the earliest first.
+//! Timers of connections, the earliest first.
 
 use super::flow::{TICK, ticks};
 use super::table::Place;
@@ -6,13 +6,12 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use tailbound_units::Nanos;
 
-/// When connections are looked at. An entry that its connection does not know of any more
-/// is passed over when it comes up.
+/// A heap of timers. A timer that its connection has replaced is ignored when it expires.
 #[derive(Debug, Default)]
 pub(super) struct Timers(BinaryHeap<Reverse<(u64, Place)>>);
 
 impl Timers {
-    /// Adds an entry, by a time in ticks.
+    /// Adds a timer, with its time in ticks.
     pub(super) fn push(&mut self, at: u64, place: Place) {
         self.0.push(Reverse((at, place)));
     }
@@ -27,7 +26,7 @@ impl Timers {
         Some(Nanos(at << TICK))
     }
 
-    /// Takes an entry out that is due.
+    /// Removes a timer that is due.
     pub(super) fn pop_due(&mut self, now: Nanos) -> Option<(u64, Place)> {
         let Reverse((at, place)) = *self.0.peek()?;
         if at > ticks(now) {

@@ -1,7 +1,7 @@
 //! TCP packets as a guest's kernel hands them to its NIC. Only bytes, so that the
 //! benchmarks can share it; slow and plain, so that it can be checked by eye.
 
-/// What a TCP packet is made of.
+/// Fields of a TCP packet.
 #[derive(Debug, Clone)]
 pub(crate) struct Tcp {
     pub(crate) v6: bool,

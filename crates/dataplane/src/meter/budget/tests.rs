@@ -49,9 +49,9 @@ fn a_budget_is_an_even_part_of_a_quarter_of_the_link() {
     assert_eq!((unknown.guest, unknown.all), (None, None));
 }
 
-/// One guest sends 192 Mbit/s of 1,200 B frames in turn to so many addresses, for two
-/// seconds beside another one's small flow. Returns what part was of small flows, and
-/// whether the other's was small to the end.
+/// Sends 192 Mbit/s of 1,200 B frames of one guest in turn to this number of addresses, for two
+/// seconds beside another guest's small flow. Returns the part that was of small flows, and whether
+/// the other's flow stayed small.
 fn spread_over(addresses: u32) -> (f64, bool) {
     let mut meter = meter(on_link(), 8);
     let (mut small, mut other) = (0, 0);
@@ -160,9 +160,9 @@ fn what_was_earned_at_another_rate_counts_up_to_a_bucket() {
 }
 
 proptest! {
-    /// Over every interval, with running minima: a guest's small flows are at most its
-    /// rate and burst, and those of all at most a quarter of the link, a burst of that, and what
-    /// guests hold.
+    /// Over every interval, with running minima: a guest's small flows are at most its rate and
+    /// burst, and the small flows of all guests are at most a quarter of the link, its burst, and
+    /// the tokens of the guests' buckets.
     #[test]
     fn no_interval_has_more_than_the_budget(
         guests in 1u32..6,

@@ -67,7 +67,7 @@ fn key_of(guest: u32, destination: u128) -> FlowKey {
     }
 }
 
-/// 65,536 addresses of one guest evicted everybody else's flows before.
+/// 65,536 addresses of one guest once evicted the flows of all others.
 #[test]
 fn one_guest_with_many_flows_forgets_its_own_alone() {
     let mut table = Table::<_, 0>::new(64, Nanos::MAX, HashKeys::FIXED);
@@ -93,8 +93,8 @@ fn one_guest_with_many_flows_forgets_its_own_alone() {
 /// A guest's flows, oldest first.
 type Model = Vec<Vec<u128>>;
 
-/// Which flow a full table forgets for one of `guest`'s, by the definition; of several
-/// guests with more than their share any may lose one.
+/// The flows that a full table may forget for one of `guest`'s, by the definition; of several
+/// guests above their shares any may lose one.
 fn victims(model: &Model, guest: usize, share: usize) -> Vec<(usize, u128)> {
     if model[guest].len() >= share {
         return vec![(guest, model[guest][0])];
@@ -107,8 +107,8 @@ fn victims(model: &Model, guest: usize, share: usize) -> Vec<(usize, u128)> {
 }
 
 proptest! {
-    /// Whatever guests do, and however many there are told to be meanwhile, no guest
-    /// loses a flow to another one while it has no more than its share.
+    /// For any use, and for any changes of the number of guests, no guest within its share loses a
+    /// flow to another guest.
     #[test]
     fn nobody_loses_a_flow_of_its_share_to_another(
         capacity in 4usize..30,
@@ -128,7 +128,7 @@ proptest! {
             let known = model[guest].contains(&flow);
             touch(&mut table, at as u64, key_of(guest as u32, flow), ());
             if full && !known {
-                // Whom it hit shows in what is left of each guest.
+                // The remaining flows of each guest show the victim.
                 let may = victims(&model, guest, share);
                 let lost = may.iter().find(|(owner, _)| {
                     let left = table.owners[*owner].flows - usize::from(*owner == guest);

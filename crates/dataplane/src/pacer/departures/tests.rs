@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use tailbound_units::WireBytes;
 
-/// Departures beside what they should be: by time, and by which came first.
+/// Departures beside an ordered set: by time, and by order of insertion.
 struct Both {
     departures: Departures,
     expected: BTreeMap<(Position, u64), u32>,
@@ -42,7 +42,7 @@ impl Both {
         Some(departed)
     }
 
-    /// Lets the first depart again so long after it does.
+    /// Sets the next departure of the first guest, `ahead` after its present one.
     fn again(&mut self, ahead: u64) -> Option<Position> {
         let (guest, position) = self.depart()?;
         let departure = position + WireBytes(ahead);
@@ -66,18 +66,18 @@ const GUESTS: u32 = 60;
 
 #[derive(Debug, Clone, Copy)]
 enum Step {
-    /// A guest comes that departs so long after the last.
+    /// A guest is added that departs this long after the last departure.
     Insert(u32, u64),
     Pop,
-    /// The first departs anew, so long after its last departure.
+    /// The first guest departs again, this long after its last departure.
     Again(u64),
     Remove(u32),
-    /// What departs within so long after the last is soon.
+    /// Departures within this time after the last one are in the row.
     Expect(u64),
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    // Few different ones, so that many depart at once.
+    // Few different values, so that many departures are equal.
     let ahead = || prop_oneof![0..8_u64, (0..40_u64).prop_map(|n| n * 1538), 0..1_u64 << 30];
     prop_oneof![
         4 => (0..GUESTS, ahead()).prop_map(|(guest, ahead)| Step::Insert(guest, ahead)),
@@ -89,8 +89,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Guests leave in the order of their departures, and of several at once as they
-    /// came, whether they wait in the row or in the wheel.
+    /// Guests leave in the order of their departures, and those with equal departures in order of
+    /// insertion, from the row or the wheel.
     #[test]
     fn guests_leave_in_order(steps in prop::collection::vec(step(), 0..400)) {
         let mut both = Both {

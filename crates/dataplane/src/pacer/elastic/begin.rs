@@ -1,4 +1,4 @@
-//! A flow becomes elastic.
+//! Begin of elastic flows: selection of a flow, and removal of its frames from the paced lines.
 
 use super::super::Pacer;
 use super::super::guest::{Contract, Guest, Ring};
@@ -10,16 +10,16 @@ use super::{FRAMES, Flow, LOOK, MOST_FLOWS, Phase, carried, flow_of};
 use crate::Frame;
 use tailbound_units::{Nanos, Position, WireBytes};
 
-/// How many guests beside the first that wait are asked at once whether they wait for
+/// Number of guests, in addition to the first waiting ones, that one call checks for waiting for
 /// {B, S}.
 const GUESTS: usize = 4;
 
-/// How many lines of a guest are looked at.
+/// Maximum number of a guest's lines that are read.
 const LINES: usize = 64;
 
 impl<F: Frame> Pacer<F> {
-    /// Lets the largest flow of a guest that waits for {B, S} be elastic, where the wire is
-    /// idle from `at` on. Returns false where there is none.
+    /// Selects the largest flow of a guest that waits for {B, S}, and makes it elastic, if the wire
+    /// is idle from `at` on. Returns false if there is none.
     pub(super) fn begin_elastic(&mut self, at: Position) -> bool {
         if !self.config.work_conserving || at < self.elastic.not_before {
             return false;
@@ -31,7 +31,7 @@ impl<F: Frame> Pacer<F> {
         self.elastic.not_before = at + WireBytes(1);
         self.note_looks(looked);
         let Some(largest) = self.elastic.tally.largest(partly) else {
-            // So it stays for a while, and there are other guests.
+            // The guest's state will not change soon, and other guests may wait.
             if looked > 0
                 && let Some(Some(guest)) = self.guests.get_mut(number as usize)
             {
@@ -42,7 +42,7 @@ impl<F: Frame> Pacer<F> {
         self.make_elastic(number, largest, at)
     }
 
-    /// Lets nothing be looked for until so many looks are paid for.
+    /// Delays the next search in proportion to the frames that were read.
     fn note_looks(&mut self, looks: usize) {
         let time = Nanos(LOOK.0 * looks as u64);
         let busy = WireBytes::from(self.config.link.bytes_in(time));
@@ -53,7 +53,7 @@ impl<F: Frame> Pacer<F> {
         }
     }
 
-    /// A guest that waits for {B, S} and may have another elastic flow.
+    /// Returns a guest that waits for {B, S} and may have another elastic flow.
     fn find_waiting(&mut self, at: Position) -> Option<u32> {
         let departs = self.chain.departures.first_number();
         let line = self.chain.first_limited();
@@ -82,8 +82,8 @@ impl<F: Frame> Pacer<F> {
             }
     }
 
-    /// Counts the frames of a guest that wait for {B, S}, by flow. Returns how many were
-    /// looked at, and the line that was not to its end.
+    /// Counts the frames of a guest that wait for {B, S}, by flow. Returns the number of frames
+    /// that were read, and the line that was not read to its end.
     fn count_flows(&mut self, number: u32) -> (usize, u32) {
         let Self {
             guests,
@@ -97,7 +97,7 @@ impl<F: Frame> Pacer<F> {
             return (0, NIL);
         };
         let mut looked = 0;
-        // What is elastic, or was a moment ago, does not become so again.
+        // A flow that is elastic, or was recently, does not begin again.
         let known = elastic.all.get(guest.elastic.slot as usize);
         let is_known = |flow| known.is_some_and(|flows| flows.find(flow).is_some());
         let mut count = |line: u32, place: u32| {
@@ -113,8 +113,7 @@ impl<F: Frame> Pacer<F> {
         if guest.stamped != NIL {
             count(NIL, guest.stamped);
         }
-        // Where a destination's limit lets as much through as the guarantee, its line is
-        // what waits.
+        // If a destination's limit is as high as the guarantee, its line is the one that waits.
         let limited = chain.first_limited();
         let limited = limited.filter(|line| lines.at(*line).guest == number);
         let released = guest.round.lines(&chain.links).take(LINES);
@@ -131,8 +130,8 @@ impl<F: Frame> Pacer<F> {
         (looked, NIL)
     }
 
-    /// Lets a flow of a guest be elastic: takes its frames out of their line, and the one
-    /// that has a departure time back. Returns false where there are too many of them.
+    /// Makes a flow of a guest elastic: takes its frames out of their line, and takes back its
+    /// frame with a departure time. Returns false if the flow has too many frames.
     fn make_elastic(&mut self, number: u32, largest: Largest, at: Position) -> bool {
         let frame = self.chain.store.at(largest.place).frame.as_ref();
         let Some(connection) = frame.and_then(flow_of) else {
@@ -174,9 +173,9 @@ impl<F: Frame> Pacer<F> {
         true
     }
 
-    /// The line of a flow's frames. Where that of the frame with a departure time alone was
-    /// counted, more of them may wait for a limit, or in a line that was not looked at:
-    /// `None` where there are too many to look for them.
+    /// Returns the line of a flow's frames. If only the frame with a departure time was counted,
+    /// more frames may wait for a limit, or in a line that was not read: `None` if there are too
+    /// many to search.
     fn whole_line(&mut self, number: u32, largest: Largest) -> Option<u32> {
         if largest.line != NIL {
             return Some(largest.line);
@@ -193,9 +192,9 @@ impl<F: Frame> Pacer<F> {
         (place == NIL).then_some(line)
     }
 
-    /// Takes the frame of a guest that has a departure time, where it is one of the flow's:
-    /// it is the oldest. What it was charged to is as if it had not been, but a limit to
-    /// which the next frame of its line may have been charged since.
+    /// Takes the guest's frame that has a departure time, if it belongs to the flow: it is the
+    /// oldest. Its charges are refunded, except for a limit to which the next frame of its line may
+    /// have been charged since.
     fn take_stamped(&mut self, number: u32, flow: &mut Flow, at: Position) {
         let Self {
             guests,
@@ -232,8 +231,8 @@ impl<F: Frame> Pacer<F> {
         flow.frames.push(&mut chain.store, place, size);
     }
 
-    /// Takes a flow's frames out of their line. Returns whether another one is first in it
-    /// then, which is yet to be charged.
+    /// Takes a flow's frames out of their line. Returns whether the line then has a new first
+    /// frame, which must be charged.
     fn take_from_line(&mut self, number: u32, index: u32, flow: &mut Flow, at: Position) -> bool {
         let Self {
             guests,
@@ -273,7 +272,7 @@ impl<F: Frame> Pacer<F> {
         !stays && !line.is_empty()
     }
 
-    /// Lets a flow be among its guest's elastic ones.
+    /// Adds a flow to its guest's elastic ones.
     fn add_elastic(&mut self, number: u32, flow: Flow, at: Position) {
         let drain = self.elastic.drain;
         let carried = carried(&self.chain.stats);

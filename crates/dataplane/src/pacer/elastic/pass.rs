@@ -1,4 +1,4 @@
-//! Frames of elastic flows: how they come, and how they leave.
+//! Arrival and departure of the frames of elastic flows.
 
 use super::super::chain::Chain;
 use super::super::guest::{Guest, Ring};
@@ -9,7 +9,7 @@ use crate::{Connection, Frame};
 use tailbound_units::{Bytes, Nanos, Position, WireBytes};
 
 impl<F: Frame> Pacer<F> {
-    /// Takes a frame in of a guest that has elastic flows: of one of these, or of another,
+    /// Takes in a frame of a guest that has elastic flows: a frame of one of these, or another one,
     /// which joins `line`.
     #[inline(never)]
     pub(in super::super) fn enqueue_beside_elastic(
@@ -28,8 +28,8 @@ impl<F: Frame> Pacer<F> {
         }
     }
 
-    /// Which of a guest's elastic flows a frame that comes now belongs to; `None` where it
-    /// is guaranteed. Whether the flow goes on as it is is decided here.
+    /// Returns the elastic flow of the guest that an arriving frame belongs to; `None` for a
+    /// guaranteed frame. Stops the flow first if it conforms.
     fn elastic_flow(&mut self, number: u32, of: Connection, now: Position) -> Option<usize> {
         let guest = self.guests.get_mut(number as usize)?.as_mut()?;
         let slot = guest.elastic.slot;
@@ -50,7 +50,7 @@ impl<F: Frame> Pacer<F> {
         Some(index)
     }
 
-    /// Lets a frame, or all its segments, wait in an elastic flow.
+    /// Adds a frame, or all its segments, to an elastic flow.
     fn push_elastic(&mut self, number: u32, index: usize, frame: F, arrival: Arrival) {
         let longest = self.config.longest_frame();
         let Self {
@@ -85,8 +85,8 @@ impl<F: Frame> Pacer<F> {
         self.trim_elastic(number);
     }
 
-    /// Drops from the front of a guest's longest elastic flows what all of them hold beyond
-    /// the share of one line, and then what its frames hold beyond its bound.
+    /// Drops frames from the front of a guest's longest elastic flows until all of them are within
+    /// the share of one line, and the guest is within its bound.
     pub(super) fn trim_elastic(&mut self, number: u32) {
         let Some(Some(guest)) = self.guests.get(number as usize) else {
             return;
@@ -101,14 +101,14 @@ impl<F: Frame> Pacer<F> {
         }
     }
 
-    /// Drops frames of elastic flows first where a guest holds more than `most`.
+    /// Drops frames of elastic flows first while a guest holds more than `most`.
     #[cold]
     pub(in super::super) fn make_room_of_elastic(&mut self, number: u32, most: Bytes) {
         self.drop_elastic(number, |guest, _| guest.memory > most);
     }
 
-    /// Drops frames from the front of a guest's longest elastic flow, while there are any
-    /// and `too_much` is held.
+    /// Drops frames from the front of a guest's longest elastic flow, while it has any and
+    /// `too_much` returns true.
     fn drop_elastic(&mut self, number: u32, too_much: impl Fn(&Guest, &Flows) -> bool) {
         let Self {
             guests,
@@ -144,8 +144,8 @@ impl<F: Frame> Pacer<F> {
         }
     }
 
-    /// Hands over the next frame of an elastic flow from `at` on, where nothing else is to
-    /// leave, and returns where it ends. Where none waits, another flow may become elastic.
+    /// Passes on the next frame of an elastic flow from `at` on, if no other frame must leave, and
+    /// returns its end. If no elastic frame waits, another flow may become elastic.
     #[inline(never)]
     pub(in super::super) fn send_elastic(
         &mut self,
@@ -158,7 +158,7 @@ impl<F: Frame> Pacer<F> {
                 return None;
             }
             if self.chain.departures.first() <= at {
-                // What was to leave before is another flow's turn now.
+                // The frame that would have left before now belongs to another flow.
                 return Some(at);
             }
             if let Some(end) = self.send_first_elastic(now, at, sink) {
@@ -167,8 +167,8 @@ impl<F: Frame> Pacer<F> {
         }
     }
 
-    /// The same of the guest whose turn it is. `None` where it has no frame that may leave
-    /// any more.
+    /// Passes on a frame of the guest whose turn it is. `None` if the guest has no frame that may
+    /// leave.
     fn send_first_elastic(
         &mut self,
         now: Nanos,
@@ -224,8 +224,8 @@ impl<F: Frame> Pacer<F> {
 }
 
 impl<F: Frame> Pacer<F> {
-    /// Lets a guest's elastic flows be judged by another target, and looks at them again: its
-    /// limit is another one.
+    /// Changes the target of a guest's elastic flows, and checks them again, because the guest's
+    /// limit has changed.
     pub(in super::super) fn hold_elastic_to(&mut self, slot: u32, target: Nanos) {
         if let Some(flows) = self.elastic.all.get_mut(slot as usize) {
             flows.set_target(target);
@@ -235,8 +235,8 @@ impl<F: Frame> Pacer<F> {
 }
 
 impl Flows {
-    /// Takes the frame out whose turn it is, as far as `CoDel` lets it leave, and returns
-    /// which flow it is of and its place.
+    /// Takes out the frame whose turn it is, unless `CoDel` drops it, and returns its flow and its
+    /// place.
     fn pop<F: Frame>(
         &mut self,
         guest: &mut Guest,
@@ -267,8 +267,8 @@ impl Flows {
 }
 
 impl super::Elastic {
-    /// The guest whose turn it is: all that wait get the same bytes of the wire (deficit
-    /// round robin, Shreedhar and Varghese, SIGCOMM 1995).
+    /// Returns the guest whose turn it is: all waiting guests get the same bytes of the wire
+    /// (deficit round robin, Shreedhar and Varghese, SIGCOMM 1995).
     fn first_in_turn(&mut self, longest: WireBytes) -> Option<u32> {
         loop {
             let slot = *self.active.front()?;
@@ -281,14 +281,13 @@ impl super::Elastic {
         }
     }
 
-    /// Lets a guest's flows wait until its limit has room for them.
+    /// Suspends a guest's flows until its limit has room for them.
     fn hold(&mut self, slot: u32, until: Position) {
         self.deactivate(slot);
         self.wake(slot, until);
     }
 
-    /// Lets a guest's flows, none of which has a frame that may leave, be looked at once
-    /// they may be over.
+    /// Suspends a guest's flows without frames that may leave, until they can be forgotten.
     fn rest(&mut self, slot: u32, at: Position) {
         self.deactivate(slot);
         self.wake(slot, at.saturating_add(self.drain));

@@ -1,4 +1,4 @@
-//! A flow is elastic no longer: it is held for `drain`, and goes on as guaranteed.
+//! End of elastic flows: a flow is held for `drain`, and continues as guaranteed.
 
 use super::super::Pacer;
 use super::super::line::Stage;
@@ -8,14 +8,14 @@ use super::{Phase, carried};
 use crate::Frame;
 use tailbound_units::{Position, WireBytes};
 
-/// How many held frames join their lines at once.
+/// Maximum number of held frames that join their lines in one call.
 const JOIN: usize = 256;
 
-/// How many guests are asked at once whether they get less than B.
+/// Maximum number of guests that one call checks for getting less than B.
 const ASKED: usize = 16;
 
 impl<F: Frame> Pacer<F> {
-    /// Lets a flow stop of which a frame comes now, where its own rate has conformed.
+    /// Stops a flow at the arrival of a frame, if its own rate has conformed.
     pub(super) fn stop_where_it_conforms(&mut self, number: u32, index: usize, now: Position) {
         let Some(Some(guest)) = self.guests.get_mut(number as usize) else {
             return;
@@ -45,8 +45,8 @@ impl<F: Frame> Pacer<F> {
         }
     }
 
-    /// Does what is due at `now`: lets held frames join their lines, forgets flows that are
-    /// over, and lets those stop that get too little.
+    /// Processes expired timers at `now`: adds held frames to their lines, forgets flows that are
+    /// over, and stops flows that get too little.
     #[inline(never)]
     pub(in super::super) fn settle_elastic(&mut self, now: Position) {
         while let Some(slot) = self.elastic.due(now) {
@@ -96,7 +96,7 @@ impl<F: Frame> Pacer<F> {
             });
             index += 1;
         }
-        // What waited for its guest's limit may have room now.
+        // Frames that waited for the guest's limit may have room now.
         self.elastic.activate(slot, carried(&self.chain.stats));
         let flows = &self.elastic.all[slot as usize];
         let number = flows.guest;
@@ -111,7 +111,7 @@ impl<F: Frame> Pacer<F> {
         }
     }
 
-    /// Lets held frames of a flow join their line, so many at most.
+    /// Adds held frames of a flow to their line, at most `most` of them.
     fn join_lines(&mut self, slot: u32, index: usize, most: &mut usize) {
         while *most > 0
             && let Some((number, line)) = self.join_line(slot, index)
@@ -127,7 +127,7 @@ impl<F: Frame> Pacer<F> {
         }
     }
 
-    /// Lets the first held frame of a flow join its line, and returns whose line, and which.
+    /// Adds the first held frame of a flow to its line, and returns the guest and the line.
     fn join_line(&mut self, slot: u32, index: usize) -> Option<(u32, u32)> {
         let start = self.chain.position.max(self.chain.wire);
         let Self {
@@ -165,9 +165,9 @@ impl<F: Frame> Pacer<F> {
         Some((number, index))
     }
 
-    /// Whether the frames of a guest's elastic flows wait while the wire carries others', so
-    /// that they get less than B. Time passes here as the wire carries frames: that the
-    /// host is late costs them nothing.
+    /// Checks whether the frames of a guest's elastic flows wait while the wire carries other
+    /// frames, so that they get less than B. Time is counted in bytes that the wire carries, so
+    /// that delays of the host do not count.
     fn gets_too_little(&mut self, slot: u32) -> bool {
         let carried = carried(&self.chain.stats);
         let flows = &mut self.elastic.all[slot as usize];
@@ -185,7 +185,7 @@ impl<F: Frame> Pacer<F> {
         earned - got > u128::from(self.elastic.patience.0) * rate
     }
 
-    /// Lets all elastic flows of a guest stop, and have none again for a while.
+    /// Stops all elastic flows of a guest, and allows none for a pause.
     fn pause_elastic(&mut self, slot: u32, now: Position) {
         let drain = self.elastic.drain;
         let flows = &mut self.elastic.all[slot as usize];
@@ -210,8 +210,7 @@ impl<F: Frame> Pacer<F> {
         }
     }
 
-    /// Hands the frames of a guest's elastic flows back one after the other, as its
-    /// guarantee ends.
+    /// Returns the frames of a guest's elastic flows one after the other, when its guarantee ends.
     pub(in super::super) fn end_elastic(
         &mut self,
         number: u32,

@@ -1,25 +1,25 @@
-//! Which flow has the most bytes among frames that are looked at one after the other.
+//! Search for the flow with the most bytes in a sequence of frames.
 
 use super::super::store::NIL;
 use crate::Connection;
 use tailbound_units::WireBytes;
 
-/// How many flows are counted: a power of two, for the upper bits of a hash.
+/// Number of counted flows: a power of two, for the upper bits of a hash.
 const FLOWS: usize = 256;
 
-/// How many entries are looked at for one. Of a flow that finds no room nothing is
-/// counted: it is one of very many.
+/// Number of entries that are probed for a flow. A flow without a free entry is not counted: it is
+/// one of very many.
 const PROBES: usize = 8;
 
 /// One flow's bytes.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     connection: Connection,
-    /// None in an unused entry.
+    /// Zero in an unused entry.
     bytes: WireBytes,
-    /// The line of its frames; [`NIL`] where none was in a line.
+    /// The line of its frames; [`NIL`] if none was in a line.
     line: u32,
-    /// The place of its first frame, and how many flows came before it.
+    /// The place of its first frame, and the number of flows before it.
     place: u32,
     order: usize,
 }
@@ -35,10 +35,10 @@ const UNUSED: Entry = Entry {
 /// A flow that was counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Largest {
-    /// The line of its frames, but the one that has a departure time; [`NIL`] where that is
-    /// all of it.
+    /// The line of its frames except the one that has a departure time; [`NIL`] without further
+    /// frames.
     pub(super) line: u32,
-    /// Where its first frame is.
+    /// The place of its first frame.
     pub(super) place: u32,
 }
 
@@ -64,10 +64,9 @@ impl Tally {
         }
     }
 
-    /// Counts a frame of `wire` bytes at a place, which is in a line or has a departure
-    /// time.
+    /// Counts a frame of `wire` bytes at a place, which is in a line or has a departure time.
     pub(super) fn add(&mut self, connection: Connection, wire: WireBytes, line: u32, place: u32) {
-        // Its upper bits, evenly spread.
+        // The hash's upper bits, which are evenly distributed.
         let first = connection.0 as usize >> (32 - FLOWS.ilog2());
         for probe in 0..PROBES {
             let entry = &mut self.entries[(first + probe) % FLOWS];
@@ -92,8 +91,8 @@ impl Tally {
         }
     }
 
-    /// The flow with the most bytes, the first that was counted where several have; none
-    /// of `partly`, a line that was not counted to its end.
+    /// Returns the flow with the most bytes, the first one among equals; never one of `partly`, a
+    /// line that was not read to its end.
     pub(super) fn largest(&self, partly: u32) -> Option<Largest> {
         let known = self.entries.iter().filter(|entry| {
             let is_known = entry.bytes > WireBytes::ZERO;

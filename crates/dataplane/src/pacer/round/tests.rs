@@ -6,12 +6,12 @@ use tailbound_units::{Bytes, Nanos, Position, Rate};
 
 const LONGEST: WireBytes = WireBytes(1538);
 
-/// A wire whose longest frame is that.
+/// A configuration with this longest frame.
 fn config() -> PacerConfig {
     PacerConfig::new(Rate::from_mbit(10_000))
 }
 
-/// Lines of these weights that always have more frames, in one round.
+/// Lines of these weights that always have further frames, in one round.
 fn round_of(weights: &[u32]) -> (Round, Links, Vec<Line>) {
     let (mut round, mut order) = (Round::EMPTY, Links::default());
     let mut store = Store::<Record>::new();
@@ -34,7 +34,7 @@ fn round_of(weights: &[u32]) -> (Round, Links, Vec<Line>) {
     (round, order, lines)
 }
 
-/// What a turn costs: it looks at each line whose deficit it has changed.
+/// Cost of a turn: a check of each line whose deficit it has changed.
 fn looks(before: &[i64], lines: &[Line]) -> usize {
     let pairs = before.iter().zip(lines);
     pairs
@@ -89,7 +89,7 @@ fn one_turn_among_many_lines_costs_as_many_looks_and_pays_for_as_many_frames() {
     let mut weights = vec![1; LINES];
     weights[LINES - 1] = MAX_RATIO as u32;
     let (mut round, mut order, mut lines) = round_of(&weights);
-    // Whoever joins may send a frame at once.
+    // A line that joins may send a frame immediately.
     for line in &mut lines {
         line.deficit -= of_deficit(LONGEST);
     }

@@ -1,4 +1,4 @@
-//! Bursts: what is looked up once a burst changes nothing.
+//! Bursts: one look-up for a burst has the same results as one for each frame.
 
 use super::harness::{LINK, Reach, Record, check_books, packet};
 use super::*;
@@ -48,11 +48,11 @@ fn pacer() -> Pacer<Record> {
     pacer
 }
 
-/// What was handed over: which frame, its departure or its length, when it begins, how long
-/// it waited, and whether it is marked.
+/// An item that was passed on: its frame, its departure or length, its begin, its waiting time, and
+/// its mark.
 type Seen = (u64, u64, u64, Nanos, bool);
 
-/// All that is seen of a pacer until `end`: also whose rings are read again.
+/// All visible results of a pacer until `end`, with the guests whose rings may be read again.
 fn seen(pacer: &mut Pacer<Record>, mut now: Nanos, end: Nanos) -> (Vec<Seen>, Vec<GuestId>) {
     let (mut seen, mut again) = (Vec::new(), Vec::new());
     loop {
@@ -85,7 +85,7 @@ fn seen(pacer: &mut Pacer<Record>, mut now: Nanos, end: Nanos) -> (Vec<Seen>, Ve
     }
 }
 
-/// What is counted of the pacer and of each guest.
+/// Counters of the pacer and of each guest.
 fn counted(pacer: &Pacer<Record>) -> (PacerStats, [Option<GuestStats>; 3]) {
     let of = |slot| pacer.guest_stats(GuestId::first(slot));
     (pacer.stats(), [0, 1, 2].map(of))

@@ -1,4 +1,4 @@
-//! A limit of all that a guaranteed guest sends: it caps what is elastic, and nothing else.
+//! A limit of a guaranteed guest's total traffic: it caps elastic traffic, and no other.
 
 use super::elastic::{host, in_order, ms, of, offer, run, us};
 use super::harness::{
@@ -32,7 +32,7 @@ fn capped(limit: &RateLimit) -> Host {
     host
 }
 
-/// When frames of guest 0 began, and their bytes without preamble, FCS and gap.
+/// Begin of the frames of guest 0, and their bytes without preamble, FCS and gap.
 fn bytes(sent: &[Sent]) -> Vec<(u64, u64)> {
     let frames = sent
         .iter()
@@ -42,14 +42,14 @@ fn bytes(sent: &[Sent]) -> Vec<(u64, u64)> {
     frames.collect()
 }
 
-/// Whether what guest 0 sent is nowhere above a limit, its depth and one packet.
+/// Checks that the traffic of guest 0 is never above a limit, its depth and one packet.
 fn check_limit(limit: &RateLimit, sent: &[Sent]) {
     let most = limit.depth().0 + FRAME;
     let over = excess(LINK, limit.rate, most, bytes(sent).into_iter());
     assert!(over < ROUNDING, "{over} over {limit:?}");
 }
 
-/// Bits a second between two moments.
+/// Bits per second between two times.
 fn rate(sent: &[Sent], (from, to): (Nanos, Nanos)) -> f64 {
     let (first, last) = (LINK.bytes_in(from).0, LINK.bytes_in(to).0);
     let within = bytes(sent)
@@ -59,7 +59,7 @@ fn rate(sent: &[Sent], (from, to): (Nanos, Nanos)) -> f64 {
     bits as f64 / (to - from).as_secs_f64()
 }
 
-/// Puts a message of full frames into guest 0's ring every so often, as flow 1.
+/// Puts a message of full frames into guest 0's ring at this interval, as flow 1.
 fn messages(host: &mut Host, frames: u64, every: Nanos, (from, to): (Nanos, Nanos)) {
     let mut ring: Vec<_> = host.rings[0].drain(..).collect();
     for message in 0..(to - from).0 / every.0 {
@@ -94,7 +94,7 @@ fn all_that_a_guest_sends_is_within_its_limit_and_uses_it() {
     }
 }
 
-/// What is guaranteed departs no later than where nothing caps what is elastic.
+/// Guaranteed frames depart no later than without a cap of elastic traffic.
 #[test]
 fn what_is_guaranteed_departs_no_later_than_without_a_limit() {
     let run_with = |limit: Option<&RateLimit>| {
@@ -152,8 +152,8 @@ fn a_limit_holds_from_the_moment_on_that_it_is_set() {
     in_order(&host.sent);
 }
 
-/// A flow that is elastic by what the depth left has what the others' guaranteed frames leave
-/// of the limit; where they want more than is guaranteed, all share it.
+/// A flow that is elastic because of the limit's depth gets the rest of the limit beside the
+/// others' guaranteed frames; if these want more than the guarantee, all flows share it.
 #[test]
 fn what_is_guaranteed_goes_before_what_is_elastic_of_the_same_guest() {
     let shares = |other: Rate| {
@@ -208,7 +208,7 @@ fn what_goes_to_guests_here_counts_and_does_not_wait() {
     let over = excess(LINK, limit.rate, limit.depth().0 + FRAME, all.into_iter());
     assert!(over < ROUNDING, "{over}");
     assert_eq!(host.local.len(), 500);
-    // Half of what is guaranteed: none of it waited.
+    // Half of the guarantee: none of its frames waited.
     let last = host.local.last().map(|(departure, _)| *departure);
     assert!(last <= Some(LINK.bytes_in(start + ms(20)).0), "{last:?}");
 }
@@ -236,7 +236,7 @@ fn a_limit_goes_on_with_another_guarantee_and_on_another_wire() {
     let got = sent.bytes - before.bytes;
     let fair = limit.rate.bytes_in(ms(10)).0;
     assert!(got.abs_diff(fair) <= fair / 50 + FRAME, "{got} of {fair}");
-    // It ends with the guarantee.
+    // The cap ends with the guarantee.
     host.pacer.set_guest(host.now, GUEST, None).expect("sound");
     assert_eq!(host.pacer.cap(GUEST), None);
 }
@@ -244,8 +244,8 @@ fn a_limit_goes_on_with_another_guarantee_and_on_another_wire() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Whatever comes: no interval has more than the limit, its depth and one packet; what is
-    /// guaranteed conforms, each flow keeps its order, and all is counted and leaves.
+    /// For any traffic, no interval has more than the limit, its depth and one packet; guaranteed
+    /// frames conform, each flow stays in order, and all frames are counted and leave.
     #[test]
     fn no_interval_has_more_than_the_limit(
         mbit in 1000..6000_u64,

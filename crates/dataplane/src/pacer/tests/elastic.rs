@@ -1,4 +1,4 @@
-//! Elastic flows: what they get, what they leave the others, and what they cost.
+//! Elastic flows: their rate, their effect on other flows, and their cost.
 
 use super::harness::{
     Host, LINK, ROUNDING, Reach, Record, Sent, check_books, check_wire, conform, excess, frame,
@@ -42,7 +42,7 @@ pub(super) fn offer(
     let mut ring: Vec<_> = host.rings[guest as usize].drain(..).collect();
     for number in 0..frames {
         let at = span.0 + rate.time_for(Bytes(number * FULL));
-        // Greater than those before, whatever was offered.
+        // Greater than all numbers before it.
         ring.push((at, of(guest, port, at.0)));
     }
     ring.sort_by_key(|(at, _)| *at);
@@ -58,12 +58,12 @@ pub(super) fn us(micros: u64) -> Nanos {
     Nanos::from_micros(micros)
 }
 
-/// Where moments are on the wire.
+/// Position of a time on the wire.
 fn byte(at: Nanos) -> u64 {
     LINK.bytes_in(at).0
 }
 
-/// What share of the wire some frames take between two moments, in percent.
+/// Share of the wire of some frames between two times, in percent.
 fn share(
     sent: &[Sent],
     (from, to): (Nanos, Nanos),
@@ -75,7 +75,7 @@ fn share(
     100.0 * frames.map(|sent| sent.wire).sum::<u64>() as f64 / (to - from) as f64
 }
 
-/// Runs a host whose guests' packet loop is woken as it asks, and checks its books.
+/// Runs a host whose packet loop wakes at the requested times, and checks its accounts.
 pub(super) fn run(host: &mut Host, end: Nanos) {
     while host.now < end {
         let next = (host.now + us(200)).min(end);
@@ -84,8 +84,8 @@ pub(super) fn run(host: &mut Host, end: Nanos) {
     }
 }
 
-/// Frames of each flow in the order in which they arrive behind a network that delays
-/// elastic frames by what `wait` says, and no other.
+/// Returns the frames of each flow in order of arrival behind a network that delays only elastic
+/// frames, by `wait`.
 fn overtaken(sent: &[Sent], mut wait: impl FnMut(&Sent) -> u64) -> u64 {
     let mut arrivals: Vec<_> = sent
         .iter()
@@ -106,8 +106,8 @@ fn overtaken(sent: &[Sent], mut wait: impl FnMut(&Sent) -> u64) -> u64 {
     overtaken
 }
 
-/// Every flow's frames by their numbers, as they left; and no frame is elastic while a
-/// guaranteed one of its flow waits.
+/// Checks that the frames of each flow left in order of their numbers; and that no frame is elastic
+/// while a guaranteed one of its flow waits.
 pub(super) fn in_order(sent: &[Sent]) {
     assert_eq!(overtaken(sent, |_| 0), 0);
 }
@@ -153,7 +153,7 @@ fn switched_off_it_gets_what_it_is_guaranteed_and_no_more() {
     assert_eq!(host.pacer.stats().elastic, WireCount::default());
 }
 
-/// A guest that nobody guarantees anything fills the wire from a moment on.
+/// Fills the wire with a guest without a guarantee, from a time on.
 fn flood(host: &mut Host, guest: u32, span: (Nanos, Nanos)) {
     if host.rings.len() <= guest as usize {
         host.rings.resize(guest as usize + 1, VecDeque::new());
@@ -217,7 +217,7 @@ fn nothing_is_overtaken_while_no_low_queue_is_longer_than_drain() {
     let drain = byte(config.drain);
     let mut host = host(&config, &[guarantee()]);
     let start = host.now;
-    // It is elastic now and then, as others come and go, and as it sends more and less.
+    // The flow is elastic repeatedly, as others come and go, and as its rate changes.
     for phase in 0..12 {
         let from = start + ms(10 * phase);
         let rate = Rate::from_mbit(if phase % 3 == 2 { 700 } else { 8000 });
@@ -237,7 +237,7 @@ fn nothing_is_overtaken_while_no_low_queue_is_longer_than_drain() {
         elastic > 10_000 && guaranteed > 3000,
         "{elastic} and {guaranteed}"
     );
-    // A queue that grows and shrinks: it keeps what is in it in order.
+    // A queue that grows and shrinks, and stays in order.
     let mut leaves = 0;
     let waits = |sent: &Sent| {
         let most = sent.at + drain;
@@ -246,9 +246,9 @@ fn nothing_is_overtaken_while_no_low_queue_is_longer_than_drain() {
         leaves - sent.at
     };
     assert_eq!(overtaken(&host.sent, waits), 0);
-    // As long as it may be, always.
+    // Always at the maximum delay.
     assert_eq!(overtaken(&host.sent, |_| drain), 0);
-    // What stays in the network for longer is overtaken: `drain` is what keeps the order.
+    // Frames that stay in the network for longer are overtaken: `drain` preserves the order.
     assert!(overtaken(&host.sent, |_| 3 * drain) > 0);
 }
 
@@ -369,8 +369,8 @@ fn others_depart_as_without_and_begin_a_frame_later_at_most() {
 
 #[test]
 fn frames_that_come_now_and_then_depart_a_batch_and_a_frame_later_at_most() {
-    // What comes while a batch is on the wire is scheduled from its end on, whatever is in
-    // it: elastic frames fill it, where nothing else does.
+    // Frames that arrive while a batch is on the wire are scheduled from its end on, for any
+    // contents: elastic frames fill it if no others do.
     let watch = |config: &PacerConfig| {
         let guarantees = [guarantee(), Guarantee::new(B, S, LINK)];
         let mut host = host(config, &guarantees);
@@ -400,7 +400,7 @@ fn a_guest_that_changes_flows_all_the_time_costs_bounded_work_and_memory() {
     let frames = LINK.bytes_in(end - start).0 / FULL;
     for id in 0..frames {
         let at = start + LINK.time_for(Bytes(id * FULL));
-        // Each flow has a few frames, and comes again when it was forgotten.
+        // Each flow has a few frames, and returns after it was forgotten.
         host.ring(0, at, of(0, (id / 3) as u16, id));
     }
     offer(&mut host, (1, 0), Rate::from_mbit(4000), (start, end));
@@ -412,12 +412,12 @@ fn a_guest_that_changes_flows_all_the_time_costs_bounded_work_and_memory() {
         looked <= most,
         "{looked} frames were looked at, {most} may be"
     );
-    // The other guest has its share, as two that want more than half have.
+    // The other guest has its share, as one of two that want more than half.
     let got = share(&host.sent, (start + ms(1), end), |_, frame| {
         frame.guest == 1
     });
     assert!(got >= 37.0, "{got} %");
-    // All is forgotten once it is over.
+    // All flows are forgotten after their end.
     host.rings[0].clear();
     host.rings[1].clear();
     run(&mut host, end + ms(50));
@@ -436,7 +436,7 @@ fn it_gets_no_less_than_its_bandwidth_beside_others_that_leave_it_a_little() {
     offer(&mut host, (1, 0), Rate::from_mbit(9500), (start, end));
     host.run_until(end);
     check_books(&host.pacer);
-    // Each time that it tries costs it two milliseconds at most, and it tries less often.
+    // Each attempt costs the guest at most two milliseconds, and attempts become rarer.
     let got = share(&host.sent, (start, end), |_, frame| frame.guest == 0);
     assert!(got >= 9.7, "{got} %");
     let half = start + Nanos::from_millis(500);
@@ -482,7 +482,7 @@ fn whoever_switches_it_off_loses_and_reorders_nothing() {
     assert!(host.sent[before..].iter().all(|sent| !sent.is_elastic));
     in_order(&host.sent);
     assert_eq!(host.of(0).count() as u64, sent);
-    // Where the guarantee ends, what is elastic is best effort.
+    // After the guarantee ends, elastic frames are best effort.
     let again = host.now;
     host.pacer
         .reconfigure(again, &PacerConfig::new(LINK))
@@ -504,14 +504,14 @@ fn whoever_switches_it_off_loses_and_reorders_nothing() {
 
 #[derive(Debug, Clone)]
 enum Event {
-    /// So many frames of a flow of a guest, of this length on the wire.
+    /// Frames of a guest's flow: guest, flow, number, and length on the wire.
     Send(u32, u16, u64, u64),
     Wait(u64),
     /// Best effort.
     Flood(u64),
-    /// What a guest may send to one of two destinations, in Mbit/s.
+    /// A guest's limit to one of two destinations, in Mbit/s.
     Limit(u32, u128, Option<u64>),
-    /// What a guest may send in all, in Mbit/s, and the depth of that.
+    /// A guest's total limit in Mbit/s, and its depth.
     Cap(u32, Option<u64>, u64),
     Drain(u64),
     Elastic(bool),
@@ -533,7 +533,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
     prop::collection::vec(event, 1..80)
 }
 
-/// What each flow of a host may show, whatever happens.
+/// Checks the rules of each flow of a host.
 fn check_flows(sent: &[Sent], drain: u64) {
     let mut flows: HashMap<_, (u64, u64)> = HashMap::new();
     for sent in sent {
@@ -559,9 +559,9 @@ fn check_flows(sent: &[Sent], drain: u64) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// Whatever comes, and whatever changes: each flow keeps its order, a frame that is
-    /// guaranteed departs `drain` after the last elastic one of its flow at the earliest,
-    /// guaranteed frames conform, and all memory is counted and bounded.
+    /// For any traffic and any changes, each flow stays in order, a guaranteed frame departs at
+    /// least `drain` after the last elastic one of its flow, guaranteed frames conform, and all
+    /// memory is counted and bounded.
     #[test]
     fn a_flow_is_guaranteed_or_elastic_and_what_is_guaranteed_conforms(events in events()) {
         let mut config = PacerConfig::new(LINK);
@@ -634,7 +634,7 @@ proptest! {
         prop_assert_eq!(sent + lost, id);
     }
 
-    /// A limit that stands holds for what is guaranteed, whatever is elastic beside.
+    /// A constant limit applies to guaranteed traffic, for any elastic traffic.
     #[test]
     fn what_is_guaranteed_to_a_destination_conforms(
         mbit in 50..1500_u64,

@@ -1,5 +1,5 @@
-//! A host in virtual time around a pacer, and an independent check of what it put
-//! on the wire: that counts in plain integers, with no arithmetic of the pacer's.
+//! A host in virtual time around a pacer, and an independent check of the wire's contents in plain
+//! integers, without the pacer's arithmetic.
 
 use super::super::line::Stage;
 use super::super::store::NIL;
@@ -36,32 +36,33 @@ pub(super) fn frame(id: u64, guest: u32, wire: u64) -> Record {
     packet(id, guest, (wire - void::OVERHEAD.0) as usize)
 }
 
-/// One thing that was on the wire.
+/// An item on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sent {
     pub(super) at: u64,
     pub(super) wire: u64,
     /// `None` for a void.
     pub(super) frame: Option<Record>,
-    /// `None` for best effort, and what is elastic.
+    /// `None` for best effort and elastic frames.
     pub(super) departure: Option<u64>,
-    /// Either, with the bytes that virtual time was frozen for until then.
+    /// Position of the begin or departure, plus the bytes for which virtual time was frozen until
+    /// then.
     pub(super) in_real_time: u64,
     pub(super) is_elastic: bool,
-    /// The moment of its departure, or at which it begins.
+    /// Time of its departure, or of its begin.
     pub(super) moment: Nanos,
 }
 
 /// Guests with rings of frames, a pacer, and what was sent.
 pub(super) struct Host {
     pub(super) pacer: Pacer<Record>,
-    /// Frames of each guest with the moment they come at.
+    /// Frames of each guest with their arrival times.
     pub(super) rings: Vec<VecDeque<(Nanos, Record)>>,
     pub(super) sent: Vec<Sent>,
     /// Frames that went to other guests of the host, and their departures in real time.
     pub(super) local: Vec<(u64, Record)>,
     pub(super) now: Nanos,
-    /// By how much the host is late for each turn.
+    /// Delay of the host at each turn.
     pub(super) late: Nanos,
 }
 
@@ -158,7 +159,7 @@ impl Host {
         });
     }
 
-    /// When there is something to do next.
+    /// Time of the next turn.
     pub(super) fn wake_at(&self) -> Option<Nanos> {
         let rings = (0..).map(GuestId::first).zip(&self.rings);
         let rings = rings.filter(|(guest, _)| self.pacer.is_read(*guest));
@@ -166,7 +167,7 @@ impl Host {
         comes.chain(self.pacer.poll_at()).min()
     }
 
-    /// Turns until nothing is left to do before `end`.
+    /// Runs turns until no work is left before `end`.
     pub(super) fn run_until(&mut self, end: Nanos) {
         let mut idle = 0;
         while let Some(at) = self.wake_at() {
@@ -197,9 +198,9 @@ impl Host {
     }
 }
 
-/// The most that moments and bytes exceed `burst + rate · t` by, over every
-/// interval, in bytes times the link's rate: an arrival curve's definition, with
-/// running minima instead of all pairs. At most 0 where they conform.
+/// Returns the maximum by which positions and bytes exceed `burst + rate · t`, over every interval,
+/// in bytes times the link's rate: the definition of an arrival curve, with running minima instead
+/// of all pairs. At most 0 for conforming frames.
 pub(super) fn excess(
     link: Rate,
     rate: Rate,
@@ -236,11 +237,11 @@ pub(super) fn excess_of_all_pairs(
     worst
 }
 
-/// What departures may exceed their curve by: less than one byte of the wire for each
-/// bucket that rounded them up to it.
+/// Permitted excess of departures over their curve: less than one byte of the wire for each bucket
+/// that rounds up to a byte.
 pub(super) const ROUNDING: i128 = 2 * LINK.0 as i128;
 
-/// Whether frames stay inside `min(Bmax·t + frame, B·t + S)`.
+/// Checks that frames stay within `min(Bmax·t + frame, B·t + S)`.
 pub(super) fn conform(config: &PacerConfig, guarantee: &Guarantee, frames: &[(u64, u64)]) {
     let Guarantee {
         bandwidth,
@@ -254,10 +255,9 @@ pub(super) fn conform(config: &PacerConfig, guarantee: &Guarantee, frames: &[(u6
     }
 }
 
-/// What a wire shows whatever was asked of it: nothing overlaps, no frame is
-/// before its departure, and none is later than where it would be on a wire that sends
-/// each scheduled frame at its departure, or right behind the one before it, by 84 bytes or
-/// more, or by as much as the best-effort frame that was sent last.
+/// Checks the invariants of a wire for any traffic: no overlaps, no frame before its departure, and
+/// none later than on a wire that sends each scheduled frame at its departure, or right behind the
+/// one before it, by 84 bytes or more, or by the length of the last best-effort frame.
 pub(super) fn check_wire(sent: &[Sent]) {
     let (mut taken, mut ideal, mut blocked) = (0, 0, void::SHORTEST.0);
     for (i, sent) in sent.iter().enumerate() {
@@ -277,7 +277,7 @@ pub(super) fn check_wire(sent: &[Sent]) {
     }
 }
 
-/// Whether what is counted of lines and guests is what there is, and within bounds.
+/// Checks that the counters of lines and guests equal their contents, and are within bounds.
 pub(super) fn check_books(pacer: &Pacer<Record>) {
     let mut frames = 0;
     for (number, guest) in (0..).zip(&pacer.guests) {
@@ -305,7 +305,7 @@ pub(super) fn check_books(pacer: &Pacer<Record>) {
                 frames += 1;
             }
             assert_eq!((of.memory, of.wire), (held, wire));
-            // And the packet that came last, of 42 segments here.
+            // And the last packet, which has 42 segments here.
             assert!(
                 held.0 <= guest.share.0 + 42 * largest,
                 "{held} of {}",

@@ -31,7 +31,7 @@ fn host(limits: &[(u128, u64)]) -> Host {
     host
 }
 
-/// Bits a second to a destination, from its tenth frame on.
+/// Bits per second to a destination, from its tenth frame on.
 fn rate(host: &Host, destination: u128) -> u64 {
     let frames: Vec<_> = host
         .of(0)
@@ -159,7 +159,7 @@ fn a_destination_is_named_while_it_is_used_and_while_its_frames_wait() {
     host.now += Nanos::from_micros(1);
     assert_eq!(uses(&mut host), [(1, 0, true)]);
     host.run_until(host.now + Nanos::from_millis(1));
-    // It waited until a moment ago, and does no longer.
+    // The flow waited recently, and does no longer.
     assert_eq!(uses(&mut host), [(1, 1538, true)]);
     assert_eq!(uses(&mut host), []);
 }
@@ -194,7 +194,7 @@ fn a_destination_is_named_until_its_bucket_is_full_again() {
     host.now += Nanos::from_micros(124);
     assert_eq!(lacks(&mut host), [(2, 0)]);
     assert_eq!(lacks(&mut host), []);
-    // Also where it was another pacer's before, which says what it held.
+    // Also if the limit was another pacer's before, which reported its level.
     host.pacer.empty_buckets(host.now, GuestId::first(0));
     assert_eq!(lacks(&mut host), [(1, 3076), (2, 3076)]);
 }
@@ -210,14 +210,14 @@ fn limit(host: &mut Host, destination: u128, rate: Option<Rate>) {
 fn a_closed_destination_takes_its_burst_and_asks_for_a_rate() {
     let mut host = host(&[]);
     limit(&mut host, 1, Some(Rate(0)));
-    // S is 3076 B, a message that waits for nobody.
+    // S is 3076 B, a message that does not wait.
     for id in 0..4 {
         host.ring(0, host.now, to(1, id, 1538));
     }
     host.run_until(Nanos::from_secs(1));
     assert_eq!((host.of(0).count(), host.pacer.waiting()), (2, 2));
     assert!(host.pacer.is_read(GuestId::first(0)));
-    // What waits for a rate wakes nobody.
+    // Frames that wait for a rate cause no wake-up.
     assert_eq!(host.pacer.poll_at(), None);
     host.pacer.destinations_used(host.now, |used| {
         let FlowUse {
@@ -229,7 +229,7 @@ fn a_closed_destination_takes_its_burst_and_asks_for_a_rate() {
         assert_eq!((rate, taken.0, backlogged), (Rate(0), 3076, true));
     });
     assert_eq!(uses(&mut host), [(1, 0, true)]);
-    // Others do not wait for it.
+    // Other destinations do not wait for it.
     host.ring(0, host.now, to(2, 8, 1538));
     host.run_until(host.now + Nanos::from_millis(1));
     assert_eq!(host.of(0).count(), 3);
@@ -344,8 +344,8 @@ fn a_flow_whose_limit_comes_and_goes_keeps_its_order_and_obeys_at_once() {
     assert_eq!(ids(&host), [0, 0, 0, 0, 0, 3, 4]);
 }
 
-/// The most that frames exceed their burst by where rates step, each from its position
-/// on: in bytes times the link's rate.
+/// Returns the maximum by which frames exceed their burst under changing rates, each from its
+/// position on: in bytes times the link's rate.
 fn excess_of_steps(rates: &[(Position, Rate)], flow: &[(Sent, Record)]) -> i128 {
     let (mut earned, mut at, mut sent) = (0_i128, rates[0].0, 0_i128);
     let (mut least, mut open, mut next) = (0, rates[0].1, 1);
@@ -370,7 +370,7 @@ fn excess_of_steps(rates: &[(Position, Rate)], flow: &[(Sent, Record)]) -> i128 
     worst
 }
 
-/// Sets a destination's rate, and notes in `rates` from when on it holds.
+/// Sets a destination's rate, and records its begin in `rates`.
 fn step(host: &mut Host, rates: &mut Vec<(Position, Rate)>, (destination, rate): (u128, Rate)) {
     let from = host.pacer.advance(host.now).max(host.pacer.chain.wire);
     limit(host, destination, Some(rate));
@@ -381,9 +381,9 @@ fn step(host: &mut Host, rates: &mut Vec<(Position, Rate)>, (destination, rate):
 }
 
 proptest! {
-    /// Whatever rates follow each other, closed destinations among them: nothing is
-    /// lost, flows keep their order, none gets more than its rates, and after the
-    /// last raise all leaves as fast as that rate lets it.
+    /// For any sequence of rates, with closed destinations, no frame is lost, flows stay in order,
+    /// none exceeds its rates, and after the last raise all frames leave as fast as that rate
+    /// permits.
     #[test]
     fn what_waits_follows_its_rate(
         steps in proptest::collection::vec((0..6_u8, 1..=3_u128, 84..=1500_u64, 0..5_u32), 1..200),
@@ -393,7 +393,7 @@ proptest! {
         let mut host = host(&[]);
         let guest = Guarantee { mark: None, ..Guarantee::new(LINK, Bytes(3076), LINK) };
         host.pacer.set_guest(host.now, GuestId::first(0), Some(&guest)).expect("sound");
-        // Each destination's rates, from when on.
+        // Rates of each destination, with their begins.
         let mut rates: Vec<Vec<(Position, Rate)>> = vec![Vec::new(); 4];
         let mut set = |host: &mut Host, destination: u128, rate: Rate| {
             step(host, &mut rates[destination as usize], (destination, rate));
@@ -433,7 +433,7 @@ proptest! {
             let flow: Vec<_> = flow.collect();
             prop_assert!(flow.is_sorted_by_key(|(_, frame)| frame.id));
             if destinations > 1 {
-                // {B, S} may press releases together where others are scheduled as well.
+                // {B, S} may move releases together if other lines are scheduled as well.
                 continue;
             }
             let over = excess_of_steps(rates, &flow);
@@ -441,7 +441,7 @@ proptest! {
         }
     }
 
-    /// What was taken is told once, whatever the order of things.
+    /// Each byte is reported once, in any order of calls.
     #[test]
     fn what_destinations_took_is_told_once(
         steps in proptest::collection::vec((0..6_u8, 1..=5_u128, 84..=1538_u64), 1..300),

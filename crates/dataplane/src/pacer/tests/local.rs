@@ -1,4 +1,4 @@
-//! Frames between guests of one host: in one sum with the others, beside the wire.
+//! Frames between guests of one host: in one sum with the other frames, beside the wire.
 
 use super::harness::{
     Host, LINK, ROUNDING, Reach, Record, Sent, check_books, check_wire, conform, excess, frame,
@@ -223,8 +223,7 @@ fn one_behind_a_release_that_waits_for_a_full_wire_keeps_nobody_awake() {
     );
 }
 
-/// A random history: of the guest that is looked at, and of another whose frames all go
-/// on the wire.
+/// A random history: of the guest under test, and of another one whose frames all go on the wire.
 #[derive(Debug, Clone)]
 struct Offered {
     limits: Vec<(u128, u64)>,
@@ -271,16 +270,16 @@ impl Offered {
 /// A destination here that is closed, its burst spent, or that has 1 Mbit/s.
 const SLOW: u128 = 19;
 
-/// What is in the histories that are compared.
+/// Variants of a history that are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum With {
     All,
     NothingForTheSlow,
-    /// Nothing of the first guest for guests of this host.
+    /// Without the first guest's frames to guests of this host.
     NothingLocal,
 }
 
-/// What departs, in a loop with a turn every 10 us.
+/// Departures in a loop with a turn every 10 us.
 fn departures(offered: &Offered, with: With) -> Host {
     let mut host = Host::new(&PacerConfig::strict(LINK), &[offered.guarantee(); 2]);
     for (destination, mbit) in &offered.limits {
@@ -318,7 +317,7 @@ fn departures(offered: &Offered, with: With) -> Host {
     host
 }
 
-/// The departures of a guest, those of its frames to guests here among them, in order.
+/// Departures of a guest, including its frames to guests here, in order.
 fn all_of(host: &Host, guest: u32) -> Vec<(u64, Record)> {
     let wire = host.of(guest);
     let wire = wire.map(|(sent, frame)| (sent.in_real_time, frame));
@@ -333,9 +332,9 @@ fn all_of(host: &Host, guest: u32) -> Vec<(u64, Record)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// Every prefix of what goes here and elsewhere conforms to {B, S}, what goes to one
-    /// destination to {`B_i`, S}, and what goes on the wire to {Bmax, frame} as well; each
-    /// destination gets its frames in order.
+    /// Every prefix of the traffic inside and outside the host conforms to {B, S}, that to one
+    /// destination to {`B_i`, S}, and that on the wire also to {Bmax, frame}; each destination gets
+    /// its frames in order.
     #[test]
     fn every_prefix_of_what_goes_here_and_elsewhere_conforms(offered in offered()) {
         let host = departures(&offered, With::All);
@@ -381,13 +380,13 @@ proptest! {
         prop_assert_eq!(others(&with), others(&without));
     }
 
-    /// What a guest sends to others here changes nothing of what another one has on the
-    /// wire: each frame departs when it would, and begins there, but for a gap that no void
-    /// fits into.
+    /// A guest's traffic to others on this host does not affect another guest's frames on the wire:
+    /// each departs at the same time, and begins there, except for a gap that is too short for a
+    /// void.
     #[test]
     fn what_goes_here_is_nothing_to_the_wire(offered in offered()) {
         let mut offered = offered;
-        // All that the first guest sends is for guests here.
+        // All frames of the first guest go to guests of this host.
         for (destination, ..) in &mut offered.frames {
             *destination += if *destination < 6 { 10 } else { 0 };
         }

@@ -1,4 +1,4 @@
-//! Queues by destination: what each costs the others, and what all hold.
+//! Queues by destination: their effect on each other, and their memory.
 
 use super::harness::{
     Host, LINK, ROUNDING, Record, check_books, check_wire, conform, excess, frame,
@@ -36,8 +36,8 @@ fn host(limits: &[u64]) -> Host {
     host
 }
 
-/// What leaves in a second, in Mbit/s by destination, where the guest offers 2 Gbit/s
-/// of full frames, so many to each destination in turn.
+/// Returns the departing traffic in a second, in Mbit/s by destination, if the guest offers 2
+/// Gbit/s of full frames, in runs of `run` to each destination in turn.
 fn offered_in_runs(host: &mut Host, run: u64, millis: u64) -> Vec<f64> {
     let start = host.now;
     let frames = Rate::from_mbit(2000).bytes_in(Nanos::from_millis(millis)).0 / FULL;
@@ -102,7 +102,7 @@ fn slow_closed_and_silent_destinations_cost_the_others_nothing() {
 fn destinations_that_contend_get_shares_as_their_rates() {
     let mut host = host(&[900, 300, 600]);
     let mut before = 0;
-    // Whether its ring is to be read or not: all three are backlogged.
+    // Independent of `is_read`: all three are backlogged.
     for id in 0..30_000 {
         host.pacer
             .enqueue(host.now, to(1 + u128::from(id % 3), id, FULL));
@@ -170,7 +170,7 @@ fn a_destination_over_its_share_is_marked_and_loses_what_is_oldest() {
         .pacer
         .guest_stats(GuestId::first(0))
         .expect("guaranteed");
-    // A quarter of what the guest sends in 20 ms.
+    // A quarter of the guest's memory for 20 ms.
     let waiting = host.pacer.waiting() as u64;
     assert!((350..410).contains(&waiting), "{waiting}");
     host.run_until(host.now + Nanos::from_secs(30));
@@ -233,8 +233,7 @@ fn offered() -> impl Strategy<Value = Offered> {
 
 const CLOSED: u128 = 99;
 
-/// What departs, in a loop with a turn every 10 us, with or without frames for the
-/// closed destination.
+/// Departures in a loop with a turn every 10 us, with or without frames for the closed destination.
 fn departures(offered: &Offered, with_closed: bool) -> Host {
     let guarantee = Guarantee {
         mark: None,
@@ -277,7 +276,7 @@ fn departures(offered: &Offered, with_closed: bool) -> Host {
     host
 }
 
-/// Ten thousand times slower than what else the guest sends, whose line is never empty.
+/// Ten thousand times slower than the guest's other traffic, whose line is never empty.
 #[test]
 fn the_slowest_destination_has_its_turns_beside_a_backlog() {
     let mut host = host(&[]);
@@ -288,7 +287,7 @@ fn the_slowest_destination_has_its_turns_beside_a_backlog() {
         let at = start + Rate::from_mbit(2000).time_for(Bytes(id * FULL));
         host.ring(0, at, to(2, id, FULL));
     }
-    // Within its burst and its rate: nothing but turns is what these wait for.
+    // Within its burst and its rate: these frames wait only for turns.
     for id in 0..16 {
         let at = start + Nanos::from_millis(10 + 50 * id);
         host.pacer.enqueue(host.now, to(1, id, FULL));
@@ -344,7 +343,7 @@ proptest! {
         check_wire(&host.sent);
     }
 
-    /// Memory is never above its bounds, whoever sends what where; and books agree.
+    /// Memory is never above its bounds for any senders and destinations; and the accounts agree.
     #[test]
     fn memory_is_never_above_its_bounds(
         steps in proptest::collection::vec((0..9_u8, 0..3_u32, 0..60_u128, 84..=60_000_u64), 1..400),
@@ -359,7 +358,7 @@ proptest! {
         for (id, (kind, guest, destination, amount)) in (0..).zip(steps) {
             match kind {
                 0..6 => for _ in 0..kind {
-                    // Whether its ring is to be read or not.
+                    // Independent of `is_read`.
                     let record = Record { len: amount as usize, destination, ..frame(id, guest, 84) };
                     host.pacer.enqueue(host.now, record);
                 },

@@ -1,11 +1,11 @@
-//! The rate that comes out, over rates, buckets and sizes.
+//! The resulting rate, for several rates, buckets and sizes.
 
 use super::harness::{Host, LINK, check_wire, conform, frame, packet};
 use super::*;
 
-/// What a backlogged guest sends: bits a second from the first frame after its
-/// burst (whose tokens came before) to the last one, the longest pause in that
-/// time, and what one frame takes at the rate, in bytes of the wire.
+/// Returns the traffic of a backlogged guest: bits per second from the first frame after its burst
+/// (whose tokens came before) to the last one, the longest pause in that time, and the time of one
+/// frame at the rate, in bytes of the wire.
 fn backlogged(rate: Rate, burst: u64, len: usize, frames: u64) -> (f64, u64, u64) {
     let config = PacerConfig::strict(LINK);
     let guarantee = Guarantee::new(rate, Bytes(burst), LINK);
@@ -37,12 +37,12 @@ fn backlogged(rate: Rate, burst: u64, len: usize, frames: u64) -> (f64, u64, u64
     (got, pause, longest * LINK.0 / rate.0)
 }
 
-/// How long a burst lasts at the link's rate, in bytes of the wire: longer than its
-/// own, as tokens go on coming.
+/// Duration of a burst at the link's rate, in bytes of the wire: longer than its own length,
+/// because tokens continue to arrive.
 fn burst_time(rate: Rate, burst: u64) -> u64 {
     let rest = u128::from(LINK.0 - rate.0);
     let time = (u128::from(burst) * u128::from(LINK.0)).checked_div(rest);
-    // At the link's own rate there is no burst to be seen.
+    // At the link's own rate a burst is not visible.
     time.map_or(0, |time| time as u64)
 }
 

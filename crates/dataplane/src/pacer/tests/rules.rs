@@ -1,4 +1,4 @@
-//! What is refused, and that nothing changes then.
+//! Rejected configurations, which change no state.
 
 use super::harness::{LINK, Record, frame};
 use super::*;

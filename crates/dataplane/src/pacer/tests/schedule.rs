@@ -1,4 +1,4 @@
-//! What is on the wire, byte by byte.
+//! Contents of the wire, byte by byte.
 
 use super::harness::{
     Host, LINK, ROUNDING, Record, Sent, check_wire, conform, excess, excess_of_all_pairs, frame,
@@ -42,8 +42,8 @@ fn figure_9_of_the_paper() {
         .iter()
         .filter_map(|(at, _, id)| Some((at / 1538, (*id)?)))
         .collect();
-    // Both begin at once; the second is behind the first, and its own departures go on.
-    // Of two with one departure, the one is first that has known it for longer.
+    // Both begin immediately; the second is behind the first, and its own departures continue. Of
+    // two with equal departures, the one that was added first is first.
     let expected = [
         (0, 0),
         (1, 100),
@@ -126,7 +126,7 @@ fn the_nic_never_holds_more_than_a_batch_and_a_frame() {
         let wire = host.sent.last().map_or(0, |sent| sent.at + sent.wire);
         let position = host.pacer.clock().advance(host.now).0;
         assert!(wire <= position + 62_500 + 1538);
-        // Half a batch at least, but for the end.
+        // At least half a batch, except at the end.
         let handed_over = host.sent.len() - before;
         assert!(
             handed_over >= 20 || host.pacer.waiting() == 0,
@@ -386,7 +386,7 @@ fn a_link_that_was_down_is_followed_by_no_burst() {
     }
     host.run_until(Nanos::from_millis(3));
     let before = host.sent.len();
-    // Nothing is handed over for a second; frames go on coming.
+    // No batch is requested for a second; frames continue to arrive.
     for millis in 4..1000 {
         let now = Nanos::from_millis(millis);
         for (guest, ring) in (0..).map(GuestId::first).zip(&mut host.rings) {
@@ -396,7 +396,7 @@ fn a_link_that_was_down_is_followed_by_no_burst() {
             }
         }
     }
-    // Two horizons' worth wait, not a second's.
+    // Two horizons of frames wait, not a second's.
     assert!(host.pacer.waiting() < 2 * 170, "{}", host.pacer.waiting());
     host.now = Nanos::from_secs(1);
     host.run_until(Nanos::from_secs(3));
@@ -437,8 +437,8 @@ fn what_may_be_caught_up_is_caught_up() {
     assert!(got.abs_diff(rate.0) < rate.0 / 500, "{got}");
 }
 
-/// A host that is late by 400 us at each wake-up, and what its guest of 1 Gbit/s, which always has
-/// frames, got in a million of its rate. They are for a destination with this limit.
+/// Returns a host that is late by 400 us at each wake-up, and the bytes that its guest of 1 Gbit/s,
+/// which always has frames, got in a million of its rate. They go to a destination with this limit.
 fn got_from_a_late_host(burst: u64, peak: Rate, limit: Option<Rate>) -> (Host, u64) {
     let rate = Rate::from_mbit(1000);
     let config = PacerConfig::strict(LINK);
@@ -551,7 +551,7 @@ prop_compose! {
 }
 
 proptest! {
-    /// Whenever it comes, and whatever fills the wire.
+    /// At any time of arrival, and for any contents of the wire.
     #[test]
     fn a_frame_that_conforms_waits_for_a_batch_and_a_frame_at_most(
         is_elastic: bool,
@@ -572,7 +572,7 @@ proptest! {
         prop_assert_eq!(quick, excess_of_all_pairs(LINK, Rate(rate), burst, &frames));
     }
 
-    /// Random guests, sizes, arrivals and a host that is late now and then.
+    /// Random guests, sizes, arrivals and a host that is sometimes late.
     #[test]
     fn every_guest_conforms_and_the_wire_is_exact(
         guarantees in proptest::collection::vec(guarantee(6), 1..6),
@@ -601,7 +601,7 @@ proptest! {
         prop_assert_eq!(host.pacer.waiting(), 0);
     }
 
-    /// One guest alone: what is on the wire conforms but for the one void.
+    /// A single guest: the contents of the wire conform, except for one void.
     #[test]
     fn a_guest_alone_conforms_on_the_wire(
         guarantee in guarantee(1),

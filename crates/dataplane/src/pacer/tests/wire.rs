@@ -27,8 +27,8 @@ fn host() -> Host {
     host
 }
 
-/// Whether frames, at moments of real time, stay inside `min(Bmax·t + frame, B·t + S)`
-/// but for so many nanoseconds.
+/// Checks that frames, in real time, stay within `min(Bmax·t + frame, B·t + S)`, with `slack`
+/// nanoseconds of tolerance.
 fn conform_in_time(frame: u64, slack: u64, frames: &[(u64, u64)]) {
     for (rate, burst) in [(B, S.0), (PEAK, frame)] {
         let over = excess(REAL_TIME, rate, burst, frames.iter().copied());
@@ -167,8 +167,8 @@ fn a_limit_that_ended_while_frames_waited_for_it_is_nothing_on_another_wire() {
     assert_eq!(host.of(0).count(), 60);
 }
 
-/// A NIC that keeps launch times lets frames leave in their order: that of what it holds
-/// counts for what comes after the change.
+/// A NIC with launch times sends frames in order: the departures of frames that it holds are a
+/// lower bound for those after the change.
 #[test]
 fn what_comes_on_a_faster_link_departs_after_what_the_nic_holds() {
     let wire = |mbit, batch| PacerConfig {
@@ -181,7 +181,7 @@ fn what_comes_on_a_faster_link_departs_after_what_the_nic_holds() {
     host.pacer
         .reconfigure(host.now, &wire(1000, 38))
         .expect("sound");
-    // The NIC holds a full one of another guest.
+    // The NIC holds a full frame of another guest.
     for (id, (wire, destination)) in (0..).zip([(1142, 0), (379, 0), (1305, 1), (84, 1), (1221, 3)])
     {
         let frame = Record {
@@ -209,10 +209,10 @@ fn what_comes_on_a_faster_link_departs_after_what_the_nic_holds() {
 enum Step {
     Send(u32, u64, u8),
     Wire(PacerConfig),
-    /// So many limits are brought to the wire.
+    /// Converts this number of limits.
     Translate(usize),
     Pass(u64),
-    /// The host does nothing for so long.
+    /// Stops the host for this time.
     Stall(u64),
 }
 
@@ -256,8 +256,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// No frame is lost or overtakes one of its flow, and guests conform in real
-    /// time, whatever becomes of the wire and however late the host is.
+    /// No frame is lost or overtakes one of its flow, and guests conform in real time, for any
+    /// changes of the wire and any delays of the host.
     #[test]
     fn whatever_becomes_of_the_wire_guests_conform_and_nothing_is_lost(
         steps in proptest::collection::vec(step(), 1..400),
@@ -296,8 +296,8 @@ proptest! {
         }
     }
 
-    /// Limits that are brought to another wire one by one let frames depart as those that
-    /// are at once. On a faster wire that is so whenever they are.
+    /// Limits that are converted one by one have the same departures as those that are converted
+    /// together. On a faster wire this holds at any time of conversion.
     #[test]
     fn limits_hold_whether_they_are_translated_at_once_or_one_by_one(
         frames in proptest::collection::vec((84..=1538_u64, 0..5_u8), 1..120),
@@ -337,8 +337,8 @@ proptest! {
         }
     }
 
-    /// A process that starts anew knows nothing of what was sent before it: the
-    /// guest's bytes conform as if it had been one.
+    /// A new process does not know the earlier traffic: the guest's bytes conform as if there had
+    /// been one process.
     #[test]
     fn a_restart_gives_no_burst_a_second_time(
         guarantee in (1..9000_u64, 1538..100_000_u64, 0..=100_u64).prop_map(|(mbit, burst, above)| {
@@ -356,7 +356,7 @@ proptest! {
         for (runs, stands) in restarts {
             host.run_until(host.now + Nanos(runs));
             prop_assert_eq!(host.pacer.stats().frozen, Nanos::ZERO);
-            // At least what the NIC may hold still: a batch and a frame.
+            // At least the time of the NIC's maximum contents: a batch and a frame.
             host.now += Nanos(stands);
             host.pacer = Pacer::new(&config).expect("sound");
             host.pacer.set_guest(host.now, GuestId::first(0), Some(&guarantee)).expect("sound");
@@ -367,7 +367,7 @@ proptest! {
         conform(&config, &guarantee, &departures);
     }
 
-    /// From empty buckets on, all that a guest sent is what came in since.
+    /// After a start with empty buckets, the guest's traffic is limited to the tokens since then.
     #[test]
     fn a_guest_starts_with_nothing(
         mbit in 1..=10_000_u64,
@@ -411,8 +411,8 @@ fn frames_after_a_long_rest_leave_in_order_where_the_wheel_turns_around() {
     }
 }
 
-/// Prints how long 500 guests take to change to another link, each with ten limits and a
-/// frame that waits, and how long a hundred limits do.
+/// Prints the time of a change to another link for 500 guests with ten limits each and a waiting
+/// frame, and the time of a hundred limits.
 ///
 /// `cargo test --release -p tailbound-dataplane --lib another_link -- --ignored --nocapture`
 #[test]

@@ -4,7 +4,7 @@ use crate::testing::packet;
 const NOBODY: [u8; 16] = [0; 16];
 const SOMEBODY: [u8; 16] = [0xfd; 16];
 
-/// What an IPv6 packet of `payload` behind the headers named `next` claims.
+/// Returns the claim of an IPv6 packet of `payload` behind the headers named `next`.
 fn claim_from(source: [u8; 16], next: u8, payload: &[u8]) -> Option<Claim> {
     let mut frame = [2; 12].to_vec();
     frame.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
@@ -78,7 +78,7 @@ fn a_first_fragment_shows_all_headers_of_its_packet() {
     assert_eq!(claim(44, &fragment(6, 0, true, &tcp)), None);
     assert_eq!(claim(44, &fragment(6, 0, true, &tcp[..20])), hidden);
     assert_eq!(claim(44, &fragment(6, 0, true, &[])), hidden);
-    // What is not known ends the chain (ESP, no next header).
+    // An unknown header ends the chain (ESP, no next header).
     assert_eq!(claim(44, &fragment(50, 0, true, &[1])), None);
     assert_eq!(claim(44, &fragment(59, 0, false, &[])), None);
 }
@@ -95,7 +95,7 @@ fn nothing_is_left_for_an_overlapping_fragment_to_replace() {
     }
     let ah = [&[60, 4][..], &[0; 22], &first].concat();
     assert_eq!(claim(44, &fragment(51, 0, true, &ah)), None);
-    // Later fragments show nothing, and say nothing of the type.
+    // Later fragments contain no headers, and reveal no type.
     for next in [58, 17, 6] {
         assert_eq!(claim(44, &fragment(next, 1, false, &message(134))), None);
     }

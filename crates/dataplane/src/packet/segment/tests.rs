@@ -131,7 +131,7 @@ fn ids_and_sequence_numbers_wrap_around() {
     });
 }
 
-/// Without a word of the sender, and with `AccECN`'s.
+/// Without a declaration of the sender, and with `AccECN`'s.
 #[test]
 fn cwr_stays_on_all_where_it_may_be_a_bit_of_a_counter() {
     for ecn in [0, 0x10] {

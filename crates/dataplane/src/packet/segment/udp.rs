@@ -1,10 +1,10 @@
-//! Segmentation of UDP: a datagram a segment.
+//! Segmentation of UDP: one datagram for each segment.
 
 use super::{IPV6, ipv4_template};
 use crate::packet::wire::UDP;
 use crate::packet::{GsoKind, Packet, fold, pseudo_header};
 
-/// Cuts a packet that is to be cut into datagrams, and hands each to `sink` in order.
+/// Cuts a packet into datagrams and passes each to `sink` in order.
 pub(super) fn segment(packet: &Packet, mut sink: impl FnMut(Packet)) {
     let Some(gso) = packet.offload().gso else {
         return;
@@ -52,7 +52,7 @@ mod tests {
     use proptest::prelude::*;
     use smoltcp::wire::{IpAddress, Ipv4Packet, Ipv6Packet, UdpPacket};
 
-    /// A UDP packet that is yet to be cut, and its virtio header.
+    /// Returns a UDP packet that needs segmentation, and its virtio header.
     fn whole(v6: bool, tagged: bool, payload: &[u8], size: u16) -> (Vec<u8>, [u8; 10]) {
         let len = (8 + payload.len()) as u16;
         let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
@@ -72,7 +72,7 @@ mod tests {
             ]);
         }
         let transport = frame.len() as u16;
-        // What the guest wrote as the sum of the pseudo-header is not believed.
+        // The guest's sum of the pseudo-header is not trusted.
         frame.extend([4433, 443, len, 0xabcd].map(u16::to_be_bytes).concat());
         frame.extend(payload);
         let mut virtio = [1, 5, 0, 0, 0, 0, 0, 0, 6, 0];

@@ -1,7 +1,6 @@
-//! The frame that most segments are: an IPv4 header without options behind an Ethernet header
-//! without a tag, and a TCP header with timestamps or without, each at its usual place. Read and
-//! written at fixed places, in few steps; what is laid out otherwise is read and written in
-//! [`super`].
+//! Fast path for the most common frame: an Ethernet header without a tag, an IPv4 header without
+//! options, and a TCP header without options or with timestamps, at fixed offsets. [`super`] reads
+//! and writes all other layouts.
 
 use super::{CHECKSUM, DONT_FRAGMENT, ECN4, HEADER, IPV4, STAMPS, TcpMaker, put, word};
 use crate::checksum::fold_words;
@@ -14,7 +13,7 @@ use crate::snoop::{Bare, FlowId, Link, Plain, Seq, Timestamps, Way};
 use crate::{Class, Connection};
 
 const TRANSPORT: usize = ETHERNET + IPV4;
-/// A frame without payload and options, and with timestamps.
+/// Length of a frame without payload and options, and of one with timestamps.
 const SHORT: usize = TRANSPORT + HEADER;
 const STAMPED: usize = SHORT + STAMPS;
 /// The first words of the options: two no-operations, timestamps and their length.
@@ -24,11 +23,11 @@ const BARE_HEADER: u8 = (HEADER as u8 / 4) << 4;
 const STAMPED_HEADER: u8 = ((HEADER + STAMPS) as u8 / 4) << 4;
 const ACK: u8 = 0x10;
 const PSH: u8 = 8;
-/// Where ECN says that congestion was met.
+/// ECN's code point for congestion.
 const CONGESTION: u8 = 3;
 /// The length of an IP packet with timestamps alone.
 const LEN: u32 = (STAMPED - ETHERNET) as u32;
-/// What is the same in the words of every such IP header, as a sum.
+/// Sum of the words that all such IP headers have in common.
 const FIXED: u64 = LEN as u64 + ((DONT_FRAGMENT as u64) << 16);
 /// The headers of such a frame.
 const HEADERS: Headers = Headers {
@@ -40,7 +39,7 @@ const HEADERS: Headers = Headers {
 };
 
 impl Packet {
-    /// What stands in the frame, where it is such a one.
+    /// Returns the frame's fields if it has this layout.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "once for every frame of TCP")]
     pub(super) fn read_plain(&self, way: Way) -> Option<Plain> {
@@ -49,7 +48,7 @@ impl Packet {
         if facts.headers != (Headers { vouched, ..HEADERS }) {
             return None;
         }
-        // What a buffer has behind a shorter frame says nothing, and is not asked for.
+        // Bytes in the buffer behind a shorter frame are not used.
         let frame: &[u8; STAMPED] = self.0.get(usize::from(facts.start)..)?.first_chunk()?;
         let (timestamps, header) = match frame[TRANSPORT + 12] {
             STAMPED_HEADER if word(frame, SHORT) == STAMPS_FIRST => {
@@ -69,7 +68,7 @@ impl Packet {
         let payload = usize::from(be16(frame, ETHERNET + 2)).checked_sub(header)? as u32;
         let flow = flow_of(frame, way);
         let hash = match (way, facts.source) {
-            // It was made when the packet came in.
+            // The connection was hashed when the packet came in.
             (Way::ToPeer, Some(_)) => facts.connection.0,
             _ => connection_of(self.pool().hash(), &flow),
         };
@@ -122,7 +121,7 @@ impl Packet {
             has_flow: true,
             flow: mapped(destination),
             offload: Offload {
-                // It is left to whoever sends it.
+                // The checksum is left to the NIC.
                 checksum: Some(Checksum {
                     start: TRANSPORT as u16,
                     offset: CHECKSUM as u16,

@@ -39,7 +39,7 @@ fn push(egress: &mut Egress<Record>, now: Nanos, id: u64, coverage: Coverage) {
     }
 }
 
-/// What leaves until `end`: number, class, launch time.
+/// Departures until `end`: number, class, launch time.
 fn pull(egress: &mut Egress<Record>, end: Nanos) -> Vec<(u64, Class, Option<Nanos>)> {
     let mut left = Vec::new();
     while let Some(at) = egress.poll_at().filter(|at| *at <= end) {
@@ -128,7 +128,7 @@ fn a_guarantee_gives_frames_its_class_where_it_covers_their_destination() {
     assert_eq!(class(&mut egress, 3, limited), Class::Guaranteed);
 }
 
-/// What waited may leave beyond what any guest is promised, so not in the class for it.
+/// Waiting frames may leave beyond all guarantees, so not in the guaranteed class.
 #[test]
 fn frames_that_wait_when_their_guarantee_or_the_pace_ends_leave_in_the_lowest_class() {
     for end_pace in [false, true] {

@@ -6,18 +6,18 @@ use super::turns::{TakesTurns, Turn};
 use crate::GuestId;
 use crate::queue::codel::Control;
 
-/// What a guest sends over connections of one bucket, or outsiders of one.
+/// Frames of a guest's connections of one bucket, or of outside senders of one.
 #[derive(Debug)]
 pub(super) struct Flow {
     pub(super) waiting: Waiting,
     pub(super) control: Control,
     turn: Turn,
     key: Key,
-    /// The next in its chain.
+    /// The next flow in its chain.
     chain: u32,
 }
 
-/// Which flow: never the same for two guests.
+/// Key of a flow: never the same for two guests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Key {
     pub(super) source: Option<GuestId>,
@@ -27,8 +27,8 @@ pub(super) struct Key {
 impl Key {
     #[inline]
     fn chain(self) -> u32 {
-        // The bucket is evenly spread for each source: of a guest its slot, which is the
-        // lower half of its number.
+        // The bucket is evenly distributed within each source; a guest contributes its slot, which
+        // is the lower half of its number.
         let source = self.source.map_or(0, |guest| guest.get().get());
         self.bucket ^ (source as u32).wrapping_mul(0x9e37_79b9)
     }
@@ -45,20 +45,21 @@ impl TakesTurns for Flow {
     }
 }
 
-/// A table of flows in chains by hash. A flow that is idle is remembered with the state
-/// of its control loop until its room is needed. There are never many more than frames.
+/// A table of flows in chains by hash. An idle flow stays, with the state of its control loop,
+/// until its room is needed. Flows never far outnumber frames.
 #[derive(Debug)]
 pub(super) struct Flows {
     pub(super) all: Vec<Flow>,
-    /// The first of each chain: a power of two of them, at least as many as flows.
+    /// The first flow of each chain: the number of chains is a power of two, and at least that of
+    /// flows.
     chains: Vec<u32>,
-    /// Idle flows are remembered as long as there are no more than this in all.
+    /// Idle flows stay while there are at most this many flows.
     kept: usize,
-    /// Where the search for an idle one goes on.
+    /// Position at which the search for an idle flow continues.
     hand: usize,
 }
 
-/// How many flows are looked at for an idle one before another is made.
+/// Number of flows that are searched for an idle one before a new one is added.
 const SEARCH: usize = 8;
 
 impl Flows {
@@ -71,7 +72,7 @@ impl Flows {
         }
     }
 
-    /// Finds a flow, or makes it.
+    /// Finds a flow, or adds it.
     #[inline]
     pub(super) fn find(&mut self, key: Key) -> u32 {
         let mut index = self.chains[self.place(key)];
@@ -114,7 +115,7 @@ impl Flows {
         index as u32
     }
 
-    /// A flow that can be forgotten, where more are known than are to be.
+    /// Returns a flow that can be forgotten, if there are more flows than necessary.
     fn idle(&mut self) -> Option<usize> {
         if self.all.len() < self.kept {
             return None;

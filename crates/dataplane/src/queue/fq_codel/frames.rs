@@ -1,4 +1,4 @@
-//! The frames that wait, of all flows.
+//! The waiting frames of all flows.
 
 use super::super::codel::Line;
 use super::super::spare::{Spare, shrink};
@@ -12,7 +12,7 @@ use tailbound_units::Nanos;
 pub(super) struct Waiting {
     head: u32,
     tail: u32,
-    /// As [`Frame::len`] counts them.
+    /// Bytes as in [`Frame::len`].
     pub(super) bytes: u64,
 }
 
@@ -24,14 +24,14 @@ impl Waiting {
     };
 }
 
-/// The frames of all flows: a slab that grows to the largest backlog seen, and shrinks once
-/// nothing has waited for a while.
+/// The frames of all flows: a slab that grows to the largest backlog so far, and shrinks while it
+/// is unused.
 #[derive(Debug)]
 pub(super) struct Frames<F> {
     nodes: Vec<Node<F>>,
     /// Unused nodes, linked through [`Node::next`].
     free: u32,
-    /// Those from here on are unused as well, and not linked.
+    /// Nodes from this one on are unused, too, and not linked.
     fresh: u32,
     pub(super) backlog: Backlog,
 }
@@ -52,15 +52,15 @@ impl<F: Frame> Frames<F> {
         }
     }
 
-    /// Makes a place behind the frames of a flow for one of these bytes and this memory. It
-    /// is to be put there: it moves at once, not from argument to argument.
+    /// Adds a place behind the frames of a flow, for a frame of these bytes and this memory. The
+    /// caller writes the frame there directly, so that it moves only once.
     #[inline]
     pub(super) fn append(
         &mut self,
         flow: &mut Waiting,
         (bytes, memory): (u64, u64),
     ) -> &mut Option<Queued<F>> {
-        // Apart from each other: no vector of them is put together and taken apart.
+        // Separate statements, so that the compiler does not combine them into a vector.
         self.backlog.packets += 1;
         flow.bytes += bytes;
         self.backlog.memory.0 += memory;
@@ -95,13 +95,13 @@ impl<F: Frame> Frames<F> {
         self.fresh += 1;
     }
 
-    /// For how many frames there is memory.
+    /// Number of frames for which there is memory.
     #[cfg(test)]
     pub(super) const fn places(&self) -> usize {
         self.nodes.capacity()
     }
 
-    /// Frees some nodes, where none was used since it was asked last.
+    /// Frees some nodes, if none was used since the last call.
     pub(super) fn give_back(&mut self) -> Spare {
         if self.backlog.packets > 0 {
             return Spare::InUse;
@@ -119,7 +119,7 @@ impl<F: Frame> Frames<F> {
     pub(super) fn pop(&mut self, flow: &mut Waiting) -> Option<Queued<F>> {
         let index = flow.head;
         let node = self.nodes.get_mut(index as usize)?;
-        // Apart from the bytes, as above.
+        // Separate from the bytes, as above.
         self.backlog.packets -= 1;
         flow.head = node.next;
         node.next = self.free;
@@ -130,12 +130,12 @@ impl<F: Frame> Frames<F> {
             self.backlog.bytes.0 -= bytes;
             self.backlog.memory.0 -= frame.truesize().0;
         }
-        // Not taken apart and put together again.
+        // The value moves as a whole.
         node.queued.take()
     }
 }
 
-/// One flow's frames, to its control loop.
+/// The frames of one flow, for its control loop.
 pub(super) struct FlowLine<'a, F> {
     pub(super) frames: &'a mut Frames<F>,
     pub(super) waiting: &'a mut Waiting,

@@ -1,4 +1,4 @@
-//! Who sends: each guest, and the outside.
+//! Sources of traffic: each guest, and the outside.
 
 use super::NIL;
 use super::turns::{TakesTurns, Turn, Turns};
@@ -8,7 +8,7 @@ use crate::GuestId;
 #[derive(Debug)]
 pub(super) struct Source {
     guest: Option<GuestId>,
-    /// What its frames hold.
+    /// Memory of its frames.
     pub(super) memory: u64,
     turn: Turn,
     /// Its flows.
@@ -37,8 +37,8 @@ impl TakesTurns for Source {
     }
 }
 
-/// All that ever sent: the outside is the first. A guest finds its own by its slot; one
-/// whose slot is another's by now is used again when its last frame has left.
+/// All sources so far; the outside is the first. A guest's slot is the key of its source; a source
+/// whose slot belongs to another guest is reused after its last frame has left.
 #[derive(Debug)]
 pub(super) struct Sources {
     pub(super) all: Vec<Source>,
@@ -57,7 +57,7 @@ impl Sources {
         }
     }
 
-    /// Finds a source, or makes it.
+    /// Finds a source, or adds it.
     #[inline]
     pub(super) fn find(&mut self, guest: Option<GuestId>) -> u32 {
         let Some(id) = guest else { return OUTSIDE };
@@ -90,8 +90,8 @@ impl Sources {
         index
     }
 
-    /// Ends the turn of a source that has nothing left. It is used again where its slot
-    /// is another guest's.
+    /// Ends the turn of a source without frames. The source is reused if its slot belongs to
+    /// another guest.
     #[inline(never)]
     pub(super) fn end_turn(&mut self, turns: &mut Turns, index: u32) {
         turns.end(&mut self.all, index);

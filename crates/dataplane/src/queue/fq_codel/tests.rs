@@ -293,15 +293,15 @@ fn a_later_guest_of_a_slot_does_not_wait_behind_the_former() {
     push(&mut queue, &mut stats, from(500, later));
     assert_eq!(pull(&mut queue).map(|f| f.id), Some(500));
     while pull(&mut queue).is_some() {}
-    // What the former one had is used again.
+    // The former guest's source is reused.
     push(&mut queue, &mut stats, Record::new(0, 2, 100));
     assert_eq!(queue.sources.all.len(), 3);
 }
 
 #[test]
 fn guests_that_hold_much_memory_with_little_bytes_lose_first() {
-    // 60 bytes hold a buffer, as 1,514 do: whoever floods with the smallest frames is the
-    // one who fills the queue.
+    // 60 bytes hold a buffer, as 1,514 do: a guest that floods with the smallest frames is the one
+    // that fills the queue.
     let small = |id| Record {
         truesize: Some(2304),
         ..Record::new(id, 1, 60)
@@ -424,8 +424,8 @@ fn scalable_senders_are_marked_as_soon_as_their_packets_wait() {
     assert_eq!((stats.marked_scalable, stats.marked), (1, 0));
 }
 
-/// Whoever opens a connection a packet has each of its flows emptied by an overload, and
-/// all of them wait for their turns with nothing.
+/// A guest that opens a connection for each packet has its flows emptied by an overload, and all of
+/// them wait for their turns without packets.
 #[test]
 fn flows_that_overloads_have_emptied_do_not_hold_up_the_next_overload() {
     let config = FqCodelConfig {
@@ -442,7 +442,7 @@ fn flows_that_overloads_have_emptied_do_not_hold_up_the_next_overload() {
     assert_eq!(std::iter::from_fn(|| pull(&mut queue)).count(), 500);
 }
 
-/// Frames of so many flows come, wait together, and leave.
+/// Fills the queue with frames of this number of flows, and empties it.
 fn fill_and_empty(queue: &mut FqCodel<Record>, flows: u32) {
     let mut stats = QueueStats::default();
     for n in 0..flows {
@@ -497,7 +497,7 @@ fn places_and_flows_are_given_back_when_nothing_has_waited_between_two_looks() {
 }
 
 proptest! {
-    /// Whatever is given back between them, frames leave in the order in which they would.
+    /// Frees memory between any operations: frames leave in the same order.
     #[test]
     fn what_is_given_back_changes_no_order(
         steps in prop::collection::vec((0_u32..5, 0_u64..40, 0_usize..60, any::<bool>()), 1..60),
@@ -517,7 +517,7 @@ proptest! {
                 prop_assert_eq!(pull(&mut kept).map(|f| f.id), pull(&mut given).map(|f| f.id));
             }
             if gives {
-                // Where nothing waits, all turns end before: what is forgotten is idle.
+                // Without waiting frames all turns end before: forgotten flows are idle.
                 prop_assert!(kept.backlog().packets > 0 || pull(&mut kept).is_none());
                 prop_assert!(given.backlog().packets > 0 || pull(&mut given).is_none());
                 let looked = given.give_back();

@@ -1,23 +1,23 @@
-//! Whose turn it is: deficit round robin with a list of new ones (RFC 8290, 4.2), of
-//! sources and of the flows of one.
+//! Order of turns: deficit round robin with a list of new members (RFC 8290, 4.2), for sources and
+//! for the flows of one source.
 
 use super::NIL;
 use std::mem;
 
-/// What takes turns.
+/// A member of a round.
 pub(super) trait TakesTurns {
     fn turn(&self) -> &Turn;
     fn turn_mut(&mut self) -> &mut Turn;
 }
 
-/// A place in the order of turns.
+/// State of a member in the order of turns.
 #[derive(Debug)]
 pub(super) struct Turn {
-    /// Bytes it may still send in this turn.
+    /// Bytes that the member may still send in this turn.
     pub(super) deficit: i64,
-    /// The next in the list it is in.
+    /// The next member in its list.
     pub(super) next: u32,
-    /// It is in a list.
+    /// True if the member is in a list.
     pub(super) active: bool,
 }
 
@@ -52,10 +52,10 @@ impl List {
     }
 }
 
-/// Those that have something to send, in the order of their turns.
+/// Members with frames to send, in the order of their turns.
 #[derive(Debug)]
 pub(super) struct Turns {
-    /// Those that had nothing before: they go first, once.
+    /// Members that had no frames before: they go first, once.
     new: List,
     old: List,
 }
@@ -66,7 +66,7 @@ impl Turns {
         old: List::EMPTY,
     };
 
-    /// Gives one that was idle its first turn.
+    /// Adds a member that was idle, for its first turn.
     #[inline(never)]
     pub(super) fn begin(&mut self, all: &mut [impl TakesTurns], index: u32, quantum: i64) {
         let turn = all[index as usize].turn_mut();
@@ -75,7 +75,7 @@ impl Turns {
         self.new.push(all, index);
     }
 
-    /// Whose turn it is; `None` where nobody has anything to send.
+    /// Returns the member whose turn it is; `None` if no member has frames.
     #[inline(always)]
     pub(super) fn pick(&mut self, all: &mut [impl TakesTurns], quantum: i64) -> Option<u32> {
         while self.new.head != NIL {
@@ -103,9 +103,8 @@ impl Turns {
         }
     }
 
-    /// Ends the turn of the one that was picked, and has nothing left. A new one waits
-    /// behind the old ones, where there are any, so that it cannot become new again at
-    /// once and starve them.
+    /// Ends the turn of the picked member, which has no frames left. A new member moves behind the
+    /// old ones, if there are any, so that it cannot become new again immediately and starve them.
     #[inline(never)]
     pub(super) fn end(&mut self, all: &mut [impl TakesTurns], index: u32) {
         let is_new = self.new.head == index;
@@ -126,7 +125,7 @@ impl Turns {
         }
     }
 
-    /// Those that have something to send, or had until their turn comes.
+    /// Returns the members that have frames to send, or had until their turn comes.
     pub(super) fn iter<'a, T: TakesTurns>(&self, all: &'a [T]) -> impl Iterator<Item = u32> + 'a {
         let of = |list: &List| {
             std::iter::successors(Some(list.head), |&index| {

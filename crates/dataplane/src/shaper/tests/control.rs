@@ -1,4 +1,4 @@
-//! What passes at once, and how much of it.
+//! Control packets that bypass the queue, and their budget.
 
 use super::harness::{Bench, Sent, constant};
 use crate::shaper::{BucketConfig, ControlConfig, ShaperConfig, WindowConfig};
@@ -79,7 +79,7 @@ fn names_pass_by_option_and_long_packets_never() {
     assert_eq!(shaper.stats().at_once.packets, before);
 }
 
-/// Whoever sends nothing else gets the budget, and no more; connections are opened even then.
+/// A guest that sends only control packets gets the budget and no more; connections open even then.
 #[test]
 fn a_flood_of_control_packets_gets_its_budget() {
     let mut bench = Bench::new(&smooth(ControlConfig::default()));
@@ -99,7 +99,7 @@ fn a_flood_of_control_packets_gets_its_budget() {
     assert!(passes(&mut bench.shaper, Control::Opening, 3));
 }
 
-/// What passed at once is charged: the data that waits gets as much less.
+/// Packets that bypassed the queue are charged: the waiting data gets less by their length.
 #[test]
 fn what_passes_is_charged() {
     let mut bench = Bench::new(&smooth(ControlConfig::default()));

@@ -33,7 +33,7 @@ impl Sent {
 pub(super) struct Left {
     pub(super) id: u64,
     pub(super) len: usize,
-    /// When the guest sent it.
+    /// Time at which the guest sent the frame.
     pub(super) sent: Nanos,
     pub(super) at: Nanos,
 }
@@ -57,7 +57,7 @@ impl Bench {
         }
     }
 
-    /// Lets the guest send, and all leave that is due before `end`.
+    /// Runs the guest and the shaper until `end`.
     pub(super) fn run(&mut self, frames: impl IntoIterator<Item = Sent>, end: Nanos) {
         let mut frames = frames.into_iter().peekable();
         loop {

@@ -1,4 +1,4 @@
-//! No more leaves than the limit and the depth allow, and no less; what waits keeps its order.
+//! Departures are at most the limit and the depth, and no less; waiting frames stay in order.
 
 use super::harness::{Bench, Sent, constant};
 use crate::queue::{FifoConfig, QueueConfig};
@@ -65,7 +65,7 @@ proptest! {
         let lost = bench.lost + stats.queue.drops.total();
         prop_assert_eq!(bench.left.len() as u64, sent - lost);
         let depth = rate.bytes_in(Nanos::from_millis(20)).0.max(3028);
-        // One packet more where any passed at once.
+        // One more packet if any bypassed the queue.
         let depth = depth + if stats.at_once.packets > 0 { 1514 } else { 0 };
         for (index, first) in bench.left.iter().enumerate() {
             let mut sum = 0;
@@ -90,7 +90,7 @@ proptest! {
         prop_assert!(bench.left.is_sorted_by_key(|left| left.id));
     }
 
-    /// Whatever becomes of the limit meanwhile, no frame is lost and none overtakes another.
+    /// For any changes of the limit, no frame is lost and none overtakes another.
     #[test]
     fn a_change_keeps_what_waits(
         count in 1usize..60, before in 0..3, after in 0..3, mbit in 1u64..20,
@@ -147,7 +147,7 @@ fn memory_is_bounded_whatever_comes() {
     }
 }
 
-/// Who pushes all the same loses what has no room.
+/// A sender that ignores `is_read` loses the frames that have no room.
 #[test]
 fn what_is_not_read_is_dropped() {
     let mut shaper = Shaper::new(&smooth(Rate::from_mbit(1))).expect("sound");
@@ -208,7 +208,7 @@ fn at_another_rate_the_same_bytes_wait() {
     assert!(after.0.abs_diff(before.0 / 2) <= 1, "{before} to {after}");
 }
 
-/// A new configuration gives no second burst: what a bucket held it holds on.
+/// A new configuration creates no second burst: the bucket keeps its level.
 #[test]
 fn a_change_gives_no_second_burst() {
     let (slow, fast) = (fifo(Rate::from_mbit(4)), fifo(Rate::from_mbit(5)));

@@ -16,7 +16,7 @@ struct Measured {
     inside: f64,
 }
 
-/// A stream at so many percent of the limit for a minute.
+/// A stream at `percent` of the limit for a minute.
 fn stream(config: &ShaperConfig, percent: u64) -> (Measured, Nanos) {
     let gap = LIMIT.time_for(tailbound_units::Bytes(FRAME as u64));
     let gap = Nanos(gap.0 * 100 / percent);
@@ -69,8 +69,8 @@ fn a_stream_at_its_limit_has_little_jitter() {
     }
 }
 
-/// Credit that is less than a packet's in an interval is lost beyond that: the rate is not
-/// kept, a ring fills, and its frames leave in steps of whole intervals.
+/// If an interval's credit is less than a packet, its excess is lost: the rate is not reached, a
+/// ring fills, and its frames leave in steps of whole intervals.
 #[test]
 fn credit_below_a_packet_is_lost() {
     let mut bench = Bench::new(&credit(5));

@@ -1,4 +1,4 @@
-//! What breaks a rule is refused.
+//! Invalid configurations are rejected.
 
 use crate::shaper::{
     BucketConfig, ControlConfig, CreditConfig, Gains, ShaperConfig, ShaperError, WindowConfig,

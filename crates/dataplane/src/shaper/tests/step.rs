@@ -7,7 +7,7 @@ use tailbound_units::{Nanos, Rate};
 
 const SECONDS: u64 = 30;
 
-/// What leaves in each second as a part of the limit, and where the window is at its end.
+/// Departures in each second as a part of the limit, and the window's position at its end.
 fn step(mbit: u64) -> (Bench, Vec<(f64, f64)>) {
     let rate = Rate::from_mbit(mbit);
     let config = ShaperConfig::SmoothWindow(WindowConfig::new(rate));

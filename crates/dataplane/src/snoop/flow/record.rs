@@ -1,4 +1,4 @@
-//! A connection as numbers, for another process to go on with.
+//! Export and import of a connection as numbers, for another process.
 
 use super::{Counter, Ecn, Flow, Stage, ticks};
 use crate::snoop::frame::{Link, Origin};
@@ -8,13 +8,13 @@ use crate::snoop::segment::Flags;
 use crate::snoop::seq::Seq;
 use tailbound_units::Nanos;
 
-/// How many numbers a connection is.
+/// Number of words of a connection.
 pub(in crate::snoop) const WORDS: usize = 10 + 16;
 
-/// Never, for what is told by how long ago it was, or how soon it will be.
+/// Never, for a time that is recorded relative to the present.
 const NEVER: u32 = u32::MAX;
 
-/// The numbers of a connection's bytes.
+/// The connection's sequence numbers.
 fn places(flow: &mut Flow) -> [&mut Seq; 10] {
     [
         &mut flow.vm,
@@ -30,7 +30,7 @@ fn places(flow: &mut Flow) -> [&mut Seq; 10] {
     ]
 }
 
-/// What is so or not.
+/// The connection's flags.
 fn facts(flow: &mut Flow) -> [&mut bool; 6] {
     [
         &mut flow.closing.guest,
@@ -80,7 +80,7 @@ impl Ecn {
 }
 
 impl Flow {
-    /// The connection as numbers, but for what is kept of it.
+    /// Returns the connection as numbers, without its retained frames.
     pub(in crate::snoop) fn record(mut self, now: Nanos) -> [u32; WORDS] {
         let mut words = [0; WORDS];
         for (word, place) in words.iter_mut().zip(places(&mut self)) {
@@ -127,8 +127,8 @@ impl Flow {
         words
     }
 
-    /// The connection of some numbers, of which nothing is kept yet; `None` where they are
-    /// none's. `origin` is where its number says that the peer is.
+    /// Returns the connection of these numbers, without retained frames; `None` if they are
+    /// invalid. `origin` maps the number of the peer's location.
     pub(in crate::snoop) fn of_record(
         words: &[u32; WORDS],
         now: Nanos,
@@ -150,7 +150,7 @@ impl Flow {
         let [.., near, between, far, tag, top, hops, peer] = *rest;
         let [duplicates, mode, stage, ecn] = states.to_le_bytes();
         let [near, between, far] = [near, between, far].map(u32::to_le_bytes);
-        // The guest's station stands before its peer's.
+        // The guest's station comes before its peer's.
         let mut stations = [0; 12];
         for (to, from) in stations.iter_mut().zip(
             between[2..]

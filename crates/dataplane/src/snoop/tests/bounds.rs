@@ -1,4 +1,4 @@
-//! What connections cost the host, whatever a guest and its peers do.
+//! Bounds of the cost of connections, for any behaviour of a guest and its peers.
 
 use super::script::{World, config};
 use super::wire::{GUEST, Tcp, pool};
@@ -53,7 +53,7 @@ fn a_full_table_forgets_the_one_idle_for_longest_and_none_that_is_owed() {
         now += Nanos::from_secs(5);
         snoop.handle_egress(now, answer(port).packet(&pool), Origin::OUTSIDE);
     }
-    // The first is owed something.
+    // The first connection has retained data.
     now = NOW + Nanos::from_secs(5);
     snoop.handle_ingress(now, data(1, 1).packet(&pool));
     for port in 4..=9 {
@@ -64,13 +64,13 @@ fn a_full_table_forgets_the_one_idle_for_longest_and_none_that_is_owed() {
         assert!(ports.contains(&1) && ports.contains(&port), "{ports:?}");
     }
     assert_eq!(snoop.stats().evicted, 6);
-    // Where all are owed something, another is not followed.
+    // If all connections have retained data, another one is not tracked.
     for port in [8, 9] {
         snoop.handle_ingress(now, data(port, 1).packet(&pool));
     }
     snoop.handle_egress(now, answer(10).packet(&pool), Origin::OUTSIDE);
     assert_eq!((snoop.len(), snoop.stats().crowded), (3, 1));
-    // Fewer, live: those that are owed something stay.
+    // Fewer connections on a running guest: those with retained data stay.
     snoop.reconfigure(
         now,
         SnoopConfig {
@@ -175,7 +175,7 @@ fn nothing_is_said_of_a_connection_that_is_forgotten() {
     }
 }
 
-/// One mode to another while something is kept: it is brought to its end first.
+/// A change of mode while data is retained: the data is delivered first.
 #[test]
 fn a_change_of_mode_loses_nothing() {
     let mut world = World::new(config(SnoopMode::Retaining), false);
@@ -231,8 +231,8 @@ fn a_configuration_is_right_or_says_what_is_wrong() {
 }
 
 proptest! {
-    /// Bytes that nobody sends, both ways: nothing panics, and nothing is kept that nobody
-    /// acknowledged.
+    /// Segments without a connection, in both directions: the code never panics, and retains only
+    /// acknowledged data.
     #[test]
     fn nonsense_is_passed_on(
         frames in prop::collection::vec(
@@ -277,7 +277,7 @@ proptest! {
         }
     }
 
-    /// A part has the bytes that it is of, whatever is around them.
+    /// A part has the right bytes, for any headers around them.
     #[test]
     fn a_part_is_a_segment_of_its_own(
         v6: bool, from in 0usize..300, part in 1usize..300, rest in 0usize..300,

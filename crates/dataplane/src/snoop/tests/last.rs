@@ -198,7 +198,8 @@ fn a_fin_that_the_guest_drops_with_the_bytes_before_it_is_sent_again() {
     );
 }
 
-/// A segment that cannot be kept, and that the guest could only drop, is answered once in 10 ms.
+/// A segment that cannot be retained, and that the guest could only drop, is answered once in 10
+/// ms.
 #[test]
 fn a_segment_that_cannot_be_kept_is_answered_by_a_duplicate() {
     let told = world(
@@ -271,7 +272,7 @@ fn a_segment_that_cannot_be_kept_is_answered_by_a_duplicate() {
     );
 }
 
-/// A connection that the host does not answer for has its guest answer.
+/// The guest itself answers on a connection that is off.
 #[test]
 fn what_is_off_is_for_the_guest_to_answer_beyond_its_window_too() {
     retaining(
@@ -283,7 +284,7 @@ fn what_is_off_is_for_the_guest_to_answer_beyond_its_window_too() {
     );
 }
 
-/// Strict keeps nothing: a FIN, and what comes with it, is the guest's to acknowledge.
+/// Strict mode retains no data: the guest acknowledges a FIN and the data with it.
 #[test]
 fn strict_leaves_the_last_segment_to_the_guest() {
     run(

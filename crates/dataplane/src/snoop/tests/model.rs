@@ -1,7 +1,7 @@
-//! Everything at once, explored: a peer that sends, a network that loses, reorders and
-//! doubles, a ring, and a guest that waits, drops in-window data behind its ring, moves or
-//! dies. Byte by byte: what was acknowledged early arrives, and nothing is said to the peer
-//! that a receiver would not say.
+//! Model test of all mechanisms together: a peer that sends; a network that loses, reorders and
+//! duplicates; a ring; and a guest that waits, drops in-window data behind its ring, moves or
+//! crashes. Checks byte by byte that early-acknowledged data arrives, and that the peer receives
+//! only segments that a correct receiver would send.
 
 use crate::snoop::{
     Bare, Change, Flags, FlowId, Handshake, Link, Mode, Options, Origin, Placed, Segment, Seq,
@@ -30,7 +30,7 @@ const MSS: u32 = 300;
 struct Record {
     way: Way,
     segment: Segment,
-    /// What of it is an answer to nothing but a duplicate.
+    /// True for a frame that the host made.
     is_host: bool,
     /// Its checksum is right.
     is_intact: bool,
@@ -165,15 +165,15 @@ impl Ranges {
     }
 }
 
-/// The guest's end, as strict as stacks are.
+/// The guest's end, as strict as real stacks.
 #[derive(Debug)]
 struct Guest {
     next: Seq,
     unread: u32,
     ahead: Ranges,
-    /// The furthest right edge that it said.
+    /// The furthest right edge that it advertised.
     edge: Seq,
-    /// What it offers at most by now: more as data comes.
+    /// Maximum window that it offers at present: it grows with arriving data.
     offered: u32,
     buffer: u32,
     sent: Seq,
@@ -186,7 +186,7 @@ struct Guest {
 impl Guest {
     fn window(&self) -> u32 {
         let free = self.buffer.saturating_sub(self.unread).min(self.offered);
-        // It takes back nothing that it promised.
+        // The guest keeps its promises.
         let promised = if self.edge.is_after(self.next) {
             self.edge.since(self.next)
         } else {
@@ -206,7 +206,7 @@ struct Peer {
     received: Seq,
     recent: u32,
     fin: Option<Seq>,
-    /// What it has sent twice.
+    /// Bytes that the peer sent twice.
     twice: Ranges,
     /// The most bytes that it sends in one frame.
     most: u32,
@@ -223,10 +223,10 @@ struct World {
     to_guest: VecDeque<Record>,
     to_peer: VecDeque<Record>,
     ring: VecDeque<Record>,
-    /// What the guest's stack dropped behind its ring.
+    /// Bytes that the guest's stack dropped behind its ring.
     dropped: u32,
     reset: bool,
-    /// All that was said to the peer: its right edge, its acknowledgement, its blocks.
+    /// Last state that the peer received: its right edge, its acknowledgement, its blocks.
     said: (Seq, Seq),
     named: Vec<(Seq, Seq)>,
     /// The time of the last acknowledgement to the peer.
@@ -324,7 +324,7 @@ impl World {
         };
         let passed = self.snoop.handle_egress(self.now, record, Origin::OUTSIDE);
         assert!(passed.is_some());
-        // The guest's first word.
+        // The guest's first segment.
         self.guest_says(0, &[]);
         self.to_peer.clear();
     }
@@ -354,7 +354,7 @@ impl World {
             seq,
             ack: self.peer.received,
             window: 5000,
-            // What it was told of congestion it has answered.
+            // The peer has answered all marks that it received.
             flags: Flags::ACK.with(Flags::CWR),
             options: Options {
                 timestamps: self.stamps(self.peer.recent),
@@ -461,7 +461,7 @@ impl World {
         );
     }
 
-    /// A frame that the network has damaged comes, and the one that it was made of later.
+    /// A damaged frame arrives, and its original later.
     fn damage(&mut self, at: usize, amount: u8) {
         let Some(frame) = self.to_guest.get(at) else {
             return;
@@ -492,7 +492,7 @@ impl World {
     fn collect(&mut self) {
         while let Some(frame) = self.snoop.poll_to_guest() {
             let segment = &frame.segment;
-            // What the host sends lies within what the guest said.
+            // The host's segments are within the guest's window.
             assert!(
                 !segment.end().is_after(self.guest.edge + 1),
                 "beyond the guest's window"
@@ -504,7 +504,7 @@ impl World {
         }
     }
 
-    /// Something is said to the peer: by the rules of a receiver.
+    /// Sends a segment to the peer, and checks it by the rules of a receiver.
     fn say(&mut self, frame: Record) {
         let segment = &frame.segment;
         if segment.flags.has(Flags::RST) {
@@ -579,7 +579,7 @@ impl World {
         self.collect();
     }
 
-    /// The guest looks at the next frame of its ring, or drops it behind.
+    /// The guest processes the next frame of its ring, or drops it behind.
     fn guest_takes(&mut self, drops: bool) {
         let Some(frame) = self.ring.pop_front() else {
             return;
@@ -700,7 +700,7 @@ impl World {
                 let again = self.to_guest.front().cloned();
                 if let Some(frame) = again {
                     let Segment { seq, payload, .. } = frame.segment;
-                    // The network's doing is as the peer's to the guest.
+                    // Copies by the network count as the peer's for the guest.
                     self.peer.twice.add(seq, seq + payload.max(1));
                     self.to_guest.push_back(frame);
                 }
@@ -732,7 +732,7 @@ impl World {
             && self.ring.is_empty()
     }
 
-    /// Nothing goes wrong any more: all that was sent arrives.
+    /// Ends all faults: all sent data arrives.
     fn settle(&mut self) {
         for _ in 0..400 {
             if self.is_settled() || self.reset {
@@ -761,7 +761,7 @@ impl World {
     }
 }
 
-/// A case: whatever happens, then peace.
+/// Runs a case: random steps, then a phase without faults.
 fn explore(mode: SnoopMode, stamped: bool, moves: bool, times: u32, tape: &[(u8, u8)]) {
     let is_narrow = tape.first().is_some_and(|(_, amount)| *amount >= 128);
     let mut world = World::new(mode, stamped, times, is_narrow);
@@ -770,7 +770,7 @@ fn explore(mode: SnoopMode, stamped: bool, moves: bool, times: u32, tape: &[(u8,
         if world.reset {
             break;
         }
-        // Whoever was told of a byte can rely on it.
+        // A peer can rely on each acknowledged byte.
         let owed = world.snoop.drained().bytes;
         let told = world.said.1.since(START);
         let taken = world.guest.next.since(START) + u32::from(world.guest.is_closed);
@@ -787,7 +787,8 @@ fn explore(mode: SnoopMode, stamped: bool, moves: bool, times: u32, tape: &[(u8,
         assert_eq!(world.snoop.owes(), owed > 0);
     }
     if moves && !world.reset {
-        // To another host: nothing is owed when it goes, and nothing known where it comes.
+        // Moves to another host: no data is owed at the old one, and no state is known at the new
+        // one.
         world.snoop.begin_drain();
         for _ in 0..100 {
             if world.snoop.drained().is_done() || world.reset {
@@ -809,7 +810,7 @@ fn explore(mode: SnoopMode, stamped: bool, moves: bool, times: u32, tape: &[(u8,
                 world.guest_takes(false);
             }
             world.snoop = Snoop::new(*world.snoop.config(), ());
-            // What was promised beyond the guest's own window is not kept elsewhere.
+            // Promises beyond the guest's own window are not valid elsewhere.
             world.said.0 = world.guest.edge.earliest(world.said.0);
         }
     }

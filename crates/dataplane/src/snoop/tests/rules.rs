@@ -228,8 +228,7 @@ fn fifteen_resends_without_progress_reset_both_ends() {
     retaining(&script.replace("runs\n", "+1ms\nruns\n"));
 }
 
-/// Rule 4, retaining: as much is kept as may be; then the window closes, and no right edge moves
-/// to the left.
+/// Rule 4, retaining: at the memory limit the window closes, and no right edge moves to the left.
 #[test]
 fn where_as_much_is_kept_as_may_be_the_window_closes() {
     let config = SnoopConfig {
@@ -326,8 +325,7 @@ fn checksums_are_checked_and_mended() {
          discard
          mode checksum",
     );
-    // No word of what was damaged is taken: not that the peer has gone, nor that it ends, nor what
-    // it acknowledges.
+    // No field of a damaged segment is used: neither a reset, nor a FIN, nor its acknowledgement.
     for damaged in [
         "peer > R. 1001 ack 2 spoilt",
         "peer > S. 1001 ack 2 spoilt",
@@ -346,7 +344,7 @@ fn checksums_are_checked_and_mended() {
              host < . 2 ack 2001"
         ));
     }
-    // Nor its time, by which the guest would take what comes later for old.
+    // Nor its timestamp, by which the guest would take later segments for old.
     run(
         Retaining,
         &after(
@@ -363,8 +361,8 @@ fn checksums_are_checked_and_mended() {
              guest < . 1:1001 ts 102 501",
         ),
     );
-    // The sum of the pseudo-header is what stands in a segment that is yet to be cut; it is
-    // the same for every acknowledgement.
+    // A segment before segmentation contains the sum of the pseudo-header, which is the same for
+    // every acknowledgement.
     both(
         "peer > . 1:1001 ack 2
          guest < . 1:1001

@@ -11,10 +11,9 @@
 //! discard                     what the guest's ring got is not looked at
 //! ```
 //!
-//! Numbers count from each end's SYN, which is 0. Windows are as they stand in the header.
-//! Each script also runs with frames that are yet to be cut, see [`Frames`].
-//! What is expected may leave out all but flags and numbers; whatever else comes than what is
-//! expected is a mistake.
+//! Numbers count from each end's SYN, which is 0. Windows are as in the header. Each script also
+//! runs with frames before segmentation, see [`Frames`]. An expected frame may omit all fields
+//! except flags and numbers; any other frame than the expected one is an error.
 
 use super::wire::{GUEST, Tcp, packet, pool};
 use crate::snoop::{Origin, Placed, Snoop, SnoopConfig, SnoopMode, TcpFrame};
@@ -23,18 +22,18 @@ use std::collections::VecDeque;
 use std::fmt::Write;
 use tailbound_units::Nanos;
 
-/// Where the ends' numbers begin: the peer's begin again soon.
+/// First sequence numbers of the ends: the peer's wrap soon.
 pub(super) const PEER: u32 = 0xffff_f000;
 pub(super) const ME: u32 = 5000;
 
 /// The form of a peer's frames with data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Frames {
-    /// As the script has them.
+    /// Frames as in the script.
     Whole,
-    /// [`Frames::TIMES`] as long as the script has them, and yet to be cut into segments of
-    /// [`Frames::SEGMENT`]. All other numbers follow, windows by their shift. A window
-    /// grows by its segments, so windows are not compared.
+    /// [`Frames::TIMES`] as long as in the script, before segmentation into segments of
+    /// [`Frames::SEGMENT`]. All other numbers are scaled, windows by their shift. A window grows by
+    /// its segments, so windows are not compared.
     Segments,
 }
 
@@ -45,7 +44,7 @@ impl Frames {
     const ROUND: u32 = 1000;
 }
 
-/// A connection under early acknowledgement, and what came out at each end.
+/// A connection under early acknowledgement, and the frames that reached each end.
 pub(super) struct World {
     pub(super) pool: Pool,
     pub(super) snoop: Snoop<Packet>,
@@ -56,9 +55,9 @@ pub(super) struct World {
     placed: Placed,
     v6: bool,
     peer_moved: bool,
-    /// After each line another process goes on.
+    /// True: after each line another process continues.
     moves: bool,
-    /// The configuration of its twins, of which one moves and one has other frames; `None` once
+    /// The configuration of its twins, of which one moves and one has other frames; `None` after
     /// they have run a script.
     twin: Option<SnoopConfig>,
     frames: Frames,
@@ -102,8 +101,8 @@ impl World {
         }
     }
 
-    /// Runs a script; panics where something else comes out. Twins run its first one, too: one
-    /// whose host is another one after each line, and one whose peer's frames are yet to be cut.
+    /// Runs a script; panics on unexpected frames. Twins run its first one, too: one whose host is
+    /// another process after each line, and one whose peer's frames are before segmentation.
     pub(super) fn run(&mut self, script: &str) {
         if let Some(config) = self.twin {
             let mut twin = Self::new(config, self.v6);
@@ -113,7 +112,7 @@ impl World {
         self.run_whole(script);
     }
 
-    /// The same for a script that is about bytes, memory or segments of that size.
+    /// Runs a script about bytes, memory or segments of a certain size.
     pub(super) fn run_whole(&mut self, script: &str) {
         if let Some(config) = self.twin.take() {
             let mut twin = Self::new(config, self.v6);
@@ -139,7 +138,7 @@ impl World {
         }
     }
 
-    /// Another process goes on, that knows what this one exports.
+    /// Continues in another process with the exported state.
     fn hand_over(&mut self) {
         let mut told = Vec::new();
         self.snoop.export(self.now, &mut told);

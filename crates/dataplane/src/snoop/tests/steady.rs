@@ -1,5 +1,5 @@
-//! The short way through early acknowledgement changes nothing: of the same frames, one to
-//! which it is not open makes the same.
+//! The fast path of early acknowledgement has the same results: a host on which it is disabled
+//! makes the same frames of the same input.
 
 use super::wire::{GUEST, Tcp, pool};
 use crate::snoop::{
@@ -10,10 +10,10 @@ use crate::{Class, FlowKey, Frame, GuestId, Mark, Packet, TcpMaker};
 use proptest::prelude::*;
 use tailbound_units::{Bytes, Nanos};
 
-/// Longer frames are yet to be cut into segments of that size.
+/// Longer frames are packets before segmentation into this size.
 const SEGMENT: u16 = 400;
 
-/// A packet in which nothing is seen that is plain.
+/// A packet that is never plain.
 struct Devious(Packet);
 
 impl Frame for Devious {
@@ -86,19 +86,19 @@ impl StoredFrame for Devious {
 
 #[derive(Debug, Clone, Copy)]
 enum Step {
-    /// The peer sends so many bytes from so far behind what it has sent.
+    /// The peer sends `len` bytes, beginning `back` bytes before its next one.
     Data {
         back: u32,
         len: usize,
         odd: u8,
     },
-    /// The guest acknowledges all but so many bytes of that.
+    /// The guest acknowledges all received bytes except the last `less`.
     Answer {
         less: u32,
         window: u16,
         odd: u8,
     },
-    /// What comes next is not placed.
+    /// The following frames are not placed.
     Unplaced(bool),
     Wait(u64),
     Runs,
@@ -128,11 +128,11 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..60)
 }
 
-/// What came out, what is counted, when time alone changes something, and what is known.
+/// Frames, counters, the next timer, and the exported state.
 type State = (Vec<(char, Vec<u8>)>, Counts, Option<Nanos>, Vec<u8>);
 type Counts = (SnoopStats, [usize; Mode::LABELS.len()], Bytes, bool);
 
-/// A host and all that came out of it.
+/// A host and its output.
 struct Host<F: TcpFrame> {
     snoop: Snoop<F>,
     out: Vec<(char, Vec<u8>)>,
@@ -165,7 +165,7 @@ impl<F: StoredFrame<Maker = TcpMaker>> Host<F> {
         }
     }
 
-    /// All that is to be seen of it.
+    /// The host's visible state.
     fn state(&mut self, now: Nanos) -> State {
         let Self { snoop, out, .. } = self;
         out.extend(std::iter::from_fn(|| snoop.poll_to_guest()).map(|it| ('g', it.to_bytes())));
@@ -177,7 +177,7 @@ impl<F: StoredFrame<Maker = TcpMaker>> Host<F> {
     }
 }
 
-/// The two ends, as far as what they say next.
+/// Positions of the two ends in the connection.
 struct Ends {
     peer: u32,
     guest: u32,
@@ -191,7 +191,7 @@ impl Ends {
         self.clock += 1;
         let mut options = Vec::new();
         if self.stamped && odd != 1 {
-            // One that is older than others, and one laid out as none is.
+            // A timestamp that is older than others, and an unusual layout.
             let clock = self.clock - if odd == 2 { 50 } else { 0 };
             let [a, b, c, d] = clock.to_be_bytes();
             options = vec![1, 1, 8, 10, a, b, c, d, 0, 0, 0, 7];

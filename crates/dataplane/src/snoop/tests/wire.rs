@@ -21,7 +21,7 @@ pub(super) struct Tcp {
     /// Byte 13 of the header, AE above it.
     pub(super) flags: u16,
     pub(super) window: u16,
-    /// All options but padding.
+    /// All options without padding.
     pub(super) options: Vec<u8>,
     pub(super) payload: Vec<u8>,
 }

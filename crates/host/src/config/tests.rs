@@ -159,7 +159,7 @@ fn every_section_reports_its_own_mistake() {
     assert_eq!(lines, ["2", "6", "10", "18"]);
 }
 
-/// What stands at a mistake's place in `text`.
+/// Returns the text at a mistake's place in `text`.
 fn pointed_at<'t>(text: &'t str, mistake: &Mistake) -> &'t str {
     let line = text
         .lines()

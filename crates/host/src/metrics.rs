@@ -1,9 +1,9 @@
-//! Metrics for Prometheus: a thread that serves them, and their forms.
+//! Metrics for Prometheus: the thread that serves them, and their formats.
 //!
-//! The packet loop's counters are plain integers. A scrape asks the loop for a
-//! snapshot through a channel and wakes it; so the packet path has neither
-//! atomics nor locks. The loop only copies, a few guests a turn; what is shown is
-//! written here.
+//! The packet loop's counters are plain integers. For a scrape, a request for a snapshot goes to
+//! the loop through a channel, with a wake-up, so the packet path has neither atomics nor locks.
+//! The loop only copies the counters, a few guests per turn; the text is written in the server's
+//! thread.
 
 mod collector;
 mod control;
@@ -38,15 +38,14 @@ use tiny_http::{Header, Method, Request, Response};
 pub struct MetricsError {
     /// The address.
     address: SocketAddr,
-    /// What the system said.
+    /// The system's error.
     source: std::io::Error,
 }
 
-/// How long a scrape waits for the packet loop.
+/// The longest wait of a scrape for the packet loop.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The vCPU agent whose measurements are served; there may be none, or another
-/// after a reload.
+/// The vCPU agent whose measurements are served, if any. A reload may replace it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Vcpus(Arc<Mutex<Option<Shared>>>);
 
@@ -59,12 +58,12 @@ impl Vcpus {
         self.read(AgentSnapshot::clone)
     }
 
-    /// What may be reserved of this host's CPU.
+    /// Returns the CPU of this host that may be reserved.
     pub(crate) fn offer(&self) -> Option<Pool> {
         self.read(|snapshot| snapshot.offer)?
     }
 
-    /// By guest: of each vCPU the reservation that is in force.
+    /// Returns the reservation in force of each vCPU, by guest.
     pub(crate) fn reservations(&self) -> BTreeMap<String, Vec<Option<Periodic>>> {
         let reservations = self.read(|snapshot| snapshot.reservations.clone());
         reservations.unwrap_or_default()
@@ -78,10 +77,10 @@ impl Vcpus {
     }
 }
 
-/// How the connection to the placement service is, where there is to be one.
+/// Returns the state of the connection to the placement service.
 pub(crate) type AskWatch = Arc<dyn Fn() -> WatchStatus + Send + Sync>;
 
-/// Asks the packet loop for what it counted.
+/// Requests the packet loop's counters, from any thread.
 #[derive(Clone)]
 pub(crate) struct Asker {
     ask: Sender<Scrape>,
@@ -89,13 +88,13 @@ pub(crate) struct Asker {
 }
 
 impl Asker {
-    /// One, and where the packet loop finds what is asked for.
+    /// Makes an asker, and the packet loop's end of its channel.
     pub(crate) fn new(waker: Waker) -> (Self, Receiver<Scrape>) {
         let (ask, scrapes) = channel();
         (Self { ask, waker }, scrapes)
     }
 
-    /// What the packet loop counted; None where it does not answer within a second.
+    /// Returns the packet loop's counters; None if it does not answer within a second.
     pub(crate) fn ask(&self) -> Option<Exposition> {
         let (answer, wait) = sync_channel(1);
         self.ask.send(Scrape(answer)).ok()?;
@@ -114,7 +113,7 @@ impl Scrape {
     }
 }
 
-/// Serves metrics until it is dropped.
+/// A server of metrics, until it is dropped.
 pub(crate) struct Server {
     address: SocketAddr,
     http: Arc<tiny_http::Server>,
@@ -158,12 +157,12 @@ impl Server {
         })
     }
 
-    /// Where it listens; with the port that was chosen where 0 was asked for.
+    /// Returns the address of the server, with the chosen port if 0 was configured.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The scrapes that wait for an answer.
+    /// Returns the scrapes that wait for an answer.
     pub(crate) fn scrapes(&self) -> impl Iterator<Item = Scrape> + '_ {
         self.scrapes.try_iter()
     }
@@ -178,7 +177,7 @@ impl Drop for Server {
     }
 }
 
-/// The answer to what needs no counters.
+/// Returns the answer to a request that needs no counters.
 fn fixed(method: &Method, url: &str) -> Option<(u16, &'static str)> {
     let is_read = matches!(method, Method::Get | Method::Head);
     match url {
@@ -237,14 +236,14 @@ fn plain(status: u16, text: &str) -> Response<std::io::Cursor<Vec<u8>>> {
     with_type(status, text.into(), "text/plain; charset=utf-8")
 }
 
-/// What the scraper says in a header.
+/// Returns the value of the scraper's header.
 fn header<'r>(request: &'r Request, name: &'static str) -> &'r str {
     let named = |header: &&Header| header.field.equiv(name);
     let header = request.headers().iter().find(named);
     header.map_or("", |header| header.value.as_str())
 }
 
-/// A page, packed where the scraper takes that: it is then a tenth as long.
+/// Makes a page, compressed if the scraper accepts that: it is then a tenth as long.
 fn packed(page: Vec<u8>, form: Form, encodings: &str) -> Response<std::io::Cursor<Vec<u8>>> {
     let gzip = || {
         let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());

@@ -226,7 +226,7 @@ fn an_interface_that_vanishes_is_reported_and_taken_up_again() {
     );
 }
 
-/// A machine's monitor holds the file side of a TAP, and does not run for a while.
+/// A VM's monitor holds the file side of a TAP, and is stopped for some time.
 #[test]
 fn what_a_machine_behind_a_tap_does_not_take_is_counted() {
     let name = "what_a_machine_behind_a_tap_does_not_take_is_counted";

@@ -1,70 +1,68 @@
-//! Whether a guest's port is read.
+//! Reading state of a guest's port.
 
 use tailbound_units::Nanos;
 
-/// Whether a guest's port is read. Where it is not, its queue fills, and the guest
-/// notices.
+/// The reasons for which a guest's port is unread. Then its queue fills, and the guest notices.
 #[derive(Debug, Default)]
 pub(super) struct Ingress {
-    /// The uplink's guarantee is what its frames wait for: until the pacer says that it
-    /// is to be read again.
+    /// The guest's frames wait for its guarantee on the uplink, until the pacer requests more.
     crowded: bool,
-    /// As much waits for the guest's limit as may.
+    /// The guest's limit holds the maximum.
     limited: bool,
-    /// Frames of its last burst were dropped, for want of room or as they may not be
-    /// sent: until then the next ones stay where they cost little.
+    /// Frames of the last burst were dropped, because a queue was full or they were forbidden:
+    /// until this time the next ones stay in the guest's queue, where they cost little.
     throttled_until: Option<Nanos>,
-    /// Nothing more is to be received, until that is undone.
+    /// The port is drained, until that is undone.
     drained: bool,
 }
 
 impl Ingress {
-    /// What was received is forwarded, and the port is read unless it is drained.
+    /// Returns true if received frames are forwarded, and the port is read unless it is drained.
     pub(super) const fn is_open(&self) -> bool {
         !self.crowded && !self.limited && self.throttled_until.is_none()
     }
 
-    /// When there is something to do; `None` while time alone changes nothing.
+    /// Returns the time of the next change; `None` if time alone changes nothing.
     pub(super) const fn poll_at(&self) -> Option<Nanos> {
         self.throttled_until
     }
 
-    /// Ends what ends at `now`.
+    /// Ends the throttling that is over at `now`.
     pub(super) fn handle_timeout(&mut self, now: Nanos) {
         self.throttled_until = self.throttled_until.filter(|until| *until > now);
     }
 
-    /// Whether it is left unread for the guest's guarantee.
+    /// Returns true if the port is unread for the guest's guarantee.
     pub(super) const fn is_crowded(&self) -> bool {
         self.crowded
     }
 
-    /// Whether the guest's guarantee is what its frames wait for.
+    /// Sets whether the guest's frames wait for its guarantee.
     pub(super) const fn set_crowded(&mut self, crowded: bool) {
         self.crowded = crowded;
     }
 
-    /// Whether it is left unread for the guest's limit.
+    /// Returns true if the port is unread for the guest's limit.
     pub(super) const fn is_limited(&self) -> bool {
         self.limited
     }
 
-    /// Whether as much waits for the guest's limit as may.
+    /// Sets whether the guest's limit holds the maximum.
     pub(super) const fn set_limited(&mut self, limited: bool) {
         self.limited = limited;
     }
 
-    /// Whether nothing more is to be received.
+    /// Returns true if the port is drained.
     pub(super) const fn is_drained(&self) -> bool {
         self.drained
     }
 
-    /// Sets whether nothing more is to be received.
+    /// Sets whether the port is drained.
     pub(super) const fn set_drained(&mut self, drained: bool) {
         self.drained = drained;
     }
 
-    /// Leaves the port unread until then.
+    /// Leaves the port unread until this time.
     pub(super) const fn throttle(&mut self, until: Nanos) {
         self.throttled_until = Some(until);
     }

@@ -1,4 +1,4 @@
-//! Guests that are away, and guests that come.
+//! Guests that are away, and guests that arrive.
 
 use super::paced::{self, guarantee};
 use super::*;
@@ -7,7 +7,7 @@ use smoltcp::wire::{Icmpv6Packet, Ipv6Packet};
 use std::collections::BTreeSet;
 use std::net::Ipv6Addr;
 
-/// A is away, as of the first look at its card.
+/// Makes a bench on which A is away, at the first query of its card.
 fn away(config: SwitchConfig) -> Bench {
     let mut bench = Bench::new(&PipelineConfig::default());
     bench.switch = Switch::new(config).expect("no rule is broken");
@@ -32,7 +32,7 @@ fn b_to_a(n: u16) -> Vec<u8> {
     datagram(MAC_A, MAC_B, (B4, A4), n)
 }
 
-/// What A sends where it is.
+/// Makes a frame that A sends from elsewhere.
 fn from_elsewhere(n: u16) -> Vec<u8> {
     a_to_b(n)
 }
@@ -234,7 +234,7 @@ fn the_first_frame_finds_a_guest_that_has_just_come() {
     assert_eq!(bench.switch.forwarding.away(MAC_A), None);
 }
 
-/// What happens to a guest that others send to.
+/// An event of a guest to which others send.
 #[derive(Debug, Clone, Copy)]
 enum Event {
     Leaves(usize),
@@ -255,8 +255,8 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 }
 
 proptest! {
-    /// Each frame comes to the guest that it is for, where that is here; to the uplink once,
-    /// where it is not; and is counted where there is nobody to give it to.
+    /// Each frame reaches its guest if that is here, or else the uplink once, or is counted as
+    /// dropped.
     #[test]
     fn each_frame_goes_where_its_guest_is(events in events()) {
         let mut bench = away(plain());

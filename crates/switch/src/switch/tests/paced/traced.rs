@@ -12,7 +12,7 @@ fn traced(bench: &mut Bench) -> Traced {
     bench.switch.end_trace().expect("one was begun")
 }
 
-/// What both A and B send, a burst of A's bucket and one frame of B's.
+/// Sends from both A and B: a burst of A's bucket and one frame of B's.
 fn send(bench: &mut Bench, frames: u32) {
     for n in 0..frames {
         bench.send(A, &full(A, n));

@@ -50,7 +50,7 @@ const LOADS: [Load; 4] = [
     Load::Void("voids, 1538 B of wire", 1538),
 ];
 
-/// One load by one kind of port.
+/// The measurement of one load on one kind of port.
 #[derive(Clone, Copy)]
 struct Measured {
     packets_s: f64,

@@ -1,9 +1,8 @@
 //! Configuration of the host: the content of the file, and its mistakes.
 //!
-//! [`Config::load`] reads a file whole and reports every mistake it can find,
-//! each with its line and column: first all of TOML's own, then one a section
-//! where the values have the wrong type or an unknown key, then what contradicts
-//! itself. Only a configuration without any is returned.
+//! [`Config::load`] reads a complete file and reports every mistake that it can find, each with its
+//! line and column: first all of TOML's own, then one for each section with values of the wrong
+//! type or an unknown key, then contradictions. Only a configuration without mistakes is returned.
 //!
 //! Guests added over the control socket are part of the configuration, as if the file named them.
 
@@ -79,7 +78,7 @@ pub enum LoopClass {
     /// A class that is real time already stays.
     #[default]
     Auto,
-    /// The same, and an error if the system refuses it.
+    /// As `auto`, but an error if the system refuses the class.
     Fifo,
     /// The class of the process.
     Share,
@@ -290,7 +289,7 @@ impl fmt::Display for PortConfig {
 }
 
 impl Config {
-    /// Reads a configuration: its file, and the guests that were added to it.
+    /// Reads a configuration: its file, and the added guests.
     ///
     /// # Errors
     /// All mistakes found.
@@ -339,8 +338,8 @@ impl Config {
     fn open_pipeline_of(&self, guest: &GuestConfig, is_limited: bool) -> PipelineConfig {
         guest.pipeline.clone().unwrap_or_else(|| PipelineConfig {
             queue: if self.is_in_hose(guest) || is_limited {
-                // What exceeds its senders' guarantees is served below those, and what waits
-                // for a limit, fairly.
+                // Frames beyond their senders' guarantees have a lower priority, and frames that
+                // wait for a limit are served fairly.
                 QueueConfig::FqCodel(FqCodelConfig::default())
             } else {
                 QueueConfig::default()

@@ -324,7 +324,7 @@ impl Hose {
     /// Reads some of the waiting datagrams, some eight to twenty at most. [`Self::poll`] sets the
     /// resulting rates.
     pub fn handle_readable(&mut self, now: Nanos) {
-        // A byte more than any datagram has: what is longer shows.
+        // A byte more than the longest datagram, so that longer ones are noticed.
         let mut buffer = [0; MAX_DATAGRAM + 1];
         let today = today();
         let mut read = 0;

@@ -42,7 +42,7 @@ fn of_systemd(variable: &str) -> Option<PathBuf> {
 /// one letter for each of its bytes, or four (`\x2f`) for bytes that file names cannot have. Two
 /// configurations never have the same name.
 pub(crate) fn name(config: &Path, suffix: &str) -> OsString {
-    // One that cannot be found has mistakes, which are told better elsewhere.
+    // A missing configuration has mistakes, which are reported better elsewhere.
     let whole = std::fs::canonicalize(config).unwrap_or_else(|_| config.to_owned());
     let mut bytes = b"host-".to_vec();
     for byte in whole.as_os_str().as_bytes() {

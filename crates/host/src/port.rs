@@ -16,9 +16,9 @@ use tailbound_dataplane::{Buffer, Pool};
 /// Shorter frames are copied into a buffer of this size.
 const MIDDLE: usize = Pool::SIZES[Pool::SIZES.len() - 2];
 
-/// Puts a frame, of which the first part was received into `head` and the rest
-/// into `tail` as if the two were one buffer, into one buffer: small frames
-/// keep the small one, of large ones only the start is copied.
+/// Joins the two parts of a frame, of which the first was received into `head` and the rest into
+/// `tail` as if the two were one buffer. A small frame keeps the small buffer; of a large one only
+/// the start is copied.
 ///
 /// Both start at `offset` in the buffer; `len` counts from there. The buffer
 /// that is used is replaced by a fresh one.

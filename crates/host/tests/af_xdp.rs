@@ -261,11 +261,11 @@ fn a_daemon_paces_with_voids_through_it() {
         assert!(!veth::takes_tunnels("far", None).expect("it is there"));
         let (mut far, mut nic) = (Nic::open("far", None), guest.nic());
         let count: u16 = 100;
-        // The first nineteen leave at once: a longest frame's worth of shorter ones. 84 B at
-        // 10 Mbit/s are 67 us, nine tenths of which are left at 100 Mbit/s: one void between
-        // two of the others, but where the daemon comes later than the end of a batch, of
-        // 74 frames, or of what it has read at once, 32 of them. A daemon that has no CPU
-        // meanwhile comes later more often, so that one of ten times must do.
+        // The first nineteen leave immediately: shorter frames of the length of a longest one. 84 B
+        // at 10 Mbit/s are 67 us, nine tenths of which remain at 100 Mbit/s: one void between two
+        // of the others, unless the daemon is late after the end of a batch, of 74 frames, or of
+        // the 32 frames of one read. A daemon without a CPU meanwhile is late more often, so one of
+        // ten attempts must succeed.
         let expected = usize::from(count) - 19 - 6 - 4;
         let enough = (0..10).any(|_| {
             // All of them wait before the first is read.
@@ -409,7 +409,7 @@ fn is_void(packet: &Packet) -> bool {
 fn voids_end_in_the_bridge(port: &mut dyn Port) {
     let pool = Pool::new();
     let mut nics = ["up0", "h1", "h2"].map(|device| Nic::open(device, None));
-    // The bridge learns where `up0` is; what it does before that does not count.
+    // The bridge learns the place of `up0`; frames before that do not count.
     let hello = plain([0xff; 6], 999);
     let send = |port: &mut dyn Port, mut outgoing: VecDeque<Outgoing>| {
         until("room", || {

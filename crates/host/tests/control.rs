@@ -1,4 +1,4 @@
-//! The daemon beside a placement service that goes away and comes back.
+//! The daemon with a placement service that stops and starts again.
 
 mod support;
 

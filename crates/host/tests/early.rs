@@ -579,7 +579,7 @@ fn connections_go_on_over_takeovers_and_no_byte_of_them_is_lost() {
     });
 }
 
-/// The same for an hour, with other seeds each time.
+/// Runs the test for an hour, with other seeds each time.
 #[test]
 #[ignore = "takes an hour"]
 fn no_byte_is_lost_in_an_hour() {

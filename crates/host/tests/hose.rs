@@ -199,7 +199,7 @@ fn three_daemons_share_a_receivers_bandwidth_whatever_is_forged() {
             });
             assert!(shared, "never a tenth for each");
             assert!(daemons[0].metric("tailbound_hose_pairs{state=\"receiving\"}") == Some(2.0));
-            // The receiver's host sees that both keep to what they are granted.
+            // The receiver's host measures that both stay within their grants.
             let inward = |admission: &str| {
                 let labels = format!("{{guest=\"g1\",admission={admission:?}}}");
                 daemons[0].metric(&format!("tailbound_inward_packets_total{labels}"))

@@ -242,7 +242,7 @@ fn a_daemon_that_is_killed_under_traffic_loses_no_more_than_it_had_taken() {
             }
             daemon.signal(rustix::process::Signal::KILL);
             drop(daemon);
-            // What it had given back, and what it had not.
+            // The number of frames that the daemon had taken from each ring.
             let taken =
                 [0, 1].map(|from| traffic.next[from] - u32::from(traffic.outstanding(from)));
             killed_at.push(taken);

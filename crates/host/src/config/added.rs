@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tailbound_document::{Document, DocumentError, Problem, Step};
 
-/// Begins the file.
+/// The first lines of the file.
 const HEAD: &str = "\
 # Guests that came by the control socket of `tailbound host`, which writes this file anew with
 # each change. Change them by `tailbound host add-guest` and `remove-guest`.
@@ -124,7 +124,7 @@ impl Added {
         })
     }
 
-    /// The same file with other sections.
+    /// Returns the same file with other sections.
     fn with(&self, sections: Vec<toml::Table>) -> Self {
         let all = toml::to_string(&Sections { guest: &sections });
         let all = all.expect("what was TOML is TOML");
@@ -198,10 +198,10 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// Reads the file at `path`, and that of the guests which were added to it.
+    /// Reads the file at `path`, and the file of its added guests.
     ///
     /// # Errors
-    /// One of them cannot be read.
+    /// One of the files cannot be read.
     pub(crate) fn read(path: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(path).map_err(|source| DocumentError::Read {
             path: path.to_owned(),
@@ -215,7 +215,7 @@ impl Files {
         })
     }
 
-    /// The configuration.
+    /// Parses the configuration.
     ///
     /// # Errors
     /// All mistakes in either file.
@@ -335,7 +335,7 @@ impl Files {
     }
 }
 
-/// The names of the guests in a text, as far as it can be read.
+/// Returns the names of the guests in a text, as far as the text can be parsed.
 pub(crate) fn names_in(text: &str) -> Vec<String> {
     let sections = sections(text);
     let names = sections.iter().filter_map(called);

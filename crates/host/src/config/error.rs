@@ -76,7 +76,7 @@ impl From<DocumentError> for ConfigError {
 }
 
 impl fmt::Display for ConfigError {
-    /// One line a mistake, as [`DocumentError`] prints them.
+    /// Prints one line for each mistake, as [`DocumentError`] does.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, file) in self.0.iter().enumerate() {
             let separator = if index == 0 { "" } else { "\n" };

@@ -152,8 +152,8 @@ fn push(key: &mut String, bytes: &[u8]) {
 /// The keys of a card, by which daemons of different releases recognize the card. Both spellings
 /// are permanent: tests contain them as releases wrote them.
 ///
-/// A setting belongs to the first key only if another value makes another card. All other
-/// settings are checked when the card goes on.
+/// A setting belongs to the first key only if another value makes another card. All other settings
+/// are checked when the card continues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CardKeys {
     /// Kind, version of the spelling, side of the socket, and its name.
@@ -166,7 +166,8 @@ pub(super) struct CardKeys {
 impl CardKeys {
     /// Returns the keys of a card; `None` for a port of another kind.
     pub(super) fn of(config: &PortConfig) -> Option<Self> {
-        // All fields are named: whoever adds one decides whether it makes another card.
+        // All fields are named, so that the author of a new one decides whether it makes another
+        // card.
         let PortConfig::VhostUser {
             socket,
             mode,

@@ -40,7 +40,7 @@ pub(super) const SUCCESSOR: u64 = u64::MAX - 2;
 /// The kernel identifies a port by its mark, which stays when the port changes its place.
 pub(super) struct Poller {
     epoll: OwnedFd,
-    /// By port index.
+    /// The watched events, by port index.
     watched: Vec<Watched>,
     /// The port index of each mark; `None` for a free mark.
     places: Vec<Option<usize>>,
@@ -208,7 +208,7 @@ impl Poller {
             if data == SUCCESSOR {
                 return Some(Ready::Successor);
             }
-            // An error or hang-up is found by whoever reads.
+            // The next read finds an error or a hang-up.
             let closed = flags.intersects(EventFlags::ERR | EventFlags::HUP);
             Some(Ready::Port {
                 index: places.get(data as usize).copied().flatten()?,

@@ -95,8 +95,8 @@ impl<'d> Asking<'d> {
         Ok(!names.is_empty())
     }
 
-    /// Checks that no other guest has the name or the socket of a card's guest: the daemon would take
-    /// it for the same guest, or its error would contain no remedy.
+    /// Checks that no other guest has the name or the socket of a card's guest: the daemon would
+    /// take it for the same guest, or its error would contain no remedy.
     fn check(&self, card: &Card, shown: &Shown) -> Result<(), AskError> {
         let same_name = shown.guests.iter().find(|it| it.port.name == card.guest);
         if let Some(guest) = same_name.filter(|guest| !is_at(card, guest)) {

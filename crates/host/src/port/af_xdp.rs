@@ -84,7 +84,7 @@ impl AfXdpPort {
         mode: AfXdpMode,
         queues: Option<u32>,
     ) -> Result<Self, AfXdpError> {
-        // First: whoever may not even have a packet socket learns that of it.
+        // First: without the permission for a packet socket, its error is the clearer one.
         let groups = AfPacketPort::open_for_groups(interface, netns)?;
         let preference = match mode {
             AfXdpMode::Auto => AttachPreference::Any,

@@ -44,7 +44,7 @@ pub struct PacketLoop {
     pub frozen_ns: u64,
 }
 
-/// A port, and what crossed it.
+/// A port, and its traffic.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Port {
     /// The guest's name, or `uplink`.
@@ -191,7 +191,7 @@ pub struct Limit {
     pub kind: String,
     /// The rate in bits per second.
     pub rate_bit_s: u64,
-    /// Its author.
+    /// The author of the limit.
     pub by: GuaranteedBy,
 }
 

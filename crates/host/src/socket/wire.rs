@@ -56,7 +56,7 @@ pub enum Request {
         /// True if the guest stays; false by default.
         #[serde(default)]
         undo: bool,
-        /// As for a drain.
+        /// As in [`Request::Drain`].
         #[serde(default = "patience")]
         patience_ms: u64,
     },
@@ -86,10 +86,10 @@ pub enum Request {
     },
     /// As [`Request::Drain`], for all guests.
     DrainAll {
-        /// As for one.
+        /// As in [`Request::Drain`].
         #[serde(default)]
         undo: bool,
-        /// As for one.
+        /// As in [`Request::Drain`].
         #[serde(default = "patience")]
         patience_ms: u64,
     },

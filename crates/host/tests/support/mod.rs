@@ -235,7 +235,7 @@ impl Guest {
         )
     }
 
-    /// The guest's own end of the link, once it is there and up.
+    /// Returns the guest's own end of the link, once it exists and is up.
     pub(crate) fn nic(&self) -> Nic {
         let (device, _) = self.device();
         if self.kind == Kind::Tap {

@@ -64,7 +64,7 @@ pub struct Spare {
 /// State of a port after a burst: it may have more to receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum More {
-    /// There is no more until the port is readable again.
+    /// The port is empty until it is readable again.
     No,
     /// The burst ended before the port was seen empty.
     Maybe,

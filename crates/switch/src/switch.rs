@@ -143,7 +143,7 @@ pub struct Switch {
     unlimited: Vec<(GuestId, Packet)>,
     /// The trace of one guest's frames, if one is in progress.
     trace: Option<Box<Trace>>,
-    /// Measures what ports take.
+    /// Measures the time that ports take.
     stopwatch: Option<Box<dyn Stopwatch>>,
     /// True if the first port was there at the last check.
     uplink_there: bool,
@@ -383,7 +383,7 @@ impl Switch {
     pub fn poll_at(&self, ports: &Ports) -> Option<Nanos> {
         let can_send = ports.first().is_some_and(Option::is_some);
         let uplink = self.uplink.as_ref();
-        // A pacer whose port is missing goes on for guests here.
+        // A pacer whose port is missing continues for guests here.
         let leaving = uplink.filter(|uplink| {
             let is_paced = uplink.egress.paced().is_some();
             (can_send && !self.states[0].full) || (!can_send && is_paced)

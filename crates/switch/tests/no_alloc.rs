@@ -90,7 +90,7 @@ fn nothing_is_allocated_once_it_is_warm() {
         let mut switch = Switch::new(config).expect("no rule is broken");
         let mut ports: Vec<Option<Box<dyn Port>>> = vec![
             Some(Box::new(Endless(0))),
-            // Twice what is guaranteed.
+            // Twice the guarantee.
             Some(Box::new(Endless(16))),
         ];
         // Until as much waits as a guest may have wait.

@@ -214,7 +214,7 @@ pub fn children(directory: &Path) -> Vec<PathBuf> {
 fn unified_partitions(directory: &Path, found: &mut Vec<Partition>) {
     for child in children(directory) {
         let kind = read(&child, "cpuset.cpus.partition");
-        // A partition that asks for what it cannot have says "root invalid (...)".
+        // A partition with impossible settings reads "root invalid (...)".
         if let Some(kind @ ("root" | "isolated")) = kind.as_deref()
             && let Some(cpus) = effective_cpus(&child)
         {

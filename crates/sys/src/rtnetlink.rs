@@ -128,7 +128,7 @@ fn error(body: &[u8]) -> io::Error {
     io::Error::from_raw_os_error(number.wrapping_neg())
 }
 
-/// One message of several.
+/// One message of an answer with several.
 struct Message<'a> {
     kind: u16,
     flags: u16,

@@ -43,12 +43,12 @@ pub enum SecretError {
 /// # Errors
 /// See [`SecretError`].
 pub fn read(path: &Path, shortest: usize) -> Result<Vec<u8>, SecretError> {
-    // Whoever opens a pipe waits for its other end, for ever perhaps.
+    // Opening a pipe could wait for its other end for ever.
     let file = OpenOptions::new()
         .read(true)
         .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
         .open(path)?;
-    // Of what was opened, not of what is at that path by now.
+    // The metadata of the opened file, as the path may name another one by now.
     let metadata = file.metadata()?;
     if !metadata.is_file() {
         return Err(SecretError::NoSecret);

@@ -82,7 +82,7 @@ pub fn set_least_slack() -> io::Result<()> {
     Ok(set_current_timer_slack(Some(NonZeroU64::MIN))?)
 }
 
-/// Keeps all memory of this process in RAM, what it will map included.
+/// Keeps all memory of this process in RAM, future mappings included.
 ///
 /// # Errors
 /// More than `RLIMIT_MEMLOCK` without `CAP_IPC_LOCK` (ENOMEM, EPERM).

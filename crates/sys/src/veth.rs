@@ -112,7 +112,7 @@ pub fn switch_off(interface: &str, netns: Option<&Path>) -> io::Result<OtherEnd>
             let (active, count) = ethtool.active(&TUNNELS)?;
             ethtool.switch_off(&active, count)
         });
-        // Whether it worked is seen by what is there then.
+        // The result is determined by a second query.
         if switched.is_err() {
             return Ok(before);
         }

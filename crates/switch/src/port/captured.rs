@@ -82,7 +82,7 @@ impl Capture {
         let Some(writer) = &mut self.writer else {
             return;
         };
-        // As the format has it: seconds, nanoseconds, what is stored, what there was. The crate
+        // The format has seconds, nanoseconds, the stored length and the whole length. The crate
         // that writes the header can write these, but not flush.
         let time = self.epoch.saturating_add(now.into());
         let lengths = [head.stored, head.whole].map(|len| len as u32);

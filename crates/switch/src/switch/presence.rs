@@ -98,7 +98,7 @@ impl Switch {
         self.agenda.is_news |= was_away != (presence == Presence::Away);
         match presence {
             Presence::Away => {
-                // What it has not taken of what was acknowledged for it, it never gets.
+                // The guest never gets its remaining early acknowledged data.
                 self.abort_snoop(now, port, ports);
                 self.forwarding.pin(mac, Pinned::Away(port));
             }

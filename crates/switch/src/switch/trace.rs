@@ -16,15 +16,15 @@ use tailbound_units::Nanos;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Wait {
-    /// For its guest's limit. The wait after that is a separate one.
+    /// The guest's limit. The wait after that is a separate one.
     Limit,
-    /// To leave by the uplink.
+    /// The uplink.
     Uplink,
-    /// In the pacer, to go to another guest of this host.
+    /// The pacer, on the way to another guest of this host.
     Local,
-    /// Before the port of another guest of this host.
+    /// The port of another guest of this host.
     Port,
-    /// To come to its guest.
+    /// The guest's own port.
     Inward,
 }
 

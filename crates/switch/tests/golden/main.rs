@@ -170,7 +170,7 @@ fn paced(pacing: PacedPipelineConfig) -> SwitchConfig {
 fn golden_pacer() {
     let mut bench = Bench::new(&paced(pacing(wire())), guests(60));
     bench.run(20);
-    // The wire does not take what is due, and then it does.
+    // The wire does not accept due frames, and later it does.
     bench.set_room("uplink", Some(9));
     bench.run(23);
     bench.set_room("uplink", None);

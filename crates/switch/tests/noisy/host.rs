@@ -251,7 +251,7 @@ fn arrivals(does: Neighbour) -> Arrivals {
     }
 }
 
-/// Watches the victim's messages beside a neighbour.
+/// Measures the victim's messages beside a neighbour.
 pub(crate) fn watch(victim: Promise, neighbour: Promise, does: Neighbour, count: usize) -> Seen {
     let came = messages(count, FRAMES, MEAN_GAP, 7);
     let last = came.last().copied().unwrap_or(START);

@@ -160,7 +160,7 @@ fn nobody_enters_a_guest_by_a_name() {
             return;
         };
         assert_eq!(entered_while(sleep_often, &mut tracer), [false, false]);
-        // The reason is the kernel's, and says what is missing.
+        // The reason comes from the kernel, and names the missing part.
         if let Err(why) = tracer.note_entries() {
             assert!(why.contains("kvm_entry"), "{why}");
         }

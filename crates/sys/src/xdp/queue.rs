@@ -321,8 +321,8 @@ impl Queue {
                 break;
             }
             let flags = SendFlags::DONTWAIT;
-            // Other errors: it stopped halfway, since its budget was used up or
-            // something had no room. What it still has it goes on with.
+            // Other errors: the kernel stopped halfway, since its budget was used up or a queue had
+            // no room. It continues with the rest.
             if let Err(errno) = rustix::net::send(&self.fd, &[], flags) {
                 let error = io::Error::from(errno);
                 if crate::tap::is_gone(&error) {

@@ -95,7 +95,7 @@ pub(super) struct Offsets {
 /// The common part of both kinds of ring.
 #[derive(Debug)]
 struct Ring<T> {
-    /// Owns what the pointers point to.
+    /// The owner of the memory behind the pointers.
     _mapping: Mapping,
     producer: NonNull<AtomicU32>,
     consumer: NonNull<AtomicU32>,

@@ -170,7 +170,7 @@ fn a_station_outside_keeps_its_address_and_a_router_gets_it_back() {
     bench.outside(ROUTER, secret(1), &advertisement(secret(1), ROUTER));
     assert_eq!(bench.send(A, secret(1)), Err(Reason::SpoofedIp));
     assert_eq!(bench.advertise(A, secret(1)), Err(Reason::SpoofedNeighbour));
-    // One whose MAC the address is made of needs not even be heard.
+    // If an address is made of a station's MAC, the station need not announce it.
     let made = Ipv6Addr::from(0xfe80 << 112 | u128::from(u64::from_be_bytes(ROUTER.eui64())));
     bench.forwarding.learn(bench.now, UPLINK, ROUTER);
     assert_eq!(bench.send(A, made), Err(Reason::SpoofedIp));

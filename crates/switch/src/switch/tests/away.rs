@@ -48,7 +48,7 @@ fn what_is_for_a_guest_that_is_away_goes_to_the_uplink_and_none_is_queued() {
     bench.send(B, &b_to_a(1));
     bench.settle();
     assert_eq!(bench.sent(UPLINK), [b_to_a(1)]);
-    // From there it is heard, and what comes for it from there is lost.
+    // Its frames arrive from there, and frames to it from there are lost.
     bench.send(UPLINK, &from_elsewhere(2));
     bench.send(UPLINK, &datagram(MAC_A, GATEWAY, (FAR, A4), 3));
     bench.settle();
@@ -108,7 +108,7 @@ fn one_that_comes_is_announced_outside_by_every_address_that_is_known() {
     }
     assert_eq!(addresses, [A6, A_LINK_LOCAL, chosen].into());
     assert_eq!(told.len(), 1 + 1 + 3);
-    // It is here: what is for it comes to it, and it keeps what it chose.
+    // The guest is here: it receives its frames, and keeps its chosen address.
     bench.send(UPLINK, &datagram(MAC_A, GATEWAY, (FAR, A4), 3));
     bench.send(A, &ethernet(MAC_B, MAC_A, 0x86dd, &body));
     bench.settle();
@@ -213,7 +213,7 @@ fn where_a_guest_is_outlasts_a_reload_and_a_new_port_is_asked_anew() {
     bench.send(A, &b_to_a(2));
     bench.settle();
     assert_eq!(bench.sent(UPLINK), [b_to_a(2)]);
-    // It is there when a port is opened: then it was so before, and nobody is told.
+    // The guest is here when its port is opened: then it was here before, and is not announced.
     bench.wires[B].borrow_mut().presence = here(7);
     bench.switch.handle_opened(PortIndex(B));
     bench.settle();

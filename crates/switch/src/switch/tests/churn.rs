@@ -89,7 +89,7 @@ fn after_guests(guests: u32) {
     let most = bench.switch.guests().map(|(id, _)| id.slot()).max();
     assert!(most.is_some_and(|slot| slot <= 2 * AT_ONCE as usize + 4));
 
-    // The pacer takes a guarantee of whoever comes now.
+    // The pacer accepts a guarantee of a new guest.
     let paced = EgressConfig::Pacer(PacedPipelineConfig::new(PacerConfig::strict(LINK)));
     let mut config = with(&paced, [], 1);
     config.guests[1].guarantee = Some(Guarantee::new(Rate::from_mbit(100), Bytes(15_380), LINK));

@@ -115,7 +115,7 @@ fn a_broadcast_flood_from_outside_is_held_to_the_budget_of_the_uplink() {
         let passed = bench.sent(A).len() as u64;
         assert_eq!(bench.sent(B).len() as u64, passed);
         assert_eq!(bench.drops(UPLINK, "group_budget"), 20_000 - passed);
-        // A guest's broadcasts, and what comes to one guest, are not concerned.
+        // A guest's broadcasts, and frames to one guest, are not affected.
         bench.send(A, &who_has());
         bench.send(UPLINK, &datagram(MAC_A, GATEWAY, (FAR, A4), 1));
         bench.settle();

@@ -135,8 +135,8 @@ fn what_exceeds_a_guarantee_or_claims_one_is_served_below() {
     }
     bench.settle();
     let delivered = bench.delivered();
-    // A burst, and the frame that may have waited for its guest's others; then what
-    // exceeds, as far as it was offered to the port before the other burst came.
+    // A burst, and the frame that may have waited for its guest's others; then the excess that was
+    // offered to the port before the other burst arrived.
     let ours = |sender: u8, frames: u16| (0..frames).map(move |n| (MACHINE + sender, n));
     let expected: Vec<_> = ours(1, 11).collect();
     assert_eq!(delivered[..11], expected);

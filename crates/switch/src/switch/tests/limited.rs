@@ -228,7 +228,7 @@ fn what_a_guaranteed_guest_sends_to_guests_here_counts_for_its_limit() {
         (to_guest, to_wire)
     };
     let most = 4_000_000 + 40_000;
-    // Alone, what is for here has the guarantee, less what frames take beside themselves.
+    // Alone, traffic to guests here has the guarantee, minus the overhead of frames.
     let (here, none) = sent(4, 0);
     assert!(
         none == 0 && (1_900_000..=2_016_000).contains(&here),

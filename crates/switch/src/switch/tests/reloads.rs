@@ -127,7 +127,7 @@ fn a_reload_that_breaks_a_rule_has_changed_nothing() {
         .guests()
         .map(|(id, name)| (id, name.to_owned()))
         .collect();
-    // Of what they have, the last ones do not fit any more.
+    // The last of these guarantees do not fit into the link.
     let mut too_much = with(0..300, 1);
     let pacer = PacerConfig::strict(Rate::from_mbit(250));
     too_much.uplink = Some(EgressConfig::Pacer(PacedPipelineConfig::new(pacer)));

@@ -231,7 +231,7 @@ fn descriptors_of_a_receiver_are_paid_for_by_that_receiver() {
     let share = 300 * TURN * 80 / PIECES as u64 * 4 / 3 + TURN;
     assert!(before <= share, "{before} frames, {share} at most");
     assert!(before >= share / 2, "{before} frames, {share} at most");
-    // Nobody else has anything to do: it has what there is, and all of it.
+    // No other port has work: this one has the whole thread.
     for wire in [UPLINK, B] {
         bench.wires[wire].borrow_mut().to_port.clear();
     }

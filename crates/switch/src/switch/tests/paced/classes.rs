@@ -114,8 +114,7 @@ fn what_goes_to_a_limited_station_is_limited_as_that_whatever_address_it_names()
     let padded = [arp(1, MAC_A, A4, FAR), vec![0; 1000]].concat();
     let frame = ethernet(GATEWAY, MAC_A, 0x0806, &padded);
     assert_eq!(charged(&mut bench, &frame).1, [station]);
-    // One that another tenant's machine is reached by has no limit here, and so what is
-    // sent to it has no guarantee.
+    // A station of another tenant's VM has no limit here, so frames to it have no guarantee.
     limit(&mut bench, station, None);
     assert_eq!(charged(&mut bench, &full(A, 2)), (Some(0), vec![]));
     bench.switch.set_limited_by_station(GATEWAY, false);

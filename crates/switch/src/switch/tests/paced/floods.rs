@@ -139,7 +139,7 @@ fn a_turn_cuts_a_few_hundred_segments_however_much_a_guest_is_guaranteed() {
     while before < 2 * BURST * CRUMBS {
         bench.switch.poll(bench.now, &mut bench.ports);
         let cut = bench.cut();
-        // What was offered again, and what was read.
+        // The frames that were offered again, and the received ones.
         assert!(cut - before <= 2 * TURN, "{} in a turn", cut - before);
         before = cut;
         bench.now += Nanos::from_micros(50);

@@ -1,15 +1,14 @@
-//! What sending by an `AF_XDP` uplink costs, beside an `AF_PACKET` one: packets a
-//! second and CPU time a packet, for data frames and voids.
+//! Compares the cost of sending by an `AF_XDP` and an `AF_PACKET` uplink: packets per second and
+//! CPU time per packet, for data frames and voids.
 //!
 //! `make bench-uplink`, or `cargo run --release -p tailbound-host --example
 //! uplink [ROUNDS]` (root; about half a minute with 5 rounds)
 //!
-//! In a network namespace of its own: a veth pair, one end of which is the port,
-//! while the kernel drops and counts what comes out of the other. The two kinds
-//! take turns, each with every load, and what counts is the median over the
-//! rounds of the ratio within one. Times are those of `Port::transmit` alone, in
-//! bursts of [`BATCH`]: what the frames are made by is the same for both. CPU
-//! time is this thread's, which the kernel's part of sending is billed to, and
+//! Runs in its own network namespace, on a veth pair: one end is the port, and the kernel drops and
+//! counts the frames that come out of the other end. The two kinds take turns, each with every
+//! load. The result is the median, over the rounds, of the ratio within a round. Times are those of
+//! `Port::transmit` alone, in bursts of [`BATCH`]; the frames are made in the same way for both
+//! kinds. CPU time is that of this thread, to which the kernel's part of sending is billed, and
 //! that of the same CPU's `ksoftirqd`, which takes over under load.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -29,14 +28,14 @@ use tailbound_units::{Nanos, WireBytes};
 
 const ROUNDS: usize = 5;
 const DURATION: Duration = Duration::from_millis(500);
-/// Frames and voids in one call: what 50 us of a 10 Gbit/s wire hold of full
-/// frames and voids of the same length is 40.
+/// Frames and voids in one call: 50 us of a 10 Gbit/s wire hold 40 full frames and voids of the
+/// same length.
 const BATCH: usize = 40;
 const DEVICE: &str = "port0";
 const FAR: &str = "far0";
 const KINDS: [&str; 2] = ["af-packet", "af-xdp"];
 
-/// What is sent: a name, and the frame's bytes without FCS, or the void's on the
+/// The frames that are sent: a name, and the frame's bytes without FCS, or the void's length on the
 /// wire.
 #[derive(Clone, Copy)]
 enum Load {
@@ -51,12 +50,12 @@ const LOADS: [Load; 4] = [
     Load::Void("voids, 1538 B of wire", 1538),
 ];
 
-/// One load by one kind of port.
+/// The measurement of one load on one kind of port.
 #[derive(Clone, Copy)]
 struct Measured {
     packets_s: f64,
     cpu_ns: f64,
-    /// Share of what was sent that did not come out of the other end.
+    /// Share of the sent frames that did not come out of the other end.
     lost: f64,
 }
 
@@ -151,7 +150,7 @@ fn measure(
     })
 }
 
-/// A UDP datagram to a station that nobody is.
+/// Makes a UDP datagram to an address without a station.
 fn frame(pool: &Pool, len: usize) -> Result<Packet, Box<dyn Error>> {
     let mut bytes = vec![2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 0, 7, 8, 0, 0x45, 0];
     bytes.extend(((len - 14) as u16).to_be_bytes());
@@ -190,7 +189,7 @@ fn settle() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// How many frames came out of the other end.
+/// Returns the number of frames that came out of the other end.
 fn came() -> Result<u64, Box<dyn Error>> {
     // NAME: bytes packets ...
     let table = fs::read_to_string("/proc/thread-self/net/dev")?;
@@ -206,7 +205,7 @@ fn thread_time() -> Duration {
     Duration::new(time.tv_sec.cast_unsigned(), time.tv_nsec as u32)
 }
 
-/// The file with the run time of the CPU's ksoftirqd, where it is to be seen.
+/// Returns the file with the run time of the CPU's ksoftirqd, if this process can see it.
 fn ksoftirqd(cpu: u32) -> Option<String> {
     let name = format!("ksoftirqd/{cpu}\n");
     fs::read_dir("/proc").ok()?.flatten().find_map(|entry| {
@@ -216,7 +215,7 @@ fn ksoftirqd(cpu: u32) -> Option<String> {
     })
 }
 
-/// How long the thread of a schedstat file ran.
+/// Returns the run time of a schedstat file's thread.
 fn run_time(path: Option<&str>) -> Duration {
     let text = path.and_then(|path| fs::read_to_string(path).ok());
     let seen = text.and_then(|text| parse_schedstat(&text));

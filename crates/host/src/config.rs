@@ -1,11 +1,10 @@
-//! The host's configuration: what is in the file, and what is wrong with it.
+//! Configuration of the host: the content of the file, and its mistakes.
 //!
-//! [`Config::load`] reads a file whole and reports every mistake it can find,
-//! each with its line and column: first all of TOML's own, then one a section
-//! where the values have the wrong type or an unknown key, then what contradicts
-//! itself. Only a configuration without any is returned.
+//! [`Config::load`] reads a complete file and reports every mistake that it can find, each with its
+//! line and column: first all of TOML's own, then one for each section with values of the wrong
+//! type or an unknown key, then contradictions. Only a configuration without mistakes is returned.
 //!
-//! Guests that came by the control socket are part of it as if they stood in the file.
+//! Guests added over the control socket are part of the configuration, as if the file named them.
 
 mod added;
 mod check;
@@ -42,7 +41,7 @@ use tailbound_switch::{BudgetConfig, GuardConfig, Mac, Prefix, SpoofFilter};
 use tailbound_units::{Bytes, Rate};
 use tailbound_vhost::Mode;
 
-/// What a host forwards for whom.
+/// The configuration of a host: its guests, its uplink and its services.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Config {
     /// The address that serves Prometheus metrics; none by default.
@@ -79,7 +78,7 @@ pub enum LoopClass {
     /// A class that is real time already stays.
     #[default]
     Auto,
-    /// The same, and an error if the system refuses it.
+    /// As `auto`, but an error if the system refuses the class.
     Fifo,
     /// The class of the process.
     Share,
@@ -219,8 +218,8 @@ pub enum PortConfig {
         interface: String,
         /// The network namespace of the interface, as a file; the daemon's own by default.
         netns: Option<PathBuf>,
-        /// Whether the NIC uses the sockets' memory directly (zero-copy); by default if its driver
-        /// supports that.
+        /// Access to the frames: with `"zero-copy"` the NIC uses the sockets' memory directly. By
+        /// default `"auto"`: zero-copy if the driver supports it.
         #[serde(default)]
         mode: AfXdpMode,
         /// The number of receive queues that are read; all by default.
@@ -290,7 +289,7 @@ impl fmt::Display for PortConfig {
 }
 
 impl Config {
-    /// Reads a configuration: its file, and the guests that were added to it.
+    /// Reads a configuration: its file, and the added guests.
     ///
     /// # Errors
     /// All mistakes found.
@@ -298,7 +297,7 @@ impl Config {
         Files::read(path)?.parse()
     }
 
-    /// Reads a configuration's file alone, whoever was added to it.
+    /// Reads a configuration's file alone, without the added guests.
     ///
     /// # Errors
     /// All mistakes found.
@@ -321,7 +320,7 @@ impl Config {
         Err(mistakes)
     }
 
-    /// Whether rates are exchanged for a guest: for machines alone.
+    /// Returns true if rates are exchanged for the guest: only for VMs of the placement service.
     pub(crate) fn is_in_hose(&self, guest: &GuestConfig) -> bool {
         self.hose.is_some() && guest.vm.is_some()
     }
@@ -335,12 +334,12 @@ impl Config {
         }
     }
 
-    /// The same without a limit in, for a guest that has one or not.
+    /// Returns the same pipeline without a limit in, for a guest with or without a limit.
     fn open_pipeline_of(&self, guest: &GuestConfig, is_limited: bool) -> PipelineConfig {
         guest.pipeline.clone().unwrap_or_else(|| PipelineConfig {
             queue: if self.is_in_hose(guest) || is_limited {
-                // What exceeds its senders' guarantees is served below those, and what waits
-                // for a limit, fairly.
+                // Frames beyond their senders' guarantees have a lower priority, and frames that
+                // wait for a limit are served fairly.
                 QueueConfig::FqCodel(FqCodelConfig::default())
             } else {
                 QueueConfig::default()
@@ -349,7 +348,7 @@ impl Config {
         })
     }
 
-    /// That with what follows from the whole configuration.
+    /// Returns the guest's pipeline with the settings that follow from the whole configuration.
     pub(crate) fn way_to(&self, guest: &GuestConfig, is_limited: bool) -> PipelineConfig {
         let pipeline = self.open_pipeline_of(guest, is_limited);
         let link = pipeline.nic.as_ref().map(|nic| nic.rate);
@@ -357,7 +356,7 @@ impl Config {
         self.classified(&pipeline, link, pipeline.meter.is_some())
     }
 
-    /// In one line: what this host connects.
+    /// Summarizes in one line which ports this host connects.
     pub fn summary(&self) -> String {
         let guests = self.guests.len();
         let plural = if guests == 1 { "" } else { "s" };

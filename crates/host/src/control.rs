@@ -1,10 +1,11 @@
-//! What the placement service says of this host: the guarantees of its machines, and the keys that
-//! it signs with what it says to other hosts. Both are kept while the service is away and across
+//! Connection to the placement service: the guarantees of this host's VMs, and the keys that sign
+//! its messages to other hosts. Both stay in use while the service is unreachable, and across
 //! restarts.
 //!
-//! `watch` follows the stream of guarantees on a thread of its own, `staleness` decides what becomes
-//! of older revisions; `report` says what this host keeps on another, and what it measured; `keys`
-//! asks for keys on a thread of its own; `state` keeps what was said last in a file. The packet loop receives what is new through channels.
+//! `watch` follows the stream of guarantees on its own thread, and `staleness` decides about older
+//! revisions. `report` reports the host's capacity and measurements on another thread, and `keys`
+//! requests keys on a third. `state` stores the last answers in a file. The packet loop receives
+//! news through channels.
 
 mod keys;
 mod report;
@@ -31,7 +32,7 @@ pub const DEFAULT_STATE: &str = "/var/lib/tailbound/guarantees.json";
 /// The placement service that this host follows.
 #[derive(Debug, Clone)]
 pub struct ControlConfig {
-    /// How the service is reached.
+    /// The settings of the client: addresses, token and CA.
     pub service: Settings,
     /// This host's name in the service's topology.
     pub host: String,
@@ -39,22 +40,22 @@ pub struct ControlConfig {
     pub state: PathBuf,
 }
 
-/// Why the placement service cannot be watched, whether it answers or not.
+/// Reason why the placement service cannot be watched, whether it answers or not.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
     /// The address, the token or the CA cannot be used.
     #[error(transparent)]
     Settings(#[from] SettingsError),
-    /// The last known configuration cannot be kept.
+    /// The last known configuration cannot be stored.
     #[error(transparent)]
     State(#[from] StateError),
-    /// The system has no thread for it.
+    /// The system refused to start the thread.
     #[error("cannot start the thread that follows the placement service: {0}")]
     Thread(std::io::Error),
 }
 
 impl Kept for HostGuarantees {
-    /// Each machine is named once.
+    /// Checks that the guarantees are for `host` and name each VM once.
     fn check(&self, host: &str) -> Result<(), String> {
         is_about(&self.host, host)?;
         let mut names = HashSet::new();

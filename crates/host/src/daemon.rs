@@ -1,9 +1,8 @@
-//! The daemon around the switch: it opens ports, waits for them, and answers to
-//! signals and scrapes.
+//! The daemon around the switch: it opens ports, waits for them, and handles signals and scrapes.
 //!
-//! One thread does everything but serve metrics, and read configurations and open what they
-//! name. It sleeps in `epoll_wait` until a port is readable, a pipeline's next frame is due,
-//! or somebody wakes it; with nothing to do it sets no timer at all.
+//! One thread does everything except serving metrics, reading configurations and opening the ports
+//! that they name. The thread sleeps in `epoll_wait` until a port is readable, a pipeline's next
+//! frame is due, or a [`crate::wake::Waker`] wakes it. An idle daemon sets no timer.
 
 mod aside;
 mod changes;
@@ -75,18 +74,17 @@ pub use vcpu::watch_vcpus;
 use vcpu::{AgentEnd, VcpuThread, ask_cpu};
 use watchdog::Watchdog;
 
-/// How long SIGTERM lets queues drain.
+/// The longest time for draining the queues after SIGTERM.
 const DRAIN: Nanos = Nanos::from_secs(1);
 
-/// Ports that are watched for something else from one turn to the next: a system call
-/// each, of some 300 ns.
+/// Most ports whose watched events change per turn: each takes a system call of some 300 ns.
 const WATCHED: usize = 32;
 
-/// How soon a missing interface is looked for again: at first, and at last, with
-/// twice the time after each failure.
+/// Delay until a missing interface is looked up again: the first one and the longest one. The delay
+/// doubles with each failure.
 const RETRY: (Nanos, Nanos) = (Nanos::from_millis(250), Nanos::from_secs(2));
 
-/// Why the daemon cannot start, or a reload was refused.
+/// Reason why the daemon cannot start, or a reload was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
     /// The configuration has mistakes.
@@ -100,9 +98,9 @@ pub enum HostError {
     Port {
         /// The guest's name, or `uplink`.
         name: String,
-        /// What was to be opened.
+        /// The configuration of the port.
         port: Box<PortConfig>,
-        /// Why it was not.
+        /// The reason of the failure.
         source: Box<OpenError>,
     },
     /// Metrics cannot be served.
@@ -123,29 +121,29 @@ pub enum HostError {
     /// The uplink cannot be paced like that.
     #[error("uplink: {0}")]
     Pacing(#[from] tailbound_dataplane::pacer::PacerError),
-    /// The system refused what the loop itself needs.
+    /// The system refused a resource of the loop itself.
     #[error("cannot {step}: {source}")]
     System {
-        /// What was tried.
+        /// The step that failed.
         step: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// Forwards packets as the configuration at `path` says, until SIGTERM or SIGINT.
+/// Forwards packets by the configuration at `path`, until SIGTERM or SIGINT.
 ///
-/// SIGHUP reads the configuration again: it is checked whole and applied whole,
-/// or the one in force stays. With `control`, guests are promised what that
-/// placement service says; whether it answers does not matter to the start. It goes on
-/// with what the daemon before it handed over to `instance`, or what systemd kept of it,
-/// and hands over itself to whoever asks. At the control socket of `instance` guests are
-/// added, removed and shown.
+/// SIGHUP reads the configuration again: it is checked and applied as a whole, or the one in force
+/// stays. With `control`, guests are promised the guarantees of that placement service; the daemon
+/// starts even if the service does not answer. The daemon continues with the ports that the daemon
+/// before it handed over to `instance`, or that systemd stored. It hands over its own ports to a
+/// daemon that takes over. The control socket of `instance` serves requests that add, remove and
+/// show guests.
 ///
 /// # Errors
-/// The configuration has mistakes, a port or the metrics address cannot be
-/// opened, what is said of the placement service cannot be used. Once the daemon is ready it only ends with a system error of the loop
-/// itself.
+/// The configuration has mistakes, a port or the metrics address cannot be opened, or the settings
+/// of the placement service cannot be used. Once the daemon is ready, only a system error of the
+/// loop itself ends it.
 pub fn run(
     path: &Path,
     control: Option<&ControlConfig>,
@@ -178,11 +176,11 @@ pub fn run(
     Ok(())
 }
 
-/// Why the packet loop ended.
+/// Reason why the packet loop ended.
 enum End {
-    /// By a signal.
+    /// A signal ended the loop.
     Asked,
-    /// Another one reads the ports.
+    /// Another daemon reads the ports.
     HandedOver,
 }
 
@@ -199,7 +197,7 @@ struct Missing {
 }
 
 struct Daemon {
-    /// What the configuration in force was read from.
+    /// The texts that the configuration in force was read from.
     files: Files,
     inventory: Arc<Inventory>,
     clock: Clock,
@@ -211,9 +209,9 @@ struct Daemon {
     ports: Vec<Option<Box<dyn Port>>>,
     missing: Vec<Missing>,
     metrics: Option<Server>,
-    /// Is told metrics, where there is one.
+    /// Sends metrics to a collector, if one is configured.
     collector: Option<Collector>,
-    /// For whoever wants to know what was counted.
+    /// Requests a copy of the counters, from any thread.
     asker: Asker,
     scrapes: Scrapes,
     aside: Aside,
@@ -226,19 +224,19 @@ struct Daemon {
     vcpu_end: AgentEnd,
     control: Option<ControlConfig>,
     watch: Option<WatchClient>,
-    /// Says what this host keeps.
+    /// Reports this host's capacity and guarantees.
     reporter: Option<ReportClient>,
     hose: Option<Hose>,
-    /// Those that have ended, until nothing is left of them.
+    /// Ended exchanges of rates, until their limits are removed.
     former_hoses: VecDeque<Former>,
-    /// Other hosts have sent something.
+    /// True if datagrams from other hosts are waiting.
     hose_ready: bool,
     instance: Option<Instance>,
     requests: Requests,
-    /// Another daemon asks to take over.
+    /// True if another daemon requests a takeover.
     successor_ready: bool,
     store: Store,
-    /// What guests may still send of what the daemon before this one knew.
+    /// Bucket levels from the daemon before this one that are not yet restored.
     levels: Restoring,
     reloading: Option<Reloading>,
     telling: Option<Telling>,
@@ -325,7 +323,7 @@ impl Daemon {
         })
     }
 
-    /// Logs the lateness of wake-ups on this computer, with the guests that get less for it.
+    /// Logs the lateness of wake-ups on this computer, with the guests whose bounds suffer from it.
     fn tell_lateness(&self) {
         let Ok(config) = self.files.parse() else {
             return;
@@ -400,7 +398,7 @@ impl Daemon {
         }
     }
 
-    /// There is more to do at once than to move packets.
+    /// Returns true if work beside packets is due now.
     fn is_beside_packets(&self, now: Nanos) -> bool {
         self.scrapes.is_busy()
             || self.missing.iter().any(|missing| missing.retry_at <= now)
@@ -409,11 +407,11 @@ impl Daemon {
             || self.telling.is_some()
     }
 
-    /// Exchanges rates with other hosts, where that is due: a bounded piece, as all that the
-    /// loop does between packets.
+    /// Exchanges rates with other hosts if that is due: a bounded piece of work, like all work
+    /// between packets.
     fn exchange(&mut self, now: Nanos) {
         if let Some(former) = self.former_hoses.front_mut() {
-            // What it has set is another's from then on.
+            // Another exchange owns the limits from then on.
             if !former.wind_up(now, &mut self.switch) {
                 retire(self.former_hoses.pop_front());
             }
@@ -436,7 +434,7 @@ impl Daemon {
         }
     }
 
-    /// When there is something to do, whatever happens.
+    /// Returns the time of the next event, if no other comes first.
     fn next_event(&self) -> Option<Nanos> {
         let retry = self.missing.iter().map(|missing| missing.retry_at).min();
         let rates = self.hose.as_ref().and_then(Hose::poll_at);
@@ -455,8 +453,8 @@ impl Daemon {
         .min()
     }
 
-    /// Sleeps until `until`, a port is ready or somebody wakes the loop; returns
-    /// whether that was so.
+    /// Sleeps until `until`, a port is ready or a waker wakes the loop. Returns true if there was
+    /// an event.
     fn wait(&mut self, now: Nanos, until: Option<Nanos>) -> Result<bool, HostError> {
         let mut watched = 0;
         while watched < WATCHED
@@ -514,7 +512,7 @@ impl Daemon {
         Ok(woken)
     }
 
-    /// Goes on with the answer to those that wait for a copy of the counters.
+    /// Continues the copy of the counters for the requests that wait for one.
     fn answer(&mut self) {
         let metrics = self.metrics.as_ref();
         let answer = self
@@ -569,8 +567,8 @@ impl Daemon {
         });
     }
 
-    /// Tries to open the port that is due for longest among those whose interface vanished:
-    /// one a turn, since each takes system calls, and all of them may be due at once.
+    /// Tries to open the missing port that has been due for longest. One port per turn: each takes
+    /// system calls, and all may be due at the same time.
     fn look_for_missing(&mut self, now: Nanos) {
         let due = (self.missing.iter().enumerate()).min_by_key(|(_, missing)| missing.retry_at);
         let Some((position, &Missing { index, .. })) =
@@ -609,7 +607,7 @@ fn poller(
     Poller::new(signals, others, ports).map_err(system("wait for the ports"))
 }
 
-/// Begins to follow the placement service, where there is one, and to say what is kept here.
+/// Starts to follow the placement service, if one is configured, and to report to it.
 fn follow(
     control: Option<&ControlConfig>,
     signals: &Signals,
@@ -624,7 +622,7 @@ fn follow(
     Ok((watch.transpose()?, reporter.transpose()?))
 }
 
-/// What this host is called by whoever has several: as the placement service calls it.
+/// Returns this host's name in metrics: its name in the placement service, else the system's.
 fn name_of(control: Option<&ControlConfig>) -> String {
     let by_service = control.map(|control| control.host.clone());
     by_service.unwrap_or_else(|| {
@@ -633,7 +631,7 @@ fn name_of(control: Option<&ControlConfig>) -> String {
     })
 }
 
-/// Where the exchange of rates has its keys from.
+/// Returns the source of keys for the exchange of rates.
 fn placement(control: Option<&ControlConfig>, signals: &Signals) -> Placement {
     Placement {
         service: control.cloned(),
@@ -641,7 +639,7 @@ fn placement(control: Option<&ControlConfig>, signals: &Signals) -> Placement {
     }
 }
 
-/// Tells a collector, where there is to be one, what these know.
+/// Starts to send the metrics to a collector, if one is configured.
 fn tell(
     endpoint: Option<Endpoint>,
     control: Option<&ControlConfig>,
@@ -655,7 +653,7 @@ fn tell(
     collector.map(Some).map_err(system("start a thread"))
 }
 
-/// How to ask for the state of the watch.
+/// Returns a function that returns the state of the watch.
 fn ask(watch: Option<&WatchClient>) -> Option<AskWatch> {
     watch.map(|watch| Arc::new(watch.status()) as AskWatch)
 }
@@ -681,7 +679,8 @@ impl Clock {
         self.start.elapsed().into()
     }
 
-    /// What `CLOCK_MONOTONIC` showed at zero, in nanoseconds: as close as two looks can be.
+    /// Returns the value of `CLOCK_MONOTONIC` at zero, in nanoseconds: the most exact of three
+    /// readings.
     fn zero(&self) -> u64 {
         let look = |_| {
             let (before, shown) = (self.now(), tailbound_sys::timer::now());

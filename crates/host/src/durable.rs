@@ -1,18 +1,18 @@
-//! A file that is replaced as a whole, and that nobody else may read.
+//! Files that are replaced as a whole, and that only their owner may read.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// Makes the directory of the file at `path` where it is missing, and shows whether the
-/// file can be written: now, and not when there is something to keep.
+/// Creates the missing directory of the file at `path`, and checks that the file can be written,
+/// before there is something to store.
 pub(crate) fn make_room(path: &Path) -> io::Result<()> {
     if let Some(directory) = path.parent() {
         fs::create_dir_all(directory)?;
     }
     let fresh = fresh(path);
-    // One that was left there may be for others to read.
+    // A leftover file may be readable for others.
     let _ = fs::remove_file(&fresh);
     create(&fresh)?;
     Ok(())

@@ -1,10 +1,8 @@
-//! What each guest is guaranteed, what it may send and be sent at most ([`limits`]), and who
-//! says so.
+//! Guarantees and limits ([`limits`]) of each guest, and their sources.
 //!
-//! The configuration guarantees something to guests by name, the placement service to
-//! machines. Where the service knows a guest's machine, its word counts; where it does
-//! not, the configuration's. The switch is told the outcome ([`Guarantees::wanted`]) and
-//! knows neither of the two.
+//! The configuration guarantees rates to guests by name, the placement service to VMs. If the
+//! service knows a guest's VM, the service's guarantee applies; otherwise the configuration's does.
+//! The switch receives the result ([`Guarantees::wanted`]) and knows neither source.
 
 mod limits;
 
@@ -21,21 +19,21 @@ use tailbound_dataplane::{Classes, Guarantee, GuestId, PacerConfig};
 use tailbound_switch::{Mac, Switch};
 use tailbound_units::{Bytes, Rate};
 
-/// What the configuration and the placement service guarantee.
+/// The guarantees of the configuration and of the placement service.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Guarantees {
-    /// The wire of the uplink; `None` where it is not paced, so that nobody can be
-    /// guaranteed anything.
+    /// The wire of the uplink; `None` if the uplink is not paced, so that no guest can have a
+    /// guarantee.
     wire: Option<PacerConfig>,
-    /// The classes of which this host gives frames one; `None` where it gives none, so that
-    /// it is in no fabric's way.
+    /// The classes in which this host marks frames; `None` if it does not mark frames, so that it
+    /// fits into any fabric.
     classes: Option<Classes>,
-    /// In the order of the configuration, which is that of their ports.
+    /// The guests, in the order of the configuration, which is that of their ports.
     guests: Arc<[Guest]>,
-    /// The last known configuration of the placement service, if it was ever heard.
+    /// The last known configuration of the placement service, if one was ever received.
     service: Option<Arc<Said>>,
-    /// What it said last, where its fabric has other classes than this host: that is not in
-    /// force.
+    /// The service's last configuration, if its fabric has other classes than this host. That
+    /// configuration is not in force.
     refused: Option<Arc<Said>>,
 }
 
@@ -46,63 +44,64 @@ pub(crate) struct Guarantees {
      every host of a fabric needs the same: change `[classes]` here, or `classes` there"
 )]
 pub struct ClassesDiffer {
-    /// The topology's.
+    /// The classes of the topology.
     service: Classes,
-    /// This host's.
+    /// The classes of this host.
     host: Classes,
 }
 
-/// What the configuration says of a guest.
+/// The configuration of a guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Guest {
     name: String,
     vm: Option<VmName>,
-    /// The same as the service calls it.
+    /// The name of the VM in the service's messages.
     vm_name: Option<String>,
     mac: Mac,
     ips: Vec<IpAddr>,
     configured: Option<Guarantee>,
-    /// By the configuration.
+    /// The limit in the configuration.
     limit: Option<LimitConfig>,
     ways: Ways,
 }
 
-/// What is guaranteed, as plain data for metrics.
+/// The guarantees, as plain data for metrics.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct GuaranteesSnapshot {
-    /// What the placement service says of this host; `None` if it was never heard.
+    /// The placement service's configuration of this host; `None` if none was ever received.
     pub(crate) service: Option<ServiceSnapshot>,
-    /// Whether what it said last was refused, as its fabric has other classes.
+    /// True if the service's last configuration was refused, as its fabric has other classes.
     pub(crate) classes_differ: bool,
-    /// The guests that are machines of the service's.
+    /// The guests that are VMs of the service's.
     pub(crate) machines: Vec<MachineSnapshot>,
 }
 
-/// What the placement service says of this host.
+/// The placement service's configuration of this host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ServiceSnapshot {
-    /// The revision of what it said last.
+    /// The revision of the service's last configuration.
     pub(crate) revision: u64,
-    /// Whether this host gets machines.
+    /// The host's state, which decides whether it gets new VMs.
     pub(crate) state: HostState,
-    /// Machines that are to be here, and that no guest is.
+    /// VMs that should be here, without a guest.
     pub(crate) without_guest: Vec<String>,
 }
 
-/// A guest that is a machine of the placement service's.
+/// A guest that is a VM of the placement service's.
 #[derive(Debug, Clone)]
 pub(crate) struct MachineSnapshot {
     /// The guest's name.
     pub(crate) guest: String,
-    /// Its machine's name.
+    /// The VM's name.
     pub(crate) vm: VmName,
-    /// What the service says of that machine; `None` where it does not know it.
+    /// The service's guarantee of that VM; `None` if the service does not know it.
     pub(crate) known: Option<VmGuarantee>,
 }
 
 impl Guarantees {
-    /// What `config` guarantees. What the placement service has said counts on; where it was
-    /// refused for its classes, and `config` has them, it counts from now on.
+    /// Returns the guarantees of `config`, with the placement service's last configuration. A
+    /// service configuration that was refused for its classes is in force from now on if `config`
+    /// has these classes.
     ///
     /// # Errors
     /// `config` has other classes than the fabric of the placement service.
@@ -131,8 +130,8 @@ impl Guarantees {
         })
     }
 
-    /// Takes what the placement service says now. What it said before and does not
-    /// repeat is over. False where it is refused, and all is as before.
+    /// Applies a new configuration of the placement service, which replaces the one before. Returns
+    /// false if it is refused; then nothing changes.
     pub(crate) fn update(&mut self, service: Arc<Said>) -> bool {
         match agree(self.classes, &service) {
             Ok(()) => {
@@ -151,34 +150,34 @@ impl Guarantees {
         }
     }
 
-    /// What the placement service said last, in force or not.
+    /// Returns the placement service's last configuration, in force or refused.
     fn said_last(&self) -> Option<&Arc<Said>> {
         self.refused.as_ref().or(self.service.as_ref())
     }
 
-    /// Takes what the placement service said last to `other`. Returns whether that is
-    /// something else, and in force.
+    /// Applies the placement service's last configuration in `other`. Returns true if it differs
+    /// from this one's, and is in force.
     pub(crate) fn follow(&mut self, other: &Self) -> bool {
         let (own, others) = (self.said_last(), other.said_last());
         match (own, others) {
             (_, None) => false,
             (Some(own), Some(others)) if Arc::ptr_eq(own, others) => false,
-            // It was heard while the configuration was read.
+            // The service's configuration arrived while the host's was read.
             (_, Some(others)) => self.update(Arc::clone(others)),
         }
     }
 
-    /// Whether the configuration says the same as `other`'s of all guests.
+    /// Returns true if the configuration of all guests is the same as `other`'s.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.wire == other.wire && self.guests == other.guests
     }
 
-    /// What each guest is to be guaranteed, in the order of their ports.
+    /// Returns the guarantee of each guest, in the order of their ports.
     pub(crate) fn wanted(&self) -> impl Iterator<Item = Option<Guarantee>> {
         (0..self.guests.len()).map(|place| self.wanted_at(place))
     }
 
-    /// What the guest at `place` among the ports' is to be guaranteed.
+    /// Returns the guarantee of the guest at `place` among the ports'.
     pub(crate) fn wanted_at(&self, place: usize) -> Option<Guarantee> {
         let guest = self.guests.get(place)?;
         let wire = self.wire.as_ref()?;
@@ -191,16 +190,16 @@ impl Guarantees {
         }
     }
 
-    /// Why the guest at `place` among the ports' is not guaranteed what the placement service
-    /// promises its machine: it is limited to less.
+    /// Returns the reason why the guest at `place` among the ports' does not get the placement
+    /// service's guarantee: a limit below it.
     fn contradiction(&self, guest: &Guest) -> Option<LimitError> {
         let wire = self.wire.as_ref()?;
         let guarantee = from_service(wire, self.known(guest)?, guest.configured.as_ref())?;
         self.allows(guest, &guarantee).err()
     }
 
-    /// What the configuration guarantees the guest at `place` among the ports', where it is no
-    /// machine that the placement service knows.
+    /// Returns the rate that the configuration guarantees to the guest at `place` among the ports',
+    /// if the placement service does not know the guest's VM; else 0.
     pub(crate) fn reserved_at(&self, place: usize) -> Rate {
         let guest = self.guests.get(place).filter(|_| self.wire.is_some());
         let configured = guest.and_then(|guest| Some((guest, guest.configured?)));
@@ -210,8 +209,8 @@ impl Guarantees {
         }
     }
 
-    /// The machine of the guest at `place` among the ports', where the placement service knows
-    /// it, and `rule` refuses what it is promised, or its limit does.
+    /// Returns the VM of the guest at `place` among the ports', if the placement service knows it
+    /// and `rule`, or the guest's limit, refuses its guarantee.
     pub(crate) fn refused_at(&self, place: usize, rule: Option<PacerError>) -> Option<RefusedVm> {
         let guest = self.guests.get(place)?;
         let known = self.known(guest)?;
@@ -227,14 +226,15 @@ impl Guarantees {
         })
     }
 
-    /// The machine of the guest at `place` among the ports', where the placement service says
-    /// that it is to come here.
+    /// Returns the VM of the guest at `place` among the ports', if the placement service moves it
+    /// to this host.
     pub(crate) fn arriving_at(&self, place: usize) -> Option<&str> {
         let known = self.known(self.guests.get(place)?)?;
         (known.moves == Some(MoveEnd::Arrives)).then_some(known.vm.as_str())
     }
 
-    /// What the placement service is told: of what it said, what is in force here.
+    /// Returns the report to the placement service: its revision and guarantees that are in force
+    /// here.
     pub(crate) fn report(
         &self,
         limits: Option<HostLimits>,
@@ -255,9 +255,9 @@ impl Guarantees {
         }
     }
 
-    /// The guest at `place` among the ports' as the exchange of rates with other hosts
-    /// knows it, with what the pacer of `switch` holds it to; `None` where it is no machine, or
-    /// is away: then the host where it is speaks for it.
+    /// Returns the guest at `place` among the ports' for the exchange of rates with other hosts,
+    /// with the guarantee in the pacer of `switch`. `None` if the guest is no VM of the service, or
+    /// is away: then the host that runs it takes part for it.
     pub(crate) fn hose_guest(
         &self,
         switch: &Switch,
@@ -280,12 +280,12 @@ impl Guarantees {
         })
     }
 
-    /// What the placement service says of a guest's machine.
+    /// Returns the placement service's guarantee of a guest's VM.
     fn known(&self, guest: &Guest) -> Option<&VmGuarantee> {
         self.service.as_ref()?.of(guest.vm_name.as_deref()?)
     }
 
-    /// What is guaranteed, as of now.
+    /// Returns the present guarantees.
     pub(crate) fn snapshot(&self) -> GuaranteesSnapshot {
         let machines = self.guests.iter().filter_map(|guest| {
             Some(MachineSnapshot {
@@ -327,8 +327,8 @@ fn agree(host: Option<Classes>, service: &Said) -> Result<(), ClassesDiffer> {
     })
 }
 
-/// The guarantee of a machine that the placement service knows. What the service does
-/// not speak of is as the configuration says.
+/// Returns the guarantee of a VM that the placement service knows. Terms that the service does not
+/// define are the configuration's.
 pub(crate) fn from_service(
     wire: &PacerConfig,
     known: &VmGuarantee,
@@ -388,7 +388,7 @@ guarantee = { bandwidth = "50Mbit/s", burst = "15380B", burst_rate = "1Gbit/s" }
         all.expect("nothing was heard yet")
     }
 
-    /// What the service says of machines of `t/a`: megabits a second.
+    /// Guarantees of the service for VMs of `t/a`, in Mbit/s.
     fn said(vms: &[(u32, Option<u64>)]) -> HostGuarantees {
         let vms = vms.iter().map(|(number, mbit)| {
             let bandwidth = mbit.map(|mbit| format!("{mbit}Mbit/s"));
@@ -405,7 +405,7 @@ guarantee = { bandwidth = "50Mbit/s", burst = "15380B", burst_rate = "1Gbit/s" }
         Arc::new(said(vms).into())
     }
 
-    /// Megabits a second of each guest.
+    /// Returns the guarantee of each guest, in Mbit/s.
     fn wanted(guarantees: &Guarantees) -> Vec<Option<u64>> {
         let wanted = guarantees.wanted();
         wanted

@@ -32,18 +32,18 @@ use tailbound_hose::{
 use tailbound_switch::{Mac, Switch};
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// What is read in a turn, in bytes, where a datagram counts as [`DATAGRAM`] more: some
-/// eight full ones, or twenty short ones.
+/// Bytes that are read per turn; each datagram counts as [`DATAGRAM`] more. The total is some eight
+/// full datagrams, or twenty short ones.
 const READ: usize = 16 * 1024;
 
-/// What a datagram costs beside what each of its bytes does, which are hashed, in bytes.
+/// Fixed cost of a datagram, in units of the cost of hashing one of its bytes.
 const DATAGRAM: usize = 512;
 
-/// Guests that are looked at in a turn, where all are.
+/// Guests that are visited per turn when all must be visited.
 const GUESTS: usize = 64;
 
-/// How long limits of another process are kept that nobody has confirmed: peers that live
-/// say within some milliseconds what they know.
+/// The longest time for keeping unconfirmed limits of another process: live peers send their state
+/// within some milliseconds.
 const KEPT: Nanos = Nanos::from_secs(1);
 
 /// A guest that may take part in the exchange of rates.
@@ -51,35 +51,34 @@ const KEPT: Nanos = Nanos::from_secs(1);
 pub struct HoseGuest {
     /// Its id in the switch and the pacer.
     pub id: GuestId,
-    /// The machine that it is.
+    /// The VM's name.
     pub vm: VmName,
     /// Its MAC address.
     pub mac: Mac,
     /// Its IP addresses.
     pub ips: Vec<IpAddr>,
-    /// Its guarantee; it takes no part without.
+    /// The guest's guarantee. Without one, the guest takes no part.
     pub guarantee: Option<Guarantee>,
-    /// How many machines its tenant has, as the placement service says.
+    /// The number of VMs of the guest's tenant, by the placement service.
     pub tenant_vms: Option<u32>,
-    /// How long a frame may wait on its way to it, where the placement service promises
-    /// that.
+    /// The longest delay of a frame on its way to the guest, if the placement service promises one.
     pub delay: Option<Nanos>,
 }
 
-/// The guests that there are, as they are gathered.
+/// The present guests, while they are collected.
 #[derive(Debug, Default)]
 pub struct HoseGuests {
     guests: Vec<HoseGuest>,
-    /// Those of them that take part.
+    /// The guests that take part.
     machines: Machines,
 }
 
-/// What has become of an exchange of rates.
+/// The result of a reconfigured exchange of rates.
 #[derive(Debug)]
 pub(crate) struct Renewed {
-    /// The one before, which has ended.
+    /// The former exchange, which has ended.
     pub(crate) former: Option<Former>,
-    /// Another one begins, which knows no machines.
+    /// True if another exchange begins, which knows no VMs.
     pub(crate) begins: bool,
     pub(crate) has_other_socket: bool,
 }
@@ -87,23 +86,23 @@ pub(crate) struct Renewed {
 /// The counters of the exchange of rates.
 #[derive(Debug, Clone, Copy)]
 pub struct HoseSnapshot {
-    /// What the protocol has counted.
+    /// The counters of the protocol.
     pub state: HoseStats,
-    /// Datagrams that the system did not send.
+    /// Datagrams that the system failed to send.
     pub send_failures: u64,
-    /// Rates that the pacer did not take.
+    /// Rates that the pacer refused.
     pub refused: u64,
-    /// How it is with the keys that the placement service issues, where it does.
+    /// The state of the keys that the placement service issues, if it does.
     pub(crate) issued: Option<KeyStatus>,
 }
 
-/// With whom rates are exchanged, and how: another one starts the exchange anew.
+/// The peers and settings of an exchange: with others, the exchange starts anew.
 #[derive(Debug, PartialEq, Eq)]
 struct Exchange {
     config: HoseConfig,
-    /// The classes that this host gives frames.
+    /// The classes in which this host marks frames.
     classes: Option<Classes>,
-    /// The keys with other hosts of which there are files.
+    /// The keys with other hosts that come from files.
     keys: Keys,
 }
 
@@ -111,28 +110,29 @@ struct Exchange {
 #[derive(Debug)]
 pub struct Hose {
     exchange: Exchange,
-    /// The keys that the placement service issues, and who asks it for them.
+    /// The keys that the placement service issues. `asks` is the client that requests them.
     issued: Keys,
     asks: Option<KeyClient>,
-    /// The classes of hosts that have others than this one, as the log said last.
+    /// The classes of hosts that differ from this one's, as last logged.
     differing: HashMap<HostId, ClassesCode>,
     socket: UdpSocket,
     state: HoseState,
     /// Stations that were limited as such before this process, and are no longer.
     withdrawn_stations: Vec<Station>,
-    /// The next of the guests that are to be looked at, where these are others.
+    /// The next guest to visit after a change of guests.
     renewing: Option<usize>,
-    /// Limits that were in force before this process, until others come or that is over.
+    /// Limits that were in force before this process, until others replace them or `kept_until`.
     kept: HashSet<dataplane::FlowKey>,
     kept_until: Nanos,
     addresses: HashMap<HostId, SocketAddr>,
     /// The addresses that datagrams may come from.
     senders: HashSet<IpAddr>,
     guests: Vec<HoseGuest>,
-    /// What each guest that is sent to had taken from its port as of the last sample.
+    /// For each guest that receives traffic, the bytes that it had taken from its port at the last
+    /// sample.
     drained: HashMap<GuestId, Bytes>,
     next_sample: Nanos,
-    /// Whether anything may have been used since the last sample.
+    /// True if a rate may have been used since the last sample.
     unsampled: bool,
     now: Nanos,
     send_failures: u64,
@@ -140,7 +140,7 @@ pub struct Hose {
 }
 
 impl Hose {
-    /// Knows no machine yet.
+    /// Makes an exchange that knows no VMs yet.
     fn new(exchange: Exchange, asks: Option<KeyClient>, socket: UdpSocket, now: Nanos) -> Self {
         let Exchange { config, .. } = &exchange;
         let mut hose = Self {
@@ -168,8 +168,8 @@ impl Hose {
         hose
     }
 
-    /// Has datagrams signed with what there is of keys: of files before those that the
-    /// placement service issues.
+    /// Signs datagrams with the available keys: keys from files precede those that the placement
+    /// service issues.
     fn set_keys(&mut self, now: Nanos) {
         let (own, issued) = (&self.exchange.keys, &self.issued);
         self.state.set_keys(now, |host| {
@@ -178,7 +178,7 @@ impl Hose {
         });
     }
 
-    /// Takes the keys that the placement service issues, where there are others.
+    /// Applies the placement service's keys, if there are new ones.
     pub fn take_keys(&mut self, now: Nanos) {
         if let Some(keys) = self.asks.as_ref().and_then(KeyClient::take) {
             self.issued = keys;
@@ -186,7 +186,7 @@ impl Hose {
         }
     }
 
-    /// Adds a guest to those that there are to be.
+    /// Adds a guest to a collection.
     pub fn gather(&self, gathered: &mut HoseGuests, guest: HoseGuest) {
         if let Some(guarantee) = guest.guarantee {
             let tenant = format!("{}/{}", guest.vm.owner, guest.vm.tenant);
@@ -205,8 +205,8 @@ impl Hose {
         gathered.guests.push(guest);
     }
 
-    /// Sets which guests there are: these and no others. What follows comes into force in
-    /// pieces, with each [`Self::poll`].
+    /// Replaces the present guests. The consequences come into force in pieces, with each
+    /// [`Self::poll`].
     pub fn set_guests(&mut self, now: Nanos, gathered: HoseGuests) {
         let HoseGuests { guests, machines } = gathered;
         self.state.set_machines(now, machines);
@@ -216,13 +216,13 @@ impl Hose {
         self.renewing = Some(0);
     }
 
-    /// Whether guests that came, went or changed are not all in force yet.
+    /// Returns true if changes of guests are not completely in force yet.
     pub(crate) fn is_changing(&self) -> bool {
         self.renewing.is_some() || self.state.is_changing()
     }
 
-    /// Lets flows be limited as they are, until something else is known of them, for a
-    /// second at most: what another process agreed on is better than nothing.
+    /// Keeps flows limited as they are until their limits are known, for a second at most: another
+    /// process's agreement is better than no limit.
     pub(crate) fn keep_for_now(
         &mut self,
         now: Nanos,
@@ -239,7 +239,7 @@ impl Hose {
         }
     }
 
-    /// The stations that are limited as such by a limit that is kept.
+    /// Returns the stations that are limited as such by a kept limit.
     fn kept_stations(&self) -> impl Iterator<Item = Station> + '_ {
         let flows = self.kept.iter();
         flows.filter_map(|flow| match destination(flow.destination) {
@@ -248,7 +248,7 @@ impl Hose {
         })
     }
 
-    /// Ends what was kept for now and of which nothing else has become known.
+    /// Removes the kept limits that nothing has confirmed.
     fn end_kept(&mut self, now: Nanos, pacer: &mut Pacer<Packet>) {
         if now < self.kept_until {
             return;
@@ -268,13 +268,13 @@ impl Hose {
         }
     }
 
-    /// The address that it listens at.
+    /// Returns the local address.
     pub fn address(&self) -> SocketAddr {
         self.exchange.config.listen
     }
 
-    /// Takes another configuration. Where anything has changed, the exchange starts
-    /// anew, as after a restart, and is to be told its guests.
+    /// Applies another configuration. If anything has changed, the exchange starts anew, as after a
+    /// restart, and the caller must set the guests again.
     pub(crate) fn reconfigure(&mut self, now: Nanos, setup: HoseSetup) -> Renewed {
         let HoseSetup {
             exchange,
@@ -311,20 +311,20 @@ impl Hose {
         }
     }
 
-    /// Ends it.
+    /// Ends the exchange.
     pub(crate) fn end(self, now: Nanos) -> Former {
         Former::new(now, self.state)
     }
 
-    /// The socket, which is readable when a datagram is there.
+    /// Returns the socket, which is readable when a datagram has arrived.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
-    /// Reads the datagrams that are there, some eight to twenty at most: [`Self::poll`]
-    /// sets the rates that follow.
+    /// Reads some of the waiting datagrams, some eight to twenty at most. [`Self::poll`] sets the
+    /// resulting rates.
     pub fn handle_readable(&mut self, now: Nanos) {
-        // A byte more than any datagram has: what is longer shows.
+        // A byte more than the longest datagram, so that longer ones are noticed.
         let mut buffer = [0; MAX_DATAGRAM + 1];
         let today = today();
         let mut read = 0;
@@ -354,7 +354,7 @@ impl Hose {
         }
     }
 
-    /// Says, once, that another host has other classes.
+    /// Logs, once, that another host has other classes.
     fn tell_of_classes(&mut self, dropped: Dropped) {
         let Dropped::Classes { host, classes } = dropped else {
             return;
@@ -377,9 +377,9 @@ impl Hose {
         );
     }
 
-    /// Notes what each guest has taken from its port, where that is due: to be called
-    /// before each [`Self::poll`]. `drained` says how much that is so far, and whether
-    /// frames wait for it there.
+    /// Samples the bytes that each guest has taken from its port, if a sample is due. Call it
+    /// before each [`Self::poll`]. `drained` returns the guest's total so far, and true if frames
+    /// wait for it there.
     pub fn note_drained(
         &mut self,
         now: Nanos,
@@ -397,9 +397,8 @@ impl Hose {
         });
     }
 
-    /// Notes what was used, sends what is due and sets the rates that follow. To
-    /// be called after each turn in which the pacer took a frame, and at
-    /// [`Self::poll_at`].
+    /// Reads the usage of the rates, sends the due datagrams and sets the resulting rates. Call it
+    /// after each turn in which the pacer took a frame, and at [`Self::poll_at`].
     pub fn poll(&mut self, now: Nanos, pacer: &mut Pacer<Packet>) {
         self.unsampled = now < self.next_sample;
         if !self.unsampled {
@@ -457,8 +456,8 @@ impl Hose {
         }
     }
 
-    /// Hands over the stations that are limited as such from now on, and those that are
-    /// not any more.
+    /// Returns the stations that are limited as such from now on (true), and those that are no
+    /// longer (false).
     pub fn poll_stations(&mut self) -> impl Iterator<Item = (Mac, bool)> + '_ {
         let withdrawn = self.withdrawn_stations.drain(..);
         let withdrawn = withdrawn.map(|station| (Mac(station.mac()), false));
@@ -468,7 +467,7 @@ impl Hose {
         )
     }
 
-    /// When [`Self::poll`] is to be called next.
+    /// Returns the time at which [`Self::poll`] must be called next.
     pub fn poll_at(&self) -> Option<Nanos> {
         let used = self.unsampled || self.state.has_open_pairs();
         let sample = used || self.state.has_grants();
@@ -479,7 +478,7 @@ impl Hose {
         times.into_iter().flatten().min()
     }
 
-    /// All counters, as they are now.
+    /// Returns all counters.
     pub fn snapshot(&self) -> HoseSnapshot {
         HoseSnapshot {
             state: self.state.stats(self.now),
@@ -490,7 +489,7 @@ impl Hose {
     }
 }
 
-/// What the pacer calls a destination.
+/// Converts the pacer's key of a destination.
 fn destination(known_as: u128) -> Destination {
     let bytes = known_as.to_be_bytes();
     let station = bytes.last_chunk().and_then(|mac| Station::new(*mac));
@@ -500,7 +499,7 @@ fn destination(known_as: u128) -> Destination {
     }
 }
 
-/// The same the other way round.
+/// Returns the pacer's key of a destination.
 fn known_as(destination: Destination) -> u128 {
     match destination {
         Destination::Station(station) => dataplane::FlowKey::station(station.mac()),
@@ -508,7 +507,7 @@ fn known_as(destination: Destination) -> u128 {
     }
 }
 
-/// Sets a rate, or the nearest that the pacer can count.
+/// Sets a rate, or the nearest one that the pacer can represent.
 fn set(now: Nanos, pacer: &mut Pacer<Packet>, change: Change) -> Result<(), PacerError> {
     let Change { flow, rate } = change;
     let Some(guest) = guest_of(change.flow.guest) else {
@@ -525,7 +524,7 @@ fn set(now: Nanos, pacer: &mut Pacer<Packet>, change: Change) -> Result<(), Pace
     pacer.set_destination(now, guest, destination, Some(nearest))
 }
 
-/// The guest that was announced under this number.
+/// Returns the guest with this number in the exchange.
 fn guest_of(guest: hose::GuestId) -> Option<GuestId> {
     NonZeroU64::new(guest.0).map(GuestId::from)
 }

@@ -1,5 +1,5 @@
-//! What is known of a configuration's ports beside their counters, for whoever shows them.
-//! It is made where the configuration is read.
+//! Facts about a configuration's ports beside their counters, for metrics and the control socket.
+//! The inventory is made when the configuration is read.
 
 use crate::config::{Config, Files, PortConfig};
 use std::collections::{HashMap, HashSet};
@@ -13,7 +13,7 @@ pub(crate) struct Inventory {
     config: PathBuf,
     added: PathBuf,
     uplink: Option<PortConfig>,
-    /// By name.
+    /// The guests by name.
     guests: HashMap<String, Item>,
 }
 
@@ -21,18 +21,18 @@ pub(crate) struct Inventory {
 #[derive(Debug)]
 pub(crate) struct Item {
     port: PortConfig,
-    /// It came by the control socket.
+    /// True if the guest was added over the control socket.
     pub(crate) is_added: bool,
-    /// Its machine's name at the placement service.
+    /// The guest's VM in the placement service.
     pub(crate) vm: Option<String>,
-    /// Its address.
+    /// The guest's MAC address.
     pub(crate) mac: [u8; 6],
-    /// Its IP addresses that are whole ones.
+    /// The guest's IP addresses, without prefixes.
     pub(crate) ips: Vec<IpAddr>,
 }
 
 impl Item {
-    /// Its first IPv4 address.
+    /// Returns the guest's first IPv4 address.
     pub(crate) fn ipv4(&self) -> Option<Ipv4Addr> {
         self.ips.iter().find_map(|ip| match ip {
             IpAddr::V4(ip) => Some(*ip),
@@ -42,7 +42,7 @@ impl Item {
 }
 
 impl Inventory {
-    /// Of a configuration that was read from `files`.
+    /// Makes the inventory of a configuration that was read from `files`.
     pub(crate) fn new(files: &Files, config: &Config) -> Self {
         let added = files.added();
         let names: HashSet<_> = added.names().collect();
@@ -64,22 +64,22 @@ impl Inventory {
         }
     }
 
-    /// The configuration's file.
+    /// Returns the path of the configuration's file.
     pub(crate) fn config(&self) -> &Path {
         &self.config
     }
 
-    /// The file of guests that came by the control socket.
+    /// Returns the path of the file of added guests.
     pub(crate) fn added(&self) -> &Path {
         &self.added
     }
 
-    /// A guest.
+    /// Returns a guest.
     pub(crate) fn guest(&self, name: &str) -> Option<&Item> {
         self.guests.get(name)
     }
 
-    /// The port of a guest, or the uplink's.
+    /// Returns the port of a guest or of the uplink.
     pub(crate) fn port(&self, name: &str) -> Option<&PortConfig> {
         match self.guests.get(name) {
             Some(guest) => Some(&guest.port),
@@ -87,11 +87,12 @@ impl Inventory {
         }
     }
 
-    /// How many frames the interface of a port has dropped that were sent to it, since it was
-    /// made: what a packet socket is not told. `None` where the port is no packet socket, or
-    /// the interface does not say.
+    /// Returns the number of frames to the port that its interface has dropped since its creation.
+    /// A packet socket does not receive that number. `None` if the port is no packet socket, or the
+    /// number is unknown.
     ///
-    /// The kernel may have its lock on all interfaces for a while: not for the packet loop.
+    /// The kernel's lock on all interfaces may block the call for milliseconds: do not call it in
+    /// the packet loop.
     pub(crate) fn dropped_by_interface(&self, name: &str) -> Option<u64> {
         let PortConfig::AfPacket {
             interface, netns, ..

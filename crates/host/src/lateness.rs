@@ -22,7 +22,7 @@ const MOST_TIME: Duration = Duration::from_secs(1);
 pub struct Lateness {
     /// 99 of 100 ended earlier.
     pub p99: Nanos,
-    /// The latest.
+    /// The longest lateness.
     pub longest: Nanos,
     /// True if the thread had a real-time class.
     pub is_real_time: bool,
@@ -70,8 +70,8 @@ impl Lateness {
         }
     }
 
-    /// The lateness in a line, and a line for each guest of `config` whose burst does not make up for
-    /// it.
+    /// The lateness in a line, and a line for each guest of `config` whose burst does not make up
+    /// for it.
     fn explain(&self, config: &Config) -> String {
         let class = if self.is_real_time {
             "with a real-time class"
@@ -106,7 +106,7 @@ fn is_paced(config: &Config) -> bool {
     uplink.is_some_and(|uplink| uplink.pacer.is_some())
 }
 
-/// By how much a wait ends late.
+/// Returns the lateness of the end of a wait.
 fn wait() -> Nanos {
     let begin = Instant::now();
     thread::sleep(WAIT_TIME.into());

@@ -1,12 +1,11 @@
-//! The host daemon: it stands between the guests of one machine and its uplink,
-//! and every packet between them passes its pipelines.
+//! The host daemon: it connects the guests of one host with its uplink. Every packet between them
+//! passes the daemon's pipelines.
 //!
-//! Read [`tailbound_switch::Switch`] first: the packet loop's core, pure but for the
-//! ports it is given. [`port`] has those of a real host, [`config`] is the file that
-//! says what is forwarded for whom, and [`run`] the daemon that opens ports, waits for
-//! them and answers to signals and scrapes. [`control`] takes what guests are promised
-//! from the placement service, [`socket`] has guests come and go, and shows them, [`libvirt`]
-//! has domains do so.
+//! Read [`tailbound_switch::Switch`] first: it is the packet loop's core, without I/O of its own
+//! except for its ports. [`port`] has the ports of a real host, [`config`] the configuration file,
+//! and [`run`] the daemon that opens ports, waits for them and handles signals and scrapes.
+//! [`control`] receives guests' guarantees from the placement service, [`socket`] adds, removes and
+//! shows guests, and [`libvirt`] does so for domains.
 
 pub mod config;
 pub mod control;

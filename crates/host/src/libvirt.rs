@@ -1,10 +1,9 @@
-//! Guests that are domains of libvirt: a domain's metadata says what it is guaranteed, and
-//! the daemon is asked at its control socket ([`crate::socket`]).
+//! Guests that are libvirt domains: a domain's metadata contains its guarantees, and requests to
+//! the daemon's control socket ([`crate::socket`]) apply them.
 //!
-//! [`hook()`] does what libvirt's hook for QEMU is called for, [`watch()`] follows metadata that
-//! change while a domain runs, as libvirt calls no hook for that. Both read a domain from its
-//! XML ([`Domain`]), and neither keeps anything: what is so stands in libvirt and in the
-//! daemon.
+//! [`hook()`] implements libvirt's hook for QEMU. [`watch()`] follows changes of a running domain's
+//! metadata, for which libvirt calls no hook. Both read a domain from its XML ([`Domain`]), and
+//! neither has a state of its own: the state is in libvirt and in the daemon.
 
 mod ask;
 mod domain;

@@ -1,9 +1,9 @@
-//! Metrics for Prometheus: a thread that serves them, and their forms.
+//! Metrics for Prometheus: the thread that serves them, and their formats.
 //!
-//! The packet loop's counters are plain integers. A scrape asks the loop for a
-//! snapshot through a channel and wakes it; so the packet path has neither
-//! atomics nor locks. The loop only copies, a few guests a turn; what is shown is
-//! written here.
+//! The packet loop's counters are plain integers. For a scrape, a request for a snapshot goes to
+//! the loop through a channel, with a wake-up, so the packet path has neither atomics nor locks.
+//! The loop only copies the counters, a few guests per turn; the text is written in the server's
+//! thread.
 
 mod collector;
 mod control;
@@ -37,7 +37,7 @@ use tailbound_serve::{Access, Answer, Content, Lack, Limits, NO_ACTIVE_CONTENT, 
 pub struct MetricsError {
     /// The address.
     address: SocketAddr,
-    /// What the system said.
+    /// The system's error.
     source: std::io::Error,
 }
 
@@ -52,8 +52,7 @@ const LIMITS: Limits = Limits {
 /// How long a scrape waits for the packet loop.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The vCPU agent whose measurements are served; there may be none, or another
-/// after a reload.
+/// The vCPU agent whose measurements are served, if any. A reload may replace it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Vcpus(Arc<Mutex<Option<Shared>>>);
 
@@ -66,12 +65,12 @@ impl Vcpus {
         self.read(AgentSnapshot::clone)
     }
 
-    /// What may be reserved of this host's CPU.
+    /// Returns the CPU of this host that may be reserved.
     pub(crate) fn offer(&self) -> Option<Pool> {
         self.read(|snapshot| snapshot.offer)?
     }
 
-    /// By guest: of each vCPU the reservation that is in force.
+    /// Returns the reservation in force of each vCPU, by guest.
     pub(crate) fn reservations(&self) -> BTreeMap<String, Vec<Option<Periodic>>> {
         let reservations = self.read(|snapshot| snapshot.reservations.clone());
         reservations.unwrap_or_default()
@@ -85,10 +84,10 @@ impl Vcpus {
     }
 }
 
-/// How the connection to the placement service is, where there is to be one.
+/// Returns the state of the connection to the placement service.
 pub(crate) type AskWatch = Arc<dyn Fn() -> WatchStatus + Send + Sync>;
 
-/// Asks the packet loop for what it counted.
+/// Requests the packet loop's counters, from any thread.
 #[derive(Clone)]
 pub(crate) struct Asker {
     ask: Sender<Scrape>,
@@ -96,13 +95,13 @@ pub(crate) struct Asker {
 }
 
 impl Asker {
-    /// One, and where the packet loop finds what is asked for.
+    /// Makes an asker, and the packet loop's end of its channel.
     pub(crate) fn new(waker: Waker) -> (Self, Receiver<Scrape>) {
         let (ask, scrapes) = channel();
         (Self { ask, waker }, scrapes)
     }
 
-    /// What the packet loop counted; None where it does not answer within a second.
+    /// Returns the packet loop's counters; None if it does not answer within a second.
     pub(crate) fn ask(&self) -> Option<Exposition> {
         let (answer, wait) = sync_channel(1);
         self.ask.send(Scrape(answer)).ok()?;
@@ -121,7 +120,7 @@ impl Scrape {
     }
 }
 
-/// Serves metrics until it is dropped.
+/// A server of metrics, until it is dropped.
 pub(crate) struct Server {
     http: tailbound_serve::Server,
     scrapes: Receiver<Scrape>,
@@ -147,12 +146,12 @@ impl Server {
         Ok(Self { http, scrapes })
     }
 
-    /// Where it listens; with the port that was chosen where 0 was asked for.
+    /// Returns the address of the server, with the chosen port if 0 was configured.
     pub(crate) fn address(&self) -> SocketAddr {
         self.http.address()
     }
 
-    /// The scrapes that wait for an answer.
+    /// Returns the scrapes that wait for an answer.
     pub(crate) fn scrapes(&self) -> impl Iterator<Item = Scrape> + '_ {
         self.scrapes.try_iter()
     }

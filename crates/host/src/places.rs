@@ -1,15 +1,15 @@
-//! Where the files of a configuration's daemon are, and what they are called.
+//! Paths of the files of a configuration's daemon.
 
 use rustix::process::geteuid;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// Where state is kept where systemd gives no other directory.
+/// The directory for state if systemd sets none.
 const STATE: &str = "/var/lib/tailbound";
 
-/// Directories for what lives as long as a daemon, the best one first: `given` alone, or
-/// `$RUNTIME_DIRECTORY`, `/run/tailbound`, `$XDG_RUNTIME_DIR/tailbound` and
+/// Returns the directories for files that live as long as a daemon, the best one first: `given`
+/// alone, or `$RUNTIME_DIRECTORY`, `/run/tailbound`, `$XDG_RUNTIME_DIR/tailbound` and
 /// `/tmp/tailbound-UID`.
 pub(crate) fn runtime_directories(given: Option<&Path>) -> Vec<PathBuf> {
     if let Some(directory) = given {
@@ -25,24 +25,24 @@ pub(crate) fn runtime_directories(given: Option<&Path>) -> Vec<PathBuf> {
     all.into_iter().flatten().collect()
 }
 
-/// Where state is kept: `$STATE_DIRECTORY`, or `/var/lib/tailbound`.
+/// Returns the directory for state: `$STATE_DIRECTORY`, or `/var/lib/tailbound`.
 pub(crate) fn state_directory() -> PathBuf {
     of_systemd("STATE_DIRECTORY").unwrap_or_else(|| STATE.into())
 }
 
-/// A directory that systemd gives a service. It names several with colons between them; the
-/// first is ours.
+/// Returns a directory that systemd sets for a service. Several are separated by colons; the first
+/// one is used.
 fn of_systemd(variable: &str) -> Option<PathBuf> {
     let directories = std::env::var_os(variable)?;
     let first = directories.as_bytes().split(|byte| *byte == b':').next()?;
     Some(OsString::from_vec(first.to_vec()).into())
 }
 
-/// A name for what belongs to the configuration at `config`, with `suffix` at its end: the
-/// path with one letter for each of its bytes, or four (`\x2f`) where that is none for a
-/// file's name. Two configurations never have the same.
+/// Returns a file name for the configuration at `config`, with `suffix` at its end: the path with
+/// one letter for each of its bytes, or four (`\x2f`) for bytes that file names cannot have. Two
+/// configurations never have the same name.
 pub(crate) fn name(config: &Path, suffix: &str) -> OsString {
-    // One that cannot be found has mistakes, which are told better elsewhere.
+    // A missing configuration has mistakes, which are reported better elsewhere.
     let whole = std::fs::canonicalize(config).unwrap_or_else(|_| config.to_owned());
     let mut bytes = b"host-".to_vec();
     for byte in whole.as_os_str().as_bytes() {

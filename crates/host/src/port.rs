@@ -1,6 +1,6 @@
-//! Ports of a real host: one file a kind.
+//! Ports of a real host: one file for each kind.
 //!
-//! What a port is, and those for tests and captures, is in [`tailbound_switch::port`].
+//! [`tailbound_switch::port`] defines ports, and has those for tests and captures.
 
 mod af_packet;
 mod af_xdp;
@@ -13,12 +13,12 @@ pub use tap::TapPort;
 
 use tailbound_dataplane::{Buffer, Pool};
 
-/// Up to here a frame is copied into a buffer of its size.
+/// Shorter frames are copied into a buffer of this size.
 const MIDDLE: usize = Pool::SIZES[Pool::SIZES.len() - 2];
 
-/// Puts a frame, of which the first part was received into `head` and the rest
-/// into `tail` as if the two were one buffer, into one buffer: small frames
-/// keep the small one, of large ones only the start is copied.
+/// Joins the two parts of a frame, of which the first was received into `head` and the rest into
+/// `tail` as if the two were one buffer. A small frame keeps the small buffer; of a large one only
+/// the start is copied.
 ///
 /// Both start at `offset` in the buffer; `len` counts from there. The buffer
 /// that is used is replaced by a fresh one.

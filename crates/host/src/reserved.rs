@@ -1,5 +1,4 @@
-//! Whether vCPUs have the reservations that the placement service promises their machines, and no
-//! guest more.
+//! Comparison of vCPUs' reservations with the placement service's promises.
 
 use crate::control::Reserved;
 use crate::guarantees::MachineSnapshot;
@@ -8,19 +7,19 @@ use std::collections::BTreeMap;
 use tailbound_agent::Periodic;
 use tailbound_api::{CpuReservation, CpuUse, RefusedVm, Thousandths, UnpromisedGuest};
 
-/// By guest: of each vCPU the reservation that is in force.
+/// The reservation in force of each vCPU, by guest.
 pub(crate) type Reservations = BTreeMap<String, Vec<Option<Periodic>>>;
 
-/// How many guests are named that have more than is promised.
+/// The most guests that a report names for unpromised reservations.
 const NAMED: usize = 16;
 
-/// How the CPU that guests have reserved differs from what the placement service promises.
+/// Differences between the CPU that guests have reserved and the placement service's promises.
 #[derive(Debug, Default)]
 pub(crate) struct Compared {
-    /// The machines whose guests are here and have less than is promised, or something else:
-    /// admission counted just that. A machine that is not here, or is off, lacks nothing.
+    /// The VMs whose guests are here and have less than promised, or a different reservation:
+    /// admission counted exactly the promise. A VM that is not here, or is off, lacks nothing.
     lacking: Vec<RefusedVm>,
-    /// The guests that have more, the largest first; machines and others.
+    /// The guests that have more, the largest difference first; VMs of the service and others.
     beyond: Vec<Beyond>,
 }
 
@@ -33,7 +32,7 @@ struct Beyond {
 }
 
 impl Beyond {
-    /// By how much it is more.
+    /// Returns the difference.
     fn by(&self) -> CpuUse {
         CpuUse {
             cpu: self.given.cpu.saturating_sub(self.promised.cpu),
@@ -62,7 +61,7 @@ impl Beyond {
 }
 
 impl Compared {
-    /// Compares the reservations in force with what the service says of these machines.
+    /// Compares the reservations in force with the service's promises to these VMs.
     pub(crate) fn new(machines: &[MachineSnapshot], reservations: &Reservations) -> Self {
         let known = machines
             .iter()
@@ -99,7 +98,7 @@ impl Compared {
         compared
     }
 
-    /// What the service is told of it.
+    /// Returns the report to the service.
     pub(crate) fn told(self) -> Reserved {
         Reserved {
             unpromised: self.unpromised(),
@@ -108,20 +107,21 @@ impl Compared {
         }
     }
 
-    /// What guests have beyond what they are promised, in all.
+    /// Returns the total CPU reserved beyond the promises.
     fn unpromised(&self) -> CpuUse {
         let all = self.beyond.iter().map(Beyond::by);
         all.fold(CpuUse::default(), CpuUse::plus)
     }
 
-    /// By how much each guest has more, in thousandths of a CPU, and for how many vCPUs.
+    /// Returns each guest's CPU beyond its promise, in thousandths of a CPU, with the number of
+    /// vCPUs.
     pub(crate) fn by_guest(&self) -> impl Iterator<Item = (&str, CpuUse)> {
         self.beyond
             .iter()
             .map(|beyond| (beyond.guest.as_str(), beyond.by()))
     }
 
-    /// The guests that have most beyond what they are promised, in words.
+    /// Returns the guests with the most CPU beyond the promises, as text.
     fn named(&self) -> Vec<UnpromisedGuest> {
         let most = self.beyond.iter().take(NAMED);
         let told = most.map(|beyond| UnpromisedGuest {
@@ -132,7 +132,7 @@ impl Compared {
     }
 }
 
-/// Returns what vCPUs have reserved in all, each density rounded up as the service does.
+/// Returns the total that vCPUs have reserved, with each density rounded up as the service does.
 fn given(vcpus: &[Option<Periodic>]) -> CpuUse {
     let each = vcpus.iter().flatten().map(|given| {
         let one = CpuReservation {
@@ -146,7 +146,7 @@ fn given(vcpus: &[Option<Periodic>]) -> CpuUse {
     each.fold(CpuUse::default(), CpuUse::plus)
 }
 
-/// Returns what a guest lacks of what is promised.
+/// Returns the difference between a guest's promise and its reservations, as text, if it lacks any.
 fn lacks(guest: &str, promised: CpuReservation, vcpus: &[Option<Periodic>]) -> Option<String> {
     let wanted = Periodic {
         runtime: promised.runtime,

@@ -1,6 +1,6 @@
-//! What is not needed any more, and may take a while to end.
+//! Ends objects whose end may take milliseconds, outside of the packet loop.
 
-/// Drops something on a thread of its own.
+/// Drops an object on a thread of its own.
 pub(crate) fn retire(what: impl Send + 'static) {
     let ending = std::thread::Builder::new().name("retire".to_owned());
     if let Err(error) = ending.spawn(move || drop(what)) {

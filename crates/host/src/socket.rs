@@ -1,9 +1,9 @@
-//! The control socket: guests come and go without a file being edited, and whoever asks is
-//! shown what there is.
+//! The control socket: adds and removes guests without an edited file, and shows the daemon's
+//! state.
 //!
-//! A request is a line of JSON, and so is its answer ([`Request`], [`Answer`]). [`Client`]
-//! speaks to the daemon of a configuration. In the daemon a thread accepts, reads and writes
-//! (`server`); the packet loop sees whole requests alone, and never waits for anybody here.
+//! A request is a line of JSON, as is its answer ([`Request`], [`Answer`]). [`Client`] connects to
+//! the daemon of a configuration. In the daemon a thread accepts, reads and writes (`server`). The
+//! packet loop receives complete requests, and never waits for a client.
 
 mod client;
 mod connection;
@@ -23,5 +23,5 @@ pub(crate) use traced::Trace;
 pub use traced::{TRACE_FRAMES, TraceFrame, Wait};
 pub use wire::{Answer, Outcome, Request, SNOOP_FLOWS, SnoopFlow, VERSION, Wrong};
 
-/// Ends the name of the socket, behind a dot.
+/// The extension of the socket's name, behind a dot.
 pub(crate) const SUFFIX: &str = "sock";

@@ -1,10 +1,9 @@
-//! What the switch behind an interface does with void frames.
+//! Test of a switch's handling of void frames.
 //!
-//! A pacer fills gaps with frames whose destination is their own source, which a
-//! switch never sends back out of the port they came in by (IEEE 802.1Q, 8.6.1).
-//! Here a few are sent to it, and beside them as many to a station that nobody
-//! is, which it has to flood: those show that the witness would have seen voids
-//! as well.
+//! A pacer fills gaps with frames whose destination is their own source, which a switch never sends
+//! back out of the port they came in by (IEEE 802.1Q, 8.6.1). The test sends a few to the switch,
+//! and as many control frames to an address without a station, which the switch must flood: if the
+//! witness sees those, it would have seen voids as well.
 
 mod frames;
 
@@ -18,65 +17,65 @@ use std::time::{Duration, Instant};
 use tailbound_sys::packet::{Batch, PacketError, Socket};
 use tailbound_sys::tap::VIRTIO_HEADER_LEN;
 
-/// Voids, and as many controls.
+/// The number of voids, and the number of controls.
 const COUNT: u16 = 100;
-/// Between two frames: 200 of them are no burst that would fill a queue.
+/// Pause between two frames: 200 frames at this rate fill no queue.
 const PAUSE: Duration = Duration::from_millis(1);
-/// How long is listened after the last.
+/// The time of listening after the last frame.
 const LISTEN: Duration = Duration::from_secs(1);
 
-/// What to ask which switch.
+/// Parameters of a test.
 #[derive(Debug)]
 pub struct Question {
     /// The interface that leads to the switch.
     pub interface: String,
-    /// The network namespace that it is in, as a file.
+    /// The network namespace of the interface, as a file.
     pub netns: Option<PathBuf>,
     /// An interface on another port of the switch, to see whether voids flood.
     pub witness: Option<String>,
-    /// The network namespace that the witness is in, as a file.
+    /// The network namespace of the witness, as a file.
     pub witness_netns: Option<PathBuf>,
 }
 
-/// What the switch does.
+/// The switch's handling of voids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// It drops voids, and the witness would have seen them.
+    /// The switch drops voids, and the witness would have seen them.
     Dropped,
-    /// None came back; nobody could see whether they flood.
+    /// No void came back; without a witness it is unknown whether they flood.
     NotBack,
-    /// They come back.
+    /// Voids come back.
     ComeBack,
-    /// They flood.
+    /// Voids flood.
     Flooded,
     /// The witness did not see the control either.
     Blind,
 }
 
-/// What was sent, and what came where.
+/// Numbers of sent and received frames.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
-    /// How many were sent.
+    /// The number of sent frames.
     pub sent: u16,
-    /// How many came back to the interface that sent them.
+    /// The number of frames that came back to the sending interface.
     pub came_back: u16,
-    /// How many came to the witness; none without one.
+    /// The number of frames at the witness; None without a witness.
     pub at_witness: Option<u16>,
 }
 
-/// The answer, as `--output json` prints it.
+/// The result, as `--output json` prints it.
 #[derive(Debug, Serialize)]
 pub struct Answer {
-    /// What the switch does.
+    /// The switch's handling of voids.
     pub verdict: Verdict,
     /// The interface that sent.
     pub interface: String,
     /// The interface that listened on another port, if one did.
     pub witness: Option<String>,
-    /// The frames to their own source.
+    /// The frames to their own source address.
     pub voids: Counts,
-    /// The frames to a station that nobody is.
+    /// The frames to an address without a station.
     pub controls: Counts,
 }
 
@@ -98,8 +97,7 @@ impl Verdict {
 }
 
 impl Answer {
-    /// Sends the frames, listens, and says what the switch does with them. It takes two
-    /// seconds.
+    /// Sends the frames, listens, and returns the verdict. It takes two seconds.
     ///
     /// # Errors
     /// An interface cannot be opened, or does not send.
@@ -136,7 +134,7 @@ impl Answer {
     }
 }
 
-/// Why there is no answer.
+/// Reason why the test failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
     /// A socket could not be opened.
@@ -147,14 +145,14 @@ pub enum AskError {
     Io(#[from] io::Error),
 }
 
-/// A socket, and what of ours came by it.
+/// A socket, and the number of test frames that it received.
 struct Listener {
     socket: Socket,
     batch: Batch,
-    /// What is behind the first bytes of a frame does not matter.
+    /// The bytes behind a frame's head are not used.
     heads: Vec<Vec<u8>>,
     tails: Vec<Vec<u8>>,
-    /// By kind.
+    /// The number of received frames, by kind.
     came: [u16; 2],
 }
 
@@ -176,7 +174,7 @@ impl Listener {
         Ok(())
     }
 
-    /// Counts what came, at most a batch.
+    /// Counts the received test frames, at most a batch.
     fn receive(&mut self, run: &Run) -> io::Result<()> {
         let mut received = Vec::new();
         let (heads, tails) = (&mut self.heads, &mut self.tails);
@@ -198,7 +196,7 @@ impl Listener {
     }
 }
 
-/// Counts what comes to either until `until`.
+/// Counts the received test frames at both interfaces until `until`.
 fn listen(
     port: &mut Listener,
     mut witness: Option<&mut Listener>,

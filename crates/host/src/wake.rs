@@ -1,5 +1,4 @@
-//! What wakes the packet loop besides packets: signals, and whoever holds a
-//! [`Waker`].
+//! Wake-ups of the packet loop beside packets: signals, and [`Waker`]s.
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::{self, Read, Write};
@@ -8,8 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Signals as flags, and a socket that becomes readable when there is reason to
-/// look.
+/// Signals as flags, and a socket that becomes readable when a flag may be set.
 #[derive(Debug)]
 pub(crate) struct Signals {
     stop: Arc<AtomicBool>,
@@ -23,14 +21,14 @@ pub(crate) struct Signals {
 pub(crate) struct Waker(Arc<UnixStream>);
 
 impl Waker {
-    /// Wakes nobody.
+    /// Makes a waker without a thread.
     #[cfg(test)]
     pub(crate) fn of_nobody() -> Self {
         let (writer, _) = UnixStream::pair().expect("two ends");
         Self(Arc::new(writer))
     }
 
-    /// A waker, and the socket that is readable once it was used.
+    /// Returns a waker, and the socket that is readable once the waker was used.
     pub(crate) fn pair() -> io::Result<(UnixStream, Self)> {
         let (socket, writer) = UnixStream::pair()?;
         socket.set_nonblocking(true)?;
@@ -66,18 +64,18 @@ impl Signals {
         self.waker.clone()
     }
 
-    /// Reads what woke the loop, so that the next wake-up is seen.
+    /// Empties the socket, so that the next wake-up is noticed.
     pub(crate) fn clear(&self) {
         let mut bytes = [0; 64];
         while matches!((&self.socket).read(&mut bytes), Ok(1..)) {}
     }
 
-    /// Whether to end.
+    /// Returns true, once, after a signal to end.
     pub(crate) fn take_stop(&self) -> bool {
         self.stop.swap(false, Ordering::Relaxed)
     }
 
-    /// Whether to reload.
+    /// Returns true, once, after a signal to reload.
     pub(crate) fn take_reload(&self) -> bool {
         self.reload.swap(false, Ordering::Relaxed)
     }

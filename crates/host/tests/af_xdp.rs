@@ -30,7 +30,7 @@ fn cable() {
     cable_of("1");
 }
 
-/// As [`cable`], with so many queues each way.
+/// Makes a cable as [`cable`], with this number of queues in each direction.
 fn cable_of(queues: &str) {
     let queues = ["numrxqueues", queues, "numtxqueues", queues];
     let link = [&["link", "add", "up0"][..], &queues, &["type", "veth"]].concat();
@@ -49,7 +49,7 @@ fn cable_of(queues: &str) {
     plugged_in("up0", None);
 }
 
-/// The port of `up0`; `None`, and a line, where this machine forbids it.
+/// Opens the port of `up0`; `None`, with a line of output, if this computer forbids it.
 fn open(queues: Option<u32>) -> Option<AfXdpPort> {
     match AfXdpPort::open("up0", None, AfXdpMode::Auto, queues) {
         Ok(port) => Some(port),
@@ -66,7 +66,7 @@ fn packet(pool: &Pool, bytes: &[u8]) -> Packet {
     Packet::new(buffer, Packet::HEADROOM, bytes.len(), None, None).expect("well-formed")
 }
 
-/// What comes to `port` until `enough` says so, as bytes.
+/// Returns the frames that `port` receives until `enough` returns true, as bytes.
 fn receive(port: &mut dyn Port, pool: &Pool, enough: impl Fn(&[Vec<u8>]) -> bool) -> Vec<Vec<u8>> {
     let mut seen = Vec::new();
     until("frames", || {
@@ -261,11 +261,11 @@ fn a_daemon_paces_with_voids_through_it() {
         assert!(!veth::takes_tunnels("far", None).expect("it is there"));
         let (mut far, mut nic) = (Nic::open("far", None), guest.nic());
         let count: u16 = 100;
-        // The first nineteen leave at once: a longest frame's worth of shorter ones. 84 B at
-        // 10 Mbit/s are 67 us, nine tenths of which are left at 100 Mbit/s: one void between
-        // two of the others, but where the daemon comes later than the end of a batch, of
-        // 74 frames, or of what it has read at once, 32 of them. A daemon that has no CPU
-        // meanwhile comes later more often, so that one of ten times must do.
+        // The first nineteen leave immediately: shorter frames of the length of a longest one. 84 B
+        // at 10 Mbit/s are 67 us, nine tenths of which remain at 100 Mbit/s: one void between two
+        // of the others, unless the daemon is late after the end of a batch, of 74 frames, or of
+        // the 32 frames of one read. A daemon without a CPU meanwhile is late more often, so one of
+        // ten attempts must succeed.
         let expected = usize::from(count) - 19 - 6 - 4;
         let enough = (0..10).any(|_| {
             // All of them wait before the first is read.
@@ -390,8 +390,8 @@ fn bridge() {
     });
 }
 
-/// A frame from [`OUR_MAC`] of a type for experiments: netfilter, which looks into
-/// IP even in a bridge, has nothing to say about it.
+/// A frame from [`OUR_MAC`] of an experimental type: netfilter inspects IP even in a bridge, and
+/// ignores this type.
 fn plain(to: [u8; 6], n: u16) -> Vec<u8> {
     let mut frame = [&to[..], &OUR_MAC, &[0x88, 0xb6]].concat();
     frame.extend(n.to_be_bytes());
@@ -399,7 +399,7 @@ fn plain(to: [u8; 6], n: u16) -> Vec<u8> {
     frame
 }
 
-/// By the type that all voids have, whatever their addresses are.
+/// Recognizes voids by their type, for any addresses.
 fn is_void(packet: &Packet) -> bool {
     packet.bytes()[12..14] == [0x88, 0xb5]
 }
@@ -409,7 +409,7 @@ fn is_void(packet: &Packet) -> bool {
 fn voids_end_in_the_bridge(port: &mut dyn Port) {
     let pool = Pool::new();
     let mut nics = ["up0", "h1", "h2"].map(|device| Nic::open(device, None));
-    // The bridge learns where `up0` is; what it does before that does not count.
+    // The bridge learns the place of `up0`; frames before that do not count.
     let hello = plain([0xff; 6], 999);
     let send = |port: &mut dyn Port, mut outgoing: VecDeque<Outgoing>| {
         until("room", || {

@@ -1,4 +1,4 @@
-//! The daemon beside a placement service that goes away and comes back.
+//! The daemon with a placement service that stops and starts again.
 
 mod support;
 
@@ -15,7 +15,7 @@ fn daemon_process() {
     support::daemon_process();
 }
 
-/// What a test has of a placement service: it says one line to whoever listens.
+/// A minimal placement service, which sends one line to each client.
 struct Service {
     address: String,
     connections: Arc<Mutex<Vec<TcpStream>>>,
@@ -59,7 +59,7 @@ impl Service {
         service
     }
 
-    /// Goes away.
+    /// Stops the service.
     fn stop(self) {
         let last = TcpStream::connect(&self.address).unwrap();
         last.shutdown(Shutdown::Both).unwrap();
@@ -82,7 +82,7 @@ fn line(revision: u64, bandwidth: &str) -> String {
     .replace('\n', " ")
 }
 
-/// A guest that only writes down what it is sent.
+/// A guest that writes the received frames to a file.
 fn guest(directory: &Path, number: u8, vm: &str) -> String {
     let capture = directory.join(format!("g{number}.pcap"));
     format!(

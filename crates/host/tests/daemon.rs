@@ -209,7 +209,7 @@ fn an_interface_that_vanishes_is_reported_and_taken_up_again() {
                     nic_c.expect(&datagram(&c, &a, 1));
                     b.plug();
                 }
-                // A TAP is made anew by the daemon itself.
+                // The daemon itself creates a TAP anew.
                 until("the return", || daemon.metric(up) == Some(1.0));
                 let mut nic_b = b.nic();
                 until("frames for the one that returned", || {
@@ -226,7 +226,7 @@ fn an_interface_that_vanishes_is_reported_and_taken_up_again() {
     );
 }
 
-/// A machine's monitor holds the file side of a TAP, and does not run for a while.
+/// A VM's monitor holds the file side of a TAP, and is stopped for some time.
 #[test]
 fn what_a_machine_behind_a_tap_does_not_take_is_counted() {
     let name = "what_a_machine_behind_a_tap_does_not_take_is_counted";
@@ -290,7 +290,7 @@ fn sigterm_drains_what_waits_and_ends_with_0() {
         command("ip", &["link", "set", "up0", "up"]);
         command("ip", &["link", "set", "far0", "up"]);
         plugged_in("up0", None);
-        // 100 frames of 60 bytes at 400 kbit/s: 120 ms, less what goes at once.
+        // 100 frames of 60 bytes at 400 kbit/s: 120 ms, minus the burst at the start.
         let uplink = "[uplink]\nport = { kind = \"af-packet\", interface = \"up0\" }\n\
                       pipeline = { nic = { rate = \"400kbit/s\", limit = \"1514B\" } }\n";
         let mut daemon = Daemon::start(&config(&[&a], uplink));
@@ -522,7 +522,7 @@ fn a_guest_behind_a_veth_receives_on_other_cpus_than_the_loops_while_it_is_serve
         };
         let (beside, anywhere) = (mask(online.without(&Cpus::one(0))), mask(online));
         let (a, b) = (Guest::new(Kind::Veth, 1), Guest::new(Kind::Veth, 2));
-        // One of them is told not to, and one of them has CPUs of its own.
+        // One of them has steering disabled, and one of them has CPUs of its own.
         let quiet = b.section().replace("\"g2\" }", "\"g2\", rps = false }");
         let config = |cpu: &str| {
             let both = config(&[&a, &b], cpu);
@@ -531,7 +531,7 @@ fn a_guest_behind_a_veth_receives_on_other_cpus_than_the_loops_while_it_is_serve
         let mut daemon = Daemon::start(&config("cpu = 0"));
         until("a receives beside the loop", || receive_cpus(&a) == beside);
         assert_eq!(receive_cpus(&b), "");
-        // Who takes over goes on with it, and who ends puts it back.
+        // A successor continues with the steering, and the last daemon restores the CPUs.
         daemon.take_over();
         until("it is taken over", || {
             !daemon.threads().iter().any(|thread| thread == "rps")

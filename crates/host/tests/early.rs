@@ -1,8 +1,8 @@
-//! TCP of two kernels through a daemon that acknowledges for one of them. Each is a namespace
-//! behind a card of its own: this process takes frames from the card's ring to a TAP in there, and
-//! back, and on the way loses some, holds some back, has some come twice and breaks some, and
-//! sometimes takes nothing for a while. What is done at the guest's side is what a guest's own
-//! stack may do behind its ring, and what is done at its peer's is a bad network. Every byte is
+//! TCP of two kernels through a daemon that acknowledges early for one of them. Each kernel is a
+//! namespace behind its own card: this process takes frames from the card's ring to a TAP in the
+//! namespace, and back. On the way it loses, delays, duplicates and corrupts some frames, and
+//! sometimes pauses. The faults at the guest's side are those that a guest's own stack may have
+//! behind its ring, the faults at its peer's side are those of a bad network. Every byte is
 //! compared.
 
 #[path = "../../vhost/tests/support/mod.rs"]
@@ -29,15 +29,15 @@ fn daemon_process() {
     support::daemon_process();
 }
 
-/// How long a connection may stand still: several resends that are lost one after the other.
+/// The longest time without progress of a connection: several retransmissions lost in a row.
 const PATIENCE: Duration = Duration::from_mins(1);
-/// How long one may take to begin: four first segments that are lost, and more.
+/// The longest time for opening a connection: four lost SYNs, and a margin.
 const GREETING: Duration = Duration::from_secs(25);
-/// Where the guest listens: with buffers as they are, and with one of few segments, so that what
-/// comes is often beyond its window.
+/// The ports of the guest: one with default buffers, and one with buffers of few segments, so that
+/// segments are often beyond its window.
 const PORTS: [u16; 2] = [7001, 7002];
 const SMALL: usize = 12 << 10;
-/// Connections at a time.
+/// The number of parallel connections.
 const TOGETHER: u64 = 6;
 
 /// `SplitMix64` (Steele, Lea, Flood: *Fast Splittable Pseudorandom Number Generators*, 2014).
@@ -57,16 +57,16 @@ impl Random {
         self.draw() % end
     }
 
-    /// Whether what happens so often in 10,000 times does.
+    /// Returns true with this probability.
     fn happens(&mut self, in_10_000: u64) -> bool {
         self.below(10_000) < in_10_000
     }
 }
 
-/// What may happen to a frame.
+/// The faults of frames.
 #[derive(Debug, Clone, Copy)]
 struct Faults {
-    /// Of 10,000 frames.
+    /// Probabilities of a frame, in 1/10,000.
     lost: u64,
     twice: u64,
     late: u64,
@@ -80,19 +80,18 @@ impl Faults {
         late: 60,
         broken: 20,
     };
-    /// What a guest hands over is in its memory as it was made.
+    /// A guest's frames are in its memory as they were made, so none is broken.
     const OF_THE_GUEST: Self = Self {
         broken: 0,
         ..Self::OF_THE_NETWORK
     };
 }
 
-/// One way of a side: frames on their way, with when each of them goes on.
+/// One direction of a side: the frames on their way, with their arrival times.
 struct Way {
     faults: Faults,
-    /// Whether the bits that it turns are the even ones of a byte, or the odd ones: one that is
-    /// turned in the column where another was, as a frame of the peer's passes two ways, a sum
-    /// does not see.
+    /// True to flip odd bits of a byte, false for even bits. A frame of the peer passes two ways,
+    /// and a checksum does not notice two flipped bits in the same column.
     odd: bool,
     random: Random,
     frames: Vec<(Instant, Vec<u8>)>,
@@ -130,7 +129,7 @@ impl Way {
         self.frames.push((at, frame));
     }
 
-    /// The next frame whose time has come.
+    /// Returns the next frame whose time has come.
     fn due(&mut self, now: Instant) -> Option<Vec<u8>> {
         let place = self.frames.iter().position(|(at, _)| *at <= now)?;
         Some(self.frames.remove(place).1)
@@ -141,11 +140,11 @@ impl Way {
 struct Side {
     machine: Machine,
     tap: Tap,
-    /// From its ring to its kernel, and back.
+    /// The way from the ring to the kernel; the next field is the way back.
     inward: Way,
     outward: Way,
     random: Random,
-    /// Until then it does not run.
+    /// The end of the side's pause.
     asleep: Option<Instant>,
 }
 
@@ -185,7 +184,7 @@ impl Side {
         })
     }
 
-    /// Takes what there is both ways; returns whether there was anything.
+    /// Moves the available frames in both directions; returns true if there were any.
     fn turn(&mut self) -> bool {
         let now = Instant::now();
         if self.asleep.is_some_and(|until| now < until) {
@@ -229,7 +228,7 @@ impl Side {
     }
 }
 
-/// What a connection carries each way, and how its receiver reads.
+/// The bytes that a connection carries in each direction, and the pauses of its receiver.
 #[derive(Debug, Clone, Copy)]
 struct Plan {
     seed: u64,
@@ -266,7 +265,7 @@ impl Plan {
         }
     }
 
-    /// The bytes of a way from an offset on, a few at a time.
+    /// Returns some bytes of a direction, from an offset on.
     fn chunk(self, way: usize, at: u64) -> Vec<u8> {
         let len = (self.lens[way] - at).min(4096) as usize;
         let words = at / 8..=(at + len as u64) / 8;
@@ -289,7 +288,7 @@ impl Plan {
         to.shutdown(Shutdown::Write)
     }
 
-    /// Reads to the end, now and then after a pause.
+    /// Reads to the end, with occasional pauses.
     fn receive(self, way: usize, mut from: &TcpStream) -> io::Result<()> {
         let mut random = Random(self.seed + 1 + way as u64);
         let mut buffer = [0; 4096];
@@ -315,7 +314,7 @@ impl Plan {
         }
     }
 
-    /// Both ways at once.
+    /// Sends and receives at the same time.
     fn exchange(self, sends: usize, stream: &TcpStream) -> io::Result<()> {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
@@ -327,16 +326,16 @@ impl Plan {
     }
 }
 
-/// What all ends of connections share.
+/// The state that all ends of connections share.
 #[derive(Default)]
 struct Ends {
-    /// Frames are not carried any more, for a reason that is none of the connections'.
+    /// True if frames are no longer carried, for a reason outside of the connections.
     excused: AtomicBool,
     streams: Mutex<Vec<TcpStream>>,
 }
 
 impl Ends {
-    /// Takes note of a connection that is to end when all are excused.
+    /// Adds a connection that must end if all are excused.
     fn note(&self, stream: &TcpStream) {
         let copy = stream.try_clone().expect("a descriptor");
         let mut streams = self.streams.lock().expect("nobody panics");
@@ -349,7 +348,7 @@ impl Ends {
         }
     }
 
-    /// Has a connection carry what it is to, which it does unless all are excused.
+    /// Runs a plan on a connection, which must succeed unless all are excused.
     fn exchange(&self, plan: Plan, sends: usize, stream: &TcpStream) {
         let ended = plan.exchange(sends, stream);
         self.check(plan, &ended);
@@ -360,7 +359,7 @@ impl Ends {
         assert!(excused || ended.is_ok(), "{plan:?}: {ended:?}");
     }
 
-    /// Ends all connections, as nobody carries their frames any more.
+    /// Ends all connections, as their frames are no longer carried.
     fn excuse(&self) {
         self.excused.store(true, Ordering::Relaxed);
         for stream in self.streams.lock().expect("nobody panics").drain(..) {
@@ -369,7 +368,7 @@ impl Ends {
     }
 }
 
-/// What listens in the guest until it is told to end.
+/// The listeners in the guest, until they are stopped.
 struct Servers(Vec<TcpListener>);
 
 impl Servers {
@@ -409,7 +408,7 @@ impl Servers {
     }
 }
 
-/// A connection of the peer's.
+/// Opens a connection of the peer.
 fn connect(peer: &Guest, seed: u64, ends: &Ends) {
     let plan = Plan::new(seed);
     let to = SocketAddr::from(([10, 77, 0, 1], PORTS[(seed % 2) as usize]));
@@ -423,7 +422,7 @@ fn connect(peer: &Guest, seed: u64, ends: &Ends) {
     ends.check(plan, &ended);
 }
 
-/// Says that all is over, whatever happens.
+/// Marks the end of the test, also after a panic.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -462,9 +461,9 @@ fn config(cards: &tempfile::TempDir, snoop: &str) -> String {
     )
 }
 
-/// Has connections come one after the other, several at a time, as long as `goes_on` says so by
-/// the number of those that were there; `meanwhile` is called with the daemon over and over, and
-/// says whether frames are still carried.
+/// Runs connections one after the other, several at a time, while `goes_on` returns true for the
+/// number of started ones. `meanwhile` is called with the daemon repeatedly, and returns true while
+/// frames are carried.
 fn converse(
     snoop: &str,
     seed: u64,
@@ -525,7 +524,7 @@ fn converse(
     Some(daemon)
 }
 
-/// How often the daemon did something with segments of the guest.
+/// Returns the daemon's count of an event of the guest's segments.
 fn count(daemon: &Daemon, event: &str) -> u64 {
     let sample = format!("tailbound_snoop_segments_total{{guest=\"g1\",event={event:?}}}");
     daemon.metric(&sample).expect("it counts that") as u64
@@ -580,7 +579,7 @@ fn connections_go_on_over_takeovers_and_no_byte_of_them_is_lost() {
     });
 }
 
-/// The same for an hour, with other seeds each time.
+/// Runs the test for an hour, with other seeds each time.
 #[test]
 #[ignore = "takes an hour"]
 fn no_byte_is_lost_in_an_hour() {

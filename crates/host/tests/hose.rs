@@ -19,15 +19,15 @@ fn daemon_process() {
 /// B of each machine, in bits a second, and S, in bytes.
 const BANDWIDTH: u64 = 40_000_000;
 const BURST: u64 = 15_000;
-/// What two hosts may send late and at once: 10 ms of 100 Mbit/s each.
+/// The credit of two hosts that are late: 10 ms of 100 Mbit/s each.
 const CAUGHT_UP: u64 = 2 * 125_000;
 
-/// Where host `number` listens.
+/// Returns the address of host `number`.
 fn address(number: u8) -> String {
     format!("127.0.0.1:{}", 4800 + u16::from(number))
 }
 
-/// What host `number` of three is told; its first peer is said to be at `first`.
+/// Returns the configuration of host `number` of three, with its first peer at `first`.
 fn config(number: u8, guest: &Guest, key: &Path, first: &str) -> String {
     let mut peers = String::new();
     let mut at = first.to_owned();
@@ -107,8 +107,7 @@ fn secret(directory: &Path) -> PathBuf {
     key
 }
 
-/// Passes on to the first host what comes to the address it returns, and keeps
-/// copies.
+/// Forwards to the first host the datagrams to the returned address, and keeps copies.
 fn overheard() -> (String, Arc<Mutex<Vec<Vec<u8>>>>) {
     let tap = UdpSocket::bind("127.0.0.1:0").unwrap();
     let through = tap.local_addr().unwrap().to_string();
@@ -140,8 +139,7 @@ fn full_frame(from: &Guest, to: &Guest) -> Vec<u8> {
     frame
 }
 
-/// Sends the first host what it has had already, the same with a bit flipped, and
-/// garbage.
+/// Sends the first host copies of earlier datagrams, the same with a flipped bit, and garbage.
 fn forge(heard: &[Vec<u8>]) {
     let attacker = UdpSocket::bind("127.0.0.1:0").unwrap();
     for datagram in heard {
@@ -201,7 +199,7 @@ fn three_daemons_share_a_receivers_bandwidth_whatever_is_forged() {
             });
             assert!(shared, "never a tenth for each");
             assert!(daemons[0].metric("tailbound_hose_pairs{state=\"receiving\"}") == Some(2.0));
-            // The receiver's host sees that both keep to what they are granted.
+            // The receiver's host measures that both stay within their grants.
             let inward = |admission: &str| {
                 let labels = format!("{{guest=\"g1\",admission={admission:?}}}");
                 daemons[0].metric(&format!("tailbound_inward_packets_total{labels}"))

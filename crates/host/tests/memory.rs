@@ -12,7 +12,7 @@ fn daemon_process() {
     support::daemon_process();
 }
 
-/// What the queue before the other guest's port may hold, in KiB.
+/// The limit of the queue in front of the other guest's port, in KiB.
 const BOUND: u64 = 16 * 1024;
 
 /// A datagram of `len` bytes from guest 1 to guest 2.

@@ -1,5 +1,5 @@
-//! Our segmentation against the kernel's, byte for byte, and what guests leave to cut on
-//! its way through a daemon.
+//! Our segmentation against the kernel's, byte for byte, and guests' unsegmented packets through a
+//! daemon.
 //!
 //! A packet with a GSO header is sent on a veth that segments nothing in
 //! hardware (`gso_max_size 1000`), so the kernel cuts it in software before its
@@ -123,7 +123,7 @@ fn fold(mut sum: u32) -> u16 {
     sum as u16
 }
 
-/// The frames that our own code makes of it.
+/// Returns the frames of our own segmentation.
 fn ours(header: [u8; 10], frame: &[u8]) -> Vec<Vec<u8>> {
     let end = Packet::HEADROOM + frame.len();
     let mut buffer = Pool::new().buffer(end);
@@ -138,7 +138,7 @@ fn ours(header: [u8; 10], frame: &[u8]) -> Vec<Vec<u8>> {
     segments
 }
 
-/// Whether the TCP or UDP checksum of a segment is right, computed here.
+/// Verifies the TCP or UDP checksum of a segment, computed here.
 fn checksum_holds(case: Case, segment: &[u8]) -> bool {
     let addresses = if case.ipv6 { 22..54 } else { 26..34 };
     let checked = &segment[case.transport()..];
@@ -268,7 +268,7 @@ fn datagrams_that_a_guest_leaves_to_cut_arrive() {
     });
 }
 
-/// The datagrams of a UDP case in what was received.
+/// Counts the datagrams of a UDP case in received packets.
 fn count(packets: &[Packet]) -> usize {
     let ours = packets
         .iter()

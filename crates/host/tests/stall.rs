@@ -1,4 +1,4 @@
-//! How long a reload or a scrape stalls packets on a host of many guests.
+//! Measures the delay of packets by a reload or a scrape on a host of many guests.
 
 mod support;
 
@@ -17,10 +17,10 @@ fn daemon_process() {
 /// Guests that send nothing, beside the two that do.
 const IDLE: u32 = 498;
 
-/// What a reload takes at most, with 250 TAPs made and as many closed.
+/// The longest permitted reload, with 250 TAPs created and as many closed.
 const RELOAD: Duration = Duration::from_secs(1);
 
-/// What no reload and no scrape may stall a packet for longer than.
+/// The longest permitted delay of a packet by a reload or a scrape.
 const PROMISED: Duration = Duration::from_micros(200);
 
 /// Two guests, and silent ones behind TAPs by number.
@@ -40,7 +40,7 @@ fn config(guests: &[&Guest; 2], idle: impl Iterator<Item = u32>) -> String {
     config
 }
 
-/// How long two threads have waited for a processor while they could have run.
+/// Times for which two threads were runnable and waited for a processor.
 struct Waits {
     /// The packet loop's, and that of this thread.
     both: [Reread; 2],
@@ -55,7 +55,7 @@ impl Waits {
         }
     }
 
-    /// Those of both together.
+    /// Returns the sum of both threads' times.
     fn total(&mut self) -> Duration {
         let waits = self.both.iter_mut().map(|thread| {
             let text = thread.text().expect("read").unwrap_or_default();
@@ -65,16 +65,16 @@ impl Waits {
     }
 }
 
-/// How long a packet took.
+/// The delay of a packet.
 #[derive(Clone, Copy)]
 struct Delay {
     whole: Duration,
-    /// What is left of that without what either thread waited for a processor.
+    /// The delay without the times that either thread waited for a processor.
     without_waits: Duration,
 }
 
-/// How long a packet takes from one guest to the other, one after the other, while
-/// `running` says so.
+/// Measures the delay of packets from one guest to the other, one after the other, while `running`
+/// returns true.
 fn delays(
     guests: &[&Guest; 2],
     nics: &mut [Nic; 2],
@@ -119,8 +119,8 @@ fn report(what: &str, delays: &[Delay]) {
     );
 }
 
-/// Prints how much CPU time of its own the packet loop took for other things than packets in
-/// one turn, for which a packet may have to wait, and returns the most.
+/// Prints the most CPU time of the packet loop's work beside packets in one turn, for which a
+/// packet may have to wait, and returns it.
 fn report_aside(daemon: &Daemon) -> Duration {
     let count = daemon.metric("tailbound_loop_aside_seconds_count");
     let sum = daemon.metric("tailbound_loop_aside_seconds_sum");
@@ -135,9 +135,9 @@ fn report_aside(daemon: &Daemon) -> Duration {
     most
 }
 
-/// Prints how long packets take while nothing else happens, while configurations come into
-/// force, and while metrics are scraped; judges what the packet loop itself takes for that, and
-/// not for how long the system has it wait.
+/// Prints the delays of packets while nothing else happens, during reloads, and during scrapes.
+/// Checks the CPU time that the packet loop itself takes, not the time that the system makes it
+/// wait.
 ///
 /// `cargo test --release -p tailbound-host --test stall -- --ignored --nocapture`
 #[test]

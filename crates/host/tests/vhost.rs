@@ -100,10 +100,10 @@ fn machines_reach_each_other_and_outlive_the_daemon() {
     });
 }
 
-/// Two machines that send each other numbered frames for as long as they are asked to.
+/// Two VMs that exchange numbered frames until they are stopped.
 struct Traffic {
     machines: [Machine; 2],
-    /// The number that each sends next, and what came to each.
+    /// The next number of each VM, and the numbers received by each.
     next: [u32; 2],
     came: [Vec<u32>; 2],
 }
@@ -128,13 +128,13 @@ impl Traffic {
         bytes
     }
 
-    /// Chains that a machine has offered and not got back.
+    /// Returns the number of chains that a VM has offered and not got back.
     fn outstanding(&self, from: usize) -> u16 {
         let machine = &self.machines[from];
         machine.rings[1].next.wrapping_sub(machine.used(1))
     }
 
-    /// Sends one frame each way, where there is room, and takes what has come.
+    /// Sends one frame in each direction if there is room, and takes the received ones.
     fn turn(&mut self) {
         for from in 0..2 {
             if self.outstanding(from) < 60 {
@@ -156,7 +156,7 @@ impl Traffic {
         }
     }
 
-    /// Sends no more, and waits until the last frame of each has come.
+    /// Stops sending, and waits until the last frame of each VM has arrived.
     fn settle(&mut self) {
         machine::until("the last frames", || {
             self.take();
@@ -170,7 +170,7 @@ impl Traffic {
         });
     }
 
-    /// The numbers that did not come, of each; what came is in order, and each once.
+    /// Returns the missing numbers of each VM. Checks that the others arrived in order, and once.
     fn lost(&self) -> [Vec<u32>; 2] {
         [0, 1].map(|to| {
             let came = &self.came[to];
@@ -242,7 +242,7 @@ fn a_daemon_that_is_killed_under_traffic_loses_no_more_than_it_had_taken() {
             }
             daemon.signal(rustix::process::Signal::KILL);
             drop(daemon);
-            // What it had given back, and what it had not.
+            // The number of frames that the daemon had taken from each ring.
             let taken =
                 [0, 1].map(|from| traffic.next[from] - u32::from(traffic.outstanding(from)));
             killed_at.push(taken);
@@ -408,7 +408,7 @@ fn a_monitor_that_makes_its_calls_wait_stops_no_other_guest_and_no_sigterm() {
 struct Qemu(Child, PathBuf);
 
 impl Qemu {
-    /// `None` where it is not installed.
+    /// Starts QEMU; `None` if it is not installed.
     fn start(cards: &Cards, number: usize) -> Option<Self> {
         let log = cards.0.path().join("qemu");
         let out = std::fs::File::create(&log).expect("created");
@@ -462,7 +462,7 @@ impl Drop for Qemu {
     }
 }
 
-/// What a client says by DHCP (RFC 2131): the kind of message, and all of it.
+/// Returns the kind and the content of a client's DHCP message (RFC 2131).
 fn dhcp(frame: &[u8]) -> Option<(u8, &[u8])> {
     const OPTIONS: usize = 240;
     // UDP over IPv4 without options, to the port of servers.
@@ -568,7 +568,7 @@ fn the_firmware_of_a_card_in_qemu_gets_an_address() {
 struct Testpmd(Child, PathBuf);
 
 impl Testpmd {
-    /// Two cards that speak to the daemon's sockets; `None` where it is not installed.
+    /// Starts two cards that connect to the daemon's sockets; `None` if testpmd is not installed.
     fn start(cards: &Cards, arguments: &[&str]) -> Option<Self> {
         let peers = [
             "--eth-peer=0,02:00:00:00:00:02",
@@ -578,8 +578,8 @@ impl Testpmd {
         Self::spawn(cards, &devices, &[&peers, arguments].concat())
     }
 
-    /// One card, at whose socket testpmd listens, since only so it is connected to again. It
-    /// sends to the second guest as much as its ring takes: frames with a number each.
+    /// Starts one card at whose socket testpmd listens, as only such a card reconnects. It sends
+    /// numbered frames to the second guest, as fast as its ring permits.
     fn generate(cards: &Cards) -> Option<Self> {
         let device = Self::device(cards, 1) + ",server=1";
         let arguments = [
@@ -590,8 +590,8 @@ impl Testpmd {
         Self::spawn(cards, &[device], &arguments)
     }
 
-    /// The number of a frame that [`Testpmd::generate`] sent, whose stations are always the
-    /// same: it is added to the address that it goes to.
+    /// Returns the number of a frame that [`Testpmd::generate`] sent between constant stations: the
+    /// number is added to the destination address.
     fn number(frame: &[u8]) -> Option<u32> {
         let is_own = frame[..12] == [0, 1, 2, 3, 4, 1, 0, 1, 2, 3, 4, 0];
         let address = frame.get(30..34)?.first_chunk()?;
@@ -715,8 +715,8 @@ fn dpdk_sends_frames_from_card_to_card() {
 
 #[test]
 fn a_daemon_that_restarts_under_dpdks_traffic_goes_on_with_all_that_the_ring_holds() {
-    /// Of 1,024 that the ring holds, what a daemon that is killed may have had: what it received
-    /// at once, what it sends at once, and what waits for the guest's guarantee.
+    /// The part of the ring's 1,024 frames that a killed daemon may have held: a received burst, a
+    /// sent burst, and the frames that waited for the guest's guarantee.
     const TAKEN: usize = 4 * 32;
     const KILLS: usize = 2;
     let name = "a_daemon_that_restarts_under_dpdks_traffic_goes_on_with_all_that_the_ring_holds";
@@ -783,7 +783,8 @@ struct Numbers {
 }
 
 impl Numbers {
-    /// Waits for so many more, and returns the first that was sent after most of them.
+    /// Waits for `count` more frames, and returns the first number that was sent after most of
+    /// them.
     fn more(&mut self, count: usize) -> u32 {
         let wanted = self.all.len() + count;
         until("frames", || {
@@ -801,7 +802,7 @@ impl Numbers {
         latest.copied().unwrap_or_default()
     }
 
-    /// Those that did not, though later ones did.
+    /// Returns the missing numbers before the last received one.
     fn missing(&self) -> impl Iterator<Item = u32> {
         let pairs = self.all.iter().zip(self.all.iter().skip(1));
         pairs.flat_map(|(one, next)| one + 1..*next)

@@ -1,5 +1,4 @@
-//! `tailbound vcpu watch` as a process: what is left when it is killed, and when it
-//! is asked to end.
+//! `tailbound vcpu watch` as a process: the state after it is killed, and after it ends on request.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -18,10 +17,10 @@ const SMALL: Periodic = Periodic {
     period: Nanos::from_millis(20),
 };
 
-/// The machine's bandwidth is one for all tests.
+/// Deadline bandwidth is shared by all tests.
 static BANDWIDTH: Mutex<()> = Mutex::new(());
 
-/// Deadlines, for one test at a time; `None`, and says so, where there are none.
+/// Locks deadline scheduling for one test; `None`, with a line of output, if it is unavailable.
 fn deadlines() -> Option<MutexGuard<'static, ()>> {
     let guard = BANDWIDTH.lock().unwrap_or_else(PoisonError::into_inner);
     let wanted = Policy::Deadline(Deadline::from(SMALL));

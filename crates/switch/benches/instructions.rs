@@ -1,9 +1,9 @@
-//! Instructions a packet through the whole switch, counted by valgrind: a packet costs
-//! what it costs, however many other guests there are.
+//! Instructions per packet through the whole switch, counted by valgrind: the number does not
+//! depend on the number of other guests.
 //!
-//! Two guests send to each other in turn, a packet a turn of the loop, which is the most
-//! that a packet can cost. With 500 guests of which 498 are silent it may cost 1.2 times
-//! as much at most: those limits are set here, and a run fails beyond them.
+//! Two guests send to each other in turn, one packet per turn of the loop, which is the most
+//! expensive case. With 500 guests, of which 498 are silent, the limit is 1.2 times that cost.
+//! The limits are in this file, and a run beyond them fails.
 //!
 //! Needs valgrind and `gungraun-runner` of the same version as the crate.
 
@@ -24,16 +24,16 @@ use tailbound_switch::{GuestConfig, Mac, PortIndex, Switch, SwitchConfig};
 use tailbound_units::{Nanos, Rate};
 
 const PACKETS: u64 = 5_000;
-/// Packets before those that are counted.
+/// Packets before the counted ones.
 const WARM: u64 = 64;
 const START: Nanos = Nanos::from_secs(1);
 /// A frame of 60 bytes.
 const LEN: usize = 60;
 
-/// What a packet may cost where there are two guests, in instructions.
+/// The most instructions per packet with two guests.
 const TWO: u64 = 3_900;
 
-/// A guest that has one frame for another whenever it is readable, and takes all.
+/// A guest that has one frame for another whenever it is readable, and takes all frames.
 struct Station {
     from: Mac,
     to: Mac,
@@ -73,8 +73,8 @@ fn mac(guest: usize) -> Mac {
     Mac([2, 0, 0, 0, high, low])
 }
 
-/// A host with a paced uplink and so many guests, of which those in the middle have
-/// sent to each other already.
+/// Makes a host with a paced uplink and `guests` guests. The two in the middle have sent to each
+/// other already.
 fn warm(guests: usize) -> Host {
     let fq_codel = PipelineConfig {
         queue: QueueConfig::FqCodel(FqCodelConfig::default()),
@@ -103,7 +103,7 @@ fn warm(guests: usize) -> Host {
     turns(guests, (switch, ports), 0..WARM)
 }
 
-/// Turns of a packet each, by two guests in the middle.
+/// Runs turns of one packet each, by the two guests in the middle.
 fn turns(guests: usize, (mut switch, mut ports): Host, packets: Range<u64>) -> Host {
     let first = 1 + guests / 4 * 2;
     for packet in packets {

@@ -1,5 +1,5 @@
-//! What tells others where a guest is: frames in its name that go to every port, from which
-//! switches learn its station and neighbours its addresses.
+//! Announcements of a guest's place: frames in its name to every port, from which switches learn
+//! its MAC address and neighbours its IP addresses.
 
 use crate::mac::Mac;
 use smoltcp::phy::ChecksumCapabilities;
@@ -12,13 +12,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The shortest frame, without its check sequence.
 const SHORTEST: usize = 60;
-/// Of Ethernet and IPv4, a request (RFC 903).
+/// The header of a reverse ARP request, for Ethernet and IPv4 (RFC 903).
 const REVERSE_ARP: [u8; 10] = [0x80, 0x35, 0, 1, 8, 0, 6, 4, 0, 3];
-/// Where the body of a frame begins.
+/// The offset of a frame's body.
 const BODY: usize = 14;
 
-/// A question of a station for its own address, which nobody answers, as monitors send it for
-/// a guest that has moved.
+/// Makes a reverse ARP request of a station for its own address, which has no answer. Monitors send
+/// it for a guest that has moved.
 pub(crate) fn of_station(station: Mac) -> Vec<u8> {
     let mut frame = vec![0; SHORTEST];
     frame[..6].fill(0xff);
@@ -29,8 +29,8 @@ pub(crate) fn of_station(station: Mac) -> Vec<u8> {
     frame
 }
 
-/// The same for an address that the station has: a gratuitous ARP request (RFC 5227, 3), or
-/// a neighbour advertisement that nobody asked for (RFC 4861, 7.2.6).
+/// Makes an announcement of an address that the station has: a gratuitous ARP request (RFC 5227,
+/// 3), or an unsolicited neighbour advertisement (RFC 4861, 7.2.6).
 pub(crate) fn of_address(station: Mac, address: IpAddr) -> Vec<u8> {
     match address {
         IpAddr::V4(address) => arp(station, address),
@@ -38,7 +38,7 @@ pub(crate) fn of_address(station: Mac, address: IpAddr) -> Vec<u8> {
     }
 }
 
-/// A frame from `station` with room for a body of so many bytes.
+/// Makes a frame from `station` with room for a body of `body` bytes.
 fn ethernet(station: Mac, to: [u8; 6], ethertype: EthernetProtocol, body: usize) -> Vec<u8> {
     let mut frame = vec![0; (BODY + body).max(SHORTEST)];
     let header = EthernetRepr {

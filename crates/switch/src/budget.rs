@@ -1,4 +1,4 @@
-//! What a guest may have multiplied: frames that more than their receiver pays for.
+//! Budgets for a guest's multiplied frames, which cost other ports than the receiver's.
 
 use serde::Deserialize;
 use tailbound_units::exact::Work;
@@ -24,17 +24,17 @@ impl Default for BudgetConfig {
     }
 }
 
-/// What a guest has spent of a [`BudgetConfig`]: a leaky bucket.
+/// The spent part of a guest's [`BudgetConfig`]: a leaky bucket.
 #[derive(Debug, Clone)]
 pub(crate) struct Budget {
     config: BudgetConfig,
-    /// What was spent and has not come back at `at`.
+    /// The spent part at `at`.
     spent: Work,
     at: Nanos,
 }
 
 impl Budget {
-    /// Nothing spent.
+    /// Makes a budget of which nothing is spent.
     pub(crate) const fn new(config: BudgetConfig) -> Self {
         Self {
             config,
@@ -43,26 +43,26 @@ impl Budget {
         }
     }
 
-    /// Keeps what was spent.
+    /// Changes the configuration, and keeps the spent part.
     pub(crate) const fn reconfigure(&mut self, config: BudgetConfig) {
         self.config = config;
     }
 
-    /// What is spent at `now`, and has not come back.
+    /// Returns the spent part at `now`.
     pub(crate) const fn spent(&self, now: Nanos) -> Bytes {
         let back = Work::done(self.config.rate, now.since(self.at));
         self.spent.less(back).bytes()
     }
 
-    /// Notes that so much more was spent until `now`.
+    /// Adds bytes that were spent elsewhere until `now`.
     pub(crate) fn note_spent(&mut self, now: Nanos, bytes: Bytes) {
         let spent = self.spent(now).0.saturating_add(bytes.0);
         self.spent = Work::of(Bytes(spent));
         self.at = now;
     }
 
-    /// Spends `cost`, where less than the burst is spent; returns whether it did. So the
-    /// burst is exceeded by one frame at most, which later ones wait for.
+    /// Spends `cost` if less than the burst is spent, and returns true if so. The burst is exceeded
+    /// by at most one frame, for which later ones wait.
     pub(crate) fn spend(&mut self, now: Nanos, cost: Bytes) -> bool {
         let back = Work::done(self.config.rate, now.since(self.at));
         self.spent = self.spent.less(back);
@@ -81,7 +81,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Over every interval: the rate's share of it, the burst, and one frame.
+        /// In every interval at most the rate's share of it, the burst, and one frame are spent.
         #[test]
         fn no_interval_has_more_than_its_share(
             frames in prop::collection::vec((0u64..2_000_000, 84u64..100_000), 1..200),

@@ -1,28 +1,26 @@
-//! The anti-spoofing filter: a guest sends nothing in another one's name.
+//! The anti-spoofing filter: a guest sends no frames in another's name.
 //!
-//! A guest has one MAC address and a list of IP addresses and prefixes, by
-//! configuration. A [`SpoofFilter`] lets pass what stays within them:
+//! The configuration defines a guest's MAC address and a list of its IP addresses and prefixes. A
+//! [`SpoofFilter`] passes the frames within them:
 //!
 //! - the Ethernet source is the guest's MAC;
-//! - ARP speaks for the guest's MAC and one of its IPv4 addresses (or for none:
-//!   an address probe, RFC 5227);
+//! - ARP names the guest's MAC and one of its IPv4 addresses (or none: an address probe, RFC 5227);
 //! - the IPv4 source is one of the guest's; 0.0.0.0 only for a DHCP client
 //!   (UDP 68 to 67, RFC 2131);
 //! - the IPv6 source is one of the guest's, the link-local address that follows from
 //!   its MAC (RFC 4291, appendix A), or one that it chose (see [`AddressBook`]); `::`
 //!   only for `ICMPv6`, which needs it before there is an address (RFC 4862, 5.4;
 //!   RFC 3590);
-//! - neighbour advertisements speak for such an address and for the guest's MAC
-//!   (RFC 4861, 4.4), and what asks whether an address is free (duplicate address
-//!   detection) does not ask for another guest's; all link-layer addresses in discovery
-//!   are the guest's; router advertisements do not pass at all;
+//! - neighbour advertisements are for such an address and the guest's MAC (RFC 4861, 4.4), and
+//!   duplicate address detection does not probe another guest's address; all link-layer addresses
+//!   in discovery are the guest's; router advertisements do not pass at all;
 //! - the guest takes no part in routing, and is no querier of groups, unless [`GuardConfig`]
-//!   allows that;
+//!   permits that;
 //! - no fragment hides any of this: neighbour discovery does not pass in fragments
 //!   (RFC 6980), and a first fragment shows all headers of its packet (RFC 7112);
-//! - nothing goes to a DHCP client, unless the guest is to be a DHCP server;
-//! - there is no VLAN tag, and nothing but ARP, IPv4 and IPv6: behind a tag or
-//!   in a protocol that is not looked into, all of the above could hide.
+//! - frames to a DHCP client do not pass, unless the guest may be a DHCP server;
+//! - there is no VLAN tag, and only ARP, IPv4 and IPv6 pass: a tag or an unknown protocol could
+//!   hide all of the above.
 //!
 //! A guest that routes, bridges or tags needs `anti_spoofing = false`.
 
@@ -42,26 +40,26 @@ use smoltcp::wire::{
 use std::net::{IpAddr, Ipv6Addr};
 use tailbound_dataplane::{Claim, Packet, Station};
 
-/// What one guest may send.
+/// The rules for the frames of one guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpoofFilter {
     mac: Mac,
-    /// Nobody else's.
+    /// Prefixes of this guest alone.
     own: Vec<Prefix>,
-    /// Where the guest may choose addresses of its own.
+    /// Prefixes in which the guest may choose addresses.
     open: Vec<Prefix>,
-    /// How many it may choose.
+    /// The most addresses that it may choose.
     most: usize,
     dhcp_server: bool,
     guard: GuardConfig,
 }
 
 impl SpoofFilter {
-    /// How many addresses a guest may choose by default: a link-local one, and for a
-    /// few prefixes a lasting one and a week's temporary ones (RFC 8981, 3.8).
+    /// Default of the most addresses that a guest may choose: a link-local one, and for a few
+    /// prefixes a permanent one and a week's temporary ones (RFC 8981, 3.8).
     pub const MOST_ADDRESSES: usize = 16;
 
-    /// The filter of the guest with `mac` and `own` addresses.
+    /// Makes the filter of the guest with `mac` and `own` addresses.
     pub fn new(mac: Mac, own: impl IntoIterator<Item = Prefix>) -> Self {
         let mut own: Vec<_> = own.into_iter().collect();
         own.push(link_local(mac).into());
@@ -75,8 +73,8 @@ impl SpoofFilter {
         }
     }
 
-    /// It may also choose addresses in `prefixes` by itself (SLAAC, RFC 4862), at most
-    /// `most` at once, those of the link among them.
+    /// Permits addresses that the guest chooses in `prefixes` (SLAAC, RFC 4862): at most `most` at
+    /// the same time, link-local ones included.
     #[must_use]
     pub fn with_slaac(mut self, prefixes: impl IntoIterator<Item = Prefix>, most: usize) -> Self {
         self.open.extend(prefixes);
@@ -84,37 +82,37 @@ impl SpoofFilter {
         self
     }
 
-    /// It may also hand out addresses.
+    /// Permits DHCP answers.
     #[must_use]
     pub const fn with_dhcp_server(mut self, dhcp_server: bool) -> Self {
         self.dhcp_server = dhcp_server;
         self
     }
 
-    /// Adds the roles that `guard` allows.
+    /// Adds the roles that `guard` permits.
     #[must_use]
     pub const fn with_guard(mut self, guard: GuardConfig) -> Self {
         self.guard = guard;
         self
     }
 
-    /// Addresses that are the guest's alone.
+    /// Returns the addresses that are the guest's alone.
     pub(crate) fn own(&self) -> impl Iterator<Item = Prefix> + '_ {
         self.own.iter().copied()
     }
 
-    /// How many addresses the guest may choose.
+    /// Returns the most addresses that the guest may choose.
     pub(crate) const fn most(&self) -> usize {
         self.most
     }
 
-    /// Whether the guest may choose `address`.
+    /// Returns true if the guest may choose `address`.
     pub(crate) fn is_open(&self, address: IpAddr) -> bool {
         self.open.iter().any(|prefix| prefix.contains(address))
     }
 
-    /// Whether the guest may send `packet`; if not, why. An address of its choice that
-    /// nobody has becomes the guest's in `sender`'s book.
+    /// Checks that the guest may send `packet`; an error is the reason if not. A free address that
+    /// the guest chose becomes the guest's in `sender`'s book.
     pub(crate) fn check(&self, packet: &Packet, sender: &mut Sender<'_>) -> Result<(), Reason> {
         if packet.source_mac() != self.mac.0 {
             return Err(Reason::SpoofedMac);
@@ -161,7 +159,7 @@ impl SpoofFilter {
         }
     }
 
-    /// Checks the station that neighbour discovery names: the guest's own, by default.
+    /// Checks the station that neighbour discovery names: by default it must be the guest's own.
     fn check_station(&self, station: Station, otherwise: Reason) -> Result<(), Reason> {
         let is_own = match station {
             Station::Unnamed => true,
@@ -173,11 +171,11 @@ impl SpoofFilter {
             .ok_or(otherwise)
     }
 
-    /// Whether a frame asks for the address of its own station by reverse ARP (RFC 903), as
-    /// monitors do for a guest that has moved: switches learn from it where that is, and
-    /// it claims no address.
+    /// Returns true for a request for the station's own address by reverse ARP (RFC 903). Monitors
+    /// send it for a guest that has moved: switches learn the guest's place from it, and it claims
+    /// no address.
     fn announces(&self, frame: &[u8]) -> bool {
-        // Of Ethernet and IPv4, a request.
+        // For Ethernet and IPv4, a request.
         const BEGIN: [u8; 10] = [0x80, 0x35, 0, 1, 8, 0, 6, 4, 0, 3];
         let station = &self.mac.0;
         frame.get(12..22) == Some(&BEGIN)
@@ -197,9 +195,9 @@ impl SpoofFilter {
         }
     }
 
-    /// The guest may ask for any address that nobody has: also for one that it may not
-    /// have, since it sends nothing else from there. A guest that asks for one that
-    /// another is about to take would keep it from that.
+    /// Checks a probe. The guest may probe any free address, even one that it may not have, since
+    /// it sends nothing else from there. A probe of an address that another guest is about to take
+    /// would keep the other guest from it.
     fn check_tentative(&self, ip: Ipv6Addr, sender: &mut Sender<'_>) -> Result<(), Reason> {
         if self.owns(ip.into()) || self.is_open(ip.into()) {
             return self.has(ip.into(), sender, Reason::SpoofedNeighbour);
@@ -210,7 +208,7 @@ impl SpoofFilter {
         Ok(())
     }
 
-    /// Whether the address is the guest's, or becomes it.
+    /// Checks that the address is the guest's, or assigns it to the guest.
     fn has(&self, ip: IpAddr, sender: &mut Sender<'_>, otherwise: Reason) -> Result<(), Reason> {
         if self.owns(ip) {
             return Ok(());
@@ -231,7 +229,7 @@ impl SpoofFilter {
     }
 }
 
-/// The link-local address that follows from a MAC.
+/// Returns the link-local address that follows from a MAC.
 fn link_local(mac: Mac) -> Ipv6Addr {
     let mut octets = [0; 16];
     octets[..2].copy_from_slice(&[0xfe, 0x80]);
@@ -239,7 +237,7 @@ fn link_local(mac: Mac) -> Ipv6Addr {
     octets.into()
 }
 
-/// Whether an IP packet, without a VLAN tag, may come from nobody.
+/// Returns true for an IP packet without a VLAN tag that may have no source address.
 fn may_have_no_source(frame: &[u8]) -> bool {
     let Ok(ethernet) = EthernetFrame::new_checked(frame) else {
         return false;
@@ -262,8 +260,8 @@ fn is_dhcp_request(bytes: &[u8]) -> Option<bool> {
     Some(udp.src_port() == CLIENT && udp.dst_port() == SERVER)
 }
 
-/// Neighbour and router solicitations stand right behind the IPv6 header,
-/// reports of multicast listeners behind a hop-by-hop header (RFC 3810, 5).
+/// Returns true for neighbour and router solicitations, which follow the IPv6 header directly, and
+/// for reports of multicast listeners, which follow a hop-by-hop header (RFC 3810, 5).
 fn needs_no_source(bytes: &[u8]) -> Option<bool> {
     const ROUTER_SOLICITATION: u8 = 133;
     const NEIGHBOUR_SOLICITATION: u8 = 135;

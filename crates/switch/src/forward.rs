@@ -1,42 +1,40 @@
-//! Where a frame goes: forwarding by destination MAC address.
+//! Forwarding of frames by destination MAC address.
 //!
-//! A guest's address is in the configuration and pinned to the guest's port:
-//! a move to another port (a MAC move) is counted and not followed. While the guest is away
-//! its address is the uplink's to have, and no other guest's. Other addresses are
-//! learned from the source address of what they send, as an 802.1D bridge does
-//! (IEEE 802.1Q, 8.7), from the uplink and from guests that may send with
+//! A guest's address is in the configuration and pinned to the guest's port: a move to another port
+//! (a MAC move) is counted and not followed. While the guest is away, its address may be behind the
+//! uplink, and at no other guest. Other addresses are learned from the source addresses of frames,
+//! as an 802.1D bridge does (IEEE 802.1Q, 8.7), from the uplink and from guests that may send with
 //! several addresses (`anti_spoofing = false`).
 //!
-//! Unlike a bridge, a host knows where strangers are: behind the uplink. So an
-//! unknown unicast address is never flooded. From a guest it goes to the uplink
-//! alone; from the uplink it is dropped.
+//! Unlike a bridge, a host knows that strangers are behind the uplink. So an unknown unicast
+//! address is never flooded. Frames to it from a guest go to the uplink alone; frames from the
+//! uplink are dropped.
 
 use crate::mac::Mac;
 use foldhash::quality::RandomState;
 use std::collections::HashMap;
 use tailbound_units::Nanos;
 
-/// A table by MAC addresses, in which each frame's are looked up. Strangers choose addresses, so
-/// each table is hashed by a secret of its own. The standard library's hash would be a tenth of a
-/// frame's instructions from one guest to another.
+/// A table by MAC addresses, in which each frame's addresses are looked up. Strangers choose
+/// addresses, so each table is hashed with its own secret. The standard library's hash would take a
+/// tenth of a frame's instructions between two guests.
 pub(crate) type ByMac<T> = HashMap<Mac, T, RandomState>;
 
 /// A port's place in the switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PortIndex(pub usize);
 
-/// Where the address of a guest is.
+/// Place of a guest's address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pinned {
-    /// At its port.
+    /// At the guest's port.
     Here(PortIndex),
-    /// Behind the uplink, if anywhere: the guest of this port is on another host, or
-    /// nowhere.
+    /// Behind the uplink: the guest of this port is on another host, or not running.
     Away(PortIndex),
 }
 
 impl Pinned {
-    /// The port of the guest, wherever it is.
+    /// Returns the guest's port, wherever the guest is.
     pub const fn port(self) -> PortIndex {
         match self {
             Self::Here(port) | Self::Away(port) => port,
@@ -44,67 +42,66 @@ impl Pinned {
     }
 }
 
-/// Where a frame goes.
+/// Forwarding decision for a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// To this port, which is not the one it came from.
+    /// To this port, which is not the frame's origin.
     To(PortIndex),
-    /// To the uplink, since nobody is known to have its destination: whoever is behind
-    /// it may have to ask everybody.
+    /// To the uplink, since the destination is unknown: the network behind the uplink may have to
+    /// flood the frame.
     Unknown(PortIndex),
     /// To the guest of this port, which is away: see [`Forwarding::route_outside`].
     Away(PortIndex),
-    /// To every port but the one it came from.
+    /// To every port except the frame's origin.
     Flood,
-    /// Nowhere.
+    /// To no port.
     Drop(NoRoute),
 }
 
-/// Why a frame goes nowhere.
+/// Reason why a frame has no route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoRoute {
     /// The address is reserved for the link itself (IEEE 802.1Q, 8.6.3).
     LinkLocal,
     /// The destination is behind the port that the frame came from.
     SamePort,
-    /// Nobody here has that address, and there is no uplink to try.
+    /// The destination is unknown, and there is no uplink to try.
     Unknown,
 }
 
-/// What [`Forwarding::learn`] made of a source address.
+/// Result of [`Forwarding::learn`] for a source address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Learned {
-    /// It is known to be there, now if not before.
+    /// The address is known at this port, possibly since now.
     Accepted,
-    /// It is pinned to another port, as it is a guest's: a MAC move that is not
-    /// allowed. The frame must be dropped.
+    /// The address is pinned to another port, as it is a guest's: a forbidden MAC move. The frame
+    /// must be dropped.
     ForbiddenMove,
-    /// It is no station's address (a group's, or all zeros). The frame must be
-    /// dropped.
+    /// The address is no station's (a group's, or all zeros). The frame must be dropped.
     Invalid,
-    /// It was not entered, since the port has as many entries as it may have.
-    /// The frame is none the worse for it.
+    /// The address was not entered, since the port has its maximum number of entries. The frame may
+    /// still be forwarded.
     Full,
 }
 
-/// Where a station was learned.
+/// The home of a learned station.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     home: usize,
-    /// Its place among the stations there.
+    /// The index of the station in its home.
     place: usize,
     seen: Nanos,
 }
 
-/// The stations that were learned at one port, wherever that stands among the ports: so
-/// that ports change places without a look at their stations.
+/// The stations that were learned at one port. Ports can change their index without a visit to
+/// their stations.
 #[derive(Debug, Default)]
 struct Home {
-    /// `None` where the port is gone.
+    /// The port; `None` if the port is gone.
     port: Option<PortIndex>,
     stations: Vec<Mac>,
-    /// When aged stations were last looked for, so that a full table costs a walk at most
-    /// once a second.
+    /// The time of the last removal of aged stations, which visits all of them at most once a
+    /// second.
     swept: Nanos,
 }
 
@@ -117,9 +114,9 @@ pub struct Forwarding {
     homes: Vec<Home>,
     /// The home of each port, by [`PortIndex`].
     ports: Vec<usize>,
-    /// Homes whose ports are gone: some of their stations may still have to be forgotten.
+    /// Homes whose ports are gone: some of their stations may still have to be removed.
     gone: Vec<usize>,
-    /// Homes that nobody has.
+    /// Unused homes.
     free: Vec<usize>,
 }
 
@@ -127,11 +124,11 @@ impl Forwarding {
     /// An entry that was not refreshed for this long is removed
     /// (IEEE 802.1Q, table 8-6).
     pub const AGEING: Nanos = Nanos::from_secs(300);
-    /// Most addresses learned from one port. A port's share is its own, so that
-    /// no port can crowd out another's entries.
+    /// Most addresses learned from one port. Each port has its own share, so no port can displace
+    /// another's entries.
     pub const ENTRIES_PER_PORT: usize = 1024;
 
-    /// A table for `ports` ports, with the guests' addresses pinned.
+    /// Makes a table for `ports` ports, with the guests' addresses pinned.
     pub fn new(
         ports: usize,
         uplink: Option<PortIndex>,
@@ -145,10 +142,10 @@ impl Forwarding {
         table
     }
 
-    /// Becomes a table of other ports, each of them given by where it was before, with the
-    /// guests' addresses pinned. What was learned at a port goes with it; what was learned
-    /// at others is not used any more, and is to be forgotten ([`Self::forget_gone`]). It
-    /// takes time for each port, and none for the stations.
+    /// Changes the ports and pins the guests' addresses; `before` has the former index of each
+    /// port. Stations of a port stay at it. Stations of removed ports are no longer used, and the
+    /// caller must remove them ([`Self::forget_gone`]). The call takes time for each port, and none
+    /// for the stations.
     pub fn reconfigure(
         &mut self,
         before: impl Iterator<Item = Option<PortIndex>>,
@@ -175,8 +172,7 @@ impl Forwarding {
         self.guests = guests;
     }
 
-    /// Forgets at most so many stations of ports that are gone; returns whether there are
-    /// no more.
+    /// Removes at most `stations` stations of removed ports; returns true when none are left.
     pub fn forget_gone(&mut self, mut stations: usize) -> bool {
         while let Some(home) = self.gone.last().copied() {
             while let Some(mac) = self.homes[home].stations.last().copied() {
@@ -192,8 +188,7 @@ impl Forwarding {
         true
     }
 
-    /// A guest is here from now on, or away. What was learned of the address of one that is
-    /// here is forgotten.
+    /// Sets a guest's place. If the guest is here, a learned entry of its address is removed.
     pub fn pin(&mut self, guest: Mac, place: Pinned) {
         self.guests.insert(guest, place);
         if matches!(place, Pinned::Here(_)) {
@@ -201,14 +196,14 @@ impl Forwarding {
         }
     }
 
-    /// Forgets a station.
+    /// Removes a station.
     pub fn forget(&mut self, mac: Mac) {
         if let Some(entry) = self.entries.remove(&mac) {
             self.leave(entry);
         }
     }
 
-    /// Takes a station off the list of its home.
+    /// Removes a station from the list of its home.
     fn leave(&mut self, entry: Entry) {
         let stations = &mut self.homes[entry.home].stations;
         stations.swap_remove(entry.place);
@@ -219,7 +214,7 @@ impl Forwarding {
         }
     }
 
-    /// Notes that `source` has sent from `port`.
+    /// Learns that `source` has sent from `port`.
     pub fn learn(&mut self, now: Nanos, port: PortIndex, source: Mac) -> Learned {
         if source.is_multicast() || source.0 == [0; 6] {
             return Learned::Invalid;
@@ -272,10 +267,10 @@ impl Forwarding {
         }
     }
 
-    /// Where a frame from `from` to `destination` goes.
+    /// Returns the route of a frame from `from` to `destination`.
     ///
-    /// What stands behind the uplink stays known while it is sent to: a router may
-    /// answer with another address than the one that it is reached by.
+    /// A station behind the uplink stays known while frames are sent to it: a router may answer
+    /// from another address than the one at which it is reached.
     pub fn route(&mut self, now: Nanos, from: PortIndex, destination: Mac) -> Verdict {
         if destination.is_multicast() {
             return if destination.is_link_local_group() {
@@ -292,7 +287,7 @@ impl Forwarding {
         }
     }
 
-    /// Where a frame goes that is for no guest here.
+    /// Returns the route of a frame that is for no guest here.
     pub fn route_outside(&mut self, now: Nanos, from: PortIndex, destination: Mac) -> Verdict {
         let known = self.known(now, from, destination);
         if let Some(port) = known.filter(|port| *port != from) {
@@ -300,14 +295,14 @@ impl Forwarding {
         }
         match self.uplink {
             uplink if known.is_some() || uplink == Some(from) => Verdict::Drop(NoRoute::SamePort),
-            // It may be one of those that there was no room for.
+            // The destination may be one for which the table had no room.
             Some(uplink) if self.is_full(uplink) => Verdict::To(uplink),
             Some(uplink) => Verdict::Unknown(uplink),
             None => Verdict::Drop(NoRoute::Unknown),
         }
     }
 
-    /// The port behind which the destination of a frame from `from` was learned.
+    /// Returns the port behind which the destination of a frame from `from` was learned.
     fn known(&mut self, now: Nanos, from: PortIndex, destination: Mac) -> Option<PortIndex> {
         let entry = self.entries.get_mut(&destination)?;
         if now.since(entry.seen) >= Self::AGEING {
@@ -325,14 +320,15 @@ impl Forwarding {
         home.is_some_and(|home| self.homes[*home].stations.len() >= Self::ENTRIES_PER_PORT)
     }
 
-    /// The port that a station was last seen at, or that of the guest whose address it is,
-    /// wherever that guest is.
+    /// Returns the port at which a station was last seen, or that of the guest with this address,
+    /// even if that guest is away.
     pub fn port_of(&self, mac: Mac) -> Option<PortIndex> {
         let pinned = self.guests.get(&mac).map(|pinned| pinned.port());
         pinned.or_else(|| self.learned_at(mac))
     }
 
-    /// The port by which a station is reached: the uplink, or none, for a guest that is away.
+    /// Returns the port by which a station is reached: the uplink, or none, for a guest that is
+    /// away.
     pub fn reached_by(&self, mac: Mac) -> Option<PortIndex> {
         match self.guests.get(&mac) {
             Some(Pinned::Here(port)) => Some(*port),
@@ -340,7 +336,7 @@ impl Forwarding {
         }
     }
 
-    /// The port of the guest whose address it is, while that guest is away.
+    /// Returns the port of the guest with this address, if the guest is away.
     pub fn away(&self, mac: Mac) -> Option<PortIndex> {
         match self.guests.get(&mac)? {
             Pinned::Away(port) => Some(*port),
@@ -352,19 +348,19 @@ impl Forwarding {
         self.homes[self.entries.get(&mac)?.home].port
     }
 
-    /// The port behind which strangers are.
+    /// Returns the port behind which strangers are.
     pub const fn uplink(&self) -> Option<PortIndex> {
         self.uplink
     }
 
-    /// The addresses that were learned, and where.
+    /// Returns the learned addresses with their ports.
     pub fn learned(&self) -> impl Iterator<Item = (Mac, PortIndex)> {
         let homes = self.homes.iter();
         let stations = homes.filter_map(|home| Some((home.port?, &home.stations)));
         stations.flat_map(|(port, stations)| stations.iter().map(move |mac| (*mac, port)))
     }
 
-    /// How many addresses were learned: the guests' own are not.
+    /// Returns the number of learned addresses, without the guests' own.
     pub fn entries(&self) -> usize {
         self.entries.len()
     }
@@ -544,7 +540,7 @@ mod tests {
     }
 
     impl Forwarding {
-        /// Every entry is where its home says, and the other way round.
+        /// Every entry and its home refer to each other.
         fn check(&self) {
             let stations = self.homes.iter().map(|home| home.stations.len());
             assert_eq!(stations.sum::<usize>(), self.entries.len());

@@ -1,11 +1,10 @@
-//! A switch between the guests of one machine and its uplink, without clock,
-//! descriptors or threads.
+//! A switch between the guests of one host and its uplink, without clock, descriptors or threads.
 //!
-//! Read [`Switch`] first: one turn of the packet loop. It moves frames between
-//! [`port`]s, drops what a guest may not send ([`SpoofFilter`]), decides by MAC address where
-//! a frame goes ([`Forwarding`]), and hands it to what stands before the port it leaves
-//! by. It knows guests by [`tailbound_dataplane::GuestId`]; who they are elsewhere is
-//! somebody else's matter.
+//! Read [`Switch`] first: one turn of the packet loop. It moves frames between [`port`]s, drops
+//! forbidden frames of guests ([`SpoofFilter`]), forwards by MAC address ([`Forwarding`]), and
+//! enqueues frames in front of the port they leave by. It knows guests by
+//! [`tailbound_dataplane::GuestId`]; the names of guests in other parts of the system are not its
+//! concern.
 
 mod announce;
 mod budget;

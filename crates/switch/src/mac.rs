@@ -9,7 +9,7 @@ use std::str::FromStr;
 pub struct Mac(pub [u8; 6]);
 
 impl Hash for Mac {
-    /// As one number: less work for a hash than six bytes.
+    /// Returns the address as one number, which takes less work for a hash than six bytes.
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
         let mut number = [0; 8];
@@ -22,19 +22,18 @@ impl Mac {
     /// The address of all stations.
     pub const BROADCAST: Self = Self([0xff; 6]);
 
-    /// Whether it names a group of stations, broadcast included.
+    /// Returns true for the address of a group of stations, broadcast included.
     pub const fn is_multicast(self) -> bool {
         self.0[0] & 1 != 0
     }
 
-    /// Whether it is one of 01:80:C2:00:00:00 to 0F, which no bridge forwards
-    /// (IEEE 802.1Q, 8.6.3).
+    /// Returns true for 01:80:C2:00:00:00 to 0F, which no bridge forwards (IEEE 802.1Q, 8.6.3).
     pub const fn is_link_local_group(self) -> bool {
         matches!(self.0, [0x01, 0x80, 0xc2, 0, 0, 0..=0x0f])
     }
 
-    /// The interface identifier that a stateless IPv6 address takes from this
-    /// one (RFC 4291, appendix A).
+    /// Returns the interface identifier that a stateless IPv6 address takes from this one (RFC
+    /// 4291, appendix A).
     pub const fn eui64(self) -> [u8; 8] {
         let mac = self.0;
         [
@@ -49,7 +48,7 @@ impl Mac {
         ]
     }
 
-    /// The address that an interface identifier was made of, where it looks like one of
+    /// Returns the address that an interface identifier was made of, if it looks like one of
     /// [`Mac::eui64`].
     pub const fn from_eui64(identifier: [u8; 8]) -> Option<Self> {
         let [_, _, _, 0xff, 0xfe, ..] = identifier else {
@@ -60,7 +59,7 @@ impl Mac {
     }
 }
 
-/// Why a text is not a MAC address.
+/// Reason why a text is not a MAC address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is not a MAC address; write six bytes in hexadecimal, for example \"02:00:00:00:00:01\""

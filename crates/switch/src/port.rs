@@ -1,9 +1,8 @@
-//! Where frames come from and go to: one file a kind of port.
+//! Ports, which receive and send frames: one file for each kind.
 //!
-//! A [`Port`] receives and transmits bursts and never waits. What it is used in
-//! decides when: the daemon when the descriptor is ready, a test when it likes.
-//! What goes out is [`Outgoing`]: frames, and on a paced uplink voids between them,
-//! for which a port keeps bytes of its own.
+//! A [`Port`] receives and transmits bursts and never blocks. Its user decides when: the daemon
+//! when the descriptor is ready, a test at any time. The items to transmit are [`Outgoing`]:
+//! frames, and on a paced uplink voids between them, for which a port has its own bytes.
 
 mod captured;
 mod memory;
@@ -23,24 +22,24 @@ use tailbound_units::Nanos;
 /// Most frames in one burst.
 pub const BURST: usize = 32;
 
-/// A burst ends with the frame that brings it to this many bytes: a few large
-/// packets, so that they are still in the cache when they are sent on.
+/// A burst ends with the frame that brings it to this many bytes: the frames of a few large packets
+/// are still in the cache when they are forwarded.
 pub const BURST_BYTES: usize = 256 * 1024;
 
-/// A frame as it came from a port, not yet looked at.
+/// A frame as received from a port, unchecked.
 #[derive(Debug)]
 pub struct Received {
-    /// Where the frame is.
+    /// The buffer that contains the frame.
     pub buffer: Buffer,
-    /// Its first byte's place.
+    /// The offset of its first byte.
     pub start: usize,
     /// Its length in bytes.
     pub len: usize,
-    /// What the sender left to the NIC.
+    /// The offloads that the sender left to the NIC.
     pub virtio: Option<[u8; VIRTIO_HEADER]>,
 }
 
-/// What a port received.
+/// A received burst.
 #[derive(Debug, Default)]
 pub struct Burst {
     /// The frames, in order.
@@ -56,32 +55,32 @@ pub struct Burst {
 /// Buffers to receive into, one set for all ports: a burst is received by one at a time.
 #[derive(Debug, Default)]
 pub struct Spare {
-    /// Small ones.
+    /// Small buffers.
     pub heads: Vec<Buffer>,
-    /// For what does not fit a small one.
+    /// Large buffers, for frames beyond a small one.
     pub tails: Vec<Buffer>,
 }
 
-/// Whether a port may have more to receive.
+/// State of a port after a burst: it may have more to receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum More {
-    /// There is no more until the port is readable again.
+    /// The port is empty until it is readable again.
     No,
     /// The burst ended before the port was seen empty.
     Maybe,
 }
 
-/// Where whoever a port is for is.
+/// The place of a port's guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Presence {
-    /// Here, since an arrival. Another one is to be announced.
+    /// The guest is here since this arrival. Another arrival must be announced.
     Here(Arrival),
-    /// On another host, or nowhere: there is nobody to send to.
+    /// The guest is on another host, or not running: the port cannot send.
     Away,
 }
 
-/// The number of an arrival, which tells it from others at the same port: 0 where nobody was
-/// seen to come, as the port does not tell.
+/// The number of an arrival, which distinguishes arrivals at the same port: 0 if the port does not
+/// report arrivals.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Arrival(pub u32);
 
@@ -91,33 +90,32 @@ impl Default for Presence {
     }
 }
 
-/// What a port is to put on its wire next.
+/// An item that a port puts on its wire next.
 pub type Outgoing = tailbound_dataplane::Outgoing<Packet>;
 
-/// What another process needs to go on with a port that is more than a descriptor.
+/// The state with which another process continues a port that is more than a descriptor.
 #[derive(Debug)]
 pub struct Estate {
-    /// What the port alone understands.
+    /// The port's state, in the port's own format.
     pub state: String,
-    /// Descriptors, in the order that it knows.
+    /// Descriptors, in the port's own order.
     pub descriptors: Vec<OwnedFd>,
 }
 
-/// What became of what was given to [`Port::transmit`].
+/// The result of [`Port::transmit`].
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Sent {
     /// Frames sent, without voids.
     pub packets: u64,
-    /// Their bytes.
+    /// The bytes of these frames.
     pub bytes: u64,
     /// Voids sent.
     pub voids: u64,
-    /// What they take of the wire, in bytes.
+    /// The length of these voids on the wire, in bytes.
     pub void_bytes: u64,
-    /// The port is full: what it left is to be offered again when it is
-    /// writable.
+    /// True if the port is full: the remaining frames must be offered again when it is writable.
     pub full: bool,
-    /// Frames lost since the interface is down.
+    /// Frames lost because the interface is down.
     pub link_down: u64,
     /// Frames lost in the full queue of the interface.
     pub device_full: u64,
@@ -128,7 +126,7 @@ pub struct Sent {
 }
 
 impl Sent {
-    /// Counts one frame or void that was sent.
+    /// Counts one sent frame or void.
     pub fn add(&mut self, outgoing: &Outgoing) {
         match outgoing {
             Outgoing::Frame { frame, .. } => {
@@ -142,7 +140,7 @@ impl Sent {
         }
     }
 
-    /// The losses by reason.
+    /// Returns the losses by reason.
     pub fn losses(&self) -> [(Reason, u64); 3] {
         [
             (Reason::LinkDown, self.link_down),
@@ -152,97 +150,95 @@ impl Sent {
     }
 }
 
-/// A place that frames come from and go to.
+/// A port, which receives and sends frames.
 ///
-/// An error of either method means that the port is of no use any more: its
-/// interface vanished, its file cannot be read. What concerns single frames is
-/// counted instead.
+/// An error of either method means that the port is unusable: its interface vanished, or its file
+/// cannot be read. Errors of single frames are counted instead.
 ///
-/// One thread may open or close it for the one that uses it: closing some takes as long as
+/// Another thread than the port's user may open or close it: closing some ports takes as long as
 /// ten thousand packets.
 pub trait Port: Send {
     /// Appends a burst of frames to `burst`: at most [`BURST`], about
     /// [`BURST_BYTES`].
     fn receive(&mut self, now: Nanos, pool: &Pool, burst: &mut Burst) -> io::Result<More>;
 
-    /// Sends from the front of `outgoing`, in order, and removes what was sent or
-    /// lost; what stays is what there was no room for, or, where the port is not full, what
-    /// would have made the burst too long. A lost void is not counted.
+    /// Sends from the front of `outgoing`, in order, and removes sent and lost items. The remaining
+    /// ones found no room, or, if the port is not full, would have made the burst too long. A lost
+    /// void is not counted.
     fn transmit(&mut self, now: Nanos, outgoing: &mut VecDeque<Outgoing>) -> io::Result<Sent>;
 
-    /// The descriptor that tells when the port can receive and transmit; `None`
-    /// where [`Port::receive_at`] does.
+    /// Returns the descriptor that is ready when the port can receive or transmit; `None` if
+    /// [`Port::receive_at`] applies instead.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// Whether the descriptor may say readable where it is writable: one that stands
-    /// for several others does.
+    /// Returns true if the descriptor may be readable when the port is only writable, as a
+    /// descriptor for several others is.
     fn readable_may_be_writable(&self) -> bool {
         false
     }
 
-    /// Takes note that the descriptor was ready, for one that says so until then.
+    /// Resets the descriptor's readiness, for a descriptor that stays ready until then.
     fn note_ready(&mut self) {}
 
-    /// The longest frame that it carries uncut, as of now, in bytes from the Ethernet
-    /// header on, without a VLAN tag; `None` where it does not matter.
+    /// Returns the longest frame that the port carries without segmentation at present, in bytes
+    /// from the Ethernet header on, without a VLAN tag; `None` without such a limit.
     fn longest(&self) -> Option<usize> {
         None
     }
 
-    /// Whether whoever it is for is here: not at a card that no machine uses. Asked after
-    /// each turn in which something was done with the port, so it costs next to nothing;
-    /// the descriptor is ready when it has changed.
+    /// Returns the place of the port's guest: away for a card that no VM uses. The method is called
+    /// after each turn with work for the port, and must be cheap. The descriptor is ready after a
+    /// change.
     fn presence(&self) -> Presence {
         Presence::default()
     }
 
-    /// How far whoever is at the other end is with taking what it was sent: a number that
-    /// changes whenever it took something, as far as the port can see that.
+    /// Returns the progress of the port's receiver: a number that changes when the receiver takes
+    /// frames, as far as the port can see that.
     fn progress(&self) -> u64 {
         0
     }
 
-    /// The bytes of a guest's memory that are charged to this process, since it was the first
-    /// to touch them.
+    /// Returns the bytes of a guest's memory that are charged to this process, because it touched
+    /// them first.
     fn borrowed(&self) -> u64 {
         0
     }
 
-    /// Whether the port sees to launch times ([`Outgoing::Frame`]).
+    /// Returns true if the port implements launch times ([`Outgoing::Frame`]).
     fn launch_times(&self) -> bool {
         false
     }
 
-    /// When there is something to receive, for a port without a descriptor.
+    /// Returns the time of the next received frame, for a port without a descriptor.
     fn receive_at(&self) -> Option<Nanos> {
         None
     }
 
-    /// Hands on what the port has taken and could not hand on at once. Called at
-    /// [`Port::flush_at`], since no descriptor tells when that works.
+    /// Continues with frames that the port has taken and could not send yet. Called at
+    /// [`Port::flush_at`], since no descriptor reports when that works.
     fn flush(&mut self, _now: Nanos) -> io::Result<()> {
         Ok(())
     }
 
-    /// When [`Port::flush`] is to be called.
+    /// Returns the time at which [`Port::flush`] must be called.
     fn flush_at(&self) -> Option<Nanos> {
         None
     }
 
-    /// Leaves the port alone, so that another process may go on with it; returns what
-    /// that needs, where it is more than the descriptor. Until [`Port::resume`] nothing is
-    /// received or transmitted; dropped before that, the port is that process's.
+    /// Pauses the port, so that another process may continue with it; returns the state for that,
+    /// if it is more than the descriptor. Until [`Port::resume`] no frames are received or
+    /// transmitted. If the port is dropped before that, it belongs to the other process.
     fn pause(&mut self) -> Option<Estate> {
         None
     }
 
-    /// Goes on after a pause: no other process does.
+    /// Continues after a pause: no other process has the port.
     fn resume(&mut self) {}
 
-    /// How many frames were lost before they could be received, since the last
-    /// call.
+    /// Returns the number of frames lost before they could be received, since the last call.
     fn take_overruns(&mut self) -> u64 {
         0
     }

@@ -11,7 +11,7 @@ use std::str::FromStr;
 pub struct Prefix(IpCidr);
 
 impl Prefix {
-    /// The prefix of all addresses that share the first `length` bits of `address`.
+    /// Makes the prefix of all addresses that share the first `length` bits of `address`.
     ///
     /// # Errors
     /// The length is more than an address has bits, or a later bit of `address` is set.
@@ -43,28 +43,28 @@ impl Prefix {
         64,
     )));
 
-    /// Its first address.
+    /// Returns the first address.
     pub fn address(self) -> IpAddr {
         self.0.address().into()
     }
 
-    /// How many bits its addresses share.
+    /// Returns the number of bits that the addresses share.
     pub const fn length(self) -> u8 {
         self.0.prefix_len()
     }
 
-    /// Its address, where it is a single one.
+    /// Returns the address of a prefix with a single one.
     pub fn single(self) -> Option<IpAddr> {
         let bits = if self.address().is_ipv4() { 32 } else { 128 };
         (self.length() == bits).then(|| self.address())
     }
 
-    /// Whether `address` is one of its.
+    /// Returns true if `address` is in the prefix.
     pub fn contains(self, address: IpAddr) -> bool {
         self.0.contains_addr(&address.into())
     }
 
-    /// Whether some address is in both.
+    /// Returns true if the prefixes have a common address.
     pub fn overlaps(self, other: Self) -> bool {
         self.contains(other.address()) || other.contains(self.address())
     }
@@ -89,32 +89,32 @@ impl From<Ipv6Addr> for Prefix {
     }
 }
 
-/// Why a text is not a prefix.
+/// Reason why a text is not a prefix.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PrefixError {
-    /// It is no address.
+    /// The text contains no address.
     #[error(
         "{0:?} is neither an IP address nor a prefix; write for example \"10.0.0.1\" or \
          \"10.0.0.0/24\""
     )]
     Text(String),
-    /// Its length is too large.
+    /// The length is too large.
     #[error("a prefix of {length} bits is longer than an address; use at most {bits}")]
     Length {
-        /// What was asked for.
+        /// The length in the text.
         length: u8,
-        /// Bits of an address.
+        /// The number of bits of an address.
         bits: u8,
     },
-    /// It has bits behind its length.
+    /// The address has bits set behind the length.
     #[error(
         "{address}/{length} has bits set behind the first {length}; for all of the prefix write \
          \"{network}/{length}\", for the one address \"{address}\""
     )]
     HostBits {
-        /// What was written.
+        /// The address in the text.
         address: IpAddr,
-        /// What would be right.
+        /// The address without these bits.
         network: IpAddr,
         /// The length.
         length: u8,

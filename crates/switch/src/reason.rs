@@ -1,15 +1,14 @@
-//! Why frames are dropped.
+//! Reasons for dropped frames.
 
-/// Why the host dropped a frame outside of a pipeline. Each has a counter; the
-/// pipelines count their own.
+/// Reason why the host dropped a frame outside of a pipeline. Each has a counter; the pipelines
+/// count their own drops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reason {
-    /// Its headers, or what it asks of the NIC, contradict its bytes.
+    /// Its headers, or its offloads, contradict its bytes.
     Malformed,
-    /// It is to be segmented in a way that there is not here: inside of a tunnel, or as
-    /// fragments (UFO).
+    /// Its offloads need an unsupported segmentation: inside of a tunnel, or as fragments (UFO).
     UnsupportedGso,
-    /// It is longer than any frame the port can carry.
+    /// The frame exceeds the longest one of the port.
     Truncated,
     /// Its source MAC is not the guest's.
     SpoofedMac,
@@ -41,7 +40,7 @@ pub enum Reason {
     DhcpServer,
     /// Its neighbour discovery is in a fragment.
     FragmentedDiscovery,
-    /// It is a fragment that does not show all headers of its packet.
+    /// The frame is a fragment without all headers of its packet.
     HiddenHeaders,
     /// Its guest has chosen as many IPv6 addresses as it may.
     AddressLimit,
@@ -57,18 +56,16 @@ pub enum Reason {
     LinkLocalGroup,
     /// Its destination is behind the port that it came from.
     SamePort,
-    /// Nobody here has its destination, and there is no uplink.
+    /// Its destination is unknown, and there is no uplink.
     UnknownDestination,
     /// Its guest, or for frames from outside the uplink, has spent its budget for frames to
     /// groups: broadcast and multicast.
     GroupBudget,
-    /// Its guest has spent its budget for frames to addresses that nobody is known to
-    /// have.
+    /// Its guest has spent its budget for frames to unknown addresses.
     UnknownBudget,
-    /// It is longer than the MTU of the port it goes to, and not to be cut.
+    /// The frame exceeds the MTU of the port it goes to, and may not be segmented.
     AboveMtu,
-    /// The guest that it is for is away, and it came from where that is to be, or there is
-    /// no uplink.
+    /// Its destination is a guest that is away, and it came from the uplink, or there is no uplink.
     Away,
     /// The port it goes to has lost its interface.
     PortMissing,
@@ -83,7 +80,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// All of them, in the order of [`Reason::index`].
+    /// All reasons, in the order of [`Reason::index`].
     pub const ALL: [Self; 36] = [
         Self::Malformed,
         Self::UnsupportedGso,
@@ -123,12 +120,12 @@ impl Reason {
         Self::Overrun,
     ];
 
-    /// Its place in [`Reason::ALL`].
+    /// Returns the place in [`Reason::ALL`].
     pub const fn index(self) -> usize {
         self as usize
     }
 
-    /// The value of the label `reason`. Stable.
+    /// Returns the value of the label `reason`. Stable.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Malformed => "malformed",

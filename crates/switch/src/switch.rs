@@ -1,25 +1,24 @@
-//! The packet loop's core, without clock, descriptors or threads: frames come
-//! from ports, are checked and forwarded, wait in the egress of the port they
-//! go to, and are sent.
+//! The packet loop's core, without clock, descriptors or threads: frames are received from ports,
+//! checked and forwarded, wait in the egress of the port they go to, and are sent.
 //!
 //! ```text
 //! port ► packet ► anti-spoofing filter ► limit ► learn ► route ► pipeline of a guest ► its port
 //!                                                              ► egress of the uplink ► its port
 //! ```
 //!
-//! What a guaranteed guest sends to another guest here passes the uplink's pacer on its
-//! way to that one's pipeline (`local`).
+//! Guaranteed traffic between two guests here passes the uplink's pacer on its way to the
+//! receiver's pipeline (`local`).
 //!
-//! While a pacer tells that a guest's guarantee is what its frames wait for, or as much waits
-//! for its limit as may, the guest's port is not read (backpressure): then its queue fills, and the guest notices. What was
-//! read with the last burst waits here.
+//! While a guest's frames wait for its guarantee, or its limit holds the maximum, the guest's port
+//! is not read (backpressure): then its queue fills, and the guest notices. Frames that were read
+//! with the last burst wait here.
 //!
-//! [`Switch::poll`] does one bounded turn of work. `now` and the ports are
-//! arguments, so the daemon runs it on real ones and tests run it on memory
-//! ports in virtual time. Between turns, [`Switch::poll_at`] says how long to
-//! sleep; [`Switch::handle_readable`] and [`Switch::handle_writable`] say what woke the
-//! caller, [`Switch::poll_interest`] what to wait for. Guarantees are set by guest: [`Switch::set_guarantee`], [`Switch::apply`].
-//! A guest that is to send no more is drained ([`Switch::set_drained`]).
+//! [`Switch::poll`] does one bounded turn of work. `now` and the ports are arguments, so the daemon
+//! runs it on real ones and tests run it on memory ports in virtual time. Between turns,
+//! [`Switch::poll_at`] returns the time of the next one; [`Switch::handle_readable`] and
+//! [`Switch::handle_writable`] report events of ports, [`Switch::poll_interest`] returns the events
+//! to wait for. Guarantees are set by guest: [`Switch::set_guarantee`], [`Switch::apply`]. A guest
+//! that must stop sending is drained ([`Switch::set_drained`]).
 
 mod agenda;
 mod config;
@@ -90,17 +89,16 @@ use uplink::Uplink;
 /// The ports, by [`PortIndex`]; `None` where the interface is missing.
 pub type Ports = [Option<Box<dyn Port>>];
 
-/// What a turn found.
+/// The result of a turn.
 #[derive(Debug, Default)]
 pub struct Turn {
-    /// There is more to do at once: do not sleep.
+    /// There is more work now: do not sleep.
     pub busy: bool,
-    /// The last of much memory that nobody needed was freed: it can be handed back to the
-    /// system.
+    /// The last of many unused buffers was freed: the memory can be returned to the system.
     pub memory_is_free: bool,
-    /// A guest came, or left: whoever tells others where guests are has news.
+    /// A guest arrived or left: announcements of guests' places must be refreshed.
     pub moved: bool,
-    /// Ports that are of no use any more, each once, and why.
+    /// Ports that are unusable, each once, with the reason.
     pub gone: Vec<(PortIndex, io::Error)>,
 }
 
@@ -116,42 +114,42 @@ pub struct Switch {
     addresses: AddressBook,
     /// Stations that are limited as such: see [`Switch::set_limited_by_station`].
     by_station: HashSet<Mac>,
-    /// What every port has, by [`PortIndex`]: the uplink where there is one, then the
-    /// guests.
+    /// The state of every port, by [`PortIndex`]: the uplink if there is one, then the guests.
     states: Vec<Box<PortState>>,
     uplink: Option<Uplink>,
-    /// For frames to groups that come by it.
+    /// The budget for frames to groups from the uplink.
     outside: Option<Budget>,
-    /// Of the fabric behind the uplink.
+    /// The classes of the fabric behind the uplink.
     classes: Option<Classes>,
     guests: Vec<Box<GuestPort>>,
-    /// Which guest has which slot. A packet that still waits cannot be taken for that
-    /// of a later guest of its slot: the generation tells them apart.
+    /// The guest of each slot. The generation distinguishes a packet that is still queued from
+    /// those of a later guest of its slot.
     slots: Slots,
-    /// How often guarantees were refused.
+    /// The number of refused guarantees.
     refusals: u64,
-    /// The port that is served first in the next round, where it has anything to receive.
+    /// The port that is served first in the next round, if it has anything to receive.
     first: usize,
-    /// Ports are read, where nothing is against it: not while the switch is drained.
+    /// True if ports are read; false while the switch is drained.
     reads: bool,
     agenda: Agenda,
     burst: Burst,
     gathered: Gathered,
-    /// When buffers are freed that lie unused.
+    /// Frees unused buffers over time.
     excess: GiveBack,
-    /// Room for the guests whose ports are to be read again, empty.
+    /// Scratch space for the guests whose ports are read again, empty between calls.
     again: Vec<GuestId>,
-    /// Room for frames that the pacer lets go to guests of this host, empty.
+    /// Scratch space for frames that the pacer releases to guests of this host, empty between
+    /// calls.
     local: Vec<(Packet, Nanos)>,
-    /// What waited for limits that have ended, and whose it is.
+    /// Frames of limits that have ended, with their guests.
     unlimited: Vec<(GuestId, Packet)>,
-    /// The frames of one guest, where somebody wants to know of each.
+    /// The trace of one guest's frames, if one is in progress.
     trace: Option<Box<Trace>>,
-    /// Measures what ports take.
+    /// Measures the time that ports take.
     stopwatch: Option<Box<dyn Stopwatch>>,
-    /// The first port was there when that was last looked at.
+    /// True if the first port was there at the last check.
     uplink_there: bool,
-    /// As of the last turn.
+    /// The time of the last turn.
     now: Nanos,
     /// The number of turns so far.
     turns: u64,
@@ -160,7 +158,7 @@ pub struct Switch {
 }
 
 impl Switch {
-    /// A switch of `config`, without frames.
+    /// Makes a switch of `config`, without frames.
     ///
     /// # Errors
     /// The rule that the uplink's pacer breaks.
@@ -168,7 +166,7 @@ impl Switch {
         Self::with_keys(config, HashKeys::random())
     }
 
-    /// The same with given keys for connections: a run that can be repeated.
+    /// Makes a switch with given keys for connections: a run that can be repeated.
     ///
     /// # Errors
     /// As [`Switch::new`].
@@ -205,32 +203,32 @@ impl Switch {
         Ok(switch)
     }
 
-    /// The port of the first guest: the uplink, where there is one, is before it.
+    /// Returns the port of the first guest: 1 if there is an uplink, else 0.
     fn first_guest(&self) -> usize {
         usize::from(self.uplink.is_some())
     }
 
-    /// The guest at a port; `None` for the uplink's.
+    /// Returns the guest at a port; `None` for the uplink's.
     fn guest_at(&mut self, port: PortIndex) -> Option<&mut GuestPort> {
         let index = port.0.checked_sub(self.first_guest())?;
         self.guests.get_mut(index).map(Box::as_mut)
     }
 
-    /// Measures the time that ports take, and charges them for the excess over the worth of
-    /// their frames. Without a stopwatch only the general cost of frames is charged.
+    /// Measures the time that ports take, and charges ports for the excess over the general cost of
+    /// their frames. Without a stopwatch only that cost is charged.
     pub fn set_stopwatch(&mut self, stopwatch: Box<dyn Stopwatch>) {
         self.stopwatch = Some(stopwatch);
     }
 
-    /// The pacer of the uplink, for whoever limits destinations; `None` where the
-    /// uplink is not paced.
+    /// Returns the pacer of the uplink, for limits of destinations; `None` if the uplink is not
+    /// paced.
     pub fn pacer(&mut self) -> Option<&mut Pacer<Packet>> {
         self.uplink.as_mut()?.egress.pacer_mut()
     }
 
-    /// Sets whether what guests send to a station is limited as such
-    /// ([`FlowKey::station`](tailbound_dataplane::FlowKey::station)), whatever IP
-    /// addresses it names: whoever is sent to takes it by its MAC address.
+    /// Sets whether guests' frames to a station are limited as such
+    /// ([`FlowKey::station`](tailbound_dataplane::FlowKey::station)), for all IP addresses: the
+    /// receiver takes frames by its MAC address.
     pub fn set_limited_by_station(&mut self, station: Mac, limited: bool) {
         if limited {
             self.by_station.insert(station);
@@ -239,16 +237,16 @@ impl Switch {
         }
     }
 
-    /// What a guest has taken so far of what its senders are guaranteed, and whether more
-    /// of that waits for it: what comes beside it is served below, and tells nothing of
-    /// what they may send. `None` where there is no such guest.
+    /// Returns the bytes that a guest has taken so far of its senders' guaranteed traffic, and true
+    /// if more of this traffic is queued. Other traffic has a lower priority and is no measure of
+    /// the senders' rates. `None` if there is no such guest.
     pub fn drained(&self, guest: GuestId) -> Option<(Bytes, bool)> {
         let port = self.slots.port_of(guest)?;
         let guest = self.guests.get(port.0.checked_sub(self.first_guest())?)?;
         Some(guest.pipeline.first())
     }
 
-    /// The port has something to receive.
+    /// Notes that the port has something to receive.
     pub fn handle_readable(&mut self, port: PortIndex) {
         if let Some(state) = self.states.get_mut(port.0) {
             state.readable = true;
@@ -257,7 +255,7 @@ impl Switch {
         }
     }
 
-    /// The port has room again.
+    /// Notes that the port has room again.
     pub fn handle_writable(&mut self, port: PortIndex) {
         if let Some(state) = self.states.get_mut(port.0) {
             state.full = false;
@@ -265,7 +263,7 @@ impl Switch {
         }
     }
 
-    /// There is a port where there was none.
+    /// Notes that a missing port was opened.
     pub fn handle_opened(&mut self, port: PortIndex) {
         if let Some(state) = self.states.get_mut(port.0) {
             state.longest = 0;
@@ -278,15 +276,14 @@ impl Switch {
         }
     }
 
-    /// A port for which the caller is to wait for something else than before, and for
-    /// what: to be called after each turn until there is none.
+    /// Returns a port whose awaited events have changed, with these events. Call it after each turn
+    /// until it returns none.
     pub fn poll_interest(&mut self) -> Option<(PortIndex, Interest)> {
         let port = self.agenda.changed.pop()?;
         Some((PortIndex(port), self.states[port].interest))
     }
 
-    /// Whether the port is to be read: not where its guest met backpressure or is
-    /// throttled.
+    /// Returns true if the port may be read: not if its guest met backpressure or is throttled.
     fn is_open(&self, port: PortIndex) -> bool {
         let guest = port.0.checked_sub(self.first_guest());
         guest.is_none_or(|guest| {
@@ -295,16 +292,15 @@ impl Switch {
         })
     }
 
-    /// Does one turn: serves each port that has something to receive, in turn, and
-    /// transmits what is due. What a port causes by what it sends is bounded, by a share
-    /// that is the same for all of them and one packet; on its way out by two bursts a
-    /// port. What it costs is that of the ports that have something to do, however many
-    /// there are.
+    /// Does one turn: serves each port that has something to receive, in turn, and transmits due
+    /// frames. The work that a port causes by its frames is bounded by a share that is the same for
+    /// all ports, and one packet; transmission is bounded by two bursts per port. Idle ports cost
+    /// nothing.
     pub fn poll(&mut self, now: Nanos, ports: &mut Ports) -> Turn {
         self.turn(now, ports, true)
     }
 
-    /// Transmits what is due, and receives nothing.
+    /// Transmits due frames, and receives nothing.
     pub fn drain(&mut self, now: Nanos, ports: &mut Ports) -> Turn {
         self.turn(now, ports, false)
     }
@@ -337,10 +333,10 @@ impl Switch {
         turn
     }
 
-    /// Serves all ports once that have something to receive; returns the most that any
-    /// of them did. The next round begins behind the one that was served first in this one:
-    /// what is short, as the room of a queue, is for each of them first equally often,
-    /// however many idle ports are between them.
+    /// Serves all ports once that have something to receive; returns the most that any of them did.
+    /// The next round begins behind the port that was served first in this one. So a scarce
+    /// resource, for example the room of a queue, is available to each port first equally often,
+    /// with any number of idle ports between them.
     fn receive_round(&mut self, now: Nanos, ports: &mut Ports, turn: &mut Turn) -> Round {
         let count = self.states.len();
         let first = self.first.min(count);
@@ -362,7 +358,7 @@ impl Switch {
         round
     }
 
-    /// Forwards what was received already.
+    /// Forwards frames that were received before.
     fn forward_rest(&mut self, now: Nanos, ports: &Ports, turn: &mut Turn) {
         let mut next = 0;
         while let Some(port) = self.agenda.ready.next(next) {
@@ -376,7 +372,7 @@ impl Switch {
         }
     }
 
-    /// Ports that do something at a certain time do it.
+    /// Serves the ports whose timers are due.
     fn handle_timers(&mut self, now: Nanos, ports: &mut Ports, turn: &mut Turn) {
         let mut next = 0;
         while let Some(index) = self.agenda.timers.next_due(next, now) {
@@ -396,12 +392,12 @@ impl Switch {
         }
     }
 
-    /// When the next frame may leave, unless something wakes the caller before;
-    /// `None` when nothing waits that time alone can move.
+    /// Returns the time at which the next frame may leave, if no event comes first; `None` if no
+    /// queued frame waits for time alone.
     pub fn poll_at(&self, ports: &Ports) -> Option<Nanos> {
         let can_send = ports.first().is_some_and(Option::is_some);
         let uplink = self.uplink.as_ref();
-        // A pacer whose port is missing goes on for guests here.
+        // A pacer whose port is missing continues for guests here.
         let leaving = uplink.filter(|uplink| {
             let is_paced = uplink.egress.paced().is_some();
             (can_send && !self.states[0].full) || (!can_send && is_paced)
@@ -425,7 +421,7 @@ impl Switch {
         times.into_iter().flatten().min()
     }
 
-    /// How many packets wait for ports that are there.
+    /// Returns the number of packets queued for open ports.
     pub fn waiting(&self, ports: &Ports) -> usize {
         let first = self.first_guest();
         let states = self.states.iter().zip(ports).enumerate();
@@ -443,8 +439,7 @@ impl Switch {
         waiting.sum()
     }
 
-    /// Begins a turn: reads the ports again that there is no reason any more to leave
-    /// unread.
+    /// Begins a turn: reads ports again that need not stay unread.
     fn begin_turn(&mut self, now: Nanos, ports: &Ports) {
         self.follow_guests(now, ports);
         self.deliver_local(now);
@@ -465,8 +460,8 @@ impl Switch {
         self.read_again(ports, &mut Turn::default());
     }
 
-    /// Reads the ports again of guests that wait for their guarantee no longer. Where the
-    /// uplink is missing, nobody waits for it: what comes is lost there, and counted.
+    /// Reads the ports again of guests that no longer wait for their guarantee. If the uplink is
+    /// missing, no guest waits for it: its frames are lost there, and counted.
     pub(super) fn read_again(&mut self, ports: &Ports, turn: &mut Turn) {
         let is_there = self.uplink.is_some() && ports[0].is_some();
         let mut again = std::mem::take(&mut self.again);
@@ -497,7 +492,7 @@ impl Switch {
         self.again = again;
     }
 
-    /// Brings a frame into the egress of the port it goes to.
+    /// Enqueues a frame in the egress of the port it goes to.
     fn push(
         &mut self,
         now: Nanos,

@@ -1,4 +1,4 @@
-//! The packet loop allocates nothing for a packet once it is warm.
+//! The packet loop allocates nothing for a packet after its warm-up.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,8 +13,7 @@ use tailbound_units::{Bytes, Nanos, Rate};
 const GUEST: Mac = Mac([2, 0, 0, 0, 0, 1]);
 const GATEWAY: Mac = Mac([2, 9, 9, 9, 9, 9]);
 
-/// A wire that takes everything, and has this many full frames for whoever reads
-/// it.
+/// A wire that takes everything, and always has this many full frames to receive.
 struct Endless(usize);
 
 impl Port for Endless {
@@ -48,7 +47,7 @@ impl Port for Endless {
     }
 }
 
-/// Milliseconds in each of which the guest's port is readable once.
+/// Runs the switch, with the guest's port readable once in each of these milliseconds.
 fn run(switch: &mut Switch, ports: &mut [Option<Box<dyn Port>>], milliseconds: Range<u64>) {
     for millisecond in milliseconds {
         let mut now = Nanos::from_secs(1) + Nanos::from_millis(millisecond);
@@ -91,7 +90,7 @@ fn nothing_is_allocated_once_it_is_warm() {
         let mut switch = Switch::new(config).expect("no rule is broken");
         let mut ports: Vec<Option<Box<dyn Port>>> = vec![
             Some(Box::new(Endless(0))),
-            // Twice what is guaranteed.
+            // Twice the guarantee.
             Some(Box::new(Endless(16))),
         ];
         // Until as much waits as a guest may have wait.

@@ -1,4 +1,5 @@
-//! `bpf(2)`, for what is short enough to need no loader, or what the loader's maps lack.
+//! `bpf(2)`, for programs that are short enough to need no loader, and for maps that the loader
+//! lacks.
 
 use std::ffi::c_int;
 use std::io;
@@ -66,7 +67,7 @@ pub(crate) unsafe fn update<K, V>(map: BorrowedFd<'_>, key: &K, value: &V) -> io
     unsafe { bpf(MAP_UPDATE_ELEM, &attributes) }.map(drop)
 }
 
-/// Takes a key out of a map.
+/// Removes a key from a map.
 ///
 /// # Safety
 /// As [`update`].

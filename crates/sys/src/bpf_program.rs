@@ -25,7 +25,7 @@ pub enum LoadError {
     Refused(String),
 }
 
-/// The error for what the loader or the kernel refused.
+/// Converts an error of the loader or the kernel.
 pub(crate) fn refused(error: &(dyn std::error::Error + 'static)) -> LoadError {
     if is_permission(error) {
         return LoadError::NotPermitted;
@@ -106,8 +106,8 @@ pub(crate) fn cost(
     cost.collect()
 }
 
-/// Has the kernel count the cost of BPF programs (`bpf_stats`) until the descriptor is closed; that
-/// itself costs some 50 ns a run.
+/// Makes the kernel count the cost of BPF programs (`bpf_stats`) until the descriptor is closed;
+/// that itself costs some 50 ns per run.
 ///
 /// # Errors
 /// This process lacks a privilege.
@@ -115,7 +115,7 @@ pub fn count_cost() -> Result<OwnedFd, LoadError> {
     aya::sys::enable_stats(aya::sys::Stats::RunTime).map_err(|error| refused(&error))
 }
 
-/// An error and what led to it, in one line.
+/// Returns an error and its causes, in one line.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -136,8 +136,8 @@ fn is_permission(error: &(dyn std::error::Error + 'static)) -> bool {
     denied || error.source().is_some_and(is_permission)
 }
 
-/// Returns what decided in the verifier's log, in one line: the last lines, which come after the
-/// instructions that it had followed until then, and before its statistics.
+/// Returns the reason in the verifier's log, in one line: the last lines, which follow the
+/// instructions that it had checked, and precede its statistics.
 fn verdict(log: &str) -> String {
     /// The last instruction, and what is wrong with it.
     const LINES: usize = 3;

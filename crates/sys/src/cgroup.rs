@@ -1,5 +1,5 @@
-//! Control groups, of version 1 and 2: where a process is, its weight, and how
-//! cpusets cut the machine into root domains.
+//! Control groups, of version 1 and 2: the groups of a process, their weights, and the root domains
+//! that cpusets form.
 
 mod quota;
 
@@ -15,29 +15,28 @@ pub use quota::{Confinement, Quota, Throttled, own_quotas, parse_throttled, quot
 /// The groups a process is in, from the text of `/proc/PID/cgroup`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Groups {
-    /// In the unified hierarchy (version 2).
+    /// The group in the unified hierarchy (version 2).
     pub unified: Option<String>,
-    /// In those of version 1: controllers, and the group.
+    /// The groups in hierarchies of version 1: controllers, and the group.
     pub legacy: Vec<(Vec<String>, String)>,
 }
 
 impl Groups {
-    /// The group that `controller` puts the process in by version 1, if that is
-    /// in use.
+    /// Returns the process's group for `controller` in version 1, if that is in use.
     pub fn legacy(&self, controller: &str) -> Option<&str> {
         let named = |names: &[String]| names.iter().any(|name| name == controller);
         let found = self.legacy.iter().find(|(names, _)| named(names));
         found.map(|(_, group)| group.as_str())
     }
 
-    /// All groups' paths, the unified one first.
+    /// Returns all groups' paths, the unified one first.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
         let legacy = self.legacy.iter().map(|(_, path)| path.as_str());
         self.unified.as_deref().into_iter().chain(legacy)
     }
 }
 
-/// Reads the text of `/proc/PID/cgroup`; lines of another shape are left out.
+/// Reads the text of `/proc/PID/cgroup`; lines in another format are skipped.
 pub fn parse_groups(text: &str) -> Groups {
     let mut groups = Groups::default();
     for line in text.lines() {
@@ -61,12 +60,12 @@ pub fn parse_groups(text: &str) -> Groups {
     groups
 }
 
-/// Where hierarchies are mounted, from the text of `/proc/self/mounts`.
+/// Mount points of the hierarchies, from the text of `/proc/self/mounts`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Mounts {
     /// Version 2.
     pub unified: Option<PathBuf>,
-    /// Version 1: options, which name the controllers, and where.
+    /// Version 1: options, which name the controllers, and the mount point.
     pub legacy: Vec<(Vec<String>, PathBuf)>,
 }
 
@@ -92,7 +91,7 @@ pub fn parse_mounts(text: &str) -> Mounts {
     mounts
 }
 
-/// What a group's weight is written to.
+/// The file of a group's weight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WeightKind {
@@ -103,7 +102,7 @@ pub enum WeightKind {
 }
 
 impl WeightKind {
-    /// The file's name.
+    /// Returns the file's name.
     pub const fn file(self) -> &'static str {
         match self {
             Self::Weight => "cpu.weight",
@@ -111,7 +110,7 @@ impl WeightKind {
         }
     }
 
-    /// The weight of a group that nobody gave one.
+    /// Returns the weight of a group by default.
     pub const fn default_weight(self) -> u64 {
         match self {
             Self::Weight => 100,
@@ -119,7 +118,7 @@ impl WeightKind {
         }
     }
 
-    /// The largest weight.
+    /// Returns the largest weight.
     pub const fn max(self) -> u64 {
         match self {
             Self::Weight => 10_000,
@@ -128,23 +127,22 @@ impl WeightKind {
     }
 }
 
-/// What version 2 or 1 says in a group's directory about its CPUs.
+/// A group's CPUs, in version 2 or 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Partition {
     /// The group's directory.
     pub directory: PathBuf,
     /// Its CPUs.
     pub cpus: Cpus,
-    /// Whether the scheduler balances load over them; where not, each stands for
-    /// itself.
+    /// True if the scheduler balances load over these CPUs; otherwise each is a domain of its own.
     pub balanced: bool,
 }
 
 impl Mounts {
-    /// Reads where they are; all directories are under `root`.
+    /// Reads the mount points; all directories are under `root`.
     ///
     /// # Errors
-    /// `/proc` is not there.
+    /// `/proc` is missing.
     pub fn read(root: &Root) -> io::Result<Self> {
         let text = fs::read_to_string(root.path("/proc/self/mounts"))?;
         let Self { unified, legacy } = parse_mounts(&text);
@@ -157,16 +155,16 @@ impl Mounts {
         })
     }
 
-    /// Where a controller of version 1 is mounted.
+    /// Returns the mount point of a controller of version 1.
     pub fn legacy(&self, controller: &str) -> Option<&Path> {
         let named = |names: &[String]| names.iter().any(|name| name == controller);
         let found = self.legacy.iter().find(|(names, _)| named(names));
         found.map(|(_, at)| at.as_path())
     }
 
-    /// The directory of a process's group for `controller`, and whether it is of
-    /// version 2. `None` where the controller is in neither, or not in that
-    /// group (version 2 has it only where `cgroup.controllers` lists it).
+    /// Returns the directory of a process's group for `controller`, and true for version 2. `None`
+    /// if the controller is in neither version, or not enabled in that group (in version 2,
+    /// `cgroup.controllers` must list it).
     pub fn directory(&self, groups: &Groups, controller: &str) -> Option<(PathBuf, bool)> {
         if let (Some(at), Some(group)) = (self.legacy(controller), groups.legacy(controller)) {
             return Some((join(at, group), false));
@@ -177,9 +175,9 @@ impl Mounts {
         has.then_some((directory, true))
     }
 
-    /// The parts that cpusets cut the machine into besides the rest: partitions
-    /// of version 2, load-balanced sets of version 1 where the root is not
-    /// balanced. Empty when nothing is cut.
+    /// Returns the parts into which cpusets divide the computer, beside the rest: partitions of
+    /// version 2, or load-balanced sets of version 1 if the root is not balanced. Empty without a
+    /// division.
     pub fn partitions(&self) -> Vec<Partition> {
         let mut found = Vec::new();
         if let Some(at) = self.legacy("cpuset") {
@@ -202,7 +200,7 @@ fn read(directory: &Path, file: &str) -> Option<String> {
     Some(text.trim().to_owned())
 }
 
-/// The groups in a group, by name: the kernel lists them in no order.
+/// Returns the groups in a group, by name: the kernel lists them in no order.
 pub fn children(directory: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let mut found: Vec<_> = entries
@@ -216,7 +214,7 @@ pub fn children(directory: &Path) -> Vec<PathBuf> {
 fn unified_partitions(directory: &Path, found: &mut Vec<Partition>) {
     for child in children(directory) {
         let kind = read(&child, "cpuset.cpus.partition");
-        // A partition that asks for what it cannot have says "root invalid (...)".
+        // A partition with impossible settings reads "root invalid (...)".
         if let Some(kind @ ("root" | "isolated")) = kind.as_deref()
             && let Some(cpus) = effective_cpus(&child)
         {
@@ -248,7 +246,7 @@ fn legacy_partitions(directory: &Path, found: &mut Vec<Partition>) {
     }
 }
 
-/// The CPUs that a group's cpuset leaves its threads.
+/// Returns the CPUs that a group's cpuset permits to its threads.
 pub fn effective_cpus(directory: &Path) -> Option<Cpus> {
     // Version 2, version 1, and version 1 before Linux 3.17.
     let names = [
@@ -260,7 +258,7 @@ pub fn effective_cpus(directory: &Path) -> Option<Cpus> {
     text.parse().ok()
 }
 
-/// A group's weight; `None` for a root group, which has none.
+/// Returns a group's weight; `None` for a root group, which has none.
 pub fn weight(directory: &Path, kind: WeightKind) -> Option<u64> {
     read(directory, kind.file())?.parse().ok()
 }
@@ -268,14 +266,14 @@ pub fn weight(directory: &Path, kind: WeightKind) -> Option<u64> {
 /// Sets the weight of a group.
 ///
 /// # Errors
-/// It is gone, belongs to somebody else, or the weight is out of range.
+/// The group is gone, belongs to another user, or the weight is out of range.
 pub fn set_weight(directory: &Path, kind: WeightKind, weight: u64) -> io::Result<()> {
     fs::write(directory.join(kind.file()), weight.to_string())
 }
 
-/// Whether only root can change a group and who is in it: its directory and the files
-/// that move processes and controllers belong to root, and nobody else may write there.
-/// The levels above are not looked at.
+/// Returns true if only root can change a group and its members: its directory and the files that
+/// move processes and controllers belong to root, and no other user may write there. The levels
+/// above are not checked.
 pub fn is_guarded(directory: &Path) -> bool {
     use std::os::linux::fs::MetadataExt as _;
     let roots = |path: &Path| match fs::symlink_metadata(path) {
@@ -292,7 +290,7 @@ pub fn is_guarded(directory: &Path) -> bool {
     directory.is_dir() && roots(directory) && files.iter().all(|file| roots(&directory.join(file)))
 }
 
-/// All processes in a group and the groups below it.
+/// Returns all processes in a group and the groups below it.
 pub fn processes(directory: &Path) -> Vec<u32> {
     let mut found: Vec<u32> = read(directory, "cgroup.procs")
         .into_iter()

@@ -4,9 +4,9 @@ use rustix::thread::UnshareFlags;
 use std::io;
 use tailbound_units::Nanos;
 
-/// Has all processes that this one starts from now on read a `CLOCK_MONOTONIC` that is `ahead`
-/// of the machine's own. For good: it cannot be done twice. This process itself keeps its
-/// clock, and can make no thread any more, nor a process that shares its memory (`vfork`).
+/// Makes all processes that this one starts from now on read a `CLOCK_MONOTONIC` that is `ahead` of
+/// the computer's own. The clock cannot be set twice. This process itself keeps its clock, and can
+/// start no more threads, nor processes that share its memory (`vfork`).
 ///
 /// # Errors
 /// The caller lacks `CAP_SYS_ADMIN` or has several threads, or the kernel has no time

@@ -1,5 +1,4 @@
-//! Sets of CPUs: as masks of threads, and as the lists the kernel writes
-//! (`0-3,8`).
+//! Sets of CPUs: as masks of threads, and in the kernel's list format (`0-3,8`).
 
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -11,72 +10,72 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Cpus(CpuSet);
 
-/// Why a text is not a list of CPUs.
+/// Reason why a text is not a list of CPUs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{text:?} is not a list of CPUs: write for example \"0-3,8\", with numbers below {}",
     Cpus::MAX
 )]
 pub struct CpusError {
-    /// What was read.
+    /// The text.
     pub text: String,
 }
 
 impl Cpus {
-    /// The first number that is too large.
+    /// The first invalid number.
     pub const MAX: u32 = CpuSet::MAX_CPU as u32;
 
-    /// One CPU; none where its number is too large.
+    /// Returns a set of one CPU; empty if the number is too large.
     pub fn one(cpu: u32) -> Self {
         [cpu].into_iter().collect()
     }
 
-    /// Whether `cpu` is in it.
+    /// Returns true if the set contains `cpu`.
     pub fn contains(&self, cpu: u32) -> bool {
         cpu < Self::MAX && self.0.is_set(cpu as usize)
     }
 
-    /// How many there are.
+    /// Returns the number of CPUs.
     pub fn count(&self) -> u32 {
         self.0.count()
     }
 
-    /// Whether there are none.
+    /// Returns true for the empty set.
     pub fn is_empty(&self) -> bool {
         self.count() == 0
     }
 
-    /// Whether all of `other` are in it.
+    /// Returns true if the set contains all of `other`.
     pub fn covers(&self, other: &Self) -> bool {
         other.iter().all(|cpu| self.contains(cpu))
     }
 
-    /// Those that are in both.
+    /// Returns the CPUs in both sets.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
         self.iter().filter(|cpu| other.contains(*cpu)).collect()
     }
 
-    /// Those that are not in `other`.
+    /// Returns the CPUs that are not in `other`.
     #[must_use]
     pub fn without(&self, other: &Self) -> Self {
         self.iter().filter(|cpu| !other.contains(*cpu)).collect()
     }
 
-    /// Those that are in one or the other.
+    /// Returns the CPUs in at least one of the sets.
     #[must_use]
     pub fn or(&self, other: &Self) -> Self {
         self.iter().chain(other.iter()).collect()
     }
 
-    /// Their numbers, ascending.
+    /// Returns the numbers, ascending.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         (0..Self::MAX).filter(|cpu| self.contains(*cpu))
     }
 }
 
 impl FromIterator<u32> for Cpus {
-    /// Numbers that are too large are left out.
+    /// Numbers that are too large are skipped.
     fn from_iter<I: IntoIterator<Item = u32>>(cpus: I) -> Self {
         let mut set = CpuSet::new();
         for cpu in cpus {
@@ -112,7 +111,7 @@ impl FromStr for Cpus {
 }
 
 impl fmt::Display for Cpus {
-    /// As the kernel writes it: `0-3,8`.
+    /// In the kernel's format: `0-3,8`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut separator = "";
         let mut next = 0;
@@ -157,7 +156,7 @@ fn pid(thread: u32) -> io::Result<Option<Pid>> {
     }
 }
 
-/// Where a thread (0: the calling one) may run.
+/// Returns the CPUs on which a thread (0: the calling one) may run.
 ///
 /// # Errors
 /// The thread is gone (ESRCH), or the machine has more than [`Cpus::MAX`] CPUs.
@@ -165,12 +164,12 @@ pub fn affinity(thread: u32) -> io::Result<Cpus> {
     Ok(Cpus(sched_getaffinity(pid(thread)?)?))
 }
 
-/// Says where a thread (0: the calling one) may run. The kernel leaves out what
-/// the thread's cpuset forbids, so read back what it made of it.
+/// Sets the CPUs on which a thread (0: the calling one) may run. The kernel removes CPUs that the
+/// thread's cpuset forbids: read the result back.
 ///
 /// # Errors
-/// Nothing is left (EINVAL); the thread is another user's (EPERM), or has a
-/// deadline and this is less than its root domain (EBUSY); it is gone (ESRCH).
+/// No CPU is left (EINVAL); the thread is another user's (EPERM), or has a deadline and the set
+/// does not cover its root domain (EBUSY); it is gone (ESRCH).
 pub fn set_affinity(thread: u32, cpus: &Cpus) -> io::Result<()> {
     Ok(sched_setaffinity(pid(thread)?, &cpus.0)?)
 }

@@ -84,7 +84,7 @@ impl Log {
             .map_err(|error| refused(&error))
     }
 
-    /// Begins the log anew. Departures during the call may be in either log.
+    /// Clears the log. Departures during the call may be in either log.
     pub fn clear(&mut self) -> Result<(), LoadError> {
         self.count.set(0, 0, 0).map_err(|error| refused(&error))
     }

@@ -1,4 +1,4 @@
-//! What `ethtool(8)` would say of an interface, by the same ioctl.
+//! Queries about an interface by the ioctl of `ethtool(8)`.
 
 use crate::tap::{check, mtu, request};
 use std::io;
@@ -12,14 +12,14 @@ const GET_FEATURES: u32 = 0x3a;
 const SET_FEATURES: u32 = 0x3b;
 /// `ETH_SS_FEATURES`.
 const FEATURES: u32 = 4;
-/// Bytes of a name (`ETH_GSTRING_LEN`).
+/// Length of a name in bytes (`ETH_GSTRING_LEN`).
 const NAME: usize = 32;
 const GET_FLAGS: u32 = 0x25;
 const GET_TIMESTAMPING: u32 = 0x41;
 /// `ETH_FLAG_RXVLAN`.
 const RX_VLAN: u32 = 1 << 8;
 
-/// Asks about one interface of the network namespace that it was opened in.
+/// Queries about one interface of the network namespace in which this was opened.
 #[derive(Debug)]
 pub(crate) struct Ethtool {
     socket: OwnedFd,
@@ -40,8 +40,7 @@ impl Ethtool {
         self.socket.as_fd()
     }
 
-    /// Passes `words`, the first of which is the command, to the kernel, which
-    /// fills in the others.
+    /// Passes `words`, the first of which is the command, to the kernel, which fills in the others.
     fn ask<const N: usize>(&self, command: u32) -> io::Result<[u32; N]> {
         let mut words = [0; N];
         words[0] = command;
@@ -49,7 +48,7 @@ impl Ethtool {
         Ok(words)
     }
 
-    /// The same with as many words as the command has.
+    /// The same, with the command's own number of words.
     fn exchange(&self, words: &mut [u32]) -> io::Result<()> {
         let mut request = request(&self.interface).ok_or(io::ErrorKind::InvalidInput)?;
         request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
@@ -64,8 +63,8 @@ impl Ethtool {
         })
     }
 
-    /// The places of those of the features `names` that are in force, and how many places
-    /// there are.
+    /// Returns the indices of the active ones among the features `names`, and the number of all
+    /// features.
     pub(crate) fn active(&self, names: &[&str]) -> io::Result<(Vec<usize>, usize)> {
         // `struct ethtool_sset_info`: command, nothing, a mask of 64 bits, one length.
         let mut info = [GET_STRING_SETS, 0, 1 << FEATURES, 0, 0];
@@ -92,7 +91,7 @@ impl Ethtool {
         Ok((places.map(|(place, _)| place).collect(), count as usize))
     }
 
-    /// Switches features off, by their places among so many.
+    /// Disables features, by their indices among `count`.
     pub(crate) fn switch_off(&self, places: &[usize], count: usize) -> io::Result<()> {
         // `struct ethtool_sfeatures`: command, blocks; which, and what they become.
         let blocks = count.div_ceil(32);
@@ -104,7 +103,7 @@ impl Ethtool {
         self.exchange(&mut words)
     }
 
-    /// The kind of interface, as its driver calls itself; `None` where nobody says.
+    /// Returns the name of the interface's driver; `None` if the interface does not report it.
     pub(crate) fn driver(&self) -> io::Result<Option<String>> {
         // `struct ethtool_drvinfo`: command, five names of 32 bytes, 12 bytes, five numbers.
         let words = match self.ask::<49>(GET_DRIVER) {
@@ -117,7 +116,7 @@ impl Ethtool {
         Ok(String::from_utf8(name).ok())
     }
 
-    /// How many queues receive: those that only do and those that also send.
+    /// Returns the number of receive queues: those that only receive and those that also send.
     pub(crate) fn receive_queues(&self) -> io::Result<u32> {
         // `struct ethtool_channels`: command, four maxima, then the numbers that
         // receive, send, do other things, and do both.
@@ -125,27 +124,26 @@ impl Ethtool {
         Ok(receive.saturating_add(combined))
     }
 
-    /// Whether the interface takes 802.1Q tags out of received frames.
+    /// Returns true if the interface removes 802.1Q tags from received frames.
     pub(crate) fn takes_tags_out(&self) -> io::Result<bool> {
         // `struct ethtool_value`.
         let [_, flags] = self.ask::<2>(GET_FLAGS)?;
         Ok(flags & RX_VLAN != 0)
     }
 
-    /// The number N of `/dev/ptpN`, the interface's clock; `None` where it has
-    /// none.
+    /// Returns the number N of `/dev/ptpN`, the interface's clock; `None` without a clock.
     pub(crate) fn clock(&self) -> io::Result<Option<u32>> {
         // `struct ethtool_ts_info`: command, flags, index; eight more words.
         let [_, _, index, ..] = self.ask::<11>(GET_TIMESTAMPING)?;
         Ok(u32::try_from(index.cast_signed()).ok())
     }
 
-    /// The longest packet behind an Ethernet header, in bytes.
+    /// Returns the longest packet behind an Ethernet header, in bytes.
     pub(crate) fn mtu(&self) -> io::Result<u32> {
         mtu(self.socket(), &self.interface)
     }
 
-    /// The MAC address.
+    /// Returns the MAC address.
     pub(crate) fn address(&self) -> io::Result<[u8; 6]> {
         let mut request = request(&self.interface).ok_or(io::ErrorKind::InvalidInput)?;
         // SAFETY: SIOCGIFHWADDR reads and writes one `ifreq`.

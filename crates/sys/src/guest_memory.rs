@@ -1,11 +1,11 @@
-//! Memory that another process shares with this one: that of a virtual machine.
+//! Memory that another process shares with this one: that of a VM.
 //!
-//! The pages belong to a file, and whoever has that may shrink it: an access behind its
-//! end is answered by SIGBUS, which ends a process. Here a handler puts empty pages in
-//! their place, as libwayland does with a client's buffers, and the region is
-//! [lost](Region::is_lost) from then on: what was read of it meanwhile is zeros. Sealing
-//! the file against it (`F_SEAL_SHRINK`) is not asked for, as neither DPDK nor a file in
-//! `/dev/shm` is sealed, and a copy by a system call would cost as much as a TAP.
+//! The pages belong to a file, and its owner may shrink it: an access behind its end causes SIGBUS,
+//! which ends a process. Here a handler replaces the missing pages by empty ones, as libwayland
+//! does with a client's buffers, and the region is [lost](Region::is_lost) from then on: data that
+//! was read meanwhile is zeros. Sealing the file against shrinking (`F_SEAL_SHRINK`) is not
+//! required, since neither DPDK nor a file in `/dev/shm` is sealed. A copy by a system call would
+//! cost as much CPU time as a TAP.
 
 use crate::guest_memory::registry::Watch;
 use crate::guest_memory::touches::Pages;
@@ -26,14 +26,14 @@ mod touches;
 
 pub use touches::{FirstTouches, PAGE};
 
-/// File systems whose pages are there without anybody's help: memory itself.
+/// File systems whose pages are in memory, so that no access waits for another process.
 const TMPFS: u64 = 0x0102_1994;
 const HUGETLBFS: u64 = 0x9584_58f6;
 
-/// Why memory cannot be shared.
+/// Reason why memory cannot be shared.
 #[derive(Debug, thiserror::Error)]
 pub enum MapError {
-    /// A page of it may be waited for, and for whom is up to the file's owner.
+    /// An access could wait for a page, as long as the file's owner likes.
     #[error(
         "the memory is a file that is not in memory (file system type {kind:#x}): share a memfd, \
          a file in /dev/shm or one of hugetlbfs"
@@ -42,20 +42,20 @@ pub enum MapError {
         /// `f_type` of `statfs(2)`.
         kind: u64,
     },
-    /// It is no plain file.
+    /// The descriptor is no plain file.
     #[error("the memory is no plain file: share a memfd, a file in /dev/shm or one of hugetlbfs")]
     Kind,
     /// The file is shorter.
     #[error("{len} bytes at {offset} are not in the file, which has {size}")]
     Short {
-        /// The first byte that is wanted.
+        /// The first byte of the region.
         offset: u64,
-        /// How many bytes are wanted.
+        /// The length of the region in bytes.
         len: usize,
         /// The file's length in bytes.
         size: u64,
     },
-    /// The region would end behind all addresses.
+    /// The region would end beyond the address space.
     #[error("{len} bytes at guest address {base:#x} are beyond all addresses")]
     Address {
         /// The region's first address.
@@ -63,7 +63,7 @@ pub enum MapError {
         /// Its length in bytes.
         len: usize,
     },
-    /// More regions are watched than there is room for.
+    /// The number of watched regions is at its limit.
     #[error(
         "this process shares {} regions of memory already, and no more",
         registry::SLOTS
@@ -72,9 +72,9 @@ pub enum MapError {
     /// The system refused.
     #[error("cannot {step}: {source}")]
     System {
-        /// What was tried.
+        /// The step that failed.
         step: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -89,13 +89,13 @@ pub struct Region<B: Bitmap = ()> {
     // Before the mapping: it is watched no more when that ends.
     watch: Watch,
     mapping: GuestRegionMmap<B>,
-    /// The pages that were touched first here, where these are counted.
+    /// The pages that were touched here first, if they are counted.
     pages: Option<Pages>,
 }
 
 impl<B: Bitmap> Region<B> {
-    /// Maps `len` bytes of `file` from `offset` on, which are a guest's from `base` on;
-    /// `bitmap` is told what is written.
+    /// Maps `len` bytes of `file` from `offset` on, which are a guest's from `base` on; `bitmap`
+    /// records writes.
     ///
     /// # Errors
     /// The file is shorter, or not in memory, or the system refused.
@@ -134,8 +134,8 @@ impl<B: Bitmap> Region<B> {
         })
     }
 
-    /// Counts the pages that are touched here first, and were in the file for no other process.
-    /// Huge pages are charged to no control group's memory, and not counted.
+    /// Counts the pages that are touched here first, and that no other process had put into the
+    /// file. Huge pages are charged to no control group's memory, and not counted.
     #[must_use]
     pub fn counting(mut self, touches: Arc<FirstTouches>) -> Self {
         let is_tmpfs =
@@ -146,11 +146,11 @@ impl<B: Bitmap> Region<B> {
         self
     }
 
-    /// The number of pages that its file has by now. Pages that were given back are looked for
-    /// again when they are touched.
+    /// Returns the number of pages in the file by now. Pages that were released are checked again
+    /// when they are touched.
     ///
     /// # Errors
-    /// The file cannot be asked.
+    /// The file cannot be queried.
     pub fn recount(&self) -> io::Result<u64> {
         /// Bytes of a block, on every file system.
         const BLOCK: u64 = 512;
@@ -161,12 +161,12 @@ impl<B: Bitmap> Region<B> {
         Ok(stat.st_blocks.cast_unsigned() * BLOCK / PAGE as u64)
     }
 
-    /// The file.
+    /// Returns the file.
     pub fn file(&self) -> &File {
         self.place().file()
     }
 
-    /// Where it begins in the file, in bytes.
+    /// Returns the offset of the region in the file, in bytes.
     pub fn offset(&self) -> u64 {
         self.place().start()
     }
@@ -176,7 +176,7 @@ impl<B: Bitmap> Region<B> {
         place.unwrap_or_else(|| unreachable!("it was mapped from a file"))
     }
 
-    /// `count` bytes at `offset`, which the mapping has. By hand: as `vm_memory` does it, which
+    /// Returns `count` bytes at `offset`, which must be in the mapping. `vm_memory`'s own method
     /// costs twice the instructions from here.
     #[inline]
     fn slice(&self, offset: usize, count: usize) -> VolatileSlice<'_, BS<'_, B>> {
@@ -188,7 +188,7 @@ impl<B: Bitmap> Region<B> {
         unsafe { VolatileSlice::with_bitmap(start, count, bitmap, None) }
     }
 
-    /// The same for bytes of a page that may be touched for the first time.
+    /// Returns such bytes in a page that may be touched for the first time.
     #[cold]
     #[inline(never)]
     fn noted(&self, pages: &Pages, offset: usize, count: usize) -> VolatileSlice<'_, BS<'_, B>> {
@@ -196,13 +196,14 @@ impl<B: Bitmap> Region<B> {
         self.slice(offset, count)
     }
 
-    /// Whether the file no longer has all of it: what is read is of no use from then on.
+    /// Returns true if the file no longer contains the whole region: data read from then on is
+    /// unusable.
     pub fn is_lost(&self) -> bool {
         self.watch.is_lost()
     }
 }
 
-/// Whether a file can be mapped, as far as can be told before.
+/// Checks that a file can be mapped, as far as that is known before.
 fn check(file: &File, offset: u64, len: usize) -> Result<(), MapError> {
     let stat = fstat(file.as_fd()).map_err(io::Error::from);
     let stat = stat.map_err(system("see the memory's file"))?;

@@ -1,5 +1,5 @@
-//! Descriptors from another process: from systemd at the start (`sd_listen_fds(3)`), and
-//! whether a device's descriptor is of the interface that it is to be of.
+//! Descriptors from another process: from systemd at the start (`sd_listen_fds(3)`), and the check
+//! that a device's descriptor is that of the expected interface.
 
 use rustix::io::{FdFlags, fcntl_setfd};
 use std::io;
@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// The first descriptor that systemd passes.
 const FIRST: i32 = 3;
 
-/// The descriptors that systemd passed to this process (`LISTEN_FDS`), each with its name
-/// (`LISTEN_FDNAMES`). Those of a later call are none: they have an owner.
+/// Returns the descriptors that systemd passed to this process (`LISTEN_FDS`), each with its name
+/// (`LISTEN_FDNAMES`). A later call returns none, since the descriptors have an owner.
 pub fn take_from_systemd() -> Vec<(String, OwnedFd)> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
     let number = |name: &str| std::env::var(name).ok()?.parse::<i32>().ok();
@@ -39,11 +39,11 @@ pub fn take_from_systemd() -> Vec<(String, OwnedFd)> {
     passed
 }
 
-/// Whether a device is in the network namespace `netns`, or in the caller's; `request` is
-/// the one for a descriptor of its namespace.
+/// Returns true if a device is in the network namespace `netns`, or in the caller's. `request` is
+/// the ioctl for a descriptor of the device's namespace.
 ///
 /// # Errors
-/// The namespace's file cannot be opened, or the device's may not be seen: that takes
+/// The namespace's file cannot be opened, or the device's namespace is not accessible: that takes
 /// `CAP_NET_ADMIN` there.
 pub(crate) fn is_in(
     device: &impl AsFd,
@@ -61,7 +61,7 @@ pub(crate) fn is_in(
     Ok((its.st_dev, its.st_ino) == (wanted.st_dev, wanted.st_ino))
 }
 
-/// The error of a descriptor that is not of what it is to be of.
+/// Makes the error of a descriptor that is not that of the expected device.
 pub(crate) fn is_of_another(what: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, what)
 }

@@ -1,5 +1,5 @@
 //! The interfaces of this thread's network namespace, their other ends, and the limits on them, as
-//! rtnetlink lists them. Read-only; no privilege is needed for what is in this namespace.
+//! rtnetlink lists them. Read-only; no privilege is needed within this namespace.
 
 mod limits;
 
@@ -54,7 +54,7 @@ pub fn interfaces() -> io::Result<Vec<Interface>> {
 /// thread's. A namespace without a number has no end of a pair whose other end is here.
 ///
 /// # Errors
-/// The file is not there, is no network namespace, or that has no number here.
+/// The file is missing, is no network namespace, or that has no number here.
 pub fn namespace_number(netns: &Path) -> io::Result<i32> {
     Netlink::open()?
         .number(netns)

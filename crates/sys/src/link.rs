@@ -1,4 +1,4 @@
-//! What the kernel counts of an interface, and how much it keeps there.
+//! Counters and the queue length of an interface.
 
 use crate::netns;
 use crate::rtnetlink::{Attributes, Netlink};
@@ -8,9 +8,10 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 
-/// How many frames `interface` in the network namespace `netns`, or in the caller's, has
-/// dropped that were sent to it, since it was made (`tx_dropped` of `rtnl_link_stats64`): on a
-/// TAP those that whoever has its file side did not take.
+/// Returns the number of frames that were sent to `interface` and that it dropped, since its
+/// creation (`tx_dropped` of `rtnl_link_stats64`). On a TAP these are the frames that the process
+/// at its file side did not take. The interface is in the network namespace `netns`, or in the
+/// caller's.
 ///
 /// # Errors
 /// There is no such interface, or the namespace cannot be entered.
@@ -24,7 +25,7 @@ pub fn transmit_drops(interface: &str, netns: Option<&Path>) -> io::Result<u64> 
 fn transmit_drops_here(interface: &str) -> io::Result<u64> {
     /// `IFLA_STATS64`.
     const STATISTICS: u16 = 23;
-    /// The place of `tx_dropped`, in bytes.
+    /// The offset of `tx_dropped`, in bytes.
     const TX_DROPPED: usize = 7 * 8;
     let any = any_socket()?;
     let index = rustix::net::netdevice::name_to_index(&any, interface)?;
@@ -35,15 +36,15 @@ fn transmit_drops_here(interface: &str) -> io::Result<u64> {
     Ok(u64::from_ne_bytes(*dropped))
 }
 
-/// A socket to ask about interfaces by.
+/// Makes a socket for queries about interfaces.
 fn any_socket() -> io::Result<OwnedFd> {
     let (family, kind) = (AddressFamily::INET, SocketType::DGRAM);
     Ok(socket_with(family, kind, SocketFlags::CLOEXEC, None)?)
 }
 
-/// Has `interface` in the network namespace `netns`, or in the caller's, hold so many packets
-/// that wait to be sent (`txqueuelen`): on a TAP those that whoever has its file side has not
-/// taken yet. One that holds as many already is left alone.
+/// Sets the transmit queue of `interface` to `packets` packets (`txqueuelen`): on a TAP, packets
+/// that the process at its file side has not taken yet. The interface is in the network namespace
+/// `netns`, or in the caller's. A queue that has this length already is left alone.
 ///
 /// # Errors
 /// There is no such interface, the namespace cannot be entered, or it takes `CAP_NET_ADMIN`.

@@ -1,4 +1,4 @@
-//! How much memory this process has used, and how much there is.
+//! Memory use of this process, and available memory.
 
 use crate::cgroup::{Mounts, parse_groups};
 use crate::root::Root;
@@ -6,23 +6,23 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 use tailbound_units::Bytes;
 
-/// The peak resident set size since the start or the last [`reset_peak`]; `None` where
-/// `/proc` is not there.
+/// Returns the peak resident set size since the start or the last [`reset_peak`]; `None` if `/proc`
+/// is missing.
 pub fn peak() -> Option<Bytes> {
     parse_peak(&fs::read_to_string("/proc/self/status").ok()?)
 }
 
-/// Forgets the peak: from now on [`peak`] counts anew.
+/// Resets the peak: [`peak`] starts anew.
 ///
 /// # Errors
-/// The kernel keeps no peaks, or `/proc` is not there.
+/// The kernel has no peaks, or `/proc` is missing.
 pub fn reset_peak() -> io::Result<()> {
     // proc(5): 5 resets the peak resident set size.
     fs::write("/proc/self/clear_refs", "5")
 }
 
-/// Hands memory that was freed back to the system. It takes milliseconds where there is
-/// much: not for a thread that is not to wait.
+/// Returns freed memory to the system. For much memory that takes milliseconds: do not call it in a
+/// thread that must not block.
 pub fn give_back() {
     #[cfg(target_env = "gnu")]
     // SAFETY: malloc_trim(3) touches nothing that is allocated.
@@ -31,9 +31,9 @@ pub fn give_back() {
     }
 }
 
-/// What processes may still take: what the machine has free or can free, or what is left of what a
-/// control group (version 2) of this process may have, if that is less. `None` where `/proc` is not
-/// there.
+/// Returns the memory that processes may still allocate: the computer's free and reclaimable
+/// memory, or the rest of the limit of this process's control group (version 2), if that is less.
+/// `None` if `/proc` is missing.
 pub fn available() -> Option<Bytes> {
     let machine = field(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:")?;
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -52,7 +52,7 @@ pub fn available() -> Option<Bytes> {
     Some(left.fold(machine, Bytes::min))
 }
 
-/// The memory limit of this process's control groups, of version 2 or 1; `None` without a
+/// Returns the memory limit of this process's control groups, of version 2 or 1; `None` without a
 /// limit.
 pub fn limit() -> Option<Bytes> {
     let (group, is_unified) = own_group()?;
@@ -70,22 +70,22 @@ pub fn limit() -> Option<Bytes> {
     limits.min().map(Bytes)
 }
 
-/// The shared memory that is charged to this process's control group, guests' memory among it;
-/// `None` if the system does not report it.
+/// Returns the shared memory that is charged to this process's control group, guests' memory
+/// included; `None` if the system does not report it.
 pub fn charged_of_shared() -> Option<Bytes> {
     let (group, _) = own_group()?;
     parse_shared(&fs::read_to_string(group.join("memory.stat")).ok()?)
 }
 
-/// The directory of this process's group for memory, and whether it is of version 2.
+/// Returns the directory of this process's group for memory, and true for version 2.
 fn own_group() -> Option<(PathBuf, bool)> {
     let mounts = Mounts::read(&Root::default()).ok()?;
     let groups = parse_groups(&fs::read_to_string("/proc/self/cgroup").ok()?);
     mounts.directory(&groups, "memory")
 }
 
-/// The bytes of shared memory in the text of `memory.stat`; in version 1 with the groups
-/// within.
+/// Returns the bytes of shared memory in the text of `memory.stat`; in version 1 including the
+/// groups within.
 fn parse_shared(stat: &str) -> Option<Bytes> {
     let field = |name: &str| {
         let mut lines = stat.lines().filter_map(|line| line.split_once(' '));
@@ -95,12 +95,12 @@ fn parse_shared(stat: &str) -> Option<Bytes> {
     field("total_shmem").or_else(|| field("shmem")).map(Bytes)
 }
 
-/// The peak in the text of `/proc/PID/status`.
+/// Returns the peak in the text of `/proc/PID/status`.
 fn parse_peak(status: &str) -> Option<Bytes> {
     field(status, "VmHWM:")
 }
 
-/// What a line in KiB says that begins so.
+/// Returns the value of the line in KiB that begins with `name`.
 fn field(text: &str, name: &str) -> Option<Bytes> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     let kib: u64 = line.split_whitespace().next()?.parse().ok()?;

@@ -1,5 +1,5 @@
-//! Network namespaces. A namespace belongs to a thread, so whatever must happen
-//! in another one happens on a thread of its own.
+//! Network namespaces. A namespace belongs to a thread, so work in another one runs on a thread of
+//! its own.
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! Telling systemd how a service is (`sd_notify(3)`), where it asks to be told.
+//! Notifications to systemd about a service's state (`sd_notify(3)`), if systemd requested them.
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use std::ffi::OsStr;
@@ -14,15 +14,15 @@ use tailbound_units::Nanos;
 /// The time for which a message waits for room at the service manager.
 const TIMEOUT: Duration = Duration::from_millis(100);
 
-/// Sends `state` to the socket in `NOTIFY_SOCKET`; does nothing where that is not set.
+/// Sends `state` to the socket in `NOTIFY_SOCKET`; does nothing if that is not set.
 ///
 /// # Errors
-/// The socket does not take it. Nobody depends on it arriving.
+/// The socket refuses the message. Losing it does no harm.
 pub fn notify(state: &str) -> io::Result<()> {
     tell(state, &[])
 }
 
-/// The same with a descriptor, which systemd keeps (`FDSTORE=1`).
+/// Sends `state` with a descriptor, which systemd stores (`FDSTORE=1`).
 ///
 /// # Errors
 /// As for [`notify`].
@@ -30,11 +30,11 @@ pub fn notify_with(state: &str, descriptor: BorrowedFd<'_>) -> io::Result<()> {
     tell(state, &[descriptor])
 }
 
-/// Sends systemd's watchdog a sign of life. Never waits: a message that systemd has no room
-/// for is lost.
+/// Sends systemd's watchdog a sign of life. Never blocks: a message for which systemd has no room
+/// is lost.
 ///
 /// # Errors
-/// The socket does not take it.
+/// The socket refuses the message.
 pub fn alive() -> io::Result<()> {
     match std::env::var_os("NOTIFY_SOCKET") {
         Some(name) => send(&name, "WATCHDOG=1", &[], SendFlags::DONTWAIT),
@@ -42,8 +42,8 @@ pub fn alive() -> io::Result<()> {
     }
 }
 
-/// The time that systemd waits for [`alive`] before it ends this process (`WatchdogSec=`); `None`
-/// without a watchdog for this process.
+/// Returns the time that systemd waits for [`alive`] before it ends this process (`WatchdogSec=`);
+/// `None` without a watchdog for this process.
 pub fn watchdog() -> Option<Nanos> {
     let text = |name| std::env::var(name).ok();
     asked_for(
@@ -61,8 +61,8 @@ fn asked_for(micros: &str, of: Option<&str>, process: u32) -> Option<Nanos> {
     (micros > 0).then(|| Nanos::from_micros(micros))
 }
 
-/// The state at the start of a reload, with the time that systemd 253 and later want with it
-/// where the unit says `Type=notify-reload`; others pass the time over.
+/// Returns the state at the start of a reload, with the time that systemd 253 and later need for
+/// units with `Type=notify-reload`; others ignore the time.
 pub fn reloading() -> String {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let micros = now.tv_sec * 1_000_000 + now.tv_nsec / 1000;

@@ -1,5 +1,5 @@
-//! The origin of packets that come from a network namespace: the namespace itself, or another sender
-//! whose packets it forwards. Its addresses and interfaces decide, as `/proc` shows them.
+//! The origin of packets that come from a network namespace: the namespace itself, or another
+//! sender whose packets it forwards. Its addresses and interfaces decide, as `/proc` shows them.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -56,9 +56,9 @@ impl Origin {
         }
     }
 
-    /// Returns true if packets that come from the namespace with this source address are its own: it
-    /// has the address, or no second interface by which it could have received them. (The host may
-    /// have translated the address meanwhile, as for a Kubernetes service.)
+    /// Returns true if packets that come from the namespace with this source address are its own:
+    /// it has the address, or no second interface by which it could have received them. (The host
+    /// may have translated the address meanwhile, as for a Kubernetes service.)
     pub fn can_be(&self, source: IpAddr) -> bool {
         self.interfaces < 2 || self.addresses.contains(&source.to_canonical())
     }

@@ -1,10 +1,8 @@
-//! Packet sockets (`packet(7)`): all frames of one interface, sent and received
-//! in bursts behind a `virtio_net_hdr`, so that packets of up to 64 KiB cross
-//! without being cut on the way.
+//! Packet sockets (`packet(7)`): all frames of one interface, sent and received in bursts behind a
+//! `virtio_net_hdr`, so that packets of up to 64 KiB cross unsegmented.
 //!
-//! A [`Socket`] is the descriptor. A [`Batch`] holds the arrays that
-//! `recvmmsg(2)` and `sendmmsg(2)` work on: it is made once, and no burst
-//! allocates.
+//! A [`Socket`] is the descriptor. A [`Batch`] has the arrays for `recvmmsg(2)` and `sendmmsg(2)`:
+//! it is made once, and no burst allocates.
 
 use crate::inherited::{is_in, is_of_another};
 use crate::tap::VIRTIO_HEADER_LEN;
@@ -15,11 +13,11 @@ use std::ops::DerefMut;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// Receive buffer asked of the kernel, in bytes. The default of some 200 KiB is
-/// three merged packets; this is a burst of 64 of them.
+/// Receive buffer that is requested from the kernel, in bytes. The default of some 200 KiB is three
+/// merged packets; this is a burst of 64 of them.
 const RECEIVE_BUFFER: usize = 4 << 20;
 
-/// Why a packet socket could not be opened. The message says what would help.
+/// Reason why a packet socket could not be opened. The message contains a remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum PacketError {
     /// Packet sockets are not allowed.
@@ -30,7 +28,7 @@ pub enum PacketError {
     NotAllowed {
         /// The interface.
         interface: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The interface does not exist.
@@ -50,23 +48,23 @@ pub enum PacketError {
     Namespace {
         /// The namespace's file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// Anything else.
+    /// Any other failure.
     #[error("cannot {step} for a packet socket on {interface:?}: {source}")]
     Other {
         /// The interface.
         interface: String,
-        /// What was tried.
+        /// The step that failed.
         step: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
-/// A packet socket that sees every frame its interface receives, also those for
-/// other stations, and none of those sent on it. Non-blocking.
+/// A packet socket that receives every frame its interface receives, also those for other stations,
+/// and none of those sent on it. Non-blocking.
 #[derive(Debug)]
 pub struct Socket {
     fd: OwnedFd,
@@ -76,19 +74,18 @@ pub struct Socket {
 /// One frame of a received burst.
 #[derive(Debug, Clone, Copy)]
 pub struct Received {
-    /// Length of virtio header and frame together, in bytes, as far as it was
-    /// stored.
+    /// Stored length of virtio header and frame together, in bytes.
     pub len: usize,
-    /// The frame was longer than the buffers it had.
+    /// True if the frame was longer than its buffers.
     pub truncated: bool,
-    /// The 802.1Q tag that the kernel took out of the frame: TPID and TCI, in
-    /// network byte order. It belongs behind the two MAC addresses.
+    /// The 802.1Q tag that the kernel removed from the frame: TPID and TCI, in network byte order.
+    /// Its place is behind the two MAC addresses.
     pub vlan_tag: Option<[u8; 4]>,
 }
 
 impl Socket {
-    /// Opens a socket on `interface` in the network namespace `netns`, or in the
-    /// caller's. The descriptor works from anywhere.
+    /// Opens a socket on `interface` in the network namespace `netns`, or in the caller's. The
+    /// descriptor works in any namespace.
     pub fn open(interface: &str, netns: Option<&Path>) -> Result<Self, PacketError> {
         match netns {
             None => Self::open_here(interface),
@@ -162,11 +159,12 @@ impl Socket {
         }
     }
 
-    /// Goes on with a descriptor that another process opened by [`Socket::open`], with all
-    /// that waits behind it.
+    /// Continues with a descriptor that another process opened by [`Socket::open`], with all frames
+    /// queued in it.
     ///
     /// # Errors
-    /// It is not of that interface in that namespace, or the interface is gone or down.
+    /// The descriptor is not that of the interface in the namespace, or the interface is gone or
+    /// down.
     pub fn adopt(fd: OwnedFd, interface: &str, netns: Option<&Path>) -> io::Result<Self> {
         /// `SIOCGSKNS` of `linux/sockios.h`, since Linux 4.10.
         const GET_NAMESPACE: libc::c_ulong = 0x894c;
@@ -185,7 +183,7 @@ impl Socket {
         })
     }
 
-    /// From now on only frames to groups come: broadcast and multicast.
+    /// From now on receives only broadcast and multicast.
     pub fn only_groups(&self) -> io::Result<()> {
         self.only(true)
     }
@@ -230,7 +228,7 @@ impl Socket {
         Ok(())
     }
 
-    /// The MAC address of its interface. `InvalidData` where that is not Ethernet.
+    /// Returns the MAC address of the interface. `InvalidData` if that is not Ethernet.
     pub fn address(&self) -> io::Result<[u8; 6]> {
         let address = bound_to(&self.fd)?;
         let bytes = &address.sll_addr[..usize::from(address.sll_halen).min(8)];
@@ -239,20 +237,19 @@ impl Socket {
         })
     }
 
-    /// The longest packet behind an Ethernet header that its interface carries uncut, in
-    /// bytes.
+    /// Returns the longest packet behind an Ethernet header that the interface carries unsegmented,
+    /// in bytes.
     pub fn mtu(&self) -> io::Result<u32> {
         crate::tap::mtu(self.fd.as_fd(), &self.interface)
     }
 
-    /// Receives a burst of at most [`Batch::LEN`] frames into `received`, which
-    /// is emptied first. Frame `i` goes, its virtio header first, to
-    /// `heads[i][offset..]` and, as far as it does not fit there, on to
-    /// `tails[i][heads[i].len()..]`: the place it would have if it were in
-    /// `tails[i]` whole. Fewer frames than buffers: there were no more.
+    /// Receives a burst of at most [`Batch::LEN`] frames into `received`, which is cleared first.
+    /// Frame `i` goes, its virtio header first, to `heads[i][offset..]`, and its rest, if any, to
+    /// `tails[i][heads[i].len()..]`: the place that it would have if the whole frame were in
+    /// `tails[i]`. If there are fewer frames than buffers, the socket was empty.
     ///
     /// # Errors
-    /// `WouldBlock` when there is none. See [`crate::tap::is_gone`] for the rest.
+    /// `WouldBlock` if there is no frame. See [`crate::tap::is_gone`] for the rest.
     pub fn receive<B: DerefMut<Target = [u8]>>(
         &self,
         batch: &mut Batch,
@@ -297,13 +294,13 @@ impl Socket {
         Ok(())
     }
 
-    /// Sends frames, each behind its virtio header, in one go; of more than
-    /// [`Batch::LEN`] only as many. Returns how many the kernel took.
+    /// Sends frames, each behind its virtio header, in one call: at most [`Batch::LEN`]. Returns
+    /// the number of frames that the kernel took.
     ///
     /// # Errors
-    /// The first frame was not taken: `WouldBlock` when the socket is full,
-    /// `ENOBUFS` when the interface's queue dropped it, `ENETDOWN` when the
-    /// interface is down. See [`crate::tap::is_gone`].
+    /// The first frame was not taken: `WouldBlock` if the socket is full, `ENOBUFS` if the
+    /// interface's queue dropped it, `ENETDOWN` if the interface is down. See
+    /// [`crate::tap::is_gone`].
     pub fn transmit<'a>(
         &self,
         batch: &mut Batch,
@@ -333,8 +330,7 @@ impl Socket {
         usize::try_from(result).map_err(|_| io::Error::last_os_error())
     }
 
-    /// How many frames were lost because the socket was full, since the last
-    /// call.
+    /// Returns the number of frames lost because the socket was full, since the last call.
     pub fn take_overruns(&self) -> io::Result<u64> {
         // SAFETY: `tpacket_stats` is plain old data, for which all zeros is a value.
         let mut stats: libc::tpacket_stats = unsafe { zeroed() };
@@ -362,7 +358,7 @@ impl AsFd for Socket {
     }
 }
 
-/// Room for one control message with a `tpacket_auxdata`.
+/// Space for one control message with a `tpacket_auxdata`.
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
 struct Control([u8; 64]);
@@ -373,22 +369,22 @@ const _: () = assert!(
         <= size_of::<Control>()
 );
 
-/// The arrays of one burst. What they point to is set anew by each call.
+/// The arrays of one burst. Each call sets their pointers anew.
 pub struct Batch {
     messages: Box<[libc::mmsghdr; Self::LEN]>,
     vectors: Box<[libc::iovec; 2 * Self::LEN]>,
     controls: Box<[Control; Self::LEN]>,
 }
 
-// SAFETY: no pointer in it outlives the call that set it, and none is read before it is
-// set anew: between two calls it is room and nothing else.
+// SAFETY: no pointer in it outlives the call that set it, and none is read before it is set anew:
+// between two calls it is scratch space and nothing else.
 unsafe impl Send for Batch {}
 
 impl Batch {
     /// Most frames in one burst.
     pub const LEN: usize = 32;
 
-    /// Arrays for bursts of up to [`Batch::LEN`] frames.
+    /// Makes arrays for bursts of up to [`Batch::LEN`] frames.
     pub fn new() -> Self {
         // SAFETY: an `mmsghdr` is plain old data: null pointers with zero
         // lengths, which is a valid empty message.
@@ -420,7 +416,7 @@ const fn io_vector(base: *mut u8, len: usize) -> libc::iovec {
     }
 }
 
-/// The tag that the kernel took out of a received frame, if it did.
+/// Returns the tag that the kernel removed from a received frame, if it did.
 fn vlan_tag(message: &libc::msghdr) -> Option<[u8; 4]> {
     // SAFETY: the kernel filled in `msg_control` and `msg_controllen`, and the
     // control buffer still lives: the batch that owns it is borrowed.
@@ -470,7 +466,7 @@ fn set_option<T>(fd: &OwnedFd, option: c_int, value: &T) -> io::Result<()> {
     Ok(())
 }
 
-/// The interface that a socket is bound to.
+/// Returns the interface that a socket is bound to.
 fn bound_to(fd: &OwnedFd) -> io::Result<libc::sockaddr_ll> {
     // SAFETY: `sockaddr_ll` is plain old data, for which all zeros is a value.
     let mut address: libc::sockaddr_ll = unsafe { zeroed() };

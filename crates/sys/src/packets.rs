@@ -3,14 +3,14 @@
 //!
 //! A guest has a slot, and one or more interfaces of the host: TAPs, veths or netkits, each passed
 //! to [`Tracer::follow`]. All of them are in the network namespace of the thread that
-//! [loads](Tracer::load) the program. The program is unloaded when the [`Tracer`] is dropped, or its
-//! process ends, by any signal.
+//! [loads](Tracer::load) the program. The program is unloaded when the [`Tracer`] is dropped, or
+//! its process ends, by any signal.
 //!
-//! To keep a budget of CPU time, only one flow in 2^n may be [sampled](Tracer::set_sampling): packets,
-//! bytes and drops are counted of all flows, times and TCP of the sampled ones. The flows of guests that
-//! are only [counted](Tracer::count) are not followed; those guests are still known as senders of the
-//! packets that others waited behind. Most of the cost is that of being called at each tracepoint, so
-//! a [pause](Tracer::pause) saves more than sampling.
+//! To keep a budget of CPU time, only one flow in 2^n may be [sampled](Tracer::set_sampling):
+//! packets, bytes and drops are counted of all flows, times and TCP of the sampled ones. The flows
+//! of guests that are only [counted](Tracer::count) are not followed; those guests are still known
+//! as senders of the packets that others waited behind. Most of the cost is that of being called at
+//! each tracepoint, so a [pause](Tracer::pause) saves more than sampling.
 //!
 //! Limits: a packet that `bpf_redirect_peer` or XDP puts into a guest passes none of the points
 //! where the program looks. Requests are those of connections with one request at a time.
@@ -136,8 +136,8 @@ pub struct SlowRequest {
     pub closed: Both<u32>,
     /// Packets of the connection that the host dropped meanwhile.
     pub lost: u32,
-    /// The slot of the guest that the peer's segments came from, by the interface where the host first
-    /// saw them; `None` if they came from elsewhere.
+    /// The slot of the guest that the peer's segments came from, by the interface where the host
+    /// first saw them; `None` if they came from elsewhere.
     pub neighbour: Option<u32>,
 }
 
@@ -244,7 +244,7 @@ impl Tracer {
         Ok(tracer)
     }
 
-    /// Loads it only to try whether that works.
+    /// Loads the program only to check that it works.
     ///
     /// # Errors
     /// As [`load`](Self::load).
@@ -256,12 +256,13 @@ impl Tracer {
         })
     }
 
-    /// Detaches the program until it is [resumed](Self::resume): it costs nothing, and measures nothing.
+    /// Detaches the program until it is [resumed](Self::resume): it costs nothing, and measures
+    /// nothing.
     pub fn pause(&mut self) {
         self.links.clear();
     }
 
-    /// Attaches the program again. Packets and requests that are under way are not measured.
+    /// Attaches the program again. Packets and requests in progress are not measured.
     ///
     /// # Errors
     /// The kernel refuses it; then nothing is attached.
@@ -297,7 +298,7 @@ impl Tracer {
         Ok(self.controls.set(0, control, 0).map_err(|e| refused(&e))?)
     }
 
-    /// Returns what the kernel lacks, each in a line; empty if nothing.
+    /// Returns the missing parts of the kernel, each in a line; empty if nothing is missing.
     pub fn missing(&self) -> &[String] {
         &self.missing
     }
@@ -351,7 +352,7 @@ impl Tracer {
         interface.slot | shift << 16
     }
 
-    /// Has the program know which times are needed.
+    /// Updates the times that the program must measure.
     fn update_control(&mut self) -> Result<(), PacketsError> {
         let control = self.controls.get(&0, 0).map_err(|e| refused(&e))?;
         self.set_control(Nanos(control.resumed))
@@ -392,8 +393,8 @@ impl Tracer {
         Ok(())
     }
 
-    /// Samples one flow in 2^`shift` of the guests that are followed, of which a greater shift samples
-    /// some; none from [`NO_FLOW`] on.
+    /// Samples one flow in 2^`shift` of the guests that are followed, of which a greater shift
+    /// samples some; none from [`NO_FLOW`] on.
     ///
     /// # Errors
     /// The kernel refuses it.
@@ -412,7 +413,7 @@ impl Tracer {
         self.update_control()
     }
 
-    /// Reads what was measured of a guest.
+    /// Reads the measurements of a guest.
     ///
     /// # Errors
     /// There is no such slot.
@@ -458,7 +459,7 @@ impl Tracer {
         self.reasons.as_ref()?.get(&number).map(String::as_str)
     }
 
-    /// Takes the events that there are.
+    /// Passes all waiting events to `take`.
     pub fn events(&mut self, mut take: impl FnMut(Event)) {
         while let Some(item) = self.slow_requests.next() {
             if let Some(raw) = raw::Event::read(&item) {
@@ -468,8 +469,9 @@ impl Tracer {
     }
 
     /// Returns the run time of the program, and how often it ran, while a
-    /// [`count_cost`](bpf_program::count_cost) is held: one entry for each of its parts, by tracepoint. Some
-    /// 48 ns of each run are the kernel's own for counting (measured on an AMD EPYC).
+    /// [`count_cost`](bpf_program::count_cost) is held: one entry for each of its parts, by
+    /// tracepoint. Some 48 ns of each run are the kernel's own for counting (measured on an AMD
+    /// EPYC).
     ///
     /// # Errors
     /// The kernel does not report it.

@@ -1,10 +1,9 @@
-//! What this machine can do: one table for `tailbound doctor`, for tests that
-//! skip, and for the texts of errors.
+//! Capabilities of this computer: one table for `tailbound doctor`, for tests that skip, and for
+//! error messages.
 //!
-//! Each row names a [`Capability`], what it is for, what it requires, and a
-//! trial. Trials do the real thing where that is cheap and leave nothing behind:
-//! those with [`Place::Namespace`] change the network namespace they run in, and
-//! are run in one that is thrown away.
+//! Each row has a [`Capability`], its purpose, its requirements, and a trial. Trials use the real
+//! feature if that is cheap, and leave nothing behind: those with [`Place::Namespace`] change the
+//! network namespace they run in, and run in a temporary one.
 
 pub(crate) mod kvm;
 pub mod required;
@@ -15,7 +14,7 @@ pub use trials::times_interrupts;
 use std::fmt;
 use std::io;
 
-/// Something that this machine can or cannot do.
+/// A feature that this computer has or lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the table says what each is for")]
 pub enum Capability {
@@ -62,16 +61,16 @@ pub enum Capability {
     Qemu,
 }
 
-/// Where a trial has to run.
+/// The place in which a trial must run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// Anywhere; it changes nothing.
+    /// In any process; the trial changes nothing.
     Anywhere,
-    /// As root of a network namespace that is thrown away afterwards.
+    /// As root of a temporary network namespace.
     Namespace,
 }
 
-/// What somebody wants to do with this machine.
+/// A use of this computer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Purpose {
@@ -79,9 +78,9 @@ pub enum Purpose {
     Demo,
     /// Forward guests' packets.
     Host,
-    /// Give guests' vCPUs a class.
+    /// Set the scheduling class of guests' vCPUs.
     Vcpu,
-    /// Find out why a guest is slow.
+    /// Find the reason why a guest is slow.
     Look,
     /// Probe from inside a guest.
     Probe,
@@ -103,7 +102,7 @@ impl Purpose {
         Self::Lab,
     ];
 
-    /// Its stable name.
+    /// Returns the stable name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Demo => "demo",
@@ -120,40 +119,40 @@ impl Purpose {
 /// A row of the table.
 #[derive(Debug)]
 pub struct Probe {
-    /// What it is about.
+    /// The capability.
     pub capability: Capability,
-    /// Its stable name.
+    /// The stable name.
     pub name: &'static str,
-    /// What it is for.
+    /// The purpose of the capability.
     pub purpose: &'static str,
-    /// What it takes to have it, as in "not supported (requires ...)".
+    /// The requirements, as in "not supported (requires ...)".
     pub requires: &'static str,
-    /// What cannot be done without it.
+    /// The uses that are impossible without it.
     pub needed_by: &'static [Purpose],
-    /// What can be done without it, but less well, or not in every way.
+    /// The uses that work without it, but less well, or not in every way.
     pub helps: &'static [Purpose],
-    /// Where its trial runs.
+    /// The place in which its trial runs.
     pub place: Place,
     trial: fn() -> Outcome,
 }
 
-/// What a trial found.
+/// Result of a trial.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
-    /// Whether it can be used.
+    /// True if the capability can be used.
     pub works: bool,
-    /// What was seen.
+    /// The observation.
     pub detail: String,
-    /// How to get it, if it does not work.
+    /// The remedy, if it does not work.
     pub mend: Option<Mend>,
 }
 
-/// How to get a capability.
+/// Remedy for a missing capability.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mend {
-    /// A command, to be run as root.
+    /// A command that root must run.
     Root(String),
-    /// Something no single command does.
+    /// Advice, if no single command is a remedy.
     Advice(String),
 }
 
@@ -186,7 +185,7 @@ impl Outcome {
     }
 }
 
-/// What the capability of user (and with them network) namespaces is like where
+/// Returns the outcome for user (and with them network) namespaces after
 /// [`crate::user_namespace::enter`] failed with `error`.
 pub fn namespaces_refused(error: &crate::user_namespace::EnterError) -> Outcome {
     use crate::user_namespace::EnterError;
@@ -199,7 +198,7 @@ pub fn namespaces_refused(error: &crate::user_namespace::EnterError) -> Outcome 
     }
 }
 
-/// What a trial is like that could not be run.
+/// Returns the outcome of a trial that could not be run.
 pub fn not_tried(why: &str) -> Outcome {
     Outcome::lacks(
         format!("not tried: {why}"),
@@ -207,11 +206,11 @@ pub fn not_tried(why: &str) -> Outcome {
     )
 }
 
-/// Turns this process, which is root, into one of an ordinary user (`nobody`)
-/// for good, so that it meets what an ordinary user meets.
+/// Turns this process, which is root, into one of an ordinary user (`nobody`) for good, so that it
+/// has an ordinary user's permissions.
 ///
 /// # Errors
-/// It is not root, or has other threads whose ids would stay.
+/// The process is not root, or has other threads, whose ids would stay.
 pub fn become_ordinary_user() -> io::Result<()> {
     use rustix::process::{DumpableBehavior, Gid, Uid, set_dumpable_behavior};
     let (user, group) = (Uid::from_raw(65534), Gid::from_raw(65534));
@@ -223,20 +222,20 @@ pub fn become_ordinary_user() -> io::Result<()> {
 }
 
 impl Capability {
-    /// Its row.
+    /// Returns the capability's row.
     pub fn probe(self) -> &'static Probe {
         // A test holds the table to the order of the enum.
         &TABLE[self as usize]
     }
 
-    /// Runs its trial in the calling thread, which must be where
-    /// [`Probe::place`] asks for. Takes well under a second.
+    /// Runs the trial in the calling thread, which must be in the place that [`Probe::place`]
+    /// requires. Takes well under a second.
     pub fn try_here(self) -> Outcome {
         (self.probe().trial)()
     }
 
-    /// What an error or a skipped test says where it is missing:
-    /// "htb is not supported (requires `CONFIG_NET_SCH_HTB` and tc)".
+    /// Returns the text for an error or a skipped test without the capability: "htb is not
+    /// supported (requires `CONFIG_NET_SCH_HTB` and tc)".
     pub fn unsupported(self) -> String {
         let Probe { name, requires, .. } = self.probe();
         format!("{name} is not supported (requires {requires})")

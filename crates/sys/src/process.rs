@@ -12,12 +12,12 @@ use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a child with a real-time class may compute without sleeping: longer than any flood of
-/// the lab lasts, for a daemon that is flooded may find no empty queue in all of it. The kernel keeps
-/// a twentieth of the CPU for others meanwhile.
+/// The longest time for which a child with a real-time class may compute without sleeping. It is
+/// longer than any flood of the lab lasts, for a flooded daemon may find no empty queue in all of
+/// it. The kernel keeps a twentieth of the CPU for others meanwhile.
 pub const RUNAWAY: Duration = Duration::from_secs(30);
 
-/// A program in `PATH`, or in the directories of system programs, which an
+/// Returns the path of a program in `PATH`, or in the directories of system programs, which an
 /// ordinary user's `PATH` lacks (Debian keeps `tc` and `bridge` there).
 pub fn find_program(name: impl AsRef<Path>) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -27,25 +27,25 @@ pub fn find_program(name: impl AsRef<Path>) -> Option<PathBuf> {
         .find(|file| rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok())
 }
 
-/// Where [`find_program`] found it; otherwise its name as it is, so that starting
-/// it says what is missing.
+/// Returns the path from [`find_program`]; if there is none, the name itself, so that the error of
+/// starting it names the program.
 pub fn program_path(name: impl AsRef<Path>) -> PathBuf {
     find_program(&name).unwrap_or_else(|| name.as_ref().to_owned())
 }
 
-/// A program to start, and where.
+/// A program to start, with its settings.
 #[derive(Debug)]
 pub struct Spawn {
     command: Command,
     netns: Option<File>,
     cpus: Option<CpuSet>,
     policy: Option<Policy>,
-    /// How long it may compute without sleeping, if its class is a real-time one.
+    /// The longest time for which it may compute without sleeping, if its class is a real-time one.
     runaway: Duration,
 }
 
 impl Spawn {
-    /// `program`, looked up as [`find_program`] does where it is a bare name.
+    /// Prepares `program`; [`find_program`] looks up a bare name.
     pub fn new(program: impl AsRef<OsStr>) -> Self {
         let mut command = Command::new(program_path(program.as_ref()));
         command.stdin(Stdio::null());
@@ -72,49 +72,47 @@ impl Spawn {
         self
     }
 
-    /// Runs it in the network namespace that `path` names.
+    /// Runs the program in the network namespace that `path` names.
     pub fn netns(mut self, path: &Path) -> io::Result<Self> {
         self.netns = Some(File::open(path)?);
         Ok(self)
     }
 
-    /// Runs it on these CPUs only.
+    /// Runs the program on these CPUs only.
     #[must_use]
     pub fn cpus(mut self, cpus: CpuSet) -> Self {
         self.cpus = Some(cpus);
         self
     }
 
-    /// Runs it in this scheduling class. A real-time one that never sleeps
-    /// would take its CPU from everybody: the kernel kills it after
-    /// [`RUNAWAY`].
+    /// Runs the program in this scheduling class. A real-time program that never sleeps would take
+    /// its CPU from all others: the kernel kills it after [`RUNAWAY`].
     #[must_use]
     pub fn policy(mut self, policy: Policy) -> Self {
         self.policy = Some(policy);
         self
     }
 
-    /// Sends its output to files.
+    /// Sends the program's output to files.
     #[must_use]
     pub fn output(mut self, stdout: File, stderr: File) -> Self {
         self.command.stdout(stdout).stderr(stderr);
         self
     }
 
-    /// Makes its standard input a pipe: [`Child::stdin`].
+    /// Makes the program's standard input a pipe: [`Child::stdin`].
     #[must_use]
     pub fn piped_stdin(mut self) -> Self {
         self.command.stdin(Stdio::piped());
         self
     }
 
-    /// Starts it as the leader of a process group of its own, so that a Ctrl-C
-    /// meant for the parent does not reach it. The kernel kills it when the
-    /// calling *thread* ends, whatever ends that: call this from the main
-    /// thread.
+    /// Starts the program as the leader of a process group of its own, so that a Ctrl-C for the
+    /// parent does not reach it. The kernel kills it when the calling *thread* ends for any reason:
+    /// call this from the main thread.
     ///
     /// # Errors
-    /// The program is not there, or the namespace cannot be entered.
+    /// The program is missing, or the namespace cannot be entered.
     pub fn start(self) -> io::Result<Child> {
         let Self {
             mut command,
@@ -166,17 +164,17 @@ impl Spawn {
 pub struct Child {
     process: std::process::Child,
     ended: Option<ExitStatus>,
-    /// The other end of its standard input, if that is a pipe.
+    /// The other end of the child's standard input, if that is a pipe.
     pub stdin: Option<ChildStdin>,
 }
 
 impl Child {
-    /// Its process id.
+    /// Returns the process id.
     pub fn id(&self) -> u32 {
         self.process.id()
     }
 
-    /// How it ended, if it has.
+    /// Returns the exit status, if the child has ended.
     pub fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
         if self.ended.is_none() {
             self.ended = self.process.try_wait()?;
@@ -184,7 +182,7 @@ impl Child {
         Ok(self.ended)
     }
 
-    /// Sends a signal to its process group; nothing if it has ended.
+    /// Sends a signal to the process group; nothing if the child has ended.
     pub fn signal(&mut self, signal: Signal) -> io::Result<()> {
         if self.try_wait()?.is_some() {
             return Ok(());
@@ -216,21 +214,21 @@ impl Drop for Child {
     }
 }
 
-/// How long a child that was killed may take before it is taken for one that its class holds: a
-/// thread that has used its reservation up is not run before the next period, not even to end, and
-/// Linux 6.18 was seen not to begin that period for ten minutes.
+/// The longest time for a killed child to end before its class is considered the reason. A thread
+/// that has used its reservation up does not run before the next period, not even to end, and Linux
+/// 6.18 was seen not to begin that period for ten minutes.
 const HELD: Duration = Duration::from_millis(200);
 
-/// Gives all threads of a process a scheduling class.
+/// Sets the scheduling class of all threads of a process.
 ///
 /// # Errors
-/// Those of [`set_policy`]; the process is gone.
+/// The errors of [`set_policy`], or the process is gone.
 pub fn set_policies(process: u32, policy: Policy) -> io::Result<()> {
     let mut threads = crate::procfs::threads(process)?.into_iter();
     threads.try_for_each(|thread| set_policy(thread, policy))
 }
 
-/// In words: `exit status 1`, `killed by SIGKILL`.
+/// Returns the status as text: `exit status 1`, `killed by SIGKILL`.
 pub fn how_it_ended(status: ExitStatus) -> String {
     use std::os::unix::process::ExitStatusExt;
     match status.signal() {

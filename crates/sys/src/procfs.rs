@@ -1,6 +1,6 @@
-//! What `/proc` says about time that was lost: steal, run-queue wait, load.
+//! Lost time in `/proc`: steal, run-queue wait, load.
 //!
-//! The parsers are pure and take any text; the readers around them do the I/O.
+//! The parsers are pure and accept any text; the readers around them do the I/O.
 
 use crate::root::Root;
 use rustix::io::Errno;
@@ -9,7 +9,7 @@ use std::io;
 use std::path::PathBuf;
 use tailbound_units::Nanos;
 
-/// Time one CPU was ready to run but the hypervisor gave to others, since boot.
+/// Time for which one CPU was ready to run but the hypervisor ran others, since boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Steal {
     /// The CPU.
@@ -23,7 +23,7 @@ pub struct Steal {
 /// architecture this runs on.
 pub const TICK: Nanos = Nanos::from_millis(10);
 
-/// The steal time of each CPU in the text of `/proc/stat`.
+/// Returns the steal time of each CPU in the text of `/proc/stat`.
 pub fn parse_steal(stat: &str) -> Vec<Steal> {
     let cpu_line = |line: &str| {
         let mut fields = line.split_ascii_whitespace();
@@ -38,16 +38,17 @@ pub fn parse_steal(stat: &str) -> Vec<Steal> {
     stat.lines().filter_map(cpu_line).collect()
 }
 
-/// What one CPU did, since boot, in whole ticks of [`TICK`].
+/// Time of one CPU since boot, in whole ticks of [`TICK`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CpuTime {
-    /// For threads, guests and interrupts.
+    /// The time for threads, guests and interrupts.
     pub busy: Nanos,
-    /// Ready to run while the hypervisor ran others; `None` before Linux 2.6.11.
+    /// The time for which it was ready to run while the hypervisor ran others; `None` before Linux
+    /// 2.6.11.
     pub steal: Option<Nanos>,
 }
 
-/// What one CPU did, from the text of `/proc/stat`.
+/// Returns the time of one CPU, from the text of `/proc/stat`.
 pub fn parse_cpu_time(stat: &str, cpu: u32) -> Option<CpuTime> {
     let mut lines = stat.lines().filter_map(|line| line.strip_prefix("cpu"));
     let times = lines.find_map(|line| {
@@ -84,7 +85,7 @@ pub struct AllCpus {
     pub count: u32,
 }
 
-/// The time of all CPUs together, from the text of `/proc/stat`.
+/// Returns the time of all CPUs together, from the text of `/proc/stat`.
 pub fn parse_all_cpus(stat: &str) -> Option<AllCpus> {
     let lines = || stat.lines().filter_map(|line| line.strip_prefix("cpu"));
     let sum = lines().find(|line| line.starts_with(' '))?;
@@ -101,8 +102,8 @@ pub fn parse_all_cpus(stat: &str) -> Option<AllCpus> {
     })
 }
 
-/// The time in user mode of a process and of its children that have ended and were waited for,
-/// in whole ticks of [`TICK`], from the text of `/proc/PID/stat`.
+/// Returns the time in user mode of a process and of its children that have ended and were waited
+/// for, in whole ticks of [`TICK`], from the text of `/proc/PID/stat`.
 pub fn parse_user_time(stat: &str) -> Option<Nanos> {
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_ascii_whitespace();
@@ -112,23 +113,23 @@ pub fn parse_user_time(stat: &str) -> Option<Nanos> {
     Some(Nanos(ticks.saturating_mul(TICK.as_nanos())))
 }
 
-/// [`parse_user_time`] of a process; `None` if it is not there.
+/// Returns [`parse_user_time`] of a process; `None` if it is gone.
 pub fn user_time(pid: u32) -> Option<Nanos> {
     parse_user_time(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// What was taken of one CPU by what no thread can help, since boot, in whole ticks of [`TICK`].
+/// Time of one CPU that no thread could use, since boot, in whole ticks of [`TICK`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Taken {
     /// The CPU.
     pub cpu: u32,
-    /// By interrupts, soft ones included.
+    /// The time that interrupts took, soft ones included.
     pub interrupts: Nanos,
-    /// By whoever runs this system as a guest.
+    /// The time that the hypervisor took.
     pub steal: Nanos,
 }
 
-/// What was taken of each CPU, from the text of `/proc/stat`.
+/// Returns the lost time of each CPU, from the text of `/proc/stat`.
 pub fn parse_taken(stat: &str) -> Vec<Taken> {
     let of_cpu = |line: &str| {
         let mut fields = line.split_ascii_whitespace();
@@ -147,53 +148,52 @@ pub fn parse_taken(stat: &str) -> Vec<Taken> {
     stat.lines().filter_map(of_cpu).collect()
 }
 
-/// How long a thread ran so far, and how long it waited in a run queue, from the
+/// Returns the time that a thread ran so far, and the time that it waited in a run queue, from the
 /// text of `/proc/PID/task/TID/schedstat`.
 pub fn parse_schedstat(schedstat: &str) -> Option<(Nanos, Nanos)> {
     let run = schedstat.split_ascii_whitespace().next()?.parse().ok()?;
     Some((Nanos(run), parse_run_delay(schedstat)?))
 }
 
-/// How long a thread waited in a run queue while it could have run, from the
-/// text of `/proc/PID/task/TID/schedstat` ("run wait slices", nanoseconds).
+/// Returns the time that a thread waited in a run queue while it could have run, from the text of
+/// `/proc/PID/task/TID/schedstat` ("run wait slices", nanoseconds).
 pub fn parse_run_delay(schedstat: &str) -> Option<Nanos> {
     let wait = schedstat.split_ascii_whitespace().nth(1)?;
     wait.parse().ok().map(Nanos)
 }
 
-/// When a process started, in ticks since boot, from the text of
-/// `/proc/PID/stat`. With the process id it names one process for good.
+/// Returns the start time of a process, in ticks since boot, from the text of `/proc/PID/stat`.
+/// With the process id it identifies one process for good.
 pub fn parse_start_time(stat: &str) -> Option<u64> {
     // The name in parentheses may hold anything, parentheses included.
     let (_, rest) = stat.rsplit_once(')')?;
     rest.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
-/// The state of a thread ('R' runs or could, 'S' sleeps, 'T' is stopped), from
-/// the text of `/proc/PID/task/TID/stat`.
+/// Returns the state of a thread ('R' is running or runnable, 'S' sleeps, 'T' is stopped), from the
+/// text of `/proc/PID/task/TID/stat`.
 pub fn parse_state(stat: &str) -> Option<char> {
     let (_, rest) = stat.rsplit_once(')')?;
     rest.trim_start().chars().next()
 }
 
-/// The CPU a thread runs on or ran last, from the text of
-/// `/proc/PID/task/TID/stat`.
+/// Returns the CPU on which a thread runs or ran last, from the text of `/proc/PID/task/TID/stat`.
 pub fn parse_processor(stat: &str) -> Option<u32> {
     let (_, rest) = stat.rsplit_once(')')?;
     rest.split_ascii_whitespace().nth(36)?.parse().ok()
 }
 
-/// The start time of a process, [`parse_start_time`]; `None` if it is not there.
+/// Returns the start time of a process, [`parse_start_time`]; `None` if it is gone.
 pub fn start_time(pid: u32) -> Option<u64> {
     parse_start_time(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// The threads of a process.
+/// Returns the threads of a process.
 pub fn threads(pid: u32) -> io::Result<Vec<u32>> {
     numbers_in(PathBuf::from(format!("/proc/{pid}/task")))
 }
 
-/// The CPU time that the threads of a process have used so far.
+/// Returns the CPU time that the threads of a process have used so far.
 pub fn cpu_time(pid: u32) -> io::Result<Nanos> {
     let mut total = Nanos::ZERO;
     for thread in threads(pid)? {
@@ -205,7 +205,7 @@ pub fn cpu_time(pid: u32) -> io::Result<Nanos> {
     Ok(total)
 }
 
-/// All processes, in the order of their numbers.
+/// Returns all processes, in the order of their numbers.
 pub fn processes(root: &Root) -> io::Result<Vec<u32>> {
     let mut processes = numbers_in(root.path("/proc"))?;
     processes.sort_unstable();
@@ -222,8 +222,8 @@ fn numbers_in(directory: PathBuf) -> io::Result<Vec<u32>> {
     Ok(numbers)
 }
 
-/// The value of a variable in the environment a process was started with;
-/// `None` if it has none, is gone, or may not be looked at.
+/// Returns the value of a variable in the environment with which a process was started; `None` if
+/// it has none, is gone, or is not accessible.
 pub fn environment_variable(pid: u32, name: &str) -> Option<String> {
     let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
     environment
@@ -233,7 +233,7 @@ pub fn environment_variable(pid: u32, name: &str) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// A file of `/proc` that is read again and again.
+/// A file of `/proc` that is read repeatedly.
 #[derive(Debug)]
 pub struct Reread {
     file: fs::File,
@@ -241,7 +241,7 @@ pub struct Reread {
 }
 
 impl Reread {
-    /// Opens it.
+    /// Opens the file.
     pub fn open(path: impl Into<PathBuf>) -> io::Result<Self> {
         Ok(Self {
             file: fs::File::open(path.into())?,
@@ -249,8 +249,8 @@ impl Reread {
         })
     }
 
-    /// Its text now, at most the first 16 KiB; `None` once the process it
-    /// belongs to is gone.
+    /// Returns its present text, at most the first 16 KiB; `None` once the process it belongs to is
+    /// gone.
     pub fn text(&mut self) -> io::Result<Option<&str>> {
         match rustix::io::pread(&self.file, &mut self.buffer[..], 0) {
             Ok(length) => Ok(Some(utf8_prefix(&self.buffer[..length]))),

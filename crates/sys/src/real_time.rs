@@ -12,9 +12,9 @@ const RESET_ON_FORK: u64 = 1;
 
 /// The thread whose class ends when it has spun for too long; 0 for none.
 static SPINNER: AtomicU32 = AtomicU32::new(0);
-/// Its priority: another one was set by another process, which decides about it.
+/// The priority of the class: if another is set, another process set it and decides about it.
 static PRIORITY: AtomicU32 = AtomicU32::new(0);
-/// The kernel has ended its class.
+/// True if the kernel has ended the class.
 static SPUN: AtomicBool = AtomicBool::new(false);
 
 /// The priority of threads that the loop waits for; 0 for their own proportional share.
@@ -74,15 +74,15 @@ pub struct Before {
     slice: u64,
 }
 
-/// Sets `SCHED_FIFO` with this priority, 1 to 99, for the calling thread, and not for threads that it
-/// starts. Returns its class before.
+/// Sets `SCHED_FIFO` with this priority, 1 to 99, for the calling thread, and not for threads that
+/// it starts. Returns its class before.
 ///
 /// Once it has computed for `longest` without a wait, this class ends by `RLIMIT_RTTIME`
 /// (in ticks, and of one thread of the process at a time): see [`has_spun`].
 ///
 /// # Errors
-/// EPERM without `CAP_SYS_NICE` and an `RLIMIT_RTPRIO` of the priority, or where the thread's control
-/// group has no real-time budget.
+/// EPERM without `CAP_SYS_NICE` and an `RLIMIT_RTPRIO` of the priority, or where the thread's
+/// control group has no real-time budget.
 pub fn take(priority: u32, longest: Nanos) -> io::Result<Before> {
     let before = sched::read(0)?;
     PRIORITY.store(priority, Ordering::Relaxed);
@@ -112,7 +112,7 @@ fn fifo(priority: u32) -> Attributes {
     }
 }
 
-/// Sets the proportional share for the calling thread that it had before.
+/// Restores the calling thread's former proportional share.
 ///
 /// # Errors
 /// The kernel refuses it.
@@ -132,7 +132,7 @@ pub fn leave(before: &Before) -> io::Result<()> {
 /// True if the calling thread has `SCHED_FIFO` with this priority.
 ///
 /// # Errors
-/// The kernel refuses the question.
+/// The kernel refuses the query.
 pub fn is_held(priority: u32) -> io::Result<bool> {
     Ok(sched::policy(0)? == Policy::Fifo(priority))
 }

@@ -1,21 +1,21 @@
-//! The directory that `/proc` and `/sys` are looked up under: the machine's own
-//! root, or the recording of another machine.
+//! The directory under which `/proc` and `/sys` are looked up: this computer's own root, or the
+//! recording of another one.
 
 use std::path::{Path, PathBuf};
 
-/// Where the files of a machine are. What is read under another root than `/`
-/// is what that machine said when it was recorded.
+/// The root directory of a computer's files. Files under another root than `/` have the content
+/// that they had on that computer when it was recorded.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Root(PathBuf);
 
 impl Root {
-    /// A recording in `directory`.
+    /// Returns the root of a recording in `directory`.
     pub fn at(directory: impl Into<PathBuf>) -> Self {
         Self(directory.into())
     }
 
-    /// Where the file lies that the machine itself calls `path`. A relative path
-    /// stays as it is.
+    /// Returns the place of the file that the computer itself calls `path`. A relative path is
+    /// returned unchanged.
     pub fn path(&self, path: impl AsRef<Path>) -> PathBuf {
         let path = path.as_ref();
         match path.strip_prefix("/") {
@@ -26,7 +26,7 @@ impl Root {
 }
 
 impl Default for Root {
-    /// This machine.
+    /// Returns this computer's root.
     fn default() -> Self {
         Self::at("/")
     }

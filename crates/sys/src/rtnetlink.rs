@@ -1,4 +1,4 @@
-//! Questions about links and namespaces (`rtnetlink(7)`).
+//! Queries about links and namespaces (`rtnetlink(7)`).
 
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with,
@@ -14,17 +14,17 @@ const NEW_LINK: u16 = 16;
 const GET_NAMESPACE: u16 = 90;
 const NEW_NAMESPACE: u16 = 88;
 const REQUEST: u16 = 1;
-/// `NLM_F_DUMP`: the answer is all that there is, in several messages.
+/// `NLM_F_DUMP`: the answer has all objects, in several messages.
 const DUMP: u16 = 0x300;
-/// `NLM_F_DUMP_INTR`: something changed meanwhile, so the answer may be wrong.
+/// `NLM_F_DUMP_INTR`: an object changed meanwhile, so the answer may be wrong.
 const INTERRUPTED: u16 = 0x10;
 /// `NLMSG_ERROR` and `NLMSG_DONE`.
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
-/// Dumps that are tried when interfaces change during each.
+/// Most attempts of a dump while interfaces change.
 const MAX_DUMPS: u32 = 4;
 
-/// rtnetlink of the network namespace that it was opened in.
+/// rtnetlink of the network namespace in which it was opened.
 pub(crate) struct Netlink(OwnedFd);
 
 impl Netlink {
@@ -34,15 +34,15 @@ impl Netlink {
         Ok(Self(socket))
     }
 
-    /// Sends a request of so many bytes behind the header, and returns what is behind the
-    /// header of its answer.
+    /// Sends a request with `body` behind the header, and returns the part of the answer behind its
+    /// header.
     fn ask(&self, kind: u16, answer: u16, body: &[u8]) -> io::Result<Vec<u8>> {
         let len = (HEADER + body.len()) as u32;
         let mut message = Vec::with_capacity(HEADER + body.len());
         message.extend(len.to_ne_bytes());
         message.extend(kind.to_ne_bytes());
         message.extend(REQUEST.to_ne_bytes());
-        // The number of the request, and whose it is.
+        // The number of the request, and its sender.
         message.extend([0; 8]);
         message.extend(body);
         send(&self.0, &message, SendFlags::empty())?;
@@ -56,8 +56,7 @@ impl Netlink {
         Ok(buffer.split_off(HEADER))
     }
 
-    /// Returns the bodies of all messages of the kind `answer` that a request for everything is
-    /// answered with.
+    /// Returns the bodies of all messages of the kind `answer` in the answer to a dump request.
     pub(crate) fn dump(&self, kind: u16, answer: u16, body: &[u8]) -> io::Result<Vec<Vec<u8>>> {
         for _ in 0..MAX_DUMPS {
             if let Some(all) = self.dump_once(kind, answer, body)? {
@@ -67,7 +66,7 @@ impl Netlink {
         Err(io::ErrorKind::Interrupted.into())
     }
 
-    /// Returns `None` if something changed during the dump.
+    /// Returns `None` if an object changed during the dump.
     fn dump_once(&self, kind: u16, answer: u16, body: &[u8]) -> io::Result<Option<Vec<Vec<u8>>>> {
         let mut message = Vec::with_capacity(HEADER + body.len());
         message.extend(((HEADER + body.len()) as u32).to_ne_bytes());
@@ -93,7 +92,7 @@ impl Netlink {
         }
     }
 
-    /// The attributes of the link of this index ([`Attributes`]).
+    /// Returns the attributes of the link of this index ([`Attributes`]).
     pub(crate) fn link(&self, index: u32) -> io::Result<Vec<u8>> {
         // `struct ifinfomsg`: family, nothing, type, index, flags, mask.
         let mut body = [0; 16];
@@ -102,7 +101,7 @@ impl Netlink {
         Ok(answer.split_off(body.len().min(answer.len())))
     }
 
-    /// The number that the namespace of this file has here.
+    /// Returns the number that this namespace has for the namespace of the file.
     pub(crate) fn number(&self, netns: &Path) -> io::Result<i32> {
         const FD: u16 = 3;
         const NUMBER: u16 = 1;
@@ -121,7 +120,7 @@ impl Netlink {
     }
 }
 
-/// The error in the body of a message of the kind `NLMSG_ERROR`.
+/// Returns the error in the body of a message of the kind `NLMSG_ERROR`.
 fn error(body: &[u8]) -> io::Error {
     let number = body
         .first_chunk()
@@ -129,7 +128,7 @@ fn error(body: &[u8]) -> io::Error {
     io::Error::from_raw_os_error(number.wrapping_neg())
 }
 
-/// One message of several.
+/// One message of an answer with several.
 struct Message<'a> {
     kind: u16,
     flags: u16,
@@ -152,7 +151,7 @@ impl<'a> Iterator for Messages<'a> {
     }
 }
 
-/// The attributes of a message: what each is, and its value.
+/// The attributes of a message: the kind of each, and its value.
 pub(crate) struct Attributes<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Iterator for Attributes<'a> {

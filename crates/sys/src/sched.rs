@@ -11,7 +11,7 @@ use tailbound_units::Nanos;
 pub struct Deadline {
     /// CPU time in each period.
     pub runtime: Nanos,
-    /// By when, after the period's start.
+    /// The deadline, after the period's start.
     pub deadline: Nanos,
     /// The period.
     pub period: Nanos,
@@ -25,17 +25,16 @@ pub enum Policy {
     /// `SCHED_OTHER` with a weight and a time slice. A thread with a shorter slice
     /// runs sooner when it wakes; kernels before 6.12 ignore it.
     Share {
-        /// 0 to 19: the higher, the smaller the share. Nobody needs a privilege to
-        /// be nicer than before.
+        /// 0 to 19: the higher, the smaller the share. Raising the value takes no privilege.
         nice: i32,
-        /// 0.1 ms to 100 ms; zero is the kernel's own.
+        /// 0.1 ms to 100 ms; zero is the kernel's default.
         slice: Nanos,
     },
     /// `SCHED_DEADLINE`: a reservation.
     Deadline(Deadline),
-    /// `SCHED_FIFO` with this priority, 1 to 99: before every proportional share.
+    /// `SCHED_FIFO` with this priority, 1 to 99: ahead of every proportional share.
     Fifo(u32),
-    /// Another, by its number.
+    /// Another class, by its number.
     Other(u32),
 }
 
@@ -61,9 +60,9 @@ const DEADLINE: u32 = libc::SCHED_DEADLINE.cast_unsigned();
 /// Sets the scheduling class of a thread (0: the calling one).
 ///
 /// # Errors
-/// All but proportional shares need `CAP_SYS_NICE` in the initial user
-/// namespace (EPERM). `SCHED_DEADLINE` also needs a CPU mask that covers the
-/// whole root domain (EPERM), and free bandwidth (EBUSY). [`io::ErrorKind::Unsupported`] for [`Policy::Other`].
+/// All except proportional shares need `CAP_SYS_NICE` in the initial user namespace (EPERM).
+/// `SCHED_DEADLINE` also needs a CPU mask that covers the whole root domain (EPERM), and free
+/// bandwidth (EBUSY). [`io::ErrorKind::Unsupported`] for [`Policy::Other`].
 pub fn set_policy(thread: u32, policy: Policy) -> io::Result<()> {
     let mut attributes = Attributes {
         size: SIZE,
@@ -129,7 +128,7 @@ pub(crate) fn read(thread: u32) -> io::Result<Attributes> {
     }
 }
 
-/// The scheduling class of a thread (0: the calling one).
+/// Returns the scheduling class of a thread (0: the calling one).
 ///
 /// # Errors
 /// The thread is gone.
@@ -147,11 +146,10 @@ pub fn policy(thread: u32) -> io::Result<Policy> {
     })
 }
 
-/// Whether this process may give a thread that scheduling class: tries it on a
-/// thread made for that.
+/// Checks that this process may set a thread to that scheduling class, on a temporary thread.
 ///
 /// # Errors
-/// What the kernel answered.
+/// The kernel's error.
 pub fn probe(policy: Policy) -> io::Result<()> {
     std::thread::scope(|scope| {
         let probe = std::thread::Builder::new().spawn_scoped(scope, || set_policy(0, policy))?;
@@ -162,16 +160,16 @@ pub fn probe(policy: Policy) -> io::Result<()> {
     })
 }
 
-/// Asks for a time slice of one's own under `SCHED_OTHER`, on a thread made for
-/// that, and returns what reads back: zero where the kernel knows none (before
-/// Linux 6.12), which it does not say otherwise.
+/// Sets a time slice under `SCHED_OTHER` on a temporary thread, and returns the value that reads
+/// back: zero if the kernel has no slices (before Linux 6.12), which it does not report in another
+/// way.
 ///
 /// # Errors
-/// What the kernel answered.
+/// The kernel's error.
 pub fn probe_slice(slice: Nanos) -> io::Result<Nanos> {
     std::thread::scope(|scope| {
         let probe = std::thread::Builder::new().spawn_scoped(scope, || {
-            // The call sets everything, so what is there is read first.
+            // The call sets everything, so the present values are read first.
             let mut attributes = read(0)?;
             attributes.size = SIZE;
             attributes.runtime = slice.as_nanos();

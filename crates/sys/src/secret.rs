@@ -1,4 +1,4 @@
-//! A secret in a file of its owner's alone.
+//! Secrets in files that only their owner can access.
 
 use rustix::fs::OFlags;
 use std::fs::OpenOptions;
@@ -6,49 +6,49 @@ use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-/// The longest secret, in bytes: more would not make it safer.
+/// The longest secret, in bytes: a longer one would not be safer.
 const LONGEST: u64 = 4096;
 
-/// Why a secret cannot be used.
+/// Reason why a secret cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
     /// The file cannot be read.
     #[error("cannot be read: {0}")]
     Read(#[from] io::Error),
-    /// Others may read or write it.
+    /// Other users may read or write the file.
     #[error(
         "others than its owner may use it (mode {0:04o}); use `chmod 0400`, or 0440 where root \
          owns it"
     )]
     Open(u32),
-    /// It is so short that it can be guessed.
+    /// The secret is short enough to be guessed.
     #[error(
         "has {len} B without the white space around them; use at least {shortest}, for example \
          from `openssl rand -hex 32`"
     )]
     Short {
-        /// Its length,
+        /// The length of the secret.
         len: usize,
-        /// and the least that it may have.
+        /// The smallest permitted length.
         shortest: usize,
     },
-    /// It is no file, or longer than a secret may be.
+    /// The path is no file, or the file is longer than a secret may be.
     #[error("is longer than {LONGEST} B, or no file; use one from `openssl rand -hex 32`")]
     NoSecret,
 }
 
-/// Reads a secret of at least `shortest` bytes: all of the file but white space around
-/// them.
+/// Reads a secret of at least `shortest` bytes: the content of the file without surrounding white
+/// space.
 ///
 /// # Errors
 /// See [`SecretError`].
 pub fn read(path: &Path, shortest: usize) -> Result<Vec<u8>, SecretError> {
-    // Whoever opens a pipe waits for its other end, for ever perhaps.
+    // Opening a pipe could wait for its other end for ever.
     let file = OpenOptions::new()
         .read(true)
         .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
         .open(path)?;
-    // Of what was opened, not of what is at that path by now.
+    // The metadata of the opened file, as the path may name another one by now.
     let metadata = file.metadata()?;
     if !metadata.is_file() {
         return Err(SecretError::NoSecret);
@@ -70,9 +70,8 @@ pub fn read(path: &Path, shortest: usize) -> Result<Vec<u8>, SecretError> {
     Ok(secret.to_vec())
 }
 
-/// Whether none but its owner may use a file. Root may let a group read it: a
-/// credential of systemd's is so, as its mode shows the mask of an access control
-/// list.
+/// Returns true if only its owner may use a file. A file of root may be readable for its group: a
+/// credential of systemd's is, as its mode shows the mask of an access control list.
 const fn is_private(mode: u32, owner: u32) -> bool {
     let group_read = if owner == 0 { 0o040 } else { 0 };
     mode & 0o077 & !group_read == 0

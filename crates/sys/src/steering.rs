@@ -44,7 +44,7 @@ fn choose(online: &Cpus, of_loop: &Cpus) -> Option<Cpus> {
 pub enum Steered {
     /// The interface is no veth, or its other end names CPUs already.
     Left,
-    /// Its other end is in a network namespace that is not seen here or may not be entered.
+    /// The other end is in a network namespace that is not visible here or may not be entered.
     Unseen,
     /// The other end receives on these CPUs until the steering is dropped.
     On(Steering),
@@ -67,12 +67,12 @@ pub struct Steering {
 }
 
 impl Steering {
-    /// Has the other end of `interface`, which is in the network namespace `netns` or in the
+    /// Makes the other end of `interface`, which is in the network namespace `netns` or in the
     /// caller's, receive on `cpus`. CPUs that it has are left as they are; those that another
-    /// process put there for the same purpose are taken over.
+    /// process set for the same purpose are taken over.
     ///
     /// # Errors
-    /// The interface is not there, or its sysfs may not be mounted or written.
+    /// The interface is missing, or its sysfs may not be mounted or written.
     pub fn begin(interface: &str, netns: Option<&Path>, cpus: Cpus) -> io::Result<Steered> {
         let begun = veth::at_peer(interface, netns, |name| Self::of(name, cpus))?;
         Ok(match begun {
@@ -82,7 +82,7 @@ impl Steering {
         })
     }
 
-    /// The same of an interface of this thread's network namespace.
+    /// The same for an interface of this thread's network namespace.
     fn of(interface: &str, cpus: Cpus) -> io::Result<Option<Self>> {
         let sysfs = mount()?;
         let mut queues = Vec::new();
@@ -114,7 +114,8 @@ impl Steering {
         self.queues.len()
     }
 
-    /// With `true` the mask stays when this is dropped: another process goes on with it.
+    /// Sets, with `true`, that the mask stays when this is dropped: another process continues with
+    /// it.
     pub fn leave(&mut self, is_left: bool) {
         self.is_left = is_left;
     }
@@ -182,7 +183,7 @@ fn parse(mask: &str) -> Option<Cpus> {
 /// [`Steering::begin`] does elsewhere.
 ///
 /// # Errors
-/// Why not.
+/// The reason why that is impossible.
 pub fn probe() -> io::Result<()> {
     let sysfs = mount()?;
     let file = openat(

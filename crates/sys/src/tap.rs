@@ -1,10 +1,10 @@
 //! TAP devices: Ethernet interfaces whose other end is a file descriptor.
 //!
-//! A [`Tap`] speaks in frames behind a `virtio_net_hdr` of
-//! [`VIRTIO_HEADER_LEN`] bytes, and takes over checksums and the segmentation of TCP
-//! and, from Linux 6.2 on, of UDP from the kernel (`TUN_F_CSUM`, `TUN_F_TSO4`,
-//! `TUN_F_TSO6`, `TUN_F_TSO_ECN`, `TUN_F_USO4`, `TUN_F_USO6`): whoever sends on the interface hands over packets of up to 64 KiB, as a guest
-//! with a virtio NIC does. Kernel side: `Documentation/networking/tuntap.rst`.
+//! A [`Tap`] sends and receives frames behind a `virtio_net_hdr` of [`VIRTIO_HEADER_LEN`] bytes. It
+//! takes over checksums and the segmentation of TCP and, from Linux 6.2 on, of UDP from the kernel
+//! (`TUN_F_CSUM`, `TUN_F_TSO4`, `TUN_F_TSO6`, `TUN_F_TSO_ECN`, `TUN_F_USO4`, `TUN_F_USO6`): senders
+//! on the interface hand over packets of up to 64 KiB, as a guest with a virtio NIC does. Kernel
+//! side: `Documentation/networking/tuntap.rst`.
 
 use crate::inherited::{is_in, is_of_another};
 use rustix::fs::{Mode, OFlags};
@@ -19,7 +19,7 @@ pub const VIRTIO_HEADER_LEN: usize = 10;
 /// Longest name of an interface, in bytes (`IFNAMSIZ` less the final zero).
 pub const MAX_INTERFACE_NAME: usize = libc::IFNAMSIZ - 1;
 
-/// Why a TAP could not be opened. The message says what would help.
+/// Reason why a TAP could not be opened. The message contains a remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum TapError {
     /// There is no TUN/TAP driver to open.
@@ -28,7 +28,7 @@ pub enum TapError {
          the container that this runs in"
     )]
     NoDriver(#[source] io::Error),
-    /// Opening the driver or making the device is not allowed.
+    /// Opening the driver or creating the device is not allowed.
     #[error(
         "not allowed to open the TAP {interface:?}: {source}; it takes CAP_NET_ADMIN in the \
          interface's network namespace and read and write access to /dev/net/tun"
@@ -36,7 +36,7 @@ pub enum TapError {
     NotAllowed {
         /// The interface.
         interface: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// Another process holds the device.
@@ -50,7 +50,7 @@ pub enum TapError {
         /// The interface.
         interface: String,
     },
-    /// The name is not one an interface can have.
+    /// The name is not valid for an interface.
     #[error(
         "{interface:?} cannot name an interface: it takes 1 to {MAX_INTERFACE_NAME} bytes without '/' and white space"
     )]
@@ -58,8 +58,7 @@ pub enum TapError {
         /// The name.
         interface: String,
     },
-    /// There is an interface of that name which is no TAP, or one made with
-    /// other flags.
+    /// There is an interface of that name which is no TAP, or one created with other flags.
     #[error(
         "the interface {interface:?} exists and is not a single-queue TAP; remove it with \
          `ip link delete {interface}` or use another name"
@@ -73,17 +72,17 @@ pub enum TapError {
     Namespace {
         /// The namespace's file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// Anything else.
+    /// Any other failure.
     #[error("cannot {step} for the TAP {interface:?}: {source}")]
     Other {
         /// The interface.
         interface: String,
-        /// What was tried.
+        /// The step that failed.
         step: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
@@ -96,12 +95,11 @@ pub struct Tap {
 }
 
 impl Tap {
-    /// Attaches to the TAP `interface`, which is made where there is none yet.
-    /// It lives in the network namespace `netns`, or in the caller's; the
-    /// descriptor works from anywhere.
+    /// Attaches to the TAP `interface`, or creates it. It is in the network namespace `netns`, or
+    /// in the caller's; the descriptor works in any namespace.
     ///
-    /// A device made here disappears with the returned value; one that was made
-    /// persistent beforehand (`ip tuntap add mode tap`) stays.
+    /// A device that is created here disappears with the returned value; a persistent one that
+    /// existed before (`ip tuntap add mode tap`) stays.
     pub fn open(interface: &str, netns: Option<&Path>) -> Result<Self, TapError> {
         match netns {
             None => Self::open_here(interface),
@@ -155,11 +153,11 @@ impl Tap {
         Self::configure(fd).map_err(|(step, source)| failed(step)(source))
     }
 
-    /// Goes on with a descriptor that another process opened by [`Tap::open`], with all
-    /// that waits behind it.
+    /// Continues with a descriptor that another process opened by [`Tap::open`], with all frames
+    /// queued in it.
     ///
     /// # Errors
-    /// It is not of that interface in that namespace, or the interface is gone.
+    /// The descriptor is not that of the interface in the namespace, or the interface is gone.
     pub fn adopt(fd: OwnedFd, interface: &str, netns: Option<&Path>) -> io::Result<Self> {
         /// `TUNGETDEVNETNS` of `linux/if_tun.h`, since Linux 4.20.
         const GET_NAMESPACE: libc::c_ulong = 0x54e3;
@@ -171,7 +169,7 @@ impl Tap {
         Self::configure(fd).map_err(|(_, source)| source)
     }
 
-    /// Sets what of a descriptor's offloads is set after it was attached.
+    /// Sets the offloads of a descriptor that are set after it was attached.
     fn configure(fd: OwnedFd) -> Result<Self, (&'static str, io::Error)> {
         let header_len = (VIRTIO_HEADER_LEN as libc::c_uint).cast_signed();
         // SAFETY: TUNSETVNETHDRSZ reads one `int`.
@@ -190,16 +188,16 @@ impl Tap {
         })
     }
 
-    /// The kernel segments and checksums frames before it hands them over.
+    /// Makes the kernel segment and checksum frames before it hands them over.
     ///
     /// # Errors
-    /// The kernel refuses that.
+    /// The kernel refuses.
     #[cfg(feature = "vhost-net")]
     pub fn leave_offloads(&self) -> io::Result<()> {
         take_over(&self.fd, 0)
     }
 
-    /// Whether the device was there before and stays when this is dropped.
+    /// Returns true if the device existed before, and stays when this is dropped.
     pub fn is_persistent(&self) -> bool {
         self.persistent
     }
@@ -231,21 +229,20 @@ impl Tap {
         })
     }
 
-    /// Takes the next frame off the device: the virtio header and the frame go
-    /// into `buffers`, one after the other. Returns their length together.
+    /// Takes the next frame off the device: the virtio header and the frame go into `buffers`, one
+    /// after the other. Returns their total length.
     ///
     /// # Errors
-    /// `WouldBlock` when there is none. See [`is_gone`] for the rest.
+    /// `WouldBlock` if there is no frame. See [`is_gone`] for the rest.
     pub fn receive(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         Ok(rustix::io::readv(&self.fd, buffers)?)
     }
 
-    /// Hands a frame behind its virtio header to the device.
+    /// Sends a frame behind its virtio header to the device.
     ///
     /// # Errors
-    /// `EIO` when the interface is down, `EINVAL` when the header contradicts
-    /// the frame, `WouldBlock` when the device is full. See [`is_gone`] for the
-    /// rest.
+    /// `EIO` if the interface is down, `EINVAL` if the header contradicts the frame, `WouldBlock`
+    /// if the device is full. See [`is_gone`] for the rest.
     pub fn transmit(&self, header_and_frame: &[u8]) -> io::Result<()> {
         rustix::io::write(&self.fd, header_and_frame)?;
         Ok(())
@@ -258,8 +255,8 @@ impl AsFd for Tap {
     }
 }
 
-/// Whether an error of a TAP or a packet socket says that the interface behind
-/// it does not exist any more (or, for a packet socket, is down).
+/// Returns true for an error of a TAP or a packet socket that means that the interface behind it
+/// does not exist any more (or, for a packet socket, is down).
 pub fn is_gone(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
@@ -272,7 +269,7 @@ const ATTACH: &str = "attach";
 const TCP: libc::c_uint =
     libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
 
-/// Takes over what `offload` names, and nothing else.
+/// Takes over the offloads in `offload`, and no others.
 fn take_over(fd: &OwnedFd, offload: libc::c_uint) -> io::Result<()> {
     // SAFETY: TUNSETOFFLOAD takes its argument by value and touches no memory of ours.
     check(unsafe {
@@ -284,7 +281,7 @@ fn take_over(fd: &OwnedFd, offload: libc::c_uint) -> io::Result<()> {
     })
 }
 
-/// An `ifreq` that names `interface`.
+/// Makes an `ifreq` that names `interface`.
 pub(crate) fn request(interface: &str) -> Option<libc::ifreq> {
     let bytes = interface.as_bytes();
     let fits = (1..=MAX_INTERFACE_NAME).contains(&bytes.len());
@@ -305,7 +302,7 @@ pub(crate) fn request(interface: &str) -> Option<libc::ifreq> {
     Some(request)
 }
 
-/// The name and the flags of the device behind a descriptor.
+/// Returns the name and the flags of the device behind a descriptor.
 fn device(fd: &OwnedFd) -> io::Result<libc::ifreq> {
     // SAFETY: `ifreq` is plain old data, for which all zeros is a value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
@@ -314,8 +311,8 @@ fn device(fd: &OwnedFd) -> io::Result<libc::ifreq> {
     Ok(request)
 }
 
-/// The longest packet behind an Ethernet header, in bytes; `interface` is in the network
-/// namespace that `socket` was opened in.
+/// Returns the longest packet behind an Ethernet header, in bytes; `interface` is in the network
+/// namespace in which `socket` was opened.
 pub(crate) fn mtu(socket: BorrowedFd<'_>, interface: &str) -> io::Result<u32> {
     let mut request = request(interface).ok_or(io::ErrorKind::InvalidInput)?;
     // SAFETY: SIOCGIFMTU reads and writes one `ifreq`.

@@ -1,8 +1,8 @@
-//! How one thread is scheduled: all of `sched_setattr(2)`, so that what was there
-//! before can be put back, and what `/proc` says of the thread.
+//! Scheduling of one thread: all settings of `sched_setattr(2)`, so that earlier ones can be
+//! restored, and the thread's files in `/proc`.
 //!
-//! [`crate::sched`] has the policies that the lab gives its own children; this
-//! module is for threads of others, which have a past.
+//! [`crate::sched`] has the policies that the lab sets for its own children; this module is for
+//! others' threads, which have earlier settings.
 
 use crate::procfs;
 use crate::root::Root;
@@ -15,14 +15,14 @@ use std::fmt;
 use std::io;
 use tailbound_units::Nanos;
 
-/// One thread for good: numbers are used again, but not with the same start.
+/// The identity of one thread: numbers are used again, but not with the same start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ThreadId {
-    /// The process it belongs to.
+    /// The process of the thread.
     pub pid: u32,
-    /// Its number.
+    /// The number of the thread.
     pub tid: u32,
-    /// When it started, in ticks since boot.
+    /// The start time, in ticks since boot.
     pub start: u64,
 }
 
@@ -69,30 +69,29 @@ impl fmt::Display for PolicyNumber {
     }
 }
 
-/// All that `sched_setattr(2)` sets of a thread, but for its utilization clamps,
-/// which it leaves as they are.
+/// All settings of a thread in `sched_setattr(2)`, except for its utilization clamps, which stay
+/// unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Scheduling {
     /// The policy.
     pub policy: PolicyNumber,
-    /// Whether its children start with a plain share ([`Self::RESET_ON_FORK`]),
-    /// and other flags of the call.
+    /// Flags of the call; [`Self::RESET_ON_FORK`]: children start with a plain share.
     pub flags: u64,
-    /// -20 to 19, where the policy is a proportional share.
+    /// -20 to 19, if the policy is a proportional share.
     pub nice: i32,
-    /// 1 to 99, where the policy is `SCHED_FIFO` or `SCHED_RR`.
+    /// 1 to 99, if the policy is `SCHED_FIFO` or `SCHED_RR`.
     pub priority: u32,
-    /// CPU time in each period under `SCHED_DEADLINE`; under a proportional share
-    /// the time slice, where the kernel has those (Linux 6.12).
+    /// CPU time in each period under `SCHED_DEADLINE`; under a proportional share the time slice,
+    /// if the kernel has slices (Linux 6.12).
     pub runtime: Nanos,
-    /// By when in the period, under `SCHED_DEADLINE`.
+    /// The deadline in the period, under `SCHED_DEADLINE`.
     pub deadline: Nanos,
     /// The period, under `SCHED_DEADLINE`.
     pub period: Nanos,
 }
 
 impl Scheduling {
-    /// A plain share: what every thread begins with.
+    /// A plain share, with which every thread begins.
     pub const PLAIN: Self = Self {
         policy: PolicyNumber::NORMAL,
         flags: 0,
@@ -105,15 +104,16 @@ impl Scheduling {
     /// Flag: children start with a plain share. Without it a thread with a
     /// deadline cannot start another one.
     pub const RESET_ON_FORK: u64 = 1;
-    /// Flag: a thread with a deadline also has what other reservations leave (Linux 4.13).
+    /// Flag: a thread with a deadline may also use the unused time of other reservations (Linux
+    /// 4.13).
     pub const RECLAIM: u64 = 2;
 
-    /// Whether the thread has a reservation.
+    /// Returns true if the thread has a reservation.
     pub fn is_deadline(&self) -> bool {
         self.policy == PolicyNumber::DEADLINE
     }
 
-    /// Whether the thread has a proportional share.
+    /// Returns true if the thread has a proportional share.
     pub fn is_share(&self) -> bool {
         matches!(self.policy, PolicyNumber::NORMAL | PolicyNumber::BATCH)
     }
@@ -145,7 +145,7 @@ impl fmt::Display for Scheduling {
     }
 }
 
-/// How a thread (0: the calling one) is scheduled.
+/// Returns the scheduling of a thread (0: the calling one).
 ///
 /// # Errors
 /// The thread is gone (ESRCH).
@@ -162,14 +162,14 @@ pub fn scheduling(tid: u32) -> io::Result<Scheduling> {
     })
 }
 
-/// Sets how a thread (0: the calling one) is scheduled.
+/// Sets the scheduling of a thread (0: the calling one).
 ///
 /// A thread that leaves `SCHED_DEADLINE` while it sleeps keeps its bandwidth
 /// booked for ever on some kernels (seen on 6.18), so that later requests meet
 /// EBUSY. Call [`release_bandwidth`] before.
 ///
 /// # Errors
-/// EPERM, EBUSY, EINVAL as `sched_setattr(2)` says; ESRCH when it is gone.
+/// EPERM, EBUSY, EINVAL as in `sched_setattr(2)`; ESRCH if the thread is gone.
 pub fn set_scheduling(tid: u32, wanted: &Scheduling) -> io::Result<()> {
     sched::write(
         tid,
@@ -186,8 +186,8 @@ pub fn set_scheduling(tid: u32, wanted: &Scheduling) -> io::Result<()> {
     )
 }
 
-/// The reservation that [`release_bandwidth`] leaves: so small that the kernel,
-/// which books in units of 2^-20, books nothing for it.
+/// The reservation that [`release_bandwidth`] sets: so small that the kernel, which books in units
+/// of 2^-20, books nothing for it.
 pub const NOTHING: Scheduling = Scheduling {
     policy: PolicyNumber::DEADLINE,
     runtime: Nanos(1024),
@@ -196,21 +196,19 @@ pub const NOTHING: Scheduling = Scheduling {
     ..Scheduling::PLAIN
 };
 
-/// Gives the bandwidth of a thread with a deadline back, as the step before it
-/// leaves `SCHED_DEADLINE`; it must leave at once, since with what this leaves it
-/// would run for a microsecond in four seconds. What is left of its present
-/// period's runtime it keeps.
+/// Releases the bandwidth of a thread with a deadline, as the step before the thread leaves
+/// `SCHED_DEADLINE`. It must leave directly afterwards: with the reservation that this sets, it
+/// would run for a microsecond in four seconds. It keeps the rest of its present period's runtime.
 ///
-/// One that runs, or would if it had not used its reservation up, stays as it is:
-/// the kernel gives its bandwidth back by itself once what it has exceeded its
-/// runtime by is worked off, at the rate that it is reserved. At the rate of this
-/// that takes minutes, in which it must not be given a deadline again: the kernel
-/// would wait for a timer that has passed, and never run it, not even to be killed.
+/// A thread that is running, or would be if it had not used its reservation up, stays unchanged:
+/// the kernel releases its bandwidth by itself once the excess over its runtime is worked off, at
+/// the reserved rate. At the rate that this call sets, that would take minutes. Meanwhile the
+/// thread must not get a deadline again: the kernel would wait for a timer that has passed, and
+/// never run it, not even to be killed.
 ///
 /// # Errors
-/// As [`set_scheduling`]. Where the administrator has made
-/// `kernel.sched_deadline_period_max_us` smaller than four seconds: EINVAL, and
-/// nothing has changed.
+/// As [`set_scheduling`]. If the administrator has set `kernel.sched_deadline_period_max_us` below
+/// four seconds: EINVAL, and nothing has changed.
 pub fn release_bandwidth(tid: u32, flags: u64) -> io::Result<()> {
     let runs = match tid {
         0 => true,
@@ -223,30 +221,29 @@ pub fn release_bandwidth(tid: u32, flags: u64) -> io::Result<()> {
     set_scheduling(tid, &Scheduling { flags, ..NOTHING })
 }
 
-/// What `/proc/PID/task/TID/stat` says of a thread.
+/// The content of `/proc/PID/task/TID/stat`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stat {
-    /// Its name, at most 15 bytes.
+    /// The name, at most 15 bytes.
     pub name: String,
-    /// 'R' runs or could, 'S' sleeps, 'Z' has ended.
+    /// 'R' is running or runnable, 'S' sleeps, 'Z' has ended.
     pub state: char,
-    /// Whether it is a thread of the kernel itself (`PF_KTHREAD`): no process can make
-    /// itself look so.
+    /// True for a thread of the kernel itself (`PF_KTHREAD`); no process can imitate that.
     pub kernel: bool,
-    /// The number of threads of its process.
+    /// The number of threads of the process.
     pub threads: u32,
-    /// When it started, in ticks since boot.
+    /// The start time, in ticks since boot.
     pub start: u64,
-    /// Where it runs, or ran last.
+    /// The CPU on which it runs, or ran last.
     pub processor: u32,
-    /// Its policy.
+    /// The policy.
     pub policy: PolicyNumber,
 }
 
 /// Flag of a thread of the kernel, in the ninth field of `stat`.
 const PF_KTHREAD: u32 = 0x0020_0000;
 
-/// Reads the text of a `stat` file; `None` for one of another shape.
+/// Reads the text of a `stat` file; `None` for another format.
 pub fn parse_stat(text: &str) -> Option<Stat> {
     // The name in parentheses may hold anything, parentheses included.
     let (head, rest) = text.rsplit_once(')')?;
@@ -264,18 +261,18 @@ pub fn parse_stat(text: &str) -> Option<Stat> {
     })
 }
 
-/// What `/proc/PID/task/TID/schedstat` says of a thread.
+/// The content of `/proc/PID/task/TID/schedstat`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Schedstat {
-    /// How long it ran.
+    /// The time that it ran.
     pub run: Nanos,
-    /// How long it could have run and waited for a CPU.
+    /// The time that it was runnable and waited for a CPU.
     pub wait: Nanos,
-    /// How often it was given a CPU.
+    /// The number of times that it got a CPU.
     pub count: u64,
 }
 
-/// Reads the text of a `schedstat` file; `None` for one of another shape.
+/// Reads the text of a `schedstat` file; `None` for another format.
 pub fn parse_schedstat(text: &str) -> Option<Schedstat> {
     let mut fields = text.split_ascii_whitespace().map(str::parse::<u64>);
     let mut next = || fields.next()?.ok();
@@ -286,19 +283,18 @@ pub fn parse_schedstat(text: &str) -> Option<Schedstat> {
     })
 }
 
-/// Who a process is to the kernel, from `/proc/PID/status`. That file tells the truth
-/// of processes that hide themselves, too: of one that made itself undumpable all of
-/// `/proc/PID` belongs to root.
+/// Credentials of a process, from `/proc/PID/status`. That file is also true for processes that
+/// hide themselves: all of `/proc/PID` belongs to root for a process that made itself undumpable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Credentials {
-    /// The user that its real, effective, saved and file-system ids all are; `None`
-    /// where they differ, as while a set-user-id program runs.
+    /// The user of its real, effective, saved and file-system ids; `None` if they differ, as while
+    /// a set-user-id program runs.
     pub uid: Option<u32>,
-    /// Whether it is in a PID namespace below that of `/proc`, as in a container.
+    /// True if it is in a PID namespace below that of `/proc`, as in a container.
     pub nested: bool,
 }
 
-/// Reads the text of a `status` file; `None` for one of another shape.
+/// Reads the text of a `status` file; `None` for another format.
 pub fn parse_credentials(text: &str) -> Option<Credentials> {
     let line = |name: &str| {
         let found = text.lines().find_map(|line| line.strip_prefix(name));
@@ -313,12 +309,12 @@ pub fn parse_credentials(text: &str) -> Option<Credentials> {
     })
 }
 
-/// Returns who a process of this machine is; `None` when it has exited.
+/// Returns the credentials of a process of this computer; `None` if it has exited.
 pub fn credentials(pid: u32) -> Option<Credentials> {
     parse_credentials(&std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
 }
 
-/// The arguments in the bytes of `/proc/PID/cmdline`.
+/// Returns the arguments in the bytes of `/proc/PID/cmdline`.
 pub fn parse_cmdline(bytes: &[u8]) -> Vec<String> {
     let bytes = bytes.strip_suffix(&[0]).unwrap_or(bytes);
     if bytes.is_empty() {
@@ -330,7 +326,7 @@ pub fn parse_cmdline(bytes: &[u8]) -> Vec<String> {
         .collect()
 }
 
-/// The threads of one process, read without walking `/proc` each time.
+/// The threads of one process, read without a path lookup in `/proc` each time.
 #[derive(Debug)]
 pub struct Tasks {
     directory: OwnedFd,
@@ -340,7 +336,7 @@ impl Tasks {
     /// Opens `/proc/PID/task`.
     ///
     /// # Errors
-    /// The process is gone, or may not be looked at.
+    /// The process is gone, or not accessible.
     pub fn open(root: &Root, pid: u32) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = root.path(format!("/proc/{pid}/task"));
@@ -348,7 +344,7 @@ impl Tasks {
         Ok(Self { directory })
     }
 
-    /// The numbers of its threads.
+    /// Returns the numbers of the threads.
     ///
     /// # Errors
     /// The process is gone.
@@ -366,10 +362,10 @@ impl Tasks {
         Ok(threads)
     }
 
-    /// The text of one file of one thread; `None` when the thread is gone.
+    /// Returns the text of one file of one thread; `None` if the thread is gone.
     ///
     /// # Errors
-    /// What the system answered.
+    /// The system's error.
     pub fn text<'b>(
         &self,
         tid: u32,
@@ -388,10 +384,10 @@ impl Tasks {
         }
     }
 
-    /// A thread's `stat`; `None` when it is gone.
+    /// Returns a thread's `stat`; `None` if the thread is gone.
     ///
     /// # Errors
-    /// What the system answered.
+    /// The system's error.
     pub fn stat(&self, tid: u32) -> io::Result<Option<Stat>> {
         let mut buffer = [0; 1024];
         Ok(self
@@ -399,10 +395,10 @@ impl Tasks {
             .and_then(|text| parse_stat(&text)))
     }
 
-    /// A thread's `schedstat`; `None` when it is gone.
+    /// Returns a thread's `schedstat`; `None` if the thread is gone.
     ///
     /// # Errors
-    /// What the system answered.
+    /// The system's error.
     pub fn schedstat(&self, tid: u32) -> io::Result<Option<Schedstat>> {
         let mut buffer = [0; 1024];
         Ok(self

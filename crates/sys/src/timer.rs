@@ -1,4 +1,4 @@
-//! Sleeping as exactly as the kernel allows, and reading its clocks.
+//! Sleep with the kernel's best accuracy, and the kernel's clocks.
 
 use rustix::mm::{MlockAllFlags, mlockall};
 use rustix::thread::{
@@ -10,18 +10,18 @@ use std::io;
 use std::num::NonZeroU64;
 use tailbound_units::Nanos;
 
-/// Now, on `CLOCK_MONOTONIC`: it never jumps, and stands still while the machine is
-/// suspended. No system call where the vDSO has this clock.
+/// Returns the time on `CLOCK_MONOTONIC`, which never jumps, and stands still while the computer is
+/// suspended. No system call if the vDSO has this clock.
 pub fn now() -> Nanos {
     nanos(clock_gettime(ClockId::Monotonic))
 }
 
-/// The CPU time that the calling thread has used.
+/// Returns the CPU time that the calling thread has used.
 pub fn thread_cpu_time() -> Nanos {
     nanos(clock_gettime(ClockId::ThreadCPUTime))
 }
 
-/// The number of times that the calling thread has given its CPU away, or lost it, so far.
+/// Returns the number of the calling thread's context switches so far, voluntary or not.
 pub fn context_switches() -> u64 {
     // SAFETY: all zeros are a `rusage`, which is plain numbers.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
@@ -32,9 +32,9 @@ pub fn context_switches() -> u64 {
     count(usage.ru_nvcsw) + count(usage.ru_nivcsw)
 }
 
-/// How long the machine was suspended since it booted: what `CLOCK_BOOTTIME` is
-/// ahead of `CLOCK_MONOTONIC`, to within [`CLOCKS_APART`]. `None` if the two could
-/// not be read that close to each other.
+/// Returns the time for which the computer was suspended since it booted: the difference of
+/// `CLOCK_BOOTTIME` and `CLOCK_MONOTONIC`, with an accuracy of [`CLOCKS_APART`]. `None` if the two
+/// could not be read within that time.
 pub fn suspended() -> Option<Nanos> {
     (0..8).find_map(|_| {
         let before = now();
@@ -43,7 +43,7 @@ pub fn suspended() -> Option<Nanos> {
     })
 }
 
-/// How exact [`suspended`] is.
+/// The accuracy of [`suspended`].
 pub const CLOCKS_APART: Nanos = Nanos::from_micros(100);
 
 fn nanos(time: Timespec) -> Nanos {
@@ -51,7 +51,7 @@ fn nanos(time: Timespec) -> Nanos {
     Nanos(part(time.tv_sec) * 1_000_000_000 + part(time.tv_nsec))
 }
 
-/// A length of time, as the kernel takes it.
+/// Converts a length of time for the kernel.
 pub fn timespec(time: Nanos) -> Timespec {
     Timespec {
         tv_sec: (time.as_nanos() / 1_000_000_000).cast_signed(),
@@ -67,14 +67,14 @@ pub fn sleep(time: &Timespec) -> Result<(), io::Error> {
     }
 }
 
-/// Sleeps until this moment of [`now`].
+/// Sleeps until this time of [`now`].
 pub fn sleep_until(moment: Nanos) {
     let moment = timespec(moment);
     while clock_nanosleep_absolute(Sleep::Monotonic, &moment).is_err() {}
 }
 
-/// Lets the calling thread's sleeps end on time: by default the kernel may end each
-/// up to 50 us late, to end several at once.
+/// Makes the calling thread's sleeps end on time: by default the kernel may end each up to 50 us
+/// late, to end several together.
 ///
 /// # Errors
 /// The kernel has no `PR_SET_TIMERSLACK` (before 2.6.28), or a filter forbids it.
@@ -82,7 +82,7 @@ pub fn set_least_slack() -> io::Result<()> {
     Ok(set_current_timer_slack(Some(NonZeroU64::MIN))?)
 }
 
-/// Keeps all memory of this process in RAM, what it will map included.
+/// Keeps all memory of this process in RAM, future mappings included.
 ///
 /// # Errors
 /// More than `RLIMIT_MEMLOCK` without `CAP_IPC_LOCK` (ENOMEM, EPERM).

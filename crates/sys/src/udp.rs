@@ -3,11 +3,11 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _};
 
-/// Has the kernel, or the network card, cut what is sent from now on into datagrams of
-/// `size` bytes each, the last one of what is left (`UDP_SEGMENT`, Linux 4.18).
+/// Makes the kernel, or the network card, segment data sent from now on into datagrams of `size`
+/// bytes each; the last one has the rest (`UDP_SEGMENT`, Linux 4.18).
 ///
 /// # Errors
-/// The kernel cannot, or it is no UDP socket.
+/// The kernel does not support it, or the socket is no UDP socket.
 pub fn segment(socket: impl AsFd, size: u16) -> io::Result<()> {
     let size = libc::c_int::from(size);
     // SAFETY: the kernel reads as many bytes as `size` has, from a valid reference.

@@ -1,5 +1,4 @@
-//! Leaving the world behind: a mount and a network namespace of one's own, as
-//! an ordinary user by way of a user namespace.
+//! Private mount and network namespaces: an ordinary user gets them by a user namespace.
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxAttributes, StatxFlags};
 use rustix::mount::{MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags};
@@ -9,24 +8,24 @@ use std::fs;
 use std::io;
 use std::os::fd::AsFd as _;
 
-/// By what right namespaces are made.
+/// The permission by which namespaces are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Privilege {
-    /// As root of this machine.
+    /// Root of this computer.
     Root,
-    /// As root of a user namespace that was made for it.
+    /// Root of a new user namespace.
     UserNamespace,
 }
 
-/// Why the process could not move into namespaces of its own.
+/// Reason why the process could not move into namespaces of its own.
 #[derive(Debug, thiserror::Error)]
 pub enum EnterError {
     /// The kernel forbids it.
     #[error("cannot make {what}: {source}")]
     Unshare {
-        /// Which namespaces.
+        /// The namespaces.
         what: &'static str,
-        /// What the kernel answered.
+        /// The kernel's error.
         source: io::Error,
     },
     /// An ordinary user inside a chroot.
@@ -49,25 +48,24 @@ pub enum EnterError {
     Map {
         /// The file that maps ids.
         path: &'static str,
-        /// What the kernel answered.
+        /// The kernel's error.
         source: io::Error,
     },
     /// A mount inside the new namespace failed.
     #[error("cannot mount {what}: {source}")]
     Mount {
-        /// What was to be mounted.
+        /// The object of the mount.
         what: &'static str,
-        /// What the kernel answered.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
-/// Moves this process into a mount and a network namespace of its own, with an
-/// empty `/run`. Whatever is made inside (named network namespaces, interfaces)
-/// goes away with the last process inside.
+/// Moves this process into a mount and a network namespace of its own, with an empty `/run`.
+/// Objects that are made inside (named network namespaces, interfaces) disappear with the last
+/// process inside.
 ///
-/// Root does it as root; anybody else through a new user namespace in which
-/// they are root.
+/// Root does it as root; other users get a new user namespace in which they are root.
 ///
 /// # Errors
 /// See [`EnterError`]. A user namespace can only be entered by a process of a
@@ -112,8 +110,8 @@ pub fn enter() -> Result<Privilege, EnterError> {
     Ok(privilege)
 }
 
-/// Returns true if `/` is a mount point. In a chroot into an ordinary directory it is none. Kernels before
-/// 5.8 do not know, and are believed that it is one.
+/// Returns true if `/` is a mount point. In a chroot into an ordinary directory it is none. Kernels
+/// before 5.8 do not report that, and the result is true.
 fn root_is_mount_point() -> bool {
     let flag = StatxAttributes::MOUNT_ROOT;
     rustix::fs::statx(CWD, "/", AtFlags::empty(), StatxFlags::empty()).map_or(true, |root| {
@@ -121,7 +119,7 @@ fn root_is_mount_point() -> bool {
     })
 }
 
-/// Keeps mounts of this namespace from all others, and theirs from it.
+/// Stops the propagation of mounts between this namespace and all others.
 fn make_private() -> io::Result<()> {
     let flags = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     Ok(rustix::mount::mount_change("/", flags)?)

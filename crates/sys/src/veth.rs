@@ -1,11 +1,11 @@
-//! What the other end of a veth leaves to whoever is at this one: to cut large packets.
+//! Packets that the other end of a veth leaves to this end to segment.
 //!
-//! A packet socket hands over packets of TCP and UDP that are still to be cut
-//! (`virtio_net_hdr_from_skb` in `include/linux/virtio_net.h`). It has no way to say that a
-//! packet is to be cut inside of a tunnel, or as SCTP or ESP. Whether a sender's kernel cuts
-//! those itself is a matter of the features of the interface that they leave by: the other
-//! end's. It is found by rtnetlink (`IFLA_LINK`, `IFLA_LINK_NETNSID`), in whatever network
-//! namespace that is mounted here, or is a process's that is seen here.
+//! A packet socket hands over packets of TCP and UDP that are not segmented yet
+//! (`virtio_net_hdr_from_skb` in `include/linux/virtio_net.h`). It cannot report that a packet must
+//! be segmented inside of a tunnel, or as SCTP or ESP. The sender's kernel segments those itself
+//! unless the interface that they leave by, the other end, has certain features. The other end is
+//! found by rtnetlink (`IFLA_LINK`, `IFLA_LINK_NETNSID`), in any network namespace that is mounted
+//! here, or that a visible process has.
 
 use crate::ethtool::Ethtool;
 use crate::netns;
@@ -18,7 +18,7 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Features by which a kernel leaves to an interface what a packet socket cannot hand over.
+/// Features by which a kernel leaves packets to an interface that a packet socket cannot hand over.
 pub const TUNNELS: [&str; 9] = [
     "tx-gre-segmentation",
     "tx-gre-csum-segmentation",
@@ -31,35 +31,36 @@ pub const TUNNELS: [&str; 9] = [
     "tx-esp-segmentation",
 ];
 
-/// How it is with the other end.
+/// State of the other end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OtherEnd {
-    /// There is none: the interface is no veth.
+    /// The interface is no veth.
     None,
-    /// It cuts what is inside of tunnels by itself.
+    /// The other end segments tunnelled packets itself.
     Cuts,
-    /// It would leave that to us: where it is and what it is called.
+    /// The other end leaves tunnelled packets to this end; its place.
     Leaves(Place),
-    /// It cannot be asked: its network namespace is not seen here, or may not be entered.
+    /// The other end cannot be queried: its network namespace is not visible here, or may not be
+    /// entered.
     Unseen {
-        /// Its index there.
+        /// The index of the interface there.
         index: u32,
-        /// A name of the namespace, where that is seen.
+        /// A name of the namespace, if that is visible.
         netns: Option<PathBuf>,
     },
 }
 
-/// Where an interface is.
+/// Place of an interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    /// A name of its network namespace; `None`: that of the veth's end here.
+    /// A name of the network namespace; `None`: that of the veth's end here.
     pub netns: Option<PathBuf>,
-    /// Its name there.
+    /// The name of the interface there.
     pub interface: String,
 }
 
 impl Place {
-    /// The command that has it cut by itself what is inside of tunnels.
+    /// Returns the command that makes the interface segment tunnelled packets itself.
     pub fn command(&self) -> String {
         let enter = self
             .netns
@@ -74,20 +75,20 @@ impl Place {
     }
 }
 
-/// Asks how it is with the other end of `interface`, which is in the network namespace
-/// `netns`, or in the caller's.
+/// Queries the state of the other end of `interface`, which is in the network namespace `netns`, or
+/// in the caller's.
 ///
 /// # Errors
-/// The interface or the namespace is not there, or may not be asked.
+/// The interface or the namespace is missing, or may not be queried.
 pub fn other_end(interface: &str, netns: Option<&Path>) -> io::Result<OtherEnd> {
     within(netns, || look(interface))
 }
 
-/// Whether those who send by `interface` leave to it what a packet socket or a TAP cannot
+/// Returns true if senders by `interface` leave packets to it that a packet socket or a TAP cannot
 /// hand over.
 ///
 /// # Errors
-/// The interface or the namespace is not there, or may not be asked.
+/// The interface or the namespace is missing, or may not be queried.
 pub fn takes_tunnels(interface: &str, netns: Option<&Path>) -> io::Result<bool> {
     within(netns, || {
         let (active, _) = Ethtool::open(interface)?.active(&TUNNELS)?;
@@ -95,8 +96,8 @@ pub fn takes_tunnels(interface: &str, netns: Option<&Path>) -> io::Result<bool> 
     })
 }
 
-/// Has the other end of `interface` cut by itself what is inside of tunnels, where it does
-/// not. Returns how it is with it from now on.
+/// Makes the other end of `interface` segment tunnelled packets itself, if it does not. Returns its
+/// state from now on.
 ///
 /// # Errors
 /// As [`other_end`].
@@ -111,7 +112,7 @@ pub fn switch_off(interface: &str, netns: Option<&Path>) -> io::Result<OtherEnd>
             let (active, count) = ethtool.active(&TUNNELS)?;
             ethtool.switch_off(&active, count)
         });
-        // Whether it worked is seen by what is there then.
+        // The result is determined by a second query.
         if switched.is_err() {
             return Ok(before);
         }
@@ -131,9 +132,9 @@ fn within<T: Send>(
 
 /// The place of the other end of an interface.
 enum Located {
-    /// There is none.
+    /// The interface is no veth.
     None,
-    /// In a namespace that is not seen here.
+    /// In a namespace that is not visible here.
     Unseen { index: u32 },
     /// In the namespace of this name, or in this thread's.
     In { index: u32, netns: Option<PathBuf> },
@@ -163,7 +164,7 @@ fn locate(interface: &str) -> io::Result<Located> {
     })
 }
 
-/// The name of an interface of this thread's network namespace.
+/// Returns the name of an interface of this thread's network namespace.
 fn name_of(index: u32) -> io::Result<String> {
     let any = Ethtool::open("lo")?;
     Ok(rustix::net::netdevice::index_to_name(any.socket(), index)?)
@@ -172,19 +173,18 @@ fn name_of(index: u32) -> io::Result<String> {
 /// The result of work at the other end of an interface.
 #[derive(Debug)]
 pub enum Peer<T> {
-    /// There is none: the interface is no veth.
+    /// The interface is no veth.
     None,
-    /// Nothing: its network namespace is not seen here, or may not be entered.
+    /// None: its network namespace is not visible here, or may not be entered.
     Unseen,
-    /// This.
+    /// The result of the work.
     There(T),
 }
 
-/// Does `work`, which is given the name of the other end of `interface`, in the network
-/// namespace of that end.
+/// Runs `work` with the name of the other end of `interface`, in the network namespace of that end.
 ///
 /// # Errors
-/// The interface or the namespace is not there, or `work` failed.
+/// The interface or the namespace is missing, or `work` failed.
 pub fn at_peer<T: Send>(
     interface: &str,
     netns: Option<&Path>,
@@ -229,15 +229,15 @@ fn look(interface: &str) -> io::Result<OtherEnd> {
     }
 }
 
-/// What is known of a link.
+/// The other end in a link's attributes.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Link {
-    /// The index of the other end, and the number of its namespace where that is another.
+    /// The index of the other end, and the number of its namespace if that is another one.
     other: Option<u32>,
     namespace: Option<i32>,
 }
 
-/// A name of the namespace that has this number here.
+/// Returns a name of the namespace that has this number here.
 fn find(netlink: &Netlink, id: i32) -> Option<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let mounted = mounts.lines().filter_map(mounted);
@@ -254,14 +254,15 @@ fn find(netlink: &Netlink, id: i32) -> Option<PathBuf> {
     })
 }
 
-/// Where a line of `mountinfo` (`proc_pid_mountinfo(5)`) has a network namespace mounted.
+/// Returns the mount point of a network namespace in a line of `mountinfo`
+/// (`proc_pid_mountinfo(5)`).
 fn mounted(line: &str) -> Option<PathBuf> {
     let mut fields = line.split(' ').skip(3);
     let (root, point) = (fields.next()?, fields.next()?);
     root.starts_with("net:[").then(|| unescaped(point))
 }
 
-/// A path without the octal numbers that stand for white space and backslashes.
+/// Replaces the octal numbers in a path that stand for white space and backslashes.
 fn unescaped(path: &str) -> PathBuf {
     let mut bytes = Vec::with_capacity(path.len());
     let mut rest = path.as_bytes();

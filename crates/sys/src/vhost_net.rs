@@ -1,10 +1,10 @@
 //! A driver of vhost-net (`drivers/vhost/net.c`): it holds a TAP as a VMM with `vhost=on` does,
 //! and sends and receives Ethernet frames by two virtio rings, without a virtual machine.
 //!
-//! The kernel does the same for it as for a guest: its thread of vhost copies frames between the rings
-//! and the TAP. Frames have no offloads: the kernel segments and checksums
-//! before the ring. [`Driver::open`] first, then [`Driver::send`], [`Driver::receive`] and
-//! [`Driver::wait`]. Nothing here waits but `wait`.
+//! The kernel does the same for it as for a guest: its thread of vhost copies frames between the
+//! rings and the TAP. Frames have no offloads: the kernel segments and checksums before the ring.
+//! [`Driver::open`] first, then [`Driver::send`], [`Driver::receive`] and [`Driver::wait`]. Nothing
+//! here waits but `wait`.
 
 mod memory;
 mod queue;
@@ -75,7 +75,7 @@ struct MemoryTable {
     flags: u64,
 }
 
-/// Why there is no driver.
+/// Reason why there is no driver.
 #[derive(Debug, thiserror::Error)]
 pub enum VhostNetError {
     /// The TAP cannot be held.

@@ -1,8 +1,8 @@
-//! How long threads wait for a CPU, and what ran there meanwhile: measured in the kernel, at each
-//! wake-up and each switch between threads, by a BPF program (`waits/waits.bpf.c`).
+//! Times that threads wait for a CPU, and the threads that ran meanwhile: measured in the kernel,
+//! at each wake-up and each switch between threads, by a BPF program (`waits/waits.bpf.c`).
 //!
-//! It measures the threads that somebody [follows](Tracer::follow), each in a place of its own.
-//! It is gone when the [`Tracer`] is dropped, or the process ends in whatever way.
+//! The program measures the threads that the caller [follows](Tracer::follow), each in a place of
+//! its own. It is unloaded when the [`Tracer`] is dropped, or the process ends for any reason.
 
 mod softirqs;
 
@@ -18,46 +18,47 @@ use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use tailbound_units::Nanos;
 
-/// How many buckets a histogram has: the last one has no bound.
+/// Number of buckets of a histogram: the last one has no bound.
 pub const BUCKETS: usize = 466;
-/// How many cells there are: 16 to each power of two.
+/// Number of cells: 16 for each power of two.
 pub const CELLS: usize = 1024;
-/// How many of the last runs a late wait comes with at most.
+/// Most runs that are reported with a late wait.
 pub const RUNS: usize = 128;
 
-/// The program as it was built; `scripts/bpf` makes it.
+/// The compiled program; `scripts/bpf` makes it.
 static PROGRAM: &[u8] = aya::include_bytes_aligned!("waits/waits.bpf.o");
 
-/// Its parts, and where each is attached.
+/// The parts of the program, and the tracepoint of each.
 const TRACEPOINTS: [(&str, &str); 3] = [
     ("on_switch", "sched_switch"),
     ("on_waking", "sched_waking"),
     ("on_wakeup_new", "sched_wakeup_new"),
 ];
 
-/// The shortest time taken of a run of a followed thread that is reported.
+/// The shortest lost time for which a run of a followed thread is reported.
 const MIN_INTERRUPTION: Nanos = Nanos::from_micros(100);
 
-/// The part that notes who enters a guest, and where it is attached: a tracepoint of the module kvm.
+/// The part that records threads that enter a guest, and its tracepoint, which belongs to the
+/// module kvm.
 const ENTRY: (&str, &str) = ("on_entry", "kvm_entry");
 
-/// What is measured, and how.
+/// Settings of the measurement.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings<'a> {
-    /// How many threads can be followed at a time.
+    /// Most followed threads.
     pub threads: u32,
-    /// From when on a wait is late.
+    /// The length from which on a wait is late.
     pub late: Nanos,
     /// The longest time of each bucket, in nanoseconds, ascending.
     pub bounds: &'a [u64; BUCKETS - 1],
     /// The bucket of the shortest time of each cell: a power of two, and the four bits after the
-    /// first; none of its times is more than two buckets further.
+    /// first; none of the cell's times is more than two buckets further.
     pub cells: &'a [u32; CELLS],
     /// True if soft interrupts are timed by this program, as the kernel does not time interrupts.
     pub times_softirqs: bool,
 }
 
-/// Why waits cannot be measured in the kernel.
+/// Reason why waits cannot be measured in the kernel.
 #[derive(Debug, thiserror::Error)]
 pub enum WaitsError {
     /// The program cannot be loaded.
@@ -68,63 +69,63 @@ pub enum WaitsError {
     Io(#[from] io::Error),
 }
 
-/// Why a thread waited.
+/// Reason for a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// It was woken.
+    /// The thread was woken.
     Woken,
-    /// It had a CPU and lost it.
+    /// The thread had a CPU and lost it.
     Preempted,
 }
 
-/// What a histogram of waits is made from.
+/// Data of a histogram of waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Waits {
-    /// Their sum, in nanoseconds.
+    /// The sum of the waits, in nanoseconds.
     pub sum: u64,
     /// The longest one, in nanoseconds.
     pub longest: u64,
-    /// How many were in each bucket, modulo 2^32.
+    /// The number of waits in each bucket, modulo 2^32.
     pub counts: [u32; BUCKETS],
 }
 
-/// What was measured of a thread since it is followed.
+/// Measurements of a thread since it is followed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Measured {
     /// Waits from a wake-up on.
     pub woken: Waits,
     /// Waits after another thread got its CPU.
     pub preempted: Waits,
-    /// How often it was given a CPU, and it is not known since when it had waited.
+    /// The number of times that it got a CPU after a wait of unknown begin.
     pub unknown: u64,
-    /// How many late waits were lost, since nobody read them in time.
+    /// The number of lost late waits, which were not read in time.
     pub lost: u64,
 }
 
-/// What a thread did on a CPU, from when it got it until it left it.
+/// A run of a thread on a CPU, from its begin to its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
-    /// When it began, by the monotonic clock.
+    /// The begin, by the monotonic clock.
     pub from: Nanos,
-    /// When it ended.
+    /// The end.
     pub until: Nanos,
-    /// Its number; 0 while the CPU was idle.
+    /// The thread's number; 0 while the CPU was idle.
     pub tid: u32,
-    /// Its name, as it calls itself.
+    /// The thread's name, which it chose itself.
     pub name: String,
     /// The inode of its control group for the CPU, which stays known after the thread has exited;
     /// 0 if it is not known.
     pub group: u64,
-    /// Its policy when it left the CPU.
+    /// The thread's policy when it left the CPU.
     pub policy: PolicyNumber,
-    /// What the hypervisor took of it, as far as it says so.
+    /// The part of it that the hypervisor took, as far as it reports that.
     pub stolen: Nanos,
-    /// The part of it that interrupts took: all of them where the kernel times them
+    /// The part of it that interrupts took: all of them if the kernel times them
     /// (`CONFIG_IRQ_TIME_ACCOUNTING`), else the soft ones.
     pub interrupted: Nanos,
 }
 
-/// A run of a thread that is followed, of which interrupts or the hypervisor took much.
+/// A run of a followed thread of which interrupts or the hypervisor took much.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interruption {
     /// The thread's place.
@@ -139,22 +140,22 @@ pub struct Interruption {
     pub interrupted: Nanos,
 }
 
-/// A wait that was late, and what its CPU did meanwhile.
+/// A late wait, with the runs on its CPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LateWait {
     /// The place of the thread that waited.
     pub place: u32,
-    /// Why it waited.
+    /// The reason for the wait.
     pub kind: Kind,
-    /// When it began, by the monotonic clock.
+    /// The begin, by the monotonic clock.
     pub from: Nanos,
-    /// When it ended.
+    /// The end.
     pub until: Nanos,
-    /// For how long from its beginning the thread's own reservation was used up.
+    /// The time from its begin for which the thread's own reservation was used up.
     pub reservation: Nanos,
-    /// For how long a CPU quota held up its control group.
+    /// The time for which a CPU quota throttled its control group.
     pub quota: Nanos,
-    /// What ran on that CPU, in order. What was before the first is not known.
+    /// The runs on that CPU, in order. Those before the first are unknown.
     pub runs: Vec<Run>,
 }
 
@@ -251,9 +252,9 @@ impl RawMeter {
     }
 }
 
-/// How a thread is named to the kernel.
+/// The key of threads in the kernel.
 enum Followed {
-    /// By a descriptor: what is known of it is with the thread itself.
+    /// By a descriptor: the state is stored with the thread itself.
     Threads(MapData),
     /// By its number, before Linux 6.9.
     Numbers(HashMap<MapData, u32, RawThread>),
@@ -266,9 +267,9 @@ pub struct Tracer {
     late: RingBuf<MapData>,
     interruptions: RingBuf<MapData>,
     softirqs: Softirqs,
-    /// They are attached for as long as it lives.
+    /// Attached as long as this value lives.
     programs: Ebpf,
-    /// Why it is not noted who enters a guest; `None` while it is.
+    /// The reason why entries into guests are not recorded; `None` while they are.
     no_entries: Option<String>,
 }
 
@@ -282,13 +283,13 @@ impl Tracer {
     /// Loads the program and attaches it; no thread is followed yet.
     ///
     /// # Errors
-    /// [`WaitsError`] says what this machine lacks.
+    /// [`WaitsError`] describes the missing part of this computer.
     pub fn load(settings: &Settings<'_>) -> Result<Self, WaitsError> {
         let by_number = open_thread(rustix::thread::gettid()).is_err();
         Self::load_as(settings, by_number)
     }
 
-    /// Loads it so that threads are known by their numbers, or by descriptors.
+    /// Loads the program, with threads known by their numbers, or by descriptors.
     fn load_as(settings: &Settings<'_>, by_number: bool) -> Result<Self, WaitsError> {
         let btf = kernel_types()?;
         let by_number = u32::from(by_number);
@@ -339,7 +340,7 @@ impl Tracer {
         Ok(tracer)
     }
 
-    /// Attaches the part that notes who enters a guest.
+    /// Attaches the part that records entries into guests.
     fn begin_entries(&mut self) -> Result<(), String> {
         let (_, tracepoint) = ENTRY;
         let program = entry_program(&mut self.programs).map_err(|error| error.to_string())?;
@@ -356,11 +357,11 @@ impl Tracer {
         }
     }
 
-    /// Notes from now on who enters a guest, where that could not be done before: the module kvm
-    /// may be loaded at any time. It cannot be unloaded while this lives.
+    /// Records entries into guests from now on, if that was impossible before: the module kvm may
+    /// be loaded at any time. It cannot be unloaded while this lives.
     ///
     /// # Errors
-    /// Why it still cannot, in words.
+    /// The reason why it is still impossible, as text.
     pub fn note_entries(&mut self) -> Result<(), &str> {
         let loaded = entry_program(&mut self.programs).is_ok_and(|it| it.fd().is_ok());
         if loaded && self.no_entries.is_some() {
@@ -369,7 +370,7 @@ impl Tracer {
         self.no_entries.as_deref().map_or(Ok(()), Err)
     }
 
-    /// Whether the thread of a place has entered a guest since it is followed.
+    /// Returns true if the thread of a place has entered a guest since it is followed.
     ///
     /// # Errors
     /// There is no such place.
@@ -378,7 +379,7 @@ impl Tracer {
         Ok(meter.entered != 0)
     }
 
-    /// Loads it only to see whether that works.
+    /// Loads the program only to check that it works.
     ///
     /// # Errors
     /// As [`Self::load`].
@@ -392,7 +393,7 @@ impl Tracer {
         })
     }
 
-    /// How it knows threads, and which of them run vCPUs, in words.
+    /// Describes how threads are identified, and which of them run vCPUs.
     pub fn way(&self) -> String {
         let threads = match self.followed {
             Followed::Threads(_) => "threads are known by descriptors",
@@ -404,11 +405,11 @@ impl Tracer {
         }
     }
 
-    /// Measures the thread `tid` from now on, in a place that no other thread has and that
-    /// starts empty.
+    /// Measures the thread `tid` from now on, in a place that no other thread has and that starts
+    /// empty.
     ///
     /// # Errors
-    /// There is no such thread any more, or no such place.
+    /// The thread or the place does not exist.
     pub fn follow(&mut self, tid: u32, place: u32) -> Result<(), WaitsError> {
         let value = RawThread {
             slot: place,
@@ -430,8 +431,8 @@ impl Tracer {
         Ok(())
     }
 
-    /// Measures the thread `tid` no longer; one that has exited needs this where threads are
-    /// known by their numbers.
+    /// Stops measuring the thread `tid`. A thread that has exited needs this if threads are known
+    /// by their numbers.
     pub fn leave(&mut self, tid: u32) {
         // Whoever has exited is not there.
         match &mut self.followed {
@@ -448,7 +449,7 @@ impl Tracer {
         }
     }
 
-    /// Reads what was measured in a place.
+    /// Reads the measurements of a place.
     ///
     /// # Errors
     /// There is no such place.
@@ -462,11 +463,11 @@ impl Tracer {
         })
     }
 
-    /// How long the program has run, and how often, while somebody holds a
-    /// [`count_cost`](bpf_program::count_cost): one entry for each of its parts, by name.
+    /// Returns the running time and the number of runs of each of the program's parts, by name,
+    /// counted while a [`count_cost`](bpf_program::count_cost) exists.
     ///
     /// # Errors
-    /// The kernel does not say.
+    /// The kernel does not report it.
     pub fn cost(&self) -> Result<Vec<(&'static str, Nanos, u64)>, WaitsError> {
         let parts = TRACEPOINTS
             .into_iter()
@@ -475,16 +476,16 @@ impl Tracer {
         Ok(bpf_program::cost(&self.programs, parts)?)
     }
 
-    /// Why the time of soft interrupts is not known.
+    /// Checks that the time of soft interrupts is known.
     ///
     /// # Errors
-    /// The reason, in words.
+    /// The reason why it is not, as text.
     pub fn interrupts(&self) -> Result<(), &str> {
         self.softirqs.refusal().map_or(Ok(()), Err)
     }
 
-    /// Stops or starts to time soft interrupts, if that was set when this was loaded. The times of a
-    /// run or wait that is not within one such interval are too short.
+    /// Stops or starts timing soft interrupts, if that was set when the program was loaded. The
+    /// times of a run or wait that is not within one such interval are too short.
     pub fn time_softirqs(&mut self, is_timed: bool) {
         if is_timed {
             self.softirqs.attach(&mut self.programs);
@@ -493,7 +494,7 @@ impl Tracer {
         }
     }
 
-    /// Takes the next run of a followed thread of which much was taken.
+    /// Returns the next interruption of a followed thread's run.
     pub fn next_interruption(&mut self) -> Option<Interruption> {
         let item = self.interruptions.next()?;
         if item.len() < size_of::<RawInterruption>() {
@@ -510,7 +511,7 @@ impl Tracer {
         })
     }
 
-    /// Takes the next wait that was late.
+    /// Returns the next late wait.
     pub fn next_late(&mut self) -> Option<LateWait> {
         let item = self.late.next()?;
         if item.len() < size_of::<RawLate>() {

@@ -1,13 +1,13 @@
 //! `AF_XDP` sockets: the frames of an interface without the kernel's stack, in
 //! memory that both sides share (`Documentation/networking/af_xdp.rst`).
 //!
-//! [`Xdp::open`] attaches a program to the interface that redirects frames, and
-//! makes a [`Queue`] for each of its receive queues; the first of them also
-//! sends, so that what is sent keeps its order. Frames are at most a chunk of
-//! memory long, whole, with finished checksums: there are no offloads.
+//! [`Xdp::open`] attaches a program to the interface that redirects frames, and makes a [`Queue`]
+//! for each of its receive queues. The first of them also sends, so that sent frames keep their
+//! order. Frames are at most a chunk of memory long, unfragmented, with finished checksums: there
+//! are no offloads.
 //!
-//! Read `xdp/program.rs` for which frames are redirected, `xdp/queue.rs` for a
-//! socket, `xdp/ring.rs` for what it shares with the kernel.
+//! Read `xdp/program.rs` for the redirected frames, `xdp/queue.rs` for a socket, `xdp/ring.rs` for
+//! the memory that it shares with the kernel.
 
 mod bpf;
 mod chunks;
@@ -34,11 +34,11 @@ use std::time::Duration;
 /// Bytes before a packet of one MTU: an Ethernet header and two 802.1Q tags.
 const HEADERS: u32 = 14 + 2 * 4;
 
-/// A socket that was closed lets go of its queue a moment later.
+/// Attempts and pauses for a queue whose socket was just closed: the kernel frees it a moment
+/// later.
 const BUSY: (u32, Duration) = (40, Duration::from_millis(5));
 
-/// Why an interface's frames cannot be had by `AF_XDP`. The message says what
-/// would help.
+/// Reason why an interface's frames are not available by `AF_XDP`. The message contains a remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum XdpError {
     /// `AF_XDP` or its program are not allowed.
@@ -50,9 +50,9 @@ pub enum XdpError {
     NotAllowed {
         /// The interface.
         interface: String,
-        /// What was tried.
+        /// The step that failed.
         step: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The kernel has no `AF_XDP`.
@@ -70,7 +70,7 @@ pub enum XdpError {
         /// The interface.
         interface: String,
     },
-    /// Another XDP program or socket is there.
+    /// Another XDP program or socket is attached.
     #[error(
         "the interface {interface:?} is in use by another XDP program or AF_XDP socket: cannot \
          {step}: {source}; `ip link show {interface}` names the program"
@@ -78,12 +78,12 @@ pub enum XdpError {
     Busy {
         /// The interface.
         interface: String,
-        /// What was tried.
+        /// The step that failed.
         step: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// Its packets do not fit a chunk.
+    /// The interface's packets exceed a chunk.
     #[error(
         "the interface {interface:?} has an MTU of {mtu} bytes, and AF_XDP carries {most}; \
          `ip link set {interface} mtu {most}` mends that, or use the kind af-packet"
@@ -91,22 +91,22 @@ pub enum XdpError {
     Mtu {
         /// The interface.
         interface: String,
-        /// Its MTU.
+        /// The MTU of the interface.
         mtu: u32,
-        /// The largest that would do.
+        /// The largest possible MTU.
         most: u32,
     },
-    /// It has fewer queues.
+    /// The interface has fewer queues.
     #[error("the interface {interface:?} has {have} receive queues, not {wanted}")]
     Queues {
         /// The interface.
         interface: String,
-        /// How many it has.
+        /// The number of queues of the interface.
         have: u32,
-        /// How many were asked for.
+        /// The requested number of queues.
         wanted: u32,
     },
-    /// Zero-copy was asked for.
+    /// The driver has no zero-copy, which was requested.
     #[error(
         "the driver of {interface:?} has no zero-copy AF_XDP; `tailbound doctor` names the \
          interfaces that have it, and mode = \"auto\" does with what there is"
@@ -123,7 +123,7 @@ pub enum XdpError {
     Memory {
         /// The interface.
         interface: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The network namespace cannot be entered.
@@ -131,39 +131,39 @@ pub enum XdpError {
     Namespace {
         /// The namespace's file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// Anything else.
+    /// Any other failure.
     #[error("cannot {step} for AF_XDP on {interface:?}: {source}")]
     Other {
         /// The interface.
         interface: String,
-        /// What was tried.
+        /// The step that failed.
         step: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
-/// Which attach modes are tried.
+/// The attach modes to try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AttachPreference {
-    /// All of them; the fastest that works is taken.
+    /// All of them; the fastest one that works is used.
     #[default]
     Any,
     /// Zero-copy alone.
     ZeroCopy,
-    /// Those with a copy; in the driver where it can.
+    /// Copy modes; in the driver if possible.
     Copy,
 }
 
-/// How sockets are attached to an interface.
+/// Mode in which sockets are attached to an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AttachMode {
-    /// Whether the NIC reads and writes the sockets' memory itself.
+    /// True if the NIC reads and writes the sockets' memory itself.
     pub zero_copy: bool,
-    /// Where the program is.
+    /// The place of the program.
     pub attachment: Attachment,
 }
 
@@ -193,31 +193,29 @@ const ATTACH_MODES: [AttachMode; 3] = [
     },
 ];
 
-/// The sockets of an interface. Dropped, the program goes away with them.
+/// The sockets of an interface. When they are dropped, the program is detached.
 #[derive(Debug)]
 pub struct Xdp {
     /// A socket for each receive queue; the first also sends.
     pub queues: Vec<Queue>,
-    /// How they are attached.
+    /// The mode in which they are attached.
     pub mode: AttachMode,
-    /// The faster modes that were tried before, and why they failed.
+    /// The faster modes that failed before, with their errors.
     pub failed: Vec<(AttachMode, io::Error)>,
-    /// How many receive queues the interface has.
+    /// The number of receive queues of the interface.
     pub receive_queues: u32,
     /// The interface's MAC address.
     pub address: [u8; 6],
-    /// Whether the interface takes tags out of the frames that come: they are
-    /// lost then.
+    /// True if the interface removes tags from received frames: they are lost then.
     pub loses_tags: bool,
-    /// The NIC's clock, where it keeps launch times.
+    /// The NIC's clock, if the NIC implements launch times.
     pub clock: Option<NicClock>,
     _program: Program,
 }
 
 impl Xdp {
-    /// Opens sockets for the first `queues` receive queues of `interface`, or for
-    /// all, in the network namespace `netns` or the caller's. The descriptors
-    /// work from anywhere.
+    /// Opens sockets for the first `queues` receive queues of `interface`, or for all, in the
+    /// network namespace `netns` or the caller's. The descriptors work in any namespace.
     ///
     /// # Errors
     /// See [`XdpError`]. Nothing is left behind.
@@ -298,12 +296,12 @@ impl Xdp {
     }
 }
 
-/// What has to be known of an interface.
+/// Properties of an interface.
 struct Facts {
     index: u32,
     address: [u8; 6],
     receive_queues: u32,
-    /// How many of them get a socket.
+    /// The number of queues that get a socket.
     queues: u32,
     chunk: u32,
     loses_tags: bool,
@@ -351,8 +349,8 @@ impl Facts {
     }
 }
 
-/// Attaches the program and binds sockets to queues in one mode, or returns which step
-/// failed and why.
+/// Attaches the program and binds sockets to queues in one mode, or returns the step that failed,
+/// with its error.
 fn connect(
     program: &mut Program,
     facts: &Facts,
@@ -383,7 +381,7 @@ fn connect(
     Ok(queues)
 }
 
-/// Binds a socket; waits a moment for a queue whose socket was just closed.
+/// Binds a socket; waits for a queue whose socket was just closed.
 fn bind(queue: &Queue, interface: u32, number: u32, zero_copy: bool) -> io::Result<()> {
     let (tries, pause) = BUSY;
     let mut result = queue.bind(interface, number, zero_copy);
@@ -397,7 +395,7 @@ fn bind(queue: &Queue, interface: u32, number: u32, zero_copy: bool) -> io::Resu
     result
 }
 
-/// Whether every other attach mode would fail with this error too.
+/// Returns true if every other attach mode would fail with this error, too.
 fn is_final(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
@@ -415,7 +413,7 @@ fn is_final(error: &io::Error) -> bool {
     )
 }
 
-/// What an error of a step means.
+/// Converts the error of a step.
 fn error(interface: &str, step: &'static str, source: io::Error) -> XdpError {
     let interface = interface.to_owned();
     match source.raw_os_error() {

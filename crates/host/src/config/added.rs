@@ -1,5 +1,5 @@
-//! Guests that came by the control socket: kept in a file beside the configuration, in its
-//! own format, and part of it as if they stood there.
+//! Guests that were added over the control socket. A file beside the configuration stores them in
+//! the same format, and they are part of the configuration as if its file named them.
 
 use super::Config;
 use super::error::ConfigError;
@@ -11,66 +11,66 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tailbound_document::{Document, DocumentError, Problem, Step};
 
-/// Begins the file.
+/// The first lines of the file.
 const HEAD: &str = "\
 # Guests that came by the control socket of `tailbound host`, which writes this file anew with
 # each change. Change them by `tailbound host add-guest` and `remove-guest`.
 ";
 
-/// What a text is called that came with a request, in mistakes.
+/// The name, in mistakes, of a text that came with a request.
 pub(crate) const REQUEST: &str = "<request>";
 
-/// What is to become of the guests that were added.
+/// A change of the added guests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// More of them.
+    /// Adds guests.
     Add {
         /// `[[guest]]` sections.
         text: String,
-        /// Whether they take the place of others of their names.
+        /// Rule for guests of the same names that were added before.
         before: Before,
     },
-    /// One less.
+    /// Removes one guest.
     Remove {
-        /// Its name.
+        /// The guest's name.
         name: String,
     },
 }
 
-/// Whether guests of the same names, with other values, were added before.
+/// Rule for added guests of the same names with other values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Before {
-    /// None may have been.
+    /// An earlier guest of the same name is an error.
     No,
-    /// Whether or not.
+    /// Earlier guests of the same names are replaced, others are added.
     Maybe,
-    /// All must have been.
+    /// A guest without an earlier one of the same name is an error.
     Yes,
 }
 
-/// Why the guests stay as they are.
+/// Reason why the added guests did not change.
 #[derive(Debug, thiserror::Error)]
 pub enum ChangeError {
-    /// With the change the configuration has mistakes.
+    /// The changed configuration has mistakes.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// There is nothing to add.
+    /// The request contains no guest.
     #[error("there is no guest in it; write `[[guest]]` before each")]
     Nobody,
-    /// It is not among those that were added.
+    /// The configuration's own file contains the guest.
     #[error(
         "the guest {name} is in {}; {advice} there, and send the daemon SIGHUP to reload the file",
         file.display()
     )]
     InFile {
-        /// Its name.
+        /// The guest's name.
         name: String,
-        /// The configuration.
+        /// The path of the configuration.
         file: PathBuf,
         /// The advice: `change it` or `take it out`.
         advice: &'static str,
     },
-    /// The file of those that were added cannot be replaced.
+    /// The file of the added guests cannot be replaced.
     #[error(
         "{}: cannot be written: {source}; guests that are added are kept there, name a file of \
          your own with `added = ...` in the configuration",
@@ -79,7 +79,7 @@ pub enum ChangeError {
     Keep {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
 }
@@ -90,22 +90,22 @@ pub(crate) struct Added {
     path: PathBuf,
     /// The content of the file.
     text: String,
-    /// Its sections; none where it is no TOML.
+    /// The file's sections; empty if the file is not valid TOML.
     sections: Vec<toml::Table>,
 }
 
-/// The content of the file, but for its head.
+/// The content of the file, without its head.
 #[derive(Serialize)]
 struct Sections<'s> {
     guest: &'s [toml::Table],
 }
 
 impl Added {
-    /// Reads the file at `path`; without one nobody was added.
+    /// Reads the file at `path`. A missing file contains no guests.
     fn read(path: PathBuf) -> Result<Self, DocumentError> {
         let text = match std::fs::read_to_string(&path) {
             Ok(text) => text,
-            // A default name may be longer than a file's may be.
+            // A default name may exceed the system's limit on file names.
             Err(error)
                 if matches!(
                     error.kind(),
@@ -124,7 +124,7 @@ impl Added {
         })
     }
 
-    /// The same file with other sections.
+    /// Returns the same file with other sections.
     fn with(&self, sections: Vec<toml::Table>) -> Self {
         let all = toml::to_string(&Sections { guest: &sections });
         let all = all.expect("what was TOML is TOML");
@@ -147,12 +147,12 @@ impl Added {
         }
     }
 
-    /// Where they are kept.
+    /// Returns the path of the file.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Their names.
+    /// Returns the names of the added guests.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.sections.iter().filter_map(called)
     }
@@ -164,7 +164,7 @@ impl Added {
     /// Replaces the file.
     ///
     /// # Errors
-    /// It is as it was.
+    /// The file could not be replaced; it is unchanged.
     pub(crate) fn write(&self) -> Result<(), ChangeError> {
         let written = durable::make_room(&self.path)
             .and_then(|()| durable::replace(&self.path, self.text.as_bytes()));
@@ -180,7 +180,7 @@ fn called(section: &toml::Table) -> Option<&str> {
     section.get("name")?.as_str()
 }
 
-/// The `[[guest]]` sections of a text; none where it is no TOML.
+/// Returns the `[[guest]]` sections of a text; none if the text is not valid TOML.
 fn sections(text: &str) -> Vec<toml::Table> {
     let whole = text.parse::<toml::Table>().unwrap_or_default();
     let guests = whole.get("guest").and_then(toml::Value::as_array);
@@ -198,10 +198,10 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// Reads the file at `path`, and that of the guests which were added to it.
+    /// Reads the file at `path`, and the file of its added guests.
     ///
     /// # Errors
-    /// One of them cannot be read.
+    /// One of the files cannot be read.
     pub(crate) fn read(path: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(path).map_err(|source| DocumentError::Read {
             path: path.to_owned(),
@@ -215,7 +215,7 @@ impl Files {
         })
     }
 
-    /// The configuration.
+    /// Parses the configuration.
     ///
     /// # Errors
     /// All mistakes in either file.
@@ -241,12 +241,11 @@ impl Files {
         &self.file.name
     }
 
-    /// What they become by `change`, and the configuration then; `None` where that is what
-    /// there is.
+    /// Applies `change`, and returns the new files and the new configuration; `None` if the change
+    /// has no effect.
     ///
     /// # Errors
-    /// Why it cannot be: all mistakes, those of the request's text under the name
-    /// [`REQUEST`].
+    /// The change is invalid: all mistakes, those of the request's text under the name [`REQUEST`].
     pub(crate) fn changed(&self, change: &Change) -> Result<Option<(Self, Config)>, ChangeError> {
         match change {
             Change::Add { text, before } => self.with(text, *before),
@@ -336,14 +335,14 @@ impl Files {
     }
 }
 
-/// The names of the guests in a text, as far as it can be read.
+/// Returns the names of the guests in a text, as far as the text can be parsed.
 pub(crate) fn names_in(text: &str) -> Vec<String> {
     let sections = sections(text);
     let names = sections.iter().filter_map(called);
     names.map(str::to_owned).collect()
 }
 
-/// What is wrong with a guest that was added before.
+/// The mistake of a guest that was added before with other values.
 fn others(place: usize, name: &str) -> Problem {
     at_name(
         place,
@@ -351,7 +350,7 @@ fn others(place: usize, name: &str) -> Problem {
     )
 }
 
-/// What is wrong with a guest that was not.
+/// The mistake of a guest that was not added before.
 fn nobody(place: usize, name: &str) -> Problem {
     at_name(
         place,
@@ -364,7 +363,7 @@ fn at_name(place: usize, message: String) -> Problem {
     Problem::new(&path, message)
 }
 
-/// Where the configuration says that added guests are kept.
+/// Returns the path of the file of added guests, if the configuration names one.
 fn added(text: &str) -> Option<PathBuf> {
     let document = Document::parse(text).ok()?;
     let mut entries = document.entries();
@@ -372,8 +371,8 @@ fn added(text: &str) -> Option<PathBuf> {
     entry.read(&mut Vec::new())
 }
 
-/// Where they are kept where the configuration at `path` does not say it: a file of the
-/// configuration's name in the state directory.
+/// The default path for the file of added guests: a file named after the configuration at `path`,
+/// in the state directory.
 fn default_place(path: &Path) -> PathBuf {
     places::state_directory().join(places::name(path, ".guests.toml"))
 }

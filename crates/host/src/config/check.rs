@@ -1,4 +1,4 @@
-//! What contradicts itself in a configuration that can be read.
+//! Checks a parsed configuration for contradictions.
 
 use super::draft::Draft;
 use super::{GuestConfig, PortConfig, classes, guard, limits, pacing, snoop};
@@ -13,23 +13,24 @@ use tailbound_sys::tap::MAX_INTERFACE_NAME;
 use tailbound_units::{Bytes, Nanos};
 use tailbound_vhost::VhostConfig;
 
-/// How many packets an interface may be told to hold: its ring takes 8 bytes each, used or not.
+/// Valid lengths of an interface's transmit queue, in packets: its ring takes 8 bytes for each,
+/// used or not.
 const QUEUE_LENGTHS: RangeInclusive<u32> = 1..=65_536;
 
 /// The longest name of a guest, in bytes.
 const MAX_NAME: usize = 64;
 
-/// The longest name of a socket, in bytes: `sun_path` of unix(7), less what its name has
-/// more until it listens.
+/// The longest name of a socket, in bytes: `sun_path` of unix(7), less the suffix that the name has
+/// until the socket listens.
 const MAX_SOCKET: usize = 96;
 
 /// Bytes of a full Ethernet frame without FCS.
 const FULL_FRAME: Bytes = Bytes(1514);
-/// Between these are full frames of all ports there are.
+/// Full frames of all kinds of ports are at least this long.
 const SHORTEST_FRAME: Bytes = Bytes(590);
 const LONGEST_FRAME: Bytes = Bytes(65_549);
 
-/// Everything that is wrong in `draft`.
+/// Returns all mistakes in `draft`.
 pub(super) fn check(draft: &Draft) -> Vec<Problem> {
     let mut checks = Checks::default();
     let metrics = draft.metrics.map(tailbound_metrics::check_address);
@@ -107,7 +108,7 @@ impl Checks {
         });
     }
 
-    /// `owner` says whose something is: `web's`.
+    /// Checks a guest. `owner` is its name in the possessive: `web's`.
     fn guest(&mut self, at: &[Step], guest: &GuestConfig, owner: &str) {
         self.guest_name(&join(at, &[Step::Key("name")]), &guest.name, owner);
         self.mac(&join(at, &[Step::Key("mac")]), guest, owner);
@@ -294,7 +295,7 @@ impl Checks {
         }
     }
 
-    /// `AF_XDP` has no offloads: what is to leave by it has to be cut before.
+    /// Checks that packets to an `AF_XDP` port are segmented: `AF_XDP` has no offloads.
     fn whole_frames(&mut self, at: &[Step], port: &PortConfig, pipeline: &PipelineConfig) {
         if matches!(port, PortConfig::AfXdp { .. }) && !pipeline.segment {
             self.wrong(
@@ -416,7 +417,7 @@ impl Checks {
     }
 }
 
-/// Notes whose `value` is; wrong when it was another's already.
+/// Records the owner of `value`; a mistake if it has another owner already.
 fn unique<T: Eq + Hash + ToString>(
     wrong: &mut Vec<Problem>,
     known: &mut HashMap<T, String>,

@@ -1,4 +1,4 @@
-//! What contradicts itself in what is said of classes, and what comes of it.
+//! Checks the priority classes of a configuration and applies them to its pipelines.
 
 use super::draft::Draft;
 use super::{Config, UplinkConfig};
@@ -8,7 +8,7 @@ use tailbound_dataplane::{Class, Fabric, MeterConfig, PipelineConfig, Traffic};
 use tailbound_document::{Problem, Step};
 use tailbound_units::Rate;
 
-/// Everything that is wrong with classes in `draft`.
+/// Returns all mistakes about classes in `draft`.
 pub(super) fn check(draft: &Draft) -> Vec<Problem> {
     let mut wrong = Vec::new();
     let mut meter_at = |at: &[Step], pipeline: &PipelineConfig, link: Option<Rate>| {
@@ -47,15 +47,15 @@ pub(super) fn check(draft: &Draft) -> Vec<Problem> {
     wrong
 }
 
-/// The fabric, where it has no class for small flows. What could not be read may have
-/// one.
+/// Returns the fabric if it has no class for small flows. An unreadable section may have such a
+/// class, and the result is `None`.
 fn fabric_without_small_flows(draft: &Draft) -> Option<Fabric> {
     let fabric = draft.classes()?.fabric();
     let is_known = !draft.unread_classes && !draft.unread_uplink;
     (is_known && !fabric.has(Class::Small)).then_some(fabric)
 }
 
-/// What is wrong with a meter's budget on a link of this rate.
+/// Returns the mistake in a meter's budget on a link of this rate, if there is one.
 fn budget(meter: &MeterConfig, link: Option<Rate>) -> Option<String> {
     let budget = meter.budget?;
     if budget.0 == 0 {
@@ -72,7 +72,8 @@ fn budget(meter: &MeterConfig, link: Option<Rate>) -> Option<String> {
     })
 }
 
-/// A meter on an uplink whose rate nobody says.
+/// Returns a mistake if the uplink has a meter, but the configuration does not define the rate of
+/// the link.
 fn link_unknown(draft: &Draft) -> Option<Problem> {
     let uplink = draft.uplink.as_ref()?;
     uplink.pipeline.meter?;
@@ -88,13 +89,13 @@ fn link_unknown(draft: &Draft) -> Option<Problem> {
     })
 }
 
-/// What a pipeline's NIC sends, where it says so.
+/// Returns the rate of the pipeline's NIC, if it is set.
 fn rate(pipeline: &PipelineConfig) -> Option<Rate> {
     pipeline.nic.as_ref().map(|nic| nic.rate)
 }
 
 impl UplinkConfig {
-    /// The rate of the wire, where the file says it.
+    /// Returns the rate of the wire, if the file defines it.
     pub(crate) fn link(&self) -> Option<Rate> {
         let paced = self.pacer.as_ref().map(|pacer| pacer.link);
         paced.or(rate(&self.pipeline))
@@ -102,13 +103,13 @@ impl UplinkConfig {
 }
 
 impl Config {
-    /// The rate of the wire, where the file says it.
+    /// Returns the rate of the wire, if the file defines it.
     pub fn link(&self) -> Option<Rate> {
         self.uplink.as_ref().and_then(UplinkConfig::link)
     }
 
-    /// A pipeline with what follows from the whole configuration: the classes, where it
-    /// gives frames any, and the link that its guests share.
+    /// Returns a pipeline with the settings that follow from the whole configuration: the classes,
+    /// if `gives_class`, and the link that its guests share.
     pub(crate) fn classified(
         &self,
         pipeline: &PipelineConfig,
@@ -122,8 +123,8 @@ impl Config {
         }
     }
 
-    /// Which traffic leaves in which class, and what small flows may be, in lines for
-    /// people; nothing where no frame is given a class.
+    /// Explains, in lines for operators, the class of each kind of traffic and the limits of small
+    /// flows. Empty if frames get no class.
     pub fn explain_classes(&self) -> String {
         let mut text = String::new();
         let Some(classes) = self.classes else {

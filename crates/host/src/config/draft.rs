@@ -28,21 +28,21 @@ pub(super) struct Draft {
     pub(super) metrics: Option<SocketAddr>,
     pub(super) otlp: Option<Endpoint>,
     pub(super) classes: Option<Classes>,
-    /// There are classes that could not be read.
+    /// True if the file has a section of classes that could not be read.
     pub(super) unread_classes: bool,
     pub(super) uplink: Option<UplinkConfig>,
-    /// There is an uplink that could not be read.
+    /// True if the file has an uplink that could not be read.
     pub(super) unread_uplink: bool,
     pub(super) cpu: Option<u32>,
     pub(super) loop_class: LoopClass,
     pub(super) vcpu: Option<AgentConfig>,
     pub(super) hose: Option<HoseConfig>,
     pub(super) added: Option<PathBuf>,
-    /// Each with its place among the sections.
+    /// The guests, each with the index of its section.
     pub(super) guests: Vec<(usize, GuestConfig)>,
-    /// How many sections of guests there are, whether they could be read or not.
+    /// The number of guest sections, unreadable ones included.
     pub(super) sections: usize,
-    /// Where each section stands, with its file; none where there is one file alone.
+    /// The place of each section, with its file; empty if there is only one file.
     pub(super) places: Vec<String>,
 }
 
@@ -64,8 +64,8 @@ impl From<Draft> for Config {
 }
 
 impl Draft {
-    /// The classes of the fabric. Where the file does not say them, a pacer is for
-    /// guarantees, and a meter for small flows; with neither no frame is given a class.
+    /// Returns the classes of the fabric. If the file does not define them, a pacer implies
+    /// guarantees, and a meter implies small flows. With neither, frames get no class.
     pub(super) fn classes(&self) -> Option<Classes> {
         let uplink = self.uplink.as_ref();
         let is_paced = uplink.is_some_and(|uplink| uplink.pacer.is_some());
@@ -140,8 +140,8 @@ impl Draft {
         mistakes
     }
 
-    /// Whose something is, in mistakes: `web's`, and where that one stands if there is more
-    /// than one file.
+    /// Returns the owner of a value, for mistakes: `web's`, and the place of the guest's section if
+    /// there is more than one file.
     pub(super) fn owner(&self, index: usize, guest: &GuestConfig) -> String {
         match self.places.get(index) {
             Some(place) => format!("{}'s ({place})", guest.name),

@@ -1,15 +1,15 @@
-//! What is wrong with a configuration, in each of its files.
+//! Errors of a configuration, grouped by its files.
 
 use std::fmt;
 use std::path::Path;
 use tailbound_document::{DocumentError, Mistake};
 
-/// Why a configuration cannot be used: each of its files that is wrong, one at least.
+/// The mistakes that make a configuration unusable: each wrong file, at least one.
 #[derive(Debug)]
 pub struct ConfigError(Vec<DocumentError>);
 
 impl ConfigError {
-    /// One of its files cannot be read, so that nothing is known of it.
+    /// Returns true if one of the files cannot be read, so that its content is unknown.
     pub fn is_unread(&self) -> bool {
         let mut files = self.0.iter();
         files.any(|file| matches!(file, DocumentError::Read { .. }))
@@ -53,7 +53,7 @@ impl ConfigError {
         }
     }
 
-    /// The error, where there are mistakes.
+    /// Returns an error if there are mistakes.
     pub(super) fn of<'p>(
         files: impl IntoIterator<Item = (&'p Path, Vec<Mistake>)>,
     ) -> Result<(), Self> {
@@ -76,7 +76,7 @@ impl From<DocumentError> for ConfigError {
 }
 
 impl fmt::Display for ConfigError {
-    /// One line a mistake, as [`DocumentError`] prints them.
+    /// Prints one line for each mistake, as [`DocumentError`] does.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, file) in self.0.iter().enumerate() {
             let separator = if index == 0 { "" } else { "\n" };

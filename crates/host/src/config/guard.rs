@@ -1,4 +1,4 @@
-//! What contradicts itself in what guests may send.
+//! Checks the addresses and rates that guests may send with.
 
 use super::GuestConfig;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -10,18 +10,18 @@ use tailbound_units::Bytes;
 const FULL_FRAME: Bytes = Bytes(1538);
 /// Most addresses that a guest may choose. Each frame is looked for among them.
 const MOST_CHOSEN: usize = 256;
-/// How long the prefixes are in which hosts choose addresses (RFC 4862, 5.5.3; RFC 7421).
+/// Length of the prefixes in which hosts choose addresses (RFC 4862, 5.5.3; RFC 7421).
 const SLAAC: u8 = 64;
 
 const IDLE: &str =
     "with `anti_spoofing = false` the guest may send that anyway; leave one of the two out";
 
-/// Whose addresses are known already.
+/// Addresses seen so far, with their owners.
 #[derive(Default)]
 pub(super) struct Addresses(Vec<(Prefix, String)>);
 
 impl Addresses {
-    /// Everything that is wrong with what a guest may send, beside those before it.
+    /// Returns all mistakes in a guest's addresses and budgets, given the guests before it.
     pub(super) fn guest(&mut self, at: &[Step], guest: &GuestConfig, owner: &str) -> Vec<Problem> {
         let mut wrong = Vec::new();
         let mut say = |more: &[Step], message: String| {
@@ -90,7 +90,8 @@ impl Addresses {
         }
     }
 
-    /// What is wrong with giving `prefix` to the guest called `name`, if it is another's.
+    /// Returns the mistake in assigning `prefix` to the guest called `name`, if it overlaps another
+    /// guest's.
     fn known(&mut self, prefix: Prefix, name: &str) -> Option<String> {
         let other = self.0.iter().find(|(other, _)| prefix.overlaps(*other));
         let message = other.map(|(other, owner)| {
@@ -111,7 +112,7 @@ impl Addresses {
     }
 }
 
-/// What is wrong with an address or prefix of a guest.
+/// Returns the mistake in an address or prefix of a guest, if there is one.
 fn wrong_address(prefix: Prefix) -> Option<String> {
     let groups = match prefix.address() {
         IpAddr::V4(_) => Prefix::new(Ipv4Addr::new(224, 0, 0, 0).into(), 3),

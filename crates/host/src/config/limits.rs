@@ -1,4 +1,4 @@
-//! What guests may send and be sent at most.
+//! Rate limits of guests, in both directions, and their checks.
 
 use super::draft::Draft;
 use super::{Config, GuestConfig};
@@ -23,31 +23,31 @@ pub struct LimitConfig {
 /// A limit that contradicts a guarantee.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum LimitError {
-    /// Delays of a window and those of a guarantee are two promises.
+    /// A window's delays and a guarantee's delays are two different promises.
     #[error("the limit out is no bucket, and only a bucket lets pass what is guaranteed")]
     Kind,
-    /// The limit would hold up what is guaranteed.
+    /// The limit would delay guaranteed traffic.
     #[error("the limit {direction} of {limit} is below the guaranteed {bandwidth}")]
     Rate {
         /// `out` or `in`.
         direction: &'static str,
         /// The limit.
         limit: Rate,
-        /// What is guaranteed.
+        /// The guaranteed bandwidth.
         bandwidth: Rate,
     },
-    /// The bucket would hold up a burst that is guaranteed.
+    /// The bucket would delay a guaranteed burst.
     #[error("the limit's depth of {depth} is below the guaranteed burst of {burst}")]
     Depth {
-        /// The bucket's.
+        /// The bucket's depth.
         depth: Bytes,
-        /// What is guaranteed.
+        /// The guaranteed burst.
         burst: Bytes,
     },
 }
 
 impl LimitError {
-    /// The direction and key that are wrong, and what would be right.
+    /// Returns the direction and key of the mistake, and a valid setting.
     fn advice(&self) -> (&'static str, Option<&'static str>, String) {
         match self {
             Self::Kind => ("out", Some("kind"), "use kind \"bucket\"".to_owned()),
@@ -62,10 +62,10 @@ impl LimitError {
 }
 
 impl LimitConfig {
-    /// Checks that what is guaranteed has room in it.
+    /// Checks that the guarantee fits into the limit.
     ///
     /// # Errors
-    /// The rule that it breaks.
+    /// The violated rule.
     pub fn allows(&self, guarantee: &Guarantee) -> Result<(), LimitError> {
         let Guarantee {
             bandwidth, burst, ..
@@ -95,7 +95,7 @@ impl LimitConfig {
     }
 }
 
-/// Everything that is wrong with limits in `draft`.
+/// Returns all mistakes about limits in `draft`.
 pub(super) fn check(draft: &Draft) -> Vec<Problem> {
     let guests = draft.guests.iter();
     let wrong = guests.filter_map(|(index, guest)| {
@@ -133,7 +133,7 @@ fn check_one(index: usize, guest: &GuestConfig, limit: &LimitConfig) -> Option<P
     at(Some(direction), key, format!("{rule}; {advice}"))
 }
 
-/// The key that a rule is about, where the file may well have it, and what would be right.
+/// Returns the key that a rule is about, if the file may have that key, and a valid setting.
 fn advice(rule: &ShaperError) -> (Option<&'static str>, String) {
     match rule {
         ShaperError::NoRate => (
@@ -155,8 +155,8 @@ fn advice(rule: &ShaperError) -> (Option<&'static str>, String) {
 }
 
 impl Config {
-    /// How each guest's limit stands to what else holds its frames up, in lines for people;
-    /// nothing where no guest has a limit.
+    /// Explains, in lines for operators, how each guest's limit relates to the other mechanisms
+    /// that delay its frames. Empty if no guest has a limit.
     pub fn explain_limits(&self) -> String {
         let mut text = String::new();
         let is_paced = self

@@ -1,28 +1,28 @@
-//! How much memory packets can take at most.
+//! Upper bound of the memory that packets take.
 
 use super::{Config, GuestConfig};
 use tailbound_dataplane::{Class, PacerConfig, Packet, Pool, QueueConfig, ShaperConfig};
 use tailbound_switch::port::{BURST, BURST_BYTES};
 use tailbound_units::Bytes;
 
-/// What a packet in the largest buffer takes.
+/// Memory of a packet in the largest buffer.
 const LARGEST: u64 = Pool::LARGE as u64 + Packet::OVERHEAD;
-/// A packet of one MTU.
+/// Memory of a packet of one MTU.
 const SMALLEST: u64 = Pool::SMALL as u64 + Packet::OVERHEAD;
 
-/// Beside its queue: frames that are on their way out of a port, those that wait to be
-/// offered to the uplink again, and a burst that was received.
+/// Memory of a port beside its queue: frames in transmission, frames that wait for the next attempt
+/// to enter the uplink, and a received burst.
 const PORT: u64 = 2 * BURST as u64 * LARGEST + 2 * BURST_BYTES as u64;
 
 impl Config {
-    /// The most memory that packets take, whatever guests send: what all queues may hold,
-    /// what is outside of queues, and the unused buffers that are kept.
+    /// Returns the most memory that packets can take under any load from the guests: the limits of
+    /// all queues, the packets outside of queues, and the pool's unused buffers.
     pub fn packet_memory(&self) -> Bytes {
         let guests = self.guests.iter();
         let guests = guests.map(|guest| {
-            // What conforms to its senders' guarantees has a queue of its own.
+            // Frames that conform to their senders' guarantees have a queue of their own.
             let queues = if self.is_in_hose(guest) { 2 } else { 1 };
-            // What was acknowledged early, until the guest acknowledges it.
+            // Early acknowledged data, until the guest acknowledges it.
             let kept = guest.snoop.map_or(0, |snoop| snoop.guest.0);
             queue(&self.pipeline_of(guest).queue)
                 .saturating_mul(queues)
@@ -42,8 +42,8 @@ impl Config {
     }
 }
 
-/// What waits for a guest's limit, and one packet more, cut. The placement service may limit a
-/// machine.
+/// Memory of the packets that wait for a guest's limit, and of one more packet, segmented. The
+/// placement service may limit a VM, too.
 fn limit(guest: &GuestConfig) -> u64 {
     let limit = guest.limit.as_ref().and_then(|limit| limit.out.as_ref());
     let of_file = limit.map(ShaperConfig::memory);
@@ -127,7 +127,7 @@ mod tests {
         }
     }
 
-    /// What contrib/tailbound-host.service allows, and docs/reference/host.md says of it.
+    /// The limit in contrib/tailbound-host.service, which docs/reference/host.md describes.
     #[test]
     fn the_unit_has_room_for_forty_guests_and_a_paced_uplink() {
         let unit = include_str!("../../../../contrib/tailbound-host.service");

@@ -1,4 +1,4 @@
-//! What contradicts itself in what is said of pacing.
+//! Checks the pacer and the guarantees of a configuration.
 
 use super::draft::Draft;
 use super::{GuestConfig, PortConfig, UplinkConfig};
@@ -10,7 +10,7 @@ use tailbound_units::{Bytes, Nanos};
 /// A full frame with one VLAN tag, on the wire.
 const TAGGED_FRAME: Bytes = Bytes(1538 + Packet::TAG as u64);
 
-/// Everything that is wrong with pacing in `draft`.
+/// Returns all mistakes about pacing in `draft`.
 pub(super) fn check(draft: &Draft) -> Vec<Problem> {
     let mut wrong = Vec::new();
     let paced = draft.uplink.as_ref().and_then(|uplink| {
@@ -120,7 +120,7 @@ fn uplink_rules(uplink: &UplinkConfig, pacer: &PacerConfig, wrong: &mut Vec<Prob
     }
 }
 
-/// What is wrong with the guarantee of a guest beside those before it.
+/// Returns the mistake in a guest's guarantee, given the guests before it, if there is one.
 fn guarantee(pacer: &mut Pacer<Packet>, index: usize, guest: &GuestConfig) -> Option<Problem> {
     let id = GuestId::first(u32::try_from(index).ok()?);
     let rule = pacer
@@ -138,7 +138,7 @@ fn guarantee(pacer: &mut Pacer<Packet>, index: usize, guest: &GuestConfig) -> Op
     })
 }
 
-/// The key that a rule is about, and what would be right.
+/// Returns the key that a rule is about, and a valid setting.
 fn advice(rule: &PacerError) -> (&'static str, String) {
     match rule {
         PacerError::Link(_) => (
@@ -174,7 +174,7 @@ fn advice(rule: &PacerError) -> (&'static str, String) {
     }
 }
 
-/// The queue of frames without a guarantee, and where it stands.
+/// The queue of frames without a guarantee, and its place in the configuration.
 pub(super) fn queue(uplink: &UplinkConfig) -> Option<(Vec<Step>, &QueueConfig)> {
     let pacer = uplink.pacer.as_ref()?;
     let place = ["uplink", "pacer", "best_effort"].map(Step::Key);

@@ -1,4 +1,4 @@
-//! How far TCP is acknowledged in a guest's place.
+//! Configuration of a guest's early acknowledgement of TCP.
 
 use super::{GuestConfig, PortConfig};
 use serde::de::value::{MapAccessDeserializer, StrDeserializer};
@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer};
 use std::fmt;
 use tailbound_dataplane::{SnoopConfig, SnoopMode};
 
-/// Reads a mode alone, or everything.
+/// Reads a mode alone, or a complete [`SnoopConfig`].
 pub(super) fn read<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SnoopConfig>, D::Error> {
     from.deserialize_any(Either).map(Some)
 }
@@ -33,7 +33,7 @@ impl<'de> Visitor<'de> for Either {
     }
 }
 
-/// What is wrong with it; what would be right.
+/// Returns the mistake in the guest's settings, with a valid setting, if there is one.
 pub(super) fn mistake(guest: &GuestConfig) -> Option<String> {
     let config = guest.snoop.as_ref()?;
     let kind = match guest.port {

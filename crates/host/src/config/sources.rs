@@ -1,5 +1,5 @@
-//! The texts that one configuration is made of: the file, and guests beside it. They are
-//! checked as one, and each mistake is told in the text where it stands.
+//! The texts of one configuration: the file, and the added guests. They are checked together, and
+//! each mistake is reported with its place in its own text.
 
 use super::draft::Draft;
 use super::error::ConfigError;
@@ -7,18 +7,18 @@ use super::{Config, GuestConfig, check};
 use std::path::PathBuf;
 use tailbound_document::{Document, Mistake, Problem, Step};
 
-/// A text, and what it is called in errors.
+/// A text, and its name in errors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Source {
     pub(crate) name: PathBuf,
     pub(crate) text: String,
 }
 
-/// Guests beside the file.
+/// A source of guests beside the file.
 pub(super) struct Guests<'s> {
-    /// Nothing but `[[guest]]` sections.
+    /// A text with only `[[guest]]` sections.
     pub(super) source: &'s Source,
-    /// The places of those that are passed over, counted from 0.
+    /// The indices of the sections that are skipped, counted from 0.
     pub(super) except: &'s [usize],
 }
 
@@ -66,8 +66,8 @@ pub(super) fn parse(file: &Source, more: &[Guests<'_>]) -> Result<Config, Config
     Ok(draft.into())
 }
 
-/// The text where something is wrong, and its path there, if the first guest of each text is
-/// that one among all.
+/// Returns the text that has a mistake, and the mistake's path there. `first` is the index of each
+/// text's first guest among all guests.
 fn home(mut problem: Problem, first: &[usize]) -> (usize, Problem) {
     if let [Step::Key("guest"), Step::Index(guest), ..] = &mut problem.path[..] {
         let home = first.partition_point(|first| first <= guest) - 1;
@@ -77,7 +77,7 @@ fn home(mut problem: Problem, first: &[usize]) -> (usize, Problem) {
     (0, problem)
 }
 
-/// The guests of a text by themselves, each with its place; those with mistakes are left out.
+/// Returns the guests of a text, each with its index, without those that have mistakes.
 pub(super) fn guests(source: &Source) -> Vec<(usize, GuestConfig)> {
     let Ok(document) = Document::parse(&source.text) else {
         return Vec::new();
@@ -87,7 +87,7 @@ pub(super) fn guests(source: &Source) -> Vec<(usize, GuestConfig)> {
     draft.guests
 }
 
-/// Where problems stand in a text; nowhere where it is no TOML.
+/// Returns the places of problems in a text; empty if the text is not valid TOML.
 pub(super) fn locate(source: &Source, problems: Vec<Problem>) -> Vec<Mistake> {
     let document = Document::parse(&source.text);
     document.map_or_else(|_| Vec::new(), |document| document.locate(problems))

@@ -159,7 +159,7 @@ fn every_section_reports_its_own_mistake() {
     assert_eq!(lines, ["2", "6", "10", "18"]);
 }
 
-/// What stands at a mistake's place in `text`.
+/// Returns the text at a mistake's place in `text`.
 fn pointed_at<'t>(text: &'t str, mistake: &Mistake) -> &'t str {
     let line = text
         .lines()
@@ -168,7 +168,7 @@ fn pointed_at<'t>(text: &'t str, mistake: &Mistake) -> &'t str {
     &line[mistake.location.column - 1..]
 }
 
-/// Each change of [`WHOLE`] (from, to) is refused at one place, for one reason.
+/// Checks that each change of [`WHOLE`] (from, to) is refused at one place, for one reason.
 fn refused_where_it_stands(changes: &[(&str, &str, &str, &str)]) {
     for &(from, to, place, what) in changes {
         let text = WHOLE.replacen(from, to, 1);

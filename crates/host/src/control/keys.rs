@@ -1,8 +1,8 @@
-//! The keys that this host signs with what it says to others: asked for at the placement service,
-//! before each next one counts.
+//! Keys that sign this host's messages to other hosts, requested from the placement service before
+//! each new epoch.
 //!
-//! A service that does not answer leaves the keys as they are, also across a restart. A host that
-//! never was answered has none, and speaks to nobody.
+//! If the service does not answer, the keys stay as they are, also across a restart. A host that
+//! never received an answer has no keys, and exchanges nothing with other hosts.
 
 use super::state::{Kept, StateFile};
 use super::{ControlConfig, ControlError, is_about};
@@ -16,25 +16,25 @@ use tailbound_api::HoseKeys;
 use tailbound_client::{Backoff, Client, ClientError, Settings, random};
 use tailbound_hose::{HostId, Key, KeyEpoch, PairKeys};
 
-/// The longest pause between questions: the topology may have another host by then.
+/// The longest pause between requests: another host may have joined the topology by then.
 const ASK: Duration = Duration::from_mins(5);
-/// The pause while there is no key for a host that this one is to speak to.
+/// The pause while the key for a host that this host must reach is missing.
 const ASK_SOON: Duration = Duration::from_secs(10);
 /// The pauses while the service does not answer.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
-/// Hosts do not all ask at the moment at which an epoch begins: within such a part of it, and
-/// within a minute.
+/// Hosts do not all send their requests at the begin of an epoch: each waits for a random part of
+/// this fraction of the epoch, at most one minute.
 const SPREAD: (u64, Duration) = (16, Duration::from_mins(1));
 
 /// The keys with each other host.
 pub(crate) type Keys = HashMap<HostId, Arc<PairKeys>>;
 
-/// How it is with the keys that the service issues.
+/// State of the key exchange with the service.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct KeyStatus {
-    /// The latest epoch that was answered; 0: none ever.
+    /// The latest epoch in an answer; 0 before the first answer.
     pub(crate) epoch: u32,
-    /// How often the service did not answer.
+    /// The number of failed requests.
     pub(crate) failures: u64,
 }
 
@@ -51,7 +51,7 @@ impl Kept for HoseKeys {
     }
 }
 
-/// The keys of an answer.
+/// Returns the keys of an answer.
 fn keys_of(answer: &HoseKeys) -> Result<Keys, String> {
     let mut all: HashMap<HostId, Vec<(KeyEpoch, Key)>> = HashMap::new();
     for epoch in &answer.epochs {
@@ -74,7 +74,8 @@ fn keys_of(answer: &HoseKeys) -> Result<Keys, String> {
     keys.collect()
 }
 
-/// Asks for keys. The thread behind it ends when this is dropped, once its question is answered.
+/// Client that requests keys on its own thread. When it is dropped, the thread ends after its
+/// current request.
 #[derive(Debug)]
 pub(crate) struct KeyClient {
     keys: Receiver<Keys>,
@@ -84,7 +85,8 @@ pub(crate) struct KeyClient {
 }
 
 impl KeyClient {
-    /// Starts to ask for the keys with `peers`. Those that a former daemon had are there at once.
+    /// Starts requesting the keys for `peers`. The stored keys of a former daemon are available
+    /// immediately.
     pub(crate) fn start(
         config: &ControlConfig,
         peers: Vec<String>,
@@ -130,7 +132,7 @@ impl KeyClient {
     }
 }
 
-/// Beside what else is kept of the service.
+/// The path of the key file, beside the other stored answers of the service.
 fn path(config: &ControlConfig) -> PathBuf {
     let mut path = config.state.clone().into_os_string();
     path.push(".keys");
@@ -141,12 +143,12 @@ fn path(config: &ControlConfig) -> PathBuf {
 struct Asking {
     config: ControlConfig,
     peers: Vec<String>,
-    /// Those of them that the service does not know, as it answered last.
+    /// The peers that the service's last answer did not know.
     missing: Vec<String>,
     state: StateFile<HoseKeys>,
     /// The answer whose keys are in use.
     last: Option<HoseKeys>,
-    /// The service did not answer the last question.
+    /// True if the last request failed.
     is_away: bool,
     shared: Shared,
     send: Sender<Keys>,
@@ -191,7 +193,7 @@ impl Asking {
         }
     }
 
-    /// Asks once; returns when to ask again.
+    /// Sends one request; returns the pause until the next one.
     fn ask(&mut self) -> Result<Duration, ClientError> {
         // A new client each time: the files with the token and the CA may have changed.
         let client = Client::new(&Settings {
@@ -266,13 +268,14 @@ impl Asking {
     }
 }
 
-/// The latest epoch of an answer; 0 where it has none.
+/// Returns the latest epoch of an answer; 0 if it has none.
 fn latest(answer: &HoseKeys) -> u32 {
     let epochs = answer.epochs.iter().map(|of| of.epoch);
     epochs.max().unwrap_or(0)
 }
 
-/// When to ask again: some time after the next epoch begins, another for each host.
+/// Returns the pause until the next request: until a random time after the next epoch begins,
+/// different for each host.
 fn pause(answer: &HoseKeys, is_complete: bool) -> Duration {
     let most = if is_complete { ASK } else { ASK_SOON };
     let spread = Duration::from_nanos(answer.period.0 / SPREAD.0).min(SPREAD.1);

@@ -1,8 +1,8 @@
-//! What this host says of itself to the placement service: what it can keep, which guarantees
-//! are in force here, and what of them it does not keep.
+//! Reports of this host to the placement service: its capacity, the guarantees in force, and the
+//! guarantees that it does not keep.
 //!
-//! It is said on a thread of its own with each change, and every ten seconds without one: a
-//! service that hears nothing for half a minute takes the host for a silent one.
+//! A thread sends a report after each change, and every ten seconds without one. A service that
+//! receives no report for half a minute considers the host silent.
 
 use super::{ControlConfig, ControlError};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -16,13 +16,13 @@ use tailbound_units::Rate;
 
 /// The longest time between two reports.
 const EVERY: Duration = Duration::from_secs(10);
-/// The least time between two reports: what changes in between is told in one.
+/// The shortest time between two reports: one report contains all changes in between.
 const SPACING: Duration = Duration::from_secs(1);
 /// The pauses while the service does not answer.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(10));
 
-/// Returns what a host with this wire can keep, of which its own configuration guarantees
-/// `reserved` to others; None where its pacer keeps nothing at all.
+/// Returns the capacity of a host with this wire, of which its own configuration guarantees
+/// `reserved` to others; None if its pacer keeps no guarantees.
 pub(crate) fn limits(wire: &PacerConfig, reserved: Rate) -> Option<HostLimits> {
     let limits = HostLimits {
         link: wire.link,
@@ -39,35 +39,35 @@ pub(crate) fn limits(wire: &PacerConfig, reserved: Rate) -> Option<HostLimits> {
 /// Returns the CPU that this host keeps for reservations now, if any.
 pub(crate) type AskCpu = Box<dyn Fn() -> Option<HostCpu> + Send>;
 
-/// What is asked of this host before each report.
+/// The measurements for a report.
 pub(crate) struct Asked {
-    /// What was measured of waits lately, if that is known.
+    /// Recent waiting times, if they are known.
     pub(crate) measured: Option<HostMeasured>,
-    /// What guests have reserved, beside what is promised.
+    /// Difference between the CPU that guests have reserved and their promises.
     pub(crate) reserved: Reserved,
 }
 
-/// How the CPU that guests have reserved differs from what is promised.
+/// Difference between the CPU that guests have reserved and their promises.
 #[derive(Debug, Default)]
 pub(crate) struct Reserved {
-    /// The machines whose vCPUs have not what is promised.
+    /// The VMs whose vCPUs lack a promised reservation.
     pub(crate) lacking: Vec<RefusedVm>,
-    /// What guests have beyond what they are promised, in all.
+    /// The total CPU reserved beyond the promises.
     pub(crate) unpromised: CpuUse,
-    /// The guests that have most of that, in words.
+    /// The guests with the largest unpromised reservations.
     pub(crate) named: Vec<UnpromisedGuest>,
 }
 
-/// Returns that; None where it is not known now.
+/// Returns the measurements; None if they are unknown at present.
 pub(crate) type AskMeasured = Box<dyn FnMut() -> Option<Asked> + Send>;
 
-/// Says what this host is. The thread behind it ends when this is dropped.
+/// Client that sends reports. The thread behind it ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct ReportClient(Sender<HostReport>);
 
 impl ReportClient {
-    /// Starts to speak to the service; nothing is said before the first report. What `cpu` answers
-    /// is said with each, and what `measured` does.
+    /// Starts the thread, which sends nothing before the first call of `tell`. Each report includes
+    /// the results of `cpu` and of `measured`.
     pub(crate) fn start(
         config: &ControlConfig,
         cpu: AskCpu,
@@ -93,7 +93,7 @@ impl ReportClient {
         Ok(Self(send))
     }
 
-    /// Has the service told this from now on.
+    /// Sends this report from now on.
     pub(crate) fn tell(&self, report: HostReport) {
         // An error means that the thread has ended, which it does not by itself.
         let _ = self.0.send(report);
@@ -106,12 +106,12 @@ struct Speaking {
     reports: Receiver<HostReport>,
     cpu: AskCpu,
     measured: AskMeasured,
-    /// What was said last of the CPU.
+    /// The CPU in the last report.
     told: Option<HostCpu>,
-    /// What was known last of what guests have reserved.
+    /// The last known differences of the reservations.
     reserved: Reserved,
     latest: Option<HostReport>,
-    /// The service did not answer the last report.
+    /// True if the service did not answer the last report.
     is_away: bool,
 }
 

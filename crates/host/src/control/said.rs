@@ -1,24 +1,24 @@
-//! What the placement service said of this host, ready to be looked up by machine.
+//! Guarantees of the placement service for this host, indexed by VM.
 
 use std::collections::HashMap;
 use tailbound_api::{HostGuarantees, VmGuarantee};
 
-/// What the placement service said of this host. It is made where it is heard, and not in
+/// The service's guarantees for this host, indexed by VM. The watch thread builds the index, not
 /// the packet loop.
 #[derive(Debug)]
 pub(crate) struct Said {
     all: HostGuarantees,
-    /// The place of each machine.
+    /// The index of each VM in `all`.
     places: HashMap<String, usize>,
 }
 
 impl Said {
-    /// All of it.
+    /// Returns the complete answer.
     pub(crate) fn all(&self) -> &HostGuarantees {
         &self.all
     }
 
-    /// What is said of a machine; `None` where it is not known.
+    /// Returns the guarantee of a VM; `None` if the service does not know the VM.
     pub(crate) fn of(&self, vm: &str) -> Option<&VmGuarantee> {
         self.all.vms.get(*self.places.get(vm)?)
     }

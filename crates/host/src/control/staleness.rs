@@ -1,27 +1,27 @@
-//! The staleness filter: what becomes of guarantees that are older than the last known ones.
+//! The staleness filter: decides about guarantees that are older than the last known ones.
 //!
-//! They come from a replica that lags, or that is cut off from the store and does not know it; or
-//! from every replica, where an older store was restored. A host that applied each of them would
-//! go back and forth between revisions with every replica that it watches.
+//! Older guarantees come from a replica that lags, or that is cut off from the store without
+//! noticing; or from every replica, after an older store was restored. A host that applied each of
+//! them would go back and forth between revisions with every replica that it watches.
 
 use std::time::{Duration, Instant};
 
-/// How long a replica may lag: longer than any that is not cut off from its store, and shorter than
-/// the time between two lines.
+/// The longest lag of a replica: longer than that of any replica with a connection to its store,
+/// and shorter than the time between two lines.
 const LAG: Duration = Duration::from_secs(5);
 
-/// What becomes of a received revision.
+/// Decision about a received revision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Decision {
-    /// It is applied.
+    /// The revision is applied.
     Accept,
-    /// It is older than the last known one and not applied; the replica may catch up.
+    /// The revision is older than the last known one and not applied; the replica may catch up.
     Defer,
     /// The replica has lagged for too long; another one may know more.
     Stale,
 }
 
-/// Whether the replicas are behind the last known revision.
+/// State of the replicas relative to the last known revision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum StalenessFilter {
     /// The last revision that was received was not older than the last known one.
@@ -29,7 +29,7 @@ pub(super) enum StalenessFilter {
     Current,
     /// The watched replica sends older revisions.
     Lagging {
-        /// When it sent the first of them.
+        /// The time of the first older revision.
         since: Instant,
         /// The number of replicas that were left before it for the same reason or for none.
         tried: usize,

@@ -1,5 +1,5 @@
-//! The state file: what the placement service said last, so that a daemon that starts while the
-//! service is away goes on with what the one before had.
+//! State file with the last answer of the placement service. A daemon that starts while the service
+//! is unreachable continues with the guarantees of the daemon before it.
 
 use crate::durable;
 use serde::de::DeserializeOwned;
@@ -11,13 +11,13 @@ use std::path::{Path, PathBuf};
 
 const SCHEMA: u32 = 2;
 
-/// What is kept of the placement service's answers.
+/// An answer of the placement service that can be stored.
 pub(crate) trait Kept: Serialize + DeserializeOwned {
-    /// Checks that it is about `host` and whole. Returns what is wrong.
+    /// Checks that the answer is about `host` and complete. Returns the reason if it is not.
     fn check(&self, host: &str) -> Result<(), String>;
 }
 
-/// What the placement service said last cannot be kept.
+/// The last answer of the placement service cannot be stored.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{path}: {source}; this file stores the last guarantees of the placement service; select \
@@ -37,7 +37,7 @@ struct Document<T> {
     said: T,
 }
 
-/// The state file of one kind of answer, which its owner alone may read.
+/// The state file of one kind of answer. Only its owner may read it.
 #[derive(Debug)]
 pub(crate) struct StateFile<T> {
     path: PathBuf,
@@ -61,7 +61,7 @@ impl<T: Kept> StateFile<T> {
         })
     }
 
-    /// Returns what was kept for `host`; None if the file does not exist.
+    /// Returns the stored answer for `host`; None if the file does not exist.
     ///
     /// # Errors
     /// The file cannot be read, is damaged, or is about another host.
@@ -80,8 +80,8 @@ impl<T: Kept> StateFile<T> {
         Ok(Some(document.said))
     }
 
-    /// Replaces what was kept. The new content is on disk when this returns; after an error the file
-    /// is as before.
+    /// Replaces the stored answer. The new content is on disk when this returns; after an error the
+    /// file is unchanged.
     pub(crate) fn write(&self, said: &T) -> Result<(), StateError> {
         self.replace(said).map_err(|source| StateError {
             path: self.path.clone(),

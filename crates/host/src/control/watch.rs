@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tailbound_api::HostGuarantees;
 use tailbound_client::{Backoff, Client, ClientError, Settings, UnreachableReplica};
 
-/// How long the service may be silent: three times its longest interval between lines.
+/// Longest silence of the service: three times its longest interval between lines.
 const SILENCE: Duration = Duration::from_secs(30);
 
 /// The pauses between rounds over all replicas; within a round each pause is the first one.
@@ -20,11 +20,11 @@ const BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), Duration::from
 /// The state of the connection to the service.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct WatchStatus {
-    /// Whether the stream is open.
+    /// True if the stream is open.
     pub(crate) connected: bool,
-    /// When the last line was received, if there was one.
+    /// The time of the last received line, if any.
     pub(crate) heard: Option<Instant>,
-    /// How often the service could not be reached, or the stream broke.
+    /// The number of failed connections and broken streams.
     pub(crate) failures: u64,
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct WatchClient {
 }
 
 impl WatchClient {
-    /// Starts to watch. The last known configuration of a former daemon is available at once.
+    /// Starts to watch. The last known configuration of a former daemon is available immediately.
     pub(crate) fn start(config: &ControlConfig, waker: Waker) -> Result<Self, ControlError> {
         // So that a mistake in the settings shows now.
         Client::new(&config.service)?;
@@ -103,7 +103,7 @@ impl WatchClient {
         self.guarantees.try_iter().last()
     }
 
-    /// Returns a function that tells the state of the connection, from any thread.
+    /// Returns a function that returns the state of the connection, from any thread.
     pub(crate) fn status(&self) -> impl Fn() -> WatchStatus + Send + Sync + 'static {
         let shared = Arc::clone(&self.shared);
         move || lock(&shared).status
@@ -111,7 +111,7 @@ impl WatchClient {
 }
 
 impl Drop for WatchClient {
-    /// Tells the thread to end and does not wait for it: it may be connecting.
+    /// Stops the thread without waiting for it: it may be connecting.
     fn drop(&mut self) {
         self.stop = None;
         if let Some(client) = lock(&self.shared).client.take() {

@@ -1,7 +1,7 @@
-//! What the packet loop does beside packets, and how long a packet may have to wait for it.
+//! CPU time of the packet loop's work beside packets, which delays packets.
 //!
-//! Counted in CPU time of its thread: what the loop itself takes. The system may take the
-//! CPU away from it as well; who wants to see that looks at the thread's `schedstat`.
+//! The unit is CPU time of the loop's thread. If the system preempts the thread, packets wait
+//! longer; the thread's `schedstat` shows that.
 
 use crate::metrics::AsideTimes;
 use rustix::time::{ClockId, clock_gettime};
@@ -11,34 +11,34 @@ use tailbound_units::Nanos;
 #[derive(Default)]
 pub(super) struct Aside {
     times: AsideTimes,
-    /// When the turn under way began, where it is such a one.
+    /// The start of the current turn, if that is counted.
     began: Option<Nanos>,
-    /// There was a turn: the first, which looks at every port, is that of the start.
+    /// True after the first turn. The first turn looks at every port and belongs to the start.
     has_begun: bool,
 }
 
 impl Aside {
-    /// A turn begins, which is to be counted if `counts`: each costs two system calls. The
-    /// first is not.
+    /// Begins a turn, which is counted if `counts` is set, except for the first turn. Counting
+    /// costs two system calls.
     pub(super) fn begin(&mut self, counts: bool) {
         let has_begun = std::mem::replace(&mut self.has_begun, true);
         self.began = (counts && has_begun).then(cpu_time);
     }
 
-    /// The turn ends.
+    /// Ends the turn.
     pub(super) fn end(&mut self) {
         if let Some(began) = self.began.take() {
             self.times.record(cpu_time().since(began));
         }
     }
 
-    /// All of them so far.
+    /// Returns all times so far.
     pub(super) fn times(&self) -> AsideTimes {
         self.times.clone()
     }
 }
 
-/// How long this thread has run.
+/// Returns the CPU time of this thread.
 fn cpu_time() -> Nanos {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     let (seconds, nanos) = (time.tv_sec.cast_unsigned(), time.tv_nsec.cast_unsigned());

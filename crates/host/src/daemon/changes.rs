@@ -68,7 +68,7 @@ impl Changes {
     }
 }
 
-/// The first names, and how many more there are; `None` without any.
+/// Returns the first names, and the number of the others; `None` without names.
 fn named(names: &[String]) -> Option<String> {
     let more = names.len().saturating_sub(MAX_NAMED);
     let shown = names.get(..MAX_NAMED).unwrap_or(names).join(", ");

@@ -1,10 +1,11 @@
 //! The scheduling class of the packet loop.
 //!
-//! Guaranteed frames leave at their time only if the loop has a CPU then. On a host in use a loop with
-//! a proportional share has one milliseconds later, so the loop has `SCHED_FIFO`, at the lowest
-//! priority, if the system permits it. It sleeps between packets; a loop that does not for [`SPIN`] goes back to a
-//! proportional share until it has slept again, so that it takes no CPU from guests for good. The
-//! kernel ends the class after [`KERNEL_LIMIT`] in case that the loop itself stands still.
+//! Guaranteed frames leave at their time only if the loop has a CPU then. On a host in use a loop
+//! with a proportional share has one milliseconds later, so the loop has `SCHED_FIFO`, at the
+//! lowest priority, if the system permits it. It sleeps between packets; a loop that does not for
+//! [`SPIN`] goes back to a proportional share until it has slept again, so that it takes no CPU
+//! from guests for good. The kernel ends the class after [`KERNEL_LIMIT`] in case that the loop
+//! itself stands still.
 
 use crate::config::LoopClass;
 use crate::metrics::ClassState;
@@ -16,7 +17,7 @@ use tailbound_units::Nanos;
 /// The lowest: any other real-time thread goes before the loop.
 const PRIORITY: u32 = 1;
 
-/// For how long the loop may move packets without a wait and keep its class.
+/// The longest time for which the loop may move packets without waiting and keep its class.
 const SPIN: Nanos = Nanos::from_millis(20);
 
 /// The least time with a proportional share after it.
@@ -73,9 +74,10 @@ impl Governor {
 /// The owner of the thread's class.
 #[derive(Debug)]
 enum Owner {
-    /// Our real-time class, or none for now, as the loop spins; what it had before.
+    /// This daemon: its real-time class, or none at present, as the loop spins. The value has the
+    /// class before.
     Ours(Before),
-    /// Another process set it, before the start or since.
+    /// Another process set the class, before the start or since.
     Others,
 }
 
@@ -113,7 +115,7 @@ impl Class {
     /// Sets the wanted class of the calling thread. A thread with a real-time class keeps it.
     ///
     /// # Errors
-    /// A real-time class is wanted, not only welcome, and the system refuses it.
+    /// A real-time class is required, not only preferred, and the system refuses it.
     pub(super) fn take(&mut self, wanted: LoopClass) -> io::Result<()> {
         if let Owner::Ours(before) = std::mem::replace(&mut self.held, Owner::Others)
             && let Err(error) = real_time::leave(&before)
@@ -147,7 +149,7 @@ impl Class {
         }
     }
 
-    /// Notes a turn of the loop at `now`, which waits behind it or does not.
+    /// Records a turn of the loop at `now`; `waits` is true if the loop waits after the turn.
     pub(super) fn turn(&mut self, now: Nanos, waits: bool) {
         let Owner::Ours(before) = &self.held else {
             return;

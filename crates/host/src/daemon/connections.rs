@@ -1,21 +1,21 @@
-//! What is known of TCP connections that are acknowledged in guests' places, across a takeover:
-//! no peer was told of bytes that nobody has any more.
+//! State of the TCP connections that are acknowledged early, for a takeover: bytes that were
+//! acknowledged to a peer are never lost.
 
 use std::collections::HashMap;
 use tailbound_switch::Switch;
 use tailbound_units::Nanos;
 
-/// What is known of guests' connections, and kept for them.
+/// State of guests' connections, with their acknowledged data.
 #[derive(Debug, Default)]
 pub(super) struct Connections {
-    /// The guests' slots, by which each is known as another one's peer.
+    /// The guests' slots, which identify guests as each other's peers.
     pub(super) slots: Vec<(usize, String)>,
-    /// Of each guest, what it alone understands.
+    /// The state of each guest's connections, in the snoop's own format.
     pub(super) guests: Vec<(String, Vec<u8>)>,
 }
 
 impl Connections {
-    /// Those of all guests; `None` where that is more than `most` bytes.
+    /// Returns the state of all guests' connections; `None` if it exceeds `most` bytes.
     pub(super) fn of(switch: &Switch, now: Nanos, most: usize) -> Option<Self> {
         let slots = switch.guests();
         let slots = slots.map(|(id, name)| (id.slot(), name.to_owned()));
@@ -36,7 +36,7 @@ impl Connections {
         Some(all)
     }
 
-    /// Goes on with those of the guests that there are.
+    /// Restores the state of the guests that exist.
     pub(super) fn resume(self, now: Nanos, switch: &mut Switch) {
         let here = switch.guests().map(|(id, name)| (name.to_owned(), id));
         let here: HashMap<_, _> = here.collect();

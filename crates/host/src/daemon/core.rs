@@ -5,21 +5,21 @@ use tailbound_switch::Stopwatch;
 use tailbound_sys::cpuset::{Cpus, affinity, set_affinity};
 use tailbound_units::Nanos;
 
-/// Where the packet loop may run.
+/// The CPUs on which the packet loop may run.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Core {
-    /// All CPUs that the process was given.
+    /// All CPUs of the process.
     all: Cpus,
 }
 
 impl Core {
-    /// Call it in the packet loop's thread.
+    /// Returns the CPUs of the calling thread. Call it in the packet loop's thread.
     pub(super) fn detect() -> io::Result<Self> {
         Ok(Self { all: affinity(0)? })
     }
 
-    /// Moves the calling thread to `cpu`, or lets it run anywhere. The only CPU
-    /// there is, and one that is not there, is nobody's own: the log says so.
+    /// Pins the calling thread to `cpu`, or permits all CPUs. If `cpu` is unusable or the only CPU,
+    /// all are permitted and the log has a warning.
     pub(super) fn take(&self, cpu: Option<u32>) {
         let wanted = match cpu {
             None => self.all,
@@ -43,8 +43,8 @@ impl Core {
 }
 
 impl Core {
-    /// Does `work` while the calling thread may run anywhere. Threads that it starts may, too:
-    /// a port's threads do not wait for the packet loop's CPU.
+    /// Runs `work` while the calling thread may use all CPUs. Threads that it starts may do so,
+    /// too: a port's threads do not wait for the packet loop's CPU.
     pub(super) fn anywhere<T>(&self, work: impl FnOnce() -> T) -> T {
         let before = affinity(0).ok().filter(|before| *before != self.all);
         if before.is_some() {
@@ -60,7 +60,7 @@ impl Core {
     }
 }
 
-/// Measures what ports take of the packet loop, in whose thread it is used.
+/// Measures the time that ports take of the packet loop. Use it in the packet loop's thread.
 #[derive(Debug)]
 pub(super) struct LoopWatch;
 

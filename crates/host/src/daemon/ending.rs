@@ -1,4 +1,4 @@
-//! The end of a daemon, and how the next one goes on.
+//! The end of a daemon, and the start of the next one.
 
 use super::connections::Connections;
 use super::handover::{Heir, Legacy, MOST_OF_CONNECTIONS, State, Successor};
@@ -14,17 +14,17 @@ use tailbound_switch::port::Port;
 use tailbound_switch::{Mac, Switch};
 use tailbound_units::Nanos;
 
-/// How long ports may take to be left alone: whoever takes over waits for two seconds.
+/// The longest time for pausing ports: a successor waits for two seconds.
 const PAUSE: Nanos = Nanos::from_millis(500);
 
-/// How long guests may take for what was acknowledged in their place.
+/// The longest time for guests to take early acknowledged data.
 const SETTLE: Nanos = Nanos::from_millis(400);
 
 /// The ports of a daemon, by their index.
 type OpenPorts = Vec<Option<Box<dyn Port>>>;
 
-/// The ports of `plans`, and which of them systemd keeps: goes on with what is left of
-/// the daemon before, and opens the others.
+/// Opens the ports of `plans`, or continues with the ones from the daemon before. Returns them, and
+/// the set of those that systemd stores.
 pub(super) fn go_on(
     legacy: Legacy,
     plans: &[PortPlan],
@@ -50,14 +50,14 @@ pub(super) fn go_on(
     Ok((ports, Store::new(kept, &others)))
 }
 
-/// Where another daemon asks to take over.
+/// Returns the socket at which another daemon requests a takeover.
 pub(super) fn listener(instance: Option<&Instance>) -> Option<(u64, BorrowedFd<'_>)> {
     let listener = instance?.listener.as_ref()?;
     Some((SUCCESSOR, listener.as_fd()))
 }
 
 impl Daemon {
-    /// Has systemd keep the descriptors of some ports, for when this process dies.
+    /// Stores the descriptors of some ports in systemd, for a restart after a crash.
     pub(super) fn keep_descriptors(&mut self, ports: impl Iterator<Item = usize>) {
         for port in ports {
             if let Some((key, descriptor)) =
@@ -68,8 +68,8 @@ impl Daemon {
         }
     }
 
-    /// Sends what waits, and gives the ports to the daemon that asks for them; returns
-    /// whether it took them. While it is not sure, they are read again.
+    /// Sends the queued frames and hands the ports over to the daemon that requests them. Returns
+    /// true if that daemon took them. Otherwise the ports are read again.
     pub(super) fn hand_over(&mut self) -> Result<bool, HostError> {
         let listener = self.instance.as_ref();
         let Some(listener) = listener.and_then(|instance| instance.listener.as_ref()) else {
@@ -126,8 +126,8 @@ impl Daemon {
         }
     }
 
-    /// What is known of connections, for a successor that takes that; of more than it takes, it
-    /// gets nothing, and peers are told.
+    /// Returns the state of the connections, for a successor that accepts it. If there is more than
+    /// it accepts, it gets none, and the connections are reset.
     fn connections(&mut self, are_taken: bool) -> Result<Connections, HostError> {
         if !are_taken {
             return Ok(Connections::default());
@@ -141,8 +141,8 @@ impl Daemon {
         Ok(Connections::default())
     }
 
-    /// Leaves ports alone that are more than a descriptor, and returns what another daemon needs
-    /// to go on with them, for at most [`PAUSE`]: the others are opened anew.
+    /// Pauses ports that are more than a descriptor, and returns the state with which another
+    /// daemon continues. Ports that take longer than [`PAUSE`] are opened anew.
     fn pause_ports(&mut self) -> (Vec<Heir>, Vec<OwnedFd>) {
         let deadline = self.clock.now() + PAUSE;
         let (mut heirs, mut descriptors) = (Vec::new(), Vec::new());
@@ -165,8 +165,8 @@ impl Daemon {
         (heirs, descriptors)
     }
 
-    /// Brings guests what was acknowledged in their place, for at most [`SETTLE`], and tells
-    /// the peers of those that have not taken it: whoever goes on knows nothing of it.
+    /// Delivers early acknowledged data to guests, for at most [`SETTLE`], then resets the
+    /// connections whose guests have not taken it: the successor does not know that data.
     fn settle_guests(&mut self) -> Result<(), HostError> {
         self.switch.drain_snoops(false);
         let deadline = self.clock.now() + SETTLE;
@@ -187,8 +187,8 @@ impl Daemon {
         Ok(())
     }
 
-    /// Sends what waits, for at most [`DRAIN`], and receives nothing; returns how many
-    /// frames still wait.
+    /// Sends queued frames for at most [`DRAIN`], and receives nothing. Returns the number of
+    /// frames still queued.
     pub(super) fn drain(&mut self) -> Result<usize, HostError> {
         self.settle_guests()?;
         self.drain_queues()
@@ -211,7 +211,7 @@ impl Daemon {
     }
 }
 
-/// The descriptor that is all of a port, and what it is known by.
+/// Returns the descriptor of a port that is nothing more, with its key.
 fn descriptor<'p>(
     plan: &'p PortPlan,
     port: Option<&'p dyn Port>,

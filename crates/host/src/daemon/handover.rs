@@ -1,5 +1,5 @@
-//! What a daemon hands over to the one that takes over from it: the descriptors of its
-//! ports, with all that waits behind them, and what it has learned.
+//! Handover to the daemon that takes over: the descriptors of the ports, with the frames queued
+//! behind them, and the learned state.
 //!
 //! ```text
 //! new: a line with the version      ► old: understood, reads no more, sends what waits
@@ -7,8 +7,8 @@
 //! new: taken                        ► old: ends
 //! ```
 //!
-//! Until it says that they are taken, the new one may fall silent or die: the old one
-//! then reads on. From then until the new one reads, frames wait in the kernel.
+//! Until the new daemon confirms that it took them, it may fall silent or die: the old one then
+//! continues to read. From the confirmation until the new one reads, frames wait in the kernel.
 
 use super::connections::Connections;
 use super::inherit::{CardKeys, Inherited};
@@ -28,56 +28,56 @@ use std::path::Path;
 use std::time::Duration;
 use tailbound_switch::port::Estate;
 
-/// How both begin: a version that one of them does not know hands nothing over.
+/// The first message of both sides: if one side does not know the version, nothing is handed over.
 type Hello = [u8; 21];
 
-/// One that takes descriptors and what was learned.
+/// A successor that takes descriptors and learned addresses.
 const HELLO: &Hello = b"tailbound takeover 1\n";
 
-/// One that takes what is known of TCP connections as well.
+/// A successor that takes the state of TCP connections, too.
 const WITH_CONNECTIONS: &Hello = b"tailbound takeover 2\n";
 
 /// Descriptors in one message (`SCM_MAX_FD` is 253).
 const TOGETHER: usize = 128;
 
-/// The longest state that is taken, in bytes: 2 million addresses.
+/// The longest accepted state, in bytes: 2 million addresses.
 const LONGEST: u32 = 64 << 20;
 
-/// The most that is taken of connections, in bytes: a tenth of a second's work.
+/// The longest accepted state of connections, in bytes: a tenth of a second's work.
 pub(super) const MOST_OF_CONNECTIONS: usize = 64 << 20;
 
-/// The format of what is handed over of connections: another one where its words change.
+/// The format of the connections' state. It changes with the words of that state.
 const CONNECTIONS: u32 = 1;
 
-/// How long the old one may take to answer at all: a turn of its loop.
+/// The longest wait for the old daemon's first answer: a turn of its loop.
 const ANSWER: Duration = Duration::from_millis(250);
 
-/// How long it may take to send what waits, more than it takes itself; and the new one to
-/// take what it gets.
+/// The longest wait for the old daemon to send its queued frames, longer than it takes; and for the
+/// new one to take the handover.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long the loop waits for the line of one that has connected.
+/// The longest wait for the hello of a connected process.
 const GREETING: Duration = Duration::from_millis(20);
 
-/// One byte each way.
+/// Acknowledgement of one byte in each direction.
 const UNDERSTOOD: u8 = b'u';
 const TAKEN: u8 = b't';
 
-/// What is told with the descriptors.
+/// The message that goes with the descriptors.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct State {
-    /// What each descriptor is of ([`super::inherit::key`]), in their order.
+    /// The key of each descriptor ([`super::inherit::key`]), in their order.
     pub(super) keys: Vec<String>,
-    /// Addresses that were learned, and the names of the ports where.
+    /// Learned addresses, with the names of their ports.
     pub(super) stations: Vec<([u8; 6], String)>,
-    /// Ports that are more than a descriptor, whose descriptors follow the others: not known
-    /// to older daemons, nor is what follows.
+    /// Ports that are more than a descriptor; their descriptors follow the others. Older daemons
+    /// know neither this field nor the following ones.
     #[serde(default)]
     pub(super) estates: Vec<Heir>,
-    /// What guests may still send at once ([`Levels`]).
+    /// The levels of guests' buckets ([`Levels`]).
     #[serde(default)]
     pub(super) levels: serde_json::Value,
-    /// Whose connections are told of, and by how many bytes behind this.
+    /// The guests whose connections follow this message, with the lengths of their states in bytes.
     #[serde(default)]
     pub(super) connections: Vec<(String, usize)>,
     /// The guests' slots.
@@ -99,9 +99,9 @@ pub(super) struct Heir {
     /// The key ([`CardKeys::card`]); the first releases have none.
     #[serde(default)]
     card: Option<String>,
-    /// What it alone understands.
+    /// The port's state, in the port's own format.
     state: String,
-    /// How many descriptors it has.
+    /// The number of the port's descriptors.
     descriptors: usize,
     /// Fields of another release.
     #[serde(flatten)]
@@ -121,17 +121,17 @@ impl Heir {
     }
 }
 
-/// Whoever wants to take over, and is spoken to.
+/// A connected process that requests a takeover.
 #[derive(Debug)]
 pub(super) struct Successor {
     stream: UnixStream,
-    /// It goes on with connections that are acknowledged in guests' places.
+    /// True if the process takes the state of early acknowledged connections.
     pub(super) takes_connections: bool,
 }
 
 impl Successor {
-    /// The one that has connected; `None` where it is no process of ours, or speaks of
-    /// another version.
+    /// Accepts a connection; `None` if the process has another user, or another version of the
+    /// protocol.
     pub(super) fn accept(listener: &UnixListener) -> io::Result<Option<Self>> {
         let (mut stream, _) = listener.accept()?;
         let peer = socket_peercred(&stream)?.uid;
@@ -153,10 +153,10 @@ impl Successor {
         }))
     }
 
-    /// Hands over, and waits until that is taken.
+    /// Hands over, and waits for the confirmation.
     ///
     /// # Errors
-    /// It is not: then nothing has changed.
+    /// The successor did not confirm; then nothing has changed.
     pub(super) fn give(
         self,
         mut state: State,
@@ -189,7 +189,7 @@ impl Successor {
     }
 }
 
-/// What a daemon handed over.
+/// The handover of a former daemon.
 #[derive(Debug)]
 pub(super) struct Legacy {
     pub(super) ports: Inherited,
@@ -199,7 +199,7 @@ pub(super) struct Legacy {
 }
 
 impl Legacy {
-    /// What systemd kept of a daemon that died.
+    /// Returns the descriptors that systemd stored of a daemon that died.
     pub(super) fn from_systemd() -> Self {
         Self {
             ports: Inherited::from_systemd(),
@@ -209,13 +209,13 @@ impl Legacy {
         }
     }
 
-    /// Asks the daemon that listens at `path` to hand over and end.
+    /// Requests the handover, and the end, of the daemon that listens at `path`.
     ///
     /// # Errors
-    /// It does not, or knows of no such thing. It goes on then.
+    /// The daemon refuses, or does not know the protocol, and continues to run.
     pub(super) fn ask(path: &Path) -> io::Result<Self> {
         match Self::ask_by(path, WITH_CONNECTIONS) {
-            // One of before that was known closes, and goes on.
+            // A daemon that does not know this version closes the connection and continues to run.
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => Self::ask_by(path, HELLO),
             asked => asked,
         }
@@ -248,8 +248,8 @@ impl Legacy {
         Ok(Self::read(state, connections, descriptors))
     }
 
-    /// The legacy that a daemon's words and descriptors describe. The log names the parts that
-    /// are passed over.
+    /// Returns the legacy that a daemon's words and descriptors describe. The log names the skipped
+    /// parts.
     fn read(
         state: State,
         mut connections: Vec<(String, Vec<u8>)>,
@@ -288,7 +288,7 @@ impl Legacy {
     }
 }
 
-/// Receives what is known of each guest's connections.
+/// Receives the state of each guest's connections.
 fn receive_connections(
     stream: &mut UnixStream,
     state: &State,
@@ -360,7 +360,7 @@ mod tests {
         }
     }
 
-    /// A socket's name and its listener.
+    /// Returns a socket's name and its listener.
     fn listener() -> (tempfile::TempDir, std::path::PathBuf, UnixListener) {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("takeover");
@@ -434,7 +434,7 @@ mod tests {
     /// of the first releases.
     const FIRST: &str = r#"{"keys":[],"stations":[[[2,0,0,0,0,1],"uplink"]],"estates":[{"key":"VhostUser { socket: \"card\", mode: Server, user: None, queues: 1, capture: None }","state":"{\"listens\":7}","descriptors":2}],"levels":{"at":1,"guests":[{"name":"a","holds":7,"destinations":[],"groups":0,"unknown":0}]},"connections":[],"slots":[]}"#;
 
-    /// As that release reads what it gets.
+    /// The fields that the first release reads.
     #[derive(Deserialize)]
     struct FirstState {
         keys: Vec<String>,

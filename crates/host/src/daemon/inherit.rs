@@ -1,5 +1,5 @@
-//! Descriptors of ports that another process opened: the daemon before this one, which
-//! hands them over, or which died, and systemd kept them.
+//! Descriptors of ports that another process opened: the daemon before this one handed them over,
+//! or it died and systemd stored them.
 
 use super::store;
 use crate::config::PortConfig;
@@ -21,20 +21,20 @@ pub(super) struct Inherited {
     /// Estates of ports, by [`CardKeys::card`], or by [`CardKeys::first`] if the daemon before
     /// knew no other.
     estates: HashMap<String, Estate>,
-    /// A daemon handed over: each card is opened anew for a reason.
+    /// True after a handover: then each card that is opened anew has a reason, which is logged.
     is_handover: bool,
-    /// The keys of those that are ports again.
+    /// The keys of the descriptors that are in use again.
     adopted: Vec<String>,
 }
 
 impl Inherited {
-    /// Those that systemd kept of a daemon that died.
+    /// Returns the descriptors that systemd stored of a daemon that died.
     pub(super) fn from_systemd() -> Self {
         let kept = tailbound_sys::inherited::take_from_systemd();
         Self::new(kept)
     }
 
-    /// Descriptors and their keys.
+    /// Makes a set of descriptors with their keys.
     pub(super) fn new(descriptors: impl IntoIterator<Item = (String, OwnedFd)>) -> Self {
         Self {
             descriptors: descriptors.into_iter().collect(),
@@ -44,7 +44,7 @@ impl Inherited {
         }
     }
 
-    /// The descriptors that a daemon handed over, and its ports that are more.
+    /// Returns the descriptors that a daemon handed over, and the estates of its other ports.
     pub(super) fn handed_over(
         descriptors: impl IntoIterator<Item = (String, OwnedFd)>,
         estates: impl IntoIterator<Item = (String, Estate)>,
@@ -56,8 +56,8 @@ impl Inherited {
         }
     }
 
-    /// The port that `adopt` makes of the descriptor for `config`; `None` where there is
-    /// none, or it is of no use.
+    /// Returns the port that `adopt` makes of the descriptor for `config`; `None` if there is no
+    /// usable descriptor.
     pub(super) fn take<T>(
         &mut self,
         config: &PortConfig,
@@ -79,7 +79,7 @@ impl Inherited {
         }
     }
 
-    /// The same of a port that is more than a descriptor.
+    /// Returns the port that `adopt` makes of an estate, in the same way.
     pub(super) fn take_estate<T>(
         &mut self,
         config: &PortConfig,
@@ -103,8 +103,8 @@ impl Inherited {
         adopted.ok()
     }
 
-    /// The keys of those that are ports again, and of those that no port took. The log has the
-    /// cards among the latter: their guests have no port.
+    /// Returns the keys that are in use again, and those that no port took. The log names the cards
+    /// among the latter: their guests have no port.
     pub(super) fn keys(self) -> (Vec<String>, Vec<String>) {
         for key in self.estates.keys() {
             tracing::warn!(key, "closed: the configuration has no card of this key");
@@ -113,9 +113,9 @@ impl Inherited {
     }
 }
 
-/// What the descriptor of a port is known by: kind, interface and namespace, as systemd
-/// takes them for a name. `None` for a kind of port that is opened anew, as it is more
-/// than its descriptor.
+/// Returns the key of a port's descriptor: kind, interface and namespace, in a form that systemd
+/// accepts as a name. `None` for a kind of port that is more than its descriptor, and is opened
+/// anew.
 pub(super) fn key(config: &PortConfig) -> Option<String> {
     let (kind, interface, netns) = match config {
         PortConfig::Tap { interface, netns } => ("tap", interface, netns),
@@ -137,7 +137,7 @@ pub(super) fn key(config: &PortConfig) -> Option<String> {
     (key.len() <= LONGEST).then_some(key)
 }
 
-/// Adds bytes without colons, slashes and what ends a line.
+/// Appends bytes without colons, slashes and line ends.
 fn push(key: &mut String, bytes: &[u8]) {
     for byte in bytes {
         match byte {
@@ -149,11 +149,11 @@ fn push(key: &mut String, bytes: &[u8]) {
     }
 }
 
-/// The keys of a card, by which daemons of different releases know it. Both spellings are for
-/// good: tests have them as releases wrote them.
+/// The keys of a card, by which daemons of different releases recognize the card. Both spellings
+/// are permanent: tests contain them as releases wrote them.
 ///
-/// A setting belongs to the first key only if another value makes another card. All other
-/// settings are checked when the card goes on.
+/// A setting belongs to the first key only if another value makes another card. All other settings
+/// are checked when the card continues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CardKeys {
     /// Kind, version of the spelling, side of the socket, and its name.
@@ -164,9 +164,10 @@ pub(super) struct CardKeys {
 }
 
 impl CardKeys {
-    /// The keys of a card; `None` for a port of another kind.
+    /// Returns the keys of a card; `None` for a port of another kind.
     pub(super) fn of(config: &PortConfig) -> Option<Self> {
-        // All fields are named: whoever adds one decides whether it makes another card.
+        // All fields are named, so that the author of a new one decides whether it makes another
+        // card.
         let PortConfig::VhostUser {
             socket,
             mode,

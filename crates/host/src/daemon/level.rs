@@ -1,8 +1,7 @@
-//! What guests may still send at once, across a takeover: no guest gets its burst twice, and
-//! none loses it.
+//! Levels of guests' buckets, for a takeover: no guest gets its burst twice, and none loses it.
 //!
-//! The moment that it is told of is one of `CLOCK_MONOTONIC`, which all processes of a boot
-//! share. A guest gets what its guarantee allows for the time since then.
+//! The time of the levels is one of `CLOCK_MONOTONIC`, which all processes of a boot share. A guest
+//! gets the credit of its guarantee for the time since then.
 
 use super::others::{Others, pass_over};
 use serde::{Deserialize, Serialize};
@@ -12,10 +11,10 @@ use tailbound_dataplane::{FlowKey, GuestId};
 use tailbound_switch::{Spent, Switch};
 use tailbound_units::{Bytes, Nanos, Rate, WireBytes};
 
-/// What each guest may still send at once.
+/// The bucket levels of all guests.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Levels {
-    /// When that was so, in nanoseconds of `CLOCK_MONOTONIC`.
+    /// The time of the levels, in nanoseconds of `CLOCK_MONOTONIC`.
     at: u64,
     guests: Vec<Level>,
     /// Fields of another release.
@@ -23,29 +22,29 @@ pub(super) struct Levels {
     others: Others,
 }
 
-/// What one guest may.
+/// The bucket levels of one guest.
 #[derive(Debug, Serialize, Deserialize)]
 struct Level {
     name: String,
-    /// What {B, S} holds, in bytes on the wire; `None` without a guarantee.
+    /// The content of {B, S}, in bytes on the wire; `None` without a guarantee.
     holds: Option<u64>,
-    /// Its limited destinations.
+    /// The guest's limited destinations.
     destinations: Vec<Destination>,
-    /// What it has spent of its budgets for groups and for unknown addresses, in bytes.
+    /// The bytes spent of its budgets for groups and for unknown addresses.
     groups: u64,
     unknown: u64,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Destination {
-    /// As the pacer knows it, in hexadecimal digits.
+    /// The pacer's key of the destination, in hexadecimal digits.
     known_as: String,
-    /// Bits a second.
+    /// The rate in bits per second.
     rate: u64,
     holds: u64,
 }
 
-/// Now, in nanoseconds of `CLOCK_MONOTONIC`.
+/// Returns the present, in nanoseconds of `CLOCK_MONOTONIC`.
 fn monotonic() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let nanos = i128::from(now.tv_sec) * 1_000_000_000 + i128::from(now.tv_nsec);
@@ -53,7 +52,7 @@ fn monotonic() -> u64 {
 }
 
 impl Levels {
-    /// Those of all guests, as of now.
+    /// Returns the levels of all guests at `now`.
     pub(super) fn of(switch: &mut Switch, now: Nanos) -> Self {
         let guests = switch.guests();
         let guests: Vec<_> = guests.map(|(id, name)| (id, name.to_owned())).collect();
@@ -81,7 +80,7 @@ impl Levels {
         }
     }
 
-    /// What `text` says; nothing, and one line about it, where that cannot be understood.
+    /// Reads levels; `None`, with a line in the log, if the text is unreadable.
     pub(super) fn read(text: serde_json::Value) -> Option<Self> {
         if text.is_null() {
             tracing::info!(
@@ -111,7 +110,7 @@ impl Levels {
     }
 }
 
-/// What guests get back, until they have it.
+/// Levels that are not yet restored.
 #[derive(Debug, Default)]
 pub(super) struct Restoring {
     at: u64,
@@ -129,8 +128,8 @@ impl From<Levels> for Restoring {
 }
 
 impl Restoring {
-    /// Gives guests what is theirs, as far as they have a guarantee by now. Returns the
-    /// flows that are limited as they were; none without an exchange of rates.
+    /// Restores the levels of the guests that have a guarantee by now. Returns the flows that are
+    /// limited as before; none without an exchange of rates.
     pub(super) fn restore(
         &mut self,
         now: Nanos,
@@ -168,7 +167,7 @@ impl Restoring {
 }
 
 impl Level {
-    /// Fills the buckets of a guest that has a guarantee, as far as they were so long ago.
+    /// Fills the buckets of a guest that has a guarantee, with the levels of that time.
     fn restore(&self, now: Nanos, since: Nanos, id: GuestId, switch: &mut Switch) -> Vec<FlowKey> {
         let earned = |rate: Rate| rate.bytes_in(since).0;
         let bandwidth = switch.guarantee(id).map(|guarantee| guarantee.bandwidth);
@@ -231,7 +230,7 @@ mod tests {
         levels.map(|level| level.holds.0).collect()
     }
 
-    /// What of `levels` a new switch has that began at its zero.
+    /// Returns a new switch, whose clock began at zero, with the restored `levels`.
     fn restored(levels: &Levels, names: &[&str], has_hose: bool) -> (Switch, Vec<FlowKey>) {
         let text = serde_json::to_vec(levels).expect("plain data");
         let read = Levels::read(serde_json::from_slice(&text).expect("JSON"));

@@ -1,5 +1,5 @@
-//! How long packets that something is promised for waited here, of the last minute: from counts
-//! that only rise to what the placement service shows beside its promises.
+//! Waiting times of guaranteed packets in the last minute: from the monotonic counters to the
+//! report that the placement service shows beside its promises.
 
 use crate::control::{AskMeasured, Asked};
 use crate::guarantees::MachineSnapshot;
@@ -10,29 +10,29 @@ use std::time::{Duration, Instant};
 use tailbound_api::{HostMeasured, Tail, TenantId, TenantTail};
 use tailbound_metrics::Histogram;
 
-/// Of how long a time it is, where the daemon runs as long.
+/// The period of the report, once the daemon has run for as long.
 const WINDOW: Duration = Duration::from_mins(1);
 
-/// How many packets waited how long.
+/// Number of packets for each bucket of waiting times.
 type Counts = [u64; Histogram::BUCKETS + 1];
 
 const NONE: Counts = [0; Histogram::BUCKETS + 1];
 
-/// What was counted up to a moment.
+/// The counters at a point in time.
 struct Counted {
     at: Instant,
-    /// How late the packet loop came to what was due on the uplink.
+    /// The lateness of the packet loop for frames that were due on the uplink.
     late: Counts,
-    /// By guest: the tenant whose machine it is, and what waited for it.
+    /// By guest: the tenant of its VM, and the waiting times of its packets.
     waited: HashMap<String, (TenantId, Counts)>,
 }
 
-/// What was counted, some time ago and since.
+/// The counters of the last minute.
 #[derive(Default)]
 struct Window(VecDeque<Counted>);
 
-/// How to ask for what was measured of the last minute, and which guests have less CPU than is
-/// promised, or more; None where the packet loop does not answer.
+/// Returns a function for the measurements of the last minute, and for the guests that have less or
+/// more CPU than promised. The function returns None if the packet loop does not answer.
 pub(super) fn ask_measured(counts: Asker, vcpus: Vcpus) -> AskMeasured {
     let mut window = Window::default();
     Box::new(move || {
@@ -74,8 +74,8 @@ impl Counted {
 }
 
 impl Window {
-    /// Takes what was counted up to a moment. Returns what was measured since a minute before, or
-    /// since the first time; None the first time.
+    /// Adds new counters. Returns the measurements since a minute before, or since the first call;
+    /// None at the first call.
     fn push(&mut self, newest: Counted) -> Option<HostMeasured> {
         // The one that is a minute old or older is compared with, those before it are not.
         let is_past = |counted: &Counted| newest.at.duration_since(counted.at) >= WINDOW;
@@ -111,14 +111,15 @@ fn between(old: &Counted, new: &Counted) -> HostMeasured {
     }
 }
 
-/// What was counted in between. A guest that was taken away and came again counts from nothing.
+/// Returns the difference. The counters of a guest that was removed and added again start from
+/// zero.
 fn since(old: &Counts, new: &Counts) -> Counts {
     let is_same = old.iter().zip(new).all(|(old, new)| old <= new);
     let old = if is_same { old } else { &NONE };
     std::array::from_fn(|bucket| new[bucket] - old[bucket])
 }
 
-/// Its percentiles; 32 s stand for all that is longer.
+/// Returns the percentiles; 32 s stands for all longer times.
 fn tail(counts: &Counts) -> Option<Tail> {
     let longest =
         |bucket: usize| (Histogram::bound(bucket.min(Histogram::BUCKETS - 1)) * 1e9) as u64;
@@ -132,10 +133,10 @@ mod tests {
     use super::*;
     use tailbound_units::Nanos;
 
-    /// A guest, its tenant, and how many packets waited how many microseconds for it.
+    /// A guest, its tenant, and its packets: (waiting time in microseconds, number).
     type Waits<'t> = (&'t str, u64, &'t [(u64, u64)]);
 
-    /// So many packets that waited so many microseconds for a guest of this tenant.
+    /// Counters with these waiting times of guests' packets.
     fn counted(at: Instant, guests: &[Waits<'_>]) -> Counted {
         let waited = guests.iter().map(|(guest, tenant, waits)| {
             let mut histogram = Histogram::default();

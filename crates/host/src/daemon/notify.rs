@@ -1,15 +1,16 @@
-//! Telling systemd how the daemon is. Nobody depends on it arriving: an error is only logged.
+//! Notifications to systemd about the daemon's state. A lost one does no harm: errors are only
+//! logged.
 
 use std::os::fd::BorrowedFd;
 use tailbound_sys::notify;
 pub(super) use tailbound_sys::notify::reloading;
 
-/// Sends `state`, where systemd asks to be told.
+/// Sends `state`, if systemd requested notifications.
 pub(super) fn notify(state: &str) {
     told(state, notify::notify(state));
 }
 
-/// The same with a descriptor.
+/// Sends `state` with a descriptor.
 pub(super) fn notify_with(state: &str, descriptor: BorrowedFd<'_>) {
     told(state, notify::notify_with(state, descriptor));
 }

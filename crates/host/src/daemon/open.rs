@@ -1,4 +1,4 @@
-//! From a port's configuration to an open port.
+//! Opens a port from its configuration.
 
 use super::inherit::Inherited;
 use crate::config::PortConfig;
@@ -15,25 +15,25 @@ use tailbound_sys::{link, memory};
 use tailbound_units::Bytes;
 use tailbound_vhost::{Allowance, Charges, VhostConfig, VhostPort};
 
-/// Why a port cannot be opened.
+/// Reason why a port cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// A TAP.
+    /// The TAP cannot be opened.
     #[error(transparent)]
     Tap(#[from] TapError),
-    /// An interface of the host.
+    /// The interface's packet sockets cannot be opened.
     #[error(transparent)]
     Packet(#[from] PacketError),
-    /// An interface of the host, past its stack.
+    /// The interface's `AF_XDP` sockets cannot be opened.
     #[error(transparent)]
     Xdp(#[from] AfXdpError),
-    /// A virtual machine's card.
+    /// The VM's card cannot be opened.
     #[error(transparent)]
     Vhost(#[from] tailbound_vhost::OpenError),
-    /// A capture.
+    /// The capture cannot be opened.
     #[error(transparent)]
     Pcap(#[from] PcapError),
-    /// What comes could not be cut.
+    /// Received packets could not be segmented.
     #[error(
         "the other end of {interface:?} leaves the segmentation of tunnelled packets to this \
             end, which does not support it, and the offload cannot be disabled; run `{command}`"
@@ -41,10 +41,10 @@ pub enum OpenError {
     Tunnels {
         /// The interface.
         interface: String,
-        /// What mends it.
+        /// The command that solves the problem.
         command: String,
     },
-    /// Nobody knows whether what comes could be cut.
+    /// Received packets might be impossible to segment; the interface's offloads are unknown.
     #[error(
         "the other end of {interface:?} may leave the segmentation of tunnelled packets to this \
             end, which does not support it, and its offloads cannot be queried: {why}; run \
@@ -53,24 +53,24 @@ pub enum OpenError {
     Unasked {
         /// The interface.
         interface: String,
-        /// Why not.
+        /// The reason why the offloads cannot be queried.
         why: String,
-        /// What mends it.
+        /// The command that solves the problem.
         command: String,
     },
 }
 
-/// A veth, whose other end is to cut by itself what is inside of tunnels.
+/// A veth whose other end must segment tunnelled packets itself.
 #[derive(Debug)]
 struct Veth {
     interface: String,
     netns: Option<PathBuf>,
-    /// That it does so is said by whoever made it.
+    /// True if the configuration declares that the other end does so.
     is_said: bool,
 }
 
 impl Veth {
-    /// What may be one.
+    /// Returns the port as a veth if it may be one.
     fn of(config: &PortConfig) -> Option<Self> {
         let (PortConfig::AfPacket {
             interface,
@@ -94,7 +94,7 @@ impl Veth {
         })
     }
 
-    /// Has the other end cut by itself what a packet socket cannot hand over.
+    /// Disables the offload at the other end if a packet socket cannot hand over its packets.
     fn leave_no_tunnels(&self) -> Result<(), OpenError> {
         let interface = self.interface.clone();
         let unasked = |why: String, netns: Option<PathBuf>, name: &str| OpenError::Unasked {
@@ -132,8 +132,9 @@ impl Veth {
     }
 }
 
-/// Asks of ports that are read already, as they go on with descriptors or are back, what
-/// others are asked before: on a thread, as that takes a while and each frame counts.
+/// Checks ports that are in use already, as they were inherited or are back, in the way in which
+/// others are checked before. The check runs on a thread: it takes milliseconds, and frames are
+/// forwarded meanwhile.
 pub(super) fn review<'p>(ports: impl Iterator<Item = &'p PortConfig>) {
     let veths: Vec<_> = ports.filter_map(Veth::of).collect();
     if veths.is_empty() {
@@ -152,12 +153,12 @@ pub(super) fn review<'p>(ports: impl Iterator<Item = &'p PortConfig>) {
     }
 }
 
-/// When the other end of a veth is asked what it leaves to be cut.
+/// Time of the check of a veth's other end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Asked {
-    /// Before the port is used, which it is not where tunnels are left to it.
+    /// Before the port is used. A port with the offload is not opened.
     Before,
-    /// By [`review`], as the packet loop is waiting.
+    /// By [`review`], because the packet loop is waiting.
     Later,
 }
 
@@ -168,7 +169,7 @@ impl Asked {
     }
 }
 
-/// Has an interface hold at most so many packets that wait to be sent.
+/// Limits an interface's transmit queue to `packets`.
 fn bound_queue(interface: &str, netns: Option<&Path>, packets: u32) -> Result<(), OpenError> {
     let set = link::set_queue_length(interface, netns, packets);
     set.map_err(|source| {
@@ -183,9 +184,9 @@ fn bound_queue(interface: &str, netns: Option<&Path>, packets: u32) -> Result<()
 /// The owner of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
-    /// The way out of the host.
+    /// The uplink of the host.
     Uplink,
-    /// Of the guest with this address.
+    /// The guest with this address.
     Guest(Mac),
 }
 
@@ -221,7 +222,7 @@ impl Charges for OwnGroup {
     }
 }
 
-/// The allowance of all cards of this process; `None` if it had no limit when it began.
+/// Returns the allowance of all cards of this process; `None` if it had no limit when it began.
 fn allowance() -> Option<&'static Allowance> {
     static ALLOWANCE: OnceLock<Option<Allowance>> = OnceLock::new();
     let start = || {
@@ -235,7 +236,7 @@ fn allowance() -> Option<&'static Allowance> {
     ALLOWANCE.get_or_init(start).as_ref()
 }
 
-/// Opens a packet socket, or goes on with the one that was `inherited`.
+/// Opens a packet socket, or continues with the `inherited` one.
 fn open_packet(
     config: &PortConfig,
     Opening { side, cpu, .. }: Opening,
@@ -271,8 +272,8 @@ fn open_packet(
     Ok(port)
 }
 
-/// Opens a port, or goes on with the descriptor that was `inherited` for it. A TAP that is
-/// made here gets the guest's address.
+/// Opens a port, or continues with the descriptor that was `inherited` for it. A TAP that is
+/// created here gets the guest's address.
 pub(super) fn open(
     config: &PortConfig,
     opening: Opening,

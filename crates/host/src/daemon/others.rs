@@ -1,11 +1,11 @@
-//! What another release hands over that this one does not know.
+//! Unknown fields in the handover of another release.
 
 use std::collections::BTreeMap;
 
 /// Fields that this release does not know.
 pub(super) type Others = BTreeMap<String, serde_json::Value>;
 
-/// Logs which fields of what a daemon handed over are passed over.
+/// Logs the unknown fields of a part of the handover.
 pub(super) fn pass_over(of: &str, others: &Others) {
     if !others.is_empty() {
         let fields: Vec<_> = others.keys().map(String::as_str).collect();

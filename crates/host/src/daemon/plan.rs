@@ -1,4 +1,4 @@
-//! From a configuration to what is opened and forwarded.
+//! Plans the ports and the forwarding of a configuration.
 
 use super::inherit::{self, Inherited};
 use super::open::{Asked, Opening, Side};
@@ -9,22 +9,22 @@ use tailbound_dataplane::{Coverage, EgressConfig, PacedPipelineConfig};
 use tailbound_switch::port::Port;
 use tailbound_switch::{GuestConfig, SpoofFilter, SwitchConfig, UPLINK};
 
-/// What a port is opened from.
+/// All settings for opening a port.
 #[derive(Debug)]
 pub(super) struct PortPlan {
     pub(super) name: String,
     pub(super) port: PortConfig,
-    /// What its descriptor is known by ([`inherit::key`]), where that is all of it.
+    /// The key of the port's descriptor ([`inherit::key`]), if the port is nothing more.
     pub(super) key: Option<String>,
-    /// Its frames have launch times instead of voids between them.
+    /// True if its frames have launch times instead of voids between them.
     wants_launch_times: bool,
     side: Side,
     /// The CPU that the packet loop is bound to.
     cpu: Option<u32>,
 }
 
-/// What to open, in the order of the switch's ports, and what to forward: what
-/// `config` says, with the guarantees and limits that `guarantees` makes of it.
+/// Returns the ports to open, in the order of the switch's ports, and the switch's configuration:
+/// that of `config`, with the guarantees and limits that `guarantees` derives from it.
 pub(super) fn plan(config: &Config, guarantees: &Guarantees) -> (Vec<PortPlan>, SwitchConfig) {
     let uplink = config.uplink.iter().map(|uplink| PortPlan {
         name: UPLINK.to_owned(),
@@ -87,12 +87,12 @@ pub(super) fn plan(config: &Config, guarantees: &Guarantees) -> (Vec<PortPlan>, 
 }
 
 impl PortPlan {
-    /// It is a guest's, and not the uplink's.
+    /// Returns true for a guest's port, false for the uplink's.
     pub(super) const fn is_guest(&self) -> bool {
         matches!(self.side, Side::Guest(_))
     }
 
-    /// Opens the port, or goes on with the descriptor that was `inherited` for it.
+    /// Opens the port, or continues with the descriptor that was `inherited` for it.
     pub(super) fn open(
         &self,
         clock: &Clock,
@@ -101,7 +101,7 @@ impl PortPlan {
         self.open_as(clock, inherited, Asked::Before)
     }
 
-    /// Opens the port again that was gone, while the packet loop waits.
+    /// Opens a port again after it was missing, while the packet loop waits.
     pub(super) fn open_again(&self, clock: &Clock) -> Result<Box<dyn Port>, HostError> {
         let port = self.open_as(clock, &mut Inherited::default(), Asked::Later)?;
         open::review([&self.port].into_iter());

@@ -1,4 +1,4 @@
-//! Waiting for descriptors, with deadlines in nanoseconds.
+//! Waits for descriptors, with deadlines in nanoseconds.
 
 use crate::wake::Signals;
 use rustix::event::Timespec;
@@ -9,14 +9,14 @@ use tailbound_switch::Interest;
 use tailbound_switch::port::Port;
 use tailbound_units::Nanos;
 
-/// What is ready.
+/// A ready descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ready {
-    /// Somebody woke the loop.
+    /// A waker woke the loop.
     Woken,
-    /// Rates came from other hosts.
+    /// Datagrams with rates arrived from other hosts.
     Hose,
-    /// Another daemon asks to take over.
+    /// Another daemon requests a takeover.
     Successor,
     /// A port.
     Port {
@@ -29,31 +29,31 @@ pub(super) enum Ready {
 /// Marks the wake-up among the ports' indices.
 const WAKE: u64 = u64::MAX;
 
-/// Marks what other hosts send.
+/// Marks the socket of other hosts' datagrams.
 pub(super) const HOSE: u64 = u64::MAX - 1;
 
-/// Marks what another daemon sends.
+/// Marks the socket of takeovers.
 pub(super) const SUCCESSOR: u64 = u64::MAX - 2;
 
-/// An epoll instance (level-triggered), and what it watches each port for.
+/// An epoll instance (level-triggered), and the watched events of each port.
 ///
-/// The kernel knows a port by a mark of its own, which stays when the port changes its place.
+/// The kernel identifies a port by its mark, which stays when the port changes its place.
 pub(super) struct Poller {
     epoll: OwnedFd,
-    /// By port index.
+    /// The watched events, by port index.
     watched: Vec<Watched>,
-    /// Where the port of each mark is; `None` where it is none.
+    /// The port index of each mark; `None` for a free mark.
     places: Vec<Option<usize>>,
-    /// Marks of no port.
+    /// The free marks.
     free: Vec<Mark>,
     events: Vec<Event>,
 }
 
-/// What the kernel knows a port by.
+/// The kernel's identifier of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Mark(usize);
 
-/// What a port is watched for.
+/// The watched events of a port.
 #[derive(Debug, Clone, Copy)]
 struct Watched {
     mark: Mark,
@@ -61,15 +61,14 @@ struct Watched {
     flags: Option<EventFlags>,
 }
 
-/// A port has something to receive.
+/// Interest in received frames.
 const READABLE: Interest = Interest {
     receive: true,
     transmit: false,
 };
 
 impl Poller {
-    /// Watches the wake-up, `others` by their marks, and each port that is there for
-    /// something to receive.
+    /// Watches the waker, `others` by their marks, and each open port for something to receive.
     pub(super) fn new<'p, 'o>(
         signals: &Signals,
         others: impl IntoIterator<Item = (u64, BorrowedFd<'o>)>,
@@ -98,13 +97,13 @@ impl Poller {
         Ok(poller)
     }
 
-    /// Watches what is no port, by its mark, for something to receive.
+    /// Watches a descriptor that is no port, by its mark, for something to receive.
     pub(super) fn add(&self, mark: u64, descriptor: BorrowedFd<'_>) -> io::Result<()> {
         let data = EventData::new_u64(mark);
         Ok(epoll::add(&self.epoll, descriptor, data, EventFlags::IN)?)
     }
 
-    /// A mark for the port at a place.
+    /// Returns a new mark for the port at a place.
     fn mark(&mut self, index: usize) -> Mark {
         let mark = self.free.pop().unwrap_or_else(|| {
             self.places.push(None);
@@ -114,8 +113,8 @@ impl Poller {
         mark
     }
 
-    /// Watches a port for something to receive, for room to transmit, both, or
-    /// only for errors. A system call only where that changes.
+    /// Watches a port for something to receive, for room to transmit, both, or only for errors. A
+    /// system call is made only for a change.
     pub(super) fn watch(
         &mut self,
         index: usize,
@@ -136,15 +135,15 @@ impl Poller {
         Ok(())
     }
 
-    /// Watches a port no longer, which is to be closed.
+    /// Stops watching a port, before it is closed.
     pub(super) fn forget(&mut self, index: usize, port: Option<BorrowedFd<'_>>) {
         if self.watched[index].flags.take().is_some() {
             self.delete(port);
         }
     }
 
-    /// Ports have other places: those that stay are given by where they were. Returns the
-    /// mark of each as it was, by which those that do not stay are to be forgotten.
+    /// Moves ports to other places: `kept` has the former place of each. Returns the former marks
+    /// of all ports, with which the caller retires those that do not stay.
     pub(super) fn rearrange(&mut self, kept: impl IntoIterator<Item = Option<usize>>) -> Vec<Mark> {
         let before = std::mem::take(&mut self.watched);
         for watched in &before {
@@ -166,13 +165,14 @@ impl Poller {
         before.into_iter().map(|watched| watched.mark).collect()
     }
 
-    /// Forgets a port that has no place any more, before it is closed.
+    /// Stops watching a port without a place, before it is closed.
     pub(super) fn retire(&mut self, mark: Mark, port: Option<BorrowedFd<'_>>) {
         self.delete(port);
         self.free.push(mark);
     }
 
-    /// As long as another process has it, too, the kernel would watch what is closed here.
+    /// Removes a descriptor. While another process also has it, the kernel would otherwise watch it
+    /// even after it is closed here.
     fn delete(&self, port: Option<BorrowedFd<'_>>) {
         if let Some(port) = port {
             // It may never have been watched.
@@ -180,7 +180,7 @@ impl Poller {
         }
     }
 
-    /// Waits for at most `timeout`, or for ever, and returns what is ready.
+    /// Waits for at most `timeout`, or without a limit, and returns the ready descriptors.
     pub(super) fn wait(
         &mut self,
         timeout: Option<Nanos>,
@@ -208,7 +208,7 @@ impl Poller {
             if data == SUCCESSOR {
                 return Some(Ready::Successor);
             }
-            // An error or hang-up is found by whoever reads.
+            // The next read finds an error or a hang-up.
             let closed = flags.intersects(EventFlags::ERR | EventFlags::HUP);
             Some(Ready::Port {
                 index: places.get(data as usize).copied().flatten()?,

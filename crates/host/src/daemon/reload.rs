@@ -1,13 +1,13 @@
-//! Another configuration comes into force.
+//! Reloads: another configuration comes into force.
 //!
-//! A thread reads and checks it, and opens what it names: files, sockets, ports. The packet
-//! loop applies it between packets, a few guests a turn ([`tailbound_switch::Reload`]).
-//! Whatever may fail comes first, and changes nothing. What is closed is closed by a
-//! thread, too: for a TAP that takes milliseconds.
+//! A thread reads and checks the configuration, and opens its files, sockets and ports. The packet
+//! loop applies it between packets, a few guests per turn ([`tailbound_switch::Reload`]). Steps
+//! that may fail come first and change nothing. A thread also closes the old ports: for a TAP that
+//! takes milliseconds.
 //!
-//! Guests that come or go by the control socket are such a reload, but that the
-//! configuration's file is not read again. Who they are is kept right before that is in
-//! force: a daemon that dies in between goes on as if it had answered.
+//! Guests that are added or removed over the control socket are such a reload, too, but the
+//! configuration's file is not read again. The new set of guests is stored right before it comes
+//! into force: if the daemon dies in between, the next one continues as if it had answered.
 
 use super::changes::Changes;
 use super::core::Core;
@@ -34,54 +34,54 @@ use tailbound_switch::port::Port;
 use tailbound_switch::{PortIndex, Reload, Switch, SwitchPlan};
 use tailbound_units::Nanos;
 
-/// What a turn does of a reload: as much as for so many guests of which nothing changes.
+/// Work of a turn on a reload, in units of an unchanged guest.
 const WORK: usize = 32;
 
-/// Descriptors that systemd is told of, and ports that are given to be closed, in a turn:
-/// a few system calls each.
+/// Descriptors that are stored in systemd, and ports that are closed, per turn: a few system calls
+/// each.
 const DESCRIPTORS: usize = 4;
 
-/// Which configuration is wanted.
+/// The requested configuration.
 pub(super) enum Wanted {
-    /// The one that the files have now.
+    /// The present content of the files.
     Files,
-    /// The one in force with other guests.
+    /// The configuration in force, with other guests.
     Change(Change),
 }
 
-/// What a thread makes of what is wanted; `None` where that is in force already.
+/// The result of a thread's preparation; `None` if the configuration is in force already.
 type Opened = Result<Option<Box<Prepared>>, HostError>;
 
-/// A reload, as far as it has come.
+/// The state of a reload.
 pub(super) enum Reloading {
-    /// A thread prepares it.
+    /// A thread prepares the configuration.
     Opening(Receiver<Opened>),
-    /// The switch tries it.
+    /// The switch checks and prepares the configuration.
     Trying(Box<Prepared>, Box<Reload>),
-    /// A thread writes down which guests were added.
+    /// A thread stores the added guests.
     Keeping(
         Receiver<Result<(), ChangeError>>,
         Box<Prepared>,
         Box<Reload>,
     ),
-    /// It is in force, but for what guests get one by one.
+    /// The configuration is in force, except for the settings that guests get one by one.
     Settling(Box<Reload>, Rest),
-    /// A thread closes the ports that are gone: until then they cannot be opened anew.
+    /// A thread closes the old ports: until then they cannot be opened anew.
     Closing(Receiver<()>, Changes),
 }
 
-/// All that a configuration needs and that takes files, sockets and time.
+/// The parts of a configuration that take files, sockets and time.
 pub(super) struct Prepared {
     files: Files,
-    /// The guests that were added are others than those in force.
+    /// True if the added guests differ from those in force.
     is_change: bool,
     changes: Changes,
     inventory: Inventory,
     cpu: Option<u32>,
     loop_class: LoopClass,
     guarantees: Guarantees,
-    /// They say the same of all guests as those in force: what of these may change meanwhile
-    /// is the service's.
+    /// True if the configuration of all guests is the same as the one in force: only the service's
+    /// guarantees may change meanwhile.
     says_the_same: bool,
     switch: Option<SwitchPlan>,
     ports: NextPorts,
@@ -89,18 +89,18 @@ pub(super) struct Prepared {
     metrics: Becomes<Server>,
     collector: Becomes<Collector>,
     vcpu: Option<AgentConfig>,
-    /// The agent, where none runs yet.
+    /// The agent's thread, if none runs yet.
     vcpu_thread: Option<VcpuThread>,
 }
 
-/// What becomes of something that there may be.
+/// Change of an optional part.
 enum Becomes<T> {
     AsItWas,
     This(Option<T>),
 }
 
 impl<T> Becomes<T> {
-    /// Puts it in the place of `old`, and returns what is of no use any more.
+    /// Replaces `old`, and returns the part that is no longer used.
     fn put(self, old: &mut Option<T>) -> Option<T> {
         match self {
             Self::AsItWas => None,
@@ -109,7 +109,7 @@ impl<T> Becomes<T> {
     }
 }
 
-/// A port that is not there any more, and what it is known by to systemd and the kernel.
+/// A port that is no longer configured, with its key in systemd and its mark in the kernel.
 struct Gone {
     port: Option<Box<dyn Port>>,
     key: Option<String>,
@@ -119,32 +119,32 @@ struct Gone {
 /// The ports of a configuration that is not in force yet.
 struct NextPorts {
     plans: Vec<PortPlan>,
-    /// Where each is among those in force; `None` for a new one,
+    /// The index of each port among those in force; `None` for a new one.
     kept: Vec<Option<usize>>,
-    /// which is here.
+    /// The new ports.
     fresh: Vec<Option<Box<dyn Port>>>,
 }
 
-/// What is left to do once a configuration is in force.
+/// Remaining work after a configuration came into force.
 pub(super) struct Rest {
     closing: Closing,
-    /// Who is guaranteed what is told to the switch again, and to other hosts.
+    /// True if the switch and other hosts must receive the guarantees again.
     is_told: bool,
     changes: Changes,
-    /// What was in force: another thread frees it, since that takes a while.
+    /// The former state: another thread frees it, since that takes milliseconds.
     spent: Box<dyn Send>,
 }
 
-/// Ports that are new, and those that are not there any more.
+/// New ports, and ports that are no longer configured.
 struct Closing {
-    /// For the switch to read and for systemd to keep.
+    /// New ports, which the switch must read and systemd must store.
     fresh: VecDeque<usize>,
     gone: Vec<Gone>,
-    /// These are forgotten, and only to be closed.
+    /// Ports that only remain to be closed.
     closed: Vec<Box<dyn Port>>,
 }
 
-/// What a configuration is compared with, and where it is applied.
+/// The state in force, with which a configuration is compared.
 struct InForce {
     files: Files,
     core: Core,
@@ -228,7 +228,7 @@ impl InForce {
         Ok(Server::start(at, waker, vcpus, self.watch.clone())?)
     }
 
-    /// Opens the ports that are not there yet.
+    /// Opens the ports that are not open yet.
     fn open(&self, plans: Vec<PortPlan>) -> Result<NextPorts, HostError> {
         let mut kept = Vec::with_capacity(plans.len());
         let mut fresh = Vec::with_capacity(plans.len());
@@ -248,13 +248,13 @@ impl InForce {
 }
 
 impl Daemon {
-    /// Has the configuration read and prepared. While it is, another reload waits.
+    /// Starts a thread that reads and prepares the configuration. Further reloads wait for it.
     pub(super) fn reload(&mut self) {
         notify(&notify::reloading());
         self.prepare(Wanted::Files);
     }
 
-    /// Has a configuration prepared, where none is on its way.
+    /// Starts a thread that prepares a configuration. Call it only if no reload is in progress.
     pub(super) fn prepare(&mut self, wanted: Wanted) {
         match self.start_preparing(wanted) {
             Ok(prepared) => self.reloading = Some(Reloading::Opening(prepared)),
@@ -294,7 +294,7 @@ impl Daemon {
         Ok(prepared)
     }
 
-    /// There is more to do at once of a reload.
+    /// Returns true if the reload has more work to do now.
     pub(super) fn is_reloading(&self) -> bool {
         matches!(
             self.reloading,
@@ -302,7 +302,7 @@ impl Daemon {
         )
     }
 
-    /// Goes on with a reload, where there is one: a few guests a turn.
+    /// Continues a reload, if there is one: a few guests per turn.
     pub(super) fn go_on_reloading(&mut self, now: Nanos) {
         let Some(reloading) = self.reloading.take() else {
             return;
@@ -398,7 +398,7 @@ impl Daemon {
         }
     }
 
-    /// Has it written down which guests were added, before that is in force.
+    /// Starts a thread that stores the added guests, before they come into force.
     fn keep(&mut self, prepared: Box<Prepared>, reload: Box<Reload>) -> Option<Reloading> {
         let added = Arc::clone(prepared.files.added());
         let (done, kept) = channel();
@@ -453,7 +453,7 @@ impl Daemon {
         self.signals.waker().wake();
     }
 
-    /// Puts a configuration in force; returns what is left to do.
+    /// Puts a configuration in force; returns the remaining work.
     fn swap(&mut self, now: Nanos, prepared: Prepared, reload: &mut Reload) -> Rest {
         let Prepared {
             files,
@@ -507,8 +507,8 @@ impl Daemon {
         }
     }
 
-    /// Starts, changes or ends the exchange of rates, and waits for it. Returns whether
-    /// another one begins.
+    /// Starts, changes or ends the exchange of rates, and waits for it. Returns true if another one
+    /// begins.
     fn renew_hose(&mut self, now: Nanos, setup: Option<HoseSetup>) -> bool {
         self.hose_ready = true;
         let renewed = match (&mut self.hose, setup) {
@@ -536,8 +536,7 @@ impl Daemon {
         renewed.begins
     }
 
-    /// Starts, changes or ends the agent; `started` is a thread for one that does not
-    /// run yet.
+    /// Starts, changes or ends the agent. `started` is a thread for an agent that does not run yet.
     fn renew_vcpus(&mut self, config: Option<AgentConfig>, started: Option<VcpuThread>) {
         match (config, started) {
             (_, Some(started)) => self.vcpu_thread = Some(started),
@@ -556,8 +555,8 @@ impl Daemon {
             .set(self.vcpu_thread.as_ref().map(VcpuThread::shared));
     }
 
-    /// Puts ports in force. Those that are no longer among them are left to be closed; what all
-    /// were opened from comes with them.
+    /// Puts ports in force. Returns the ports that remain to be closed, and the plans that all
+    /// former ports were opened from.
     fn take(&mut self, ports: NextPorts) -> (Closing, Arc<Vec<PortPlan>>) {
         let NextPorts {
             plans,
@@ -597,8 +596,8 @@ impl Daemon {
         (closing, plans)
     }
 
-    /// Begins to read some new ports and lets systemd keep them, and forgets some that are
-    /// gone; returns whether there are no more of either.
+    /// Starts to read some new ports and stores them in systemd, and forgets some old ones. Returns
+    /// true when none of either is left.
     fn clear_up(&mut self, closing: &mut Closing) -> bool {
         let fresh = closing.fresh.len().min(DESCRIPTORS);
         for index in closing.fresh.range(..fresh) {
@@ -619,14 +618,15 @@ impl Daemon {
         closing.fresh.is_empty() && closing.gone.is_empty()
     }
 
-    /// What a reload has yet to bring into force, where one has, was planned before.
+    /// Repeats the announcement after the reload that is settling, if there is one: the guarantees
+    /// that it has yet to bring into force were planned before.
     pub(super) fn tell_again_once_settled(&mut self) {
         if let Some(Reloading::Settling(_, rest)) = &mut self.reloading {
             rest.is_told = true;
         }
     }
 
-    /// Ends a reload that was applied, but for what is still to be closed.
+    /// Ends a reload that was applied, except for closing the old ports.
     fn finish(&mut self, rest: Rest, reload: Reload) -> Reloading {
         if rest.is_told {
             self.begin_telling();

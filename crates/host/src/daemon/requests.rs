@@ -1,5 +1,5 @@
-//! What was asked at the control socket: each request is answered between packets, and a
-//! change is a reload of its own, one after the other.
+//! Requests at the control socket: each is answered between packets. A change is a reload of its
+//! own, and changes are applied one after the other.
 
 use super::reload::Wanted;
 use super::sending::Trial;
@@ -12,15 +12,15 @@ use std::collections::VecDeque;
 use tailbound_dataplane::GuestId;
 use tailbound_units::Nanos;
 
-/// Requests that wait for an answer, but for those that are to be shown something.
+/// Requests that wait for an answer, except for requests to show something.
 #[derive(Default)]
 pub(super) struct Requests {
-    /// Where they come from, if they may come from anywhere.
+    /// The server of the control socket, if there is one.
     server: Option<socket::Server>,
-    /// There may be new ones.
+    /// True if there may be new requests.
     asked: bool,
     changes: VecDeque<(Change, Reply)>,
-    /// Whose change is the reload that is under way.
+    /// The request of the reload in progress.
     current: Option<Asker>,
     drains: Vec<Draining>,
     migrations: Vec<Migration>,
@@ -28,39 +28,39 @@ pub(super) struct Requests {
     pub(super) tracing: Option<Tracing>,
 }
 
-/// A guest that is to move, once it is owed nothing.
+/// A guest that is about to migrate, once its early acknowledged data is delivered.
 struct Migration {
     guest: GuestId,
     until: Nanos,
-    /// When what it is owed is counted next.
+    /// The time of the next check.
     next: Nanos,
     reply: Reply,
 }
 
-/// How often that is counted: it looks at every connection.
+/// The interval of these checks: each looks at every connection.
 const COUNT: Nanos = Nanos::from_millis(10);
 
-/// Who asked for a change, and the names of the guests that it is about.
+/// The sender of a change, and the names of the changed guests.
 struct Asker {
     reply: Reply,
     guests: Vec<String>,
 }
 
-/// Guests of which nothing more is received, until nothing of theirs waits.
+/// Guests whose ports are not read, until none of their frames is queued.
 struct Draining {
     guests: Vec<GuestId>,
-    /// It is all of them, so that whatever waits for the uplink is theirs.
+    /// True for all guests: then all frames that wait for the uplink belong to them.
     all: bool,
     until: Nanos,
     reply: Reply,
 }
 
-/// Requests that wait for something at once, beside changes. Whoever asked may have gone, and they
-/// wait for up to an hour all the same.
+/// Most waiting requests, without changes. Their senders may be gone; the requests wait for up to
+/// an hour nevertheless.
 const MOST_WAITING: usize = 64;
 
 impl Requests {
-    /// Begins to serve the control socket, where there is one.
+    /// Starts to serve the control socket, if there is one.
     pub(super) fn serve(
         instance: Option<&mut Instance>,
         signals: &Signals,
@@ -74,12 +74,13 @@ impl Requests {
         })
     }
 
-    /// Somebody may have asked.
+    /// Notes that there may be new requests.
     pub(super) fn handle_woken(&mut self) {
         self.asked = true;
     }
 
-    /// Who asked, where another request may wait beside those that do; the others are told.
+    /// Returns the reply if another request may wait; else the request is refused and the result is
+    /// `None`.
     fn room(&self, reply: Reply) -> Option<Reply> {
         let waiting = self.drains.len() + self.migrations.len() + self.trials.len();
         if waiting < MOST_WAITING {
@@ -92,7 +93,7 @@ impl Requests {
         None
     }
 
-    /// When there is something to do, whatever happens.
+    /// Returns the time of the next event, if no other comes first.
     pub(super) fn poll_at(&self) -> Option<Nanos> {
         let drains = self.drains.iter().map(|draining| draining.until);
         let migrations = self.migrations.iter().map(|migration| migration.next);
@@ -103,7 +104,7 @@ impl Requests {
 }
 
 impl Daemon {
-    /// Takes what was asked; where no reload is under way, begins with the next change.
+    /// Takes new requests, and begins the next change if no reload is in progress.
     pub(super) fn take_requests(&mut self, now: Nanos) {
         if std::mem::take(&mut self.requests.asked) {
             let server = self.requests.server.as_ref().into_iter();
@@ -156,7 +157,7 @@ impl Daemon {
         }
     }
 
-    /// Leaves ports unread, or has them read again.
+    /// Stops reading guests' ports, or reads them again.
     fn drain_guests(
         &mut self,
         now: Nanos,
@@ -195,7 +196,7 @@ impl Daemon {
         self.poll_drains(now);
     }
 
-    /// A guest by its name; whoever asked is told where there is none.
+    /// Returns a guest by its name; if there is none, the request is refused.
     pub(super) fn guest_named(&self, name: &str, reply: Reply) -> Option<(GuestId, Reply)> {
         let mut guests = self.switch.guests();
         if let Some((id, _)) = guests.find(|(_, known)| *known == name) {
@@ -207,7 +208,7 @@ impl Daemon {
         None
     }
 
-    /// Acknowledges TCP early for a guest no more, or again.
+    /// Stops acknowledging TCP early for a guest, or starts again.
     fn prepare_migration(&mut self, guest: &str, undo: bool, until: Nanos, reply: Reply) {
         let Some((id, reply)) = self.guest_named(guest, reply) else {
             return;
@@ -234,8 +235,7 @@ impl Daemon {
         });
     }
 
-    /// Answers where a guest that is to move is owed nothing any more, or that takes too
-    /// long.
+    /// Answers if a migrating guest's data is delivered, or if that takes too long.
     fn poll_migrations(&mut self, now: Nanos) {
         for mut migration in std::mem::take(&mut self.requests.migrations) {
             if now < migration.next && now < migration.until {
@@ -279,7 +279,7 @@ impl Daemon {
         });
     }
 
-    /// Answers where nothing of a drained guest's waits any longer, or that takes too long.
+    /// Answers if none of a drained guest's frames is queued, or if that takes too long.
     pub(super) fn poll_drains(&mut self, now: Nanos) {
         self.poll_migrations(now);
         if self.requests.drains.is_empty() {
@@ -297,8 +297,8 @@ impl Daemon {
         }
     }
 
-    /// Answers the request for the reload that ended. Returns the user that asked; `None` for
-    /// a signal.
+    /// Answers the request for the reload that ended. Returns the user of the request; `None` for a
+    /// signal.
     pub(super) fn answer_change(&mut self, result: Result<bool, &HostError>) -> Option<u32> {
         let Asker { reply, guests } = self.requests.current.take()?;
         let uid = reply.uid();
@@ -312,7 +312,7 @@ impl Daemon {
         Some(uid)
     }
 
-    /// Those of some guests that are not held to what they are to be guaranteed.
+    /// Returns those of some guests whose guarantee is not in force.
     fn unguaranteed(&self, names: &[String]) -> Vec<String> {
         let guests = self.switch.guests().zip(self.guarantees.wanted());
         let refused = guests.filter(|((id, name), wanted)| {
@@ -324,7 +324,7 @@ impl Daemon {
     }
 }
 
-/// Why a change was refused, with each mistake where it stands.
+/// Returns the outcome of a refused change, with each mistake and its place.
 fn refused(error: &HostError) -> Outcome {
     let mistakes = |error: &ConfigError| {
         let mistakes = error.mistakes();

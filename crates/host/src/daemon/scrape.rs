@@ -1,4 +1,4 @@
-//! Answers to scrapes, copied between packets.
+//! Scrapes of the counters, which are copied between packets.
 
 use crate::metrics::{Scrape, Server};
 use crate::socket::Reply;
@@ -6,27 +6,27 @@ use std::sync::mpsc::Receiver;
 use tailbound_switch::port::Port;
 use tailbound_switch::{PartialSnapshot, Snapshot, Switch};
 
-/// Guests whose counters are copied in one turn, so that it delays no packet by more than
-/// some 20 us: each has 2 KB of them, and a system call.
+/// Guests whose counters are copied per turn, so that a packet is delayed by at most some 20 us:
+/// each guest has 2 KB of them, and takes a system call.
 const GUESTS: usize = 16;
 
-/// Who waits for a copy of all counters.
+/// A receiver of a copy of all counters.
 pub(super) enum Viewer {
     /// A scrape of metrics.
     Scrape(Scrape),
-    /// Somebody at the control socket.
+    /// A request at the control socket.
     Reply(Reply),
 }
 
-/// Who waits for a copy of all counters, and as much of it as there is.
+/// The receivers of a copy of all counters, and the copy so far.
 pub(super) struct Scrapes {
-    /// What the placement service is to hear of.
+    /// Requests of the reports to the placement service.
     reports: Receiver<Scrape>,
     waiting: Vec<Viewer>,
     partial: PartialSnapshot,
-    /// Those that get the one after that.
+    /// The receivers of the copy after that.
     next: Vec<Viewer>,
-    /// There may be new scrapes.
+    /// True if there may be new scrapes.
     asked: bool,
 }
 
@@ -41,28 +41,28 @@ impl Scrapes {
         }
     }
 
-    /// Somebody may have asked.
+    /// Notes that there may be new scrapes.
     pub(super) fn handle_woken(&mut self) {
         self.asked = true;
     }
 
-    /// Somebody at the control socket has asked.
+    /// Adds a request of the control socket.
     pub(super) fn show(&mut self, reply: Reply) {
         self.next.push(Viewer::Reply(reply));
     }
 
-    /// What was copied is of guests that may be gone: gives it away.
+    /// Returns the copy so far, whose guests may be gone, and starts anew.
     pub(super) fn handle_reload(&mut self) -> PartialSnapshot {
         std::mem::take(&mut self.partial)
     }
 
-    /// There is more to copy.
+    /// Returns true if there is more to copy.
     pub(super) fn is_busy(&self) -> bool {
         !self.waiting.is_empty() || !self.next.is_empty()
     }
 
-    /// Copies some counters where somebody asked. Returns them once they are whole, and
-    /// who asked.
+    /// Copies some counters if a receiver waits. Returns the copy and its receivers once it is
+    /// complete.
     pub(super) fn poll(
         &mut self,
         server: Option<&Server>,

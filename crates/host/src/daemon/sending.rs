@@ -1,4 +1,4 @@
-//! Frames in a guest's name, to try what it is guaranteed: as many as its guarantee lets leave.
+//! Sends trial frames in a guest's name, at the rate that its guarantee permits.
 
 use super::Daemon;
 use crate::socket::{Outcome, Reply, Sending};
@@ -8,26 +8,26 @@ use tailbound_units::Nanos;
 
 /// A frame of full length, without its FCS.
 const LENGTH: usize = 1_514;
-/// The port that takes everything and answers nothing (RFC 863).
+/// The port that accepts all datagrams and answers none (RFC 863).
 const DISCARD: u16 = 9;
 const UDP: u8 = 17;
 
-/// Somebody has frames sent in a guest's name.
+/// A trial in progress.
 pub(super) struct Trial {
     guest: GuestId,
     frame: Vec<u8>,
     until: Nanos,
-    /// When it was sent last, and is to be next.
+    /// The time of the last frames. `next` is the time of the next ones.
     last: Nanos,
     next: Nanos,
     sent: u64,
     reply: Reply,
 }
 
-/// Trials at once: each has the packet loop do something five thousand times a second.
+/// Most trials at the same time: each occupies the packet loop five thousand times a second.
 const MOST: usize = 4;
 
-/// Whether another trial may begin, of `guest`, beside those of `running`.
+/// Checks that another trial, of `guest`, may begin beside those of `running`.
 fn check_room(guest: GuestId, running: &[GuestId]) -> Result<(), String> {
     let why = if running.contains(&guest) {
         // Two would share its guarantee, and neither be the whole of it.
@@ -40,17 +40,17 @@ fn check_room(guest: GuestId, running: &[GuestId]) -> Result<(), String> {
     Err(format!("{why}; a trial ends within 70 s: retry then"))
 }
 
-/// How often frames are sent: a part of how long they wait.
+/// Interval between frames: a fraction of their waiting time.
 const EVERY: Nanos = Nanos::from_micros(200);
 
 impl Trial {
-    /// When there is something to do.
+    /// Returns the time of the next event.
     pub(super) fn poll_at(&self) -> Nanos {
         self.next.min(self.until)
     }
 }
 
-/// A datagram of full length to the port *discard*.
+/// Makes a datagram of full length to the port *discard*.
 fn datagram(macs: [[u8; 6]; 2], addresses: [Ipv4Addr; 2]) -> Vec<u8> {
     let [to, from] = macs;
     let mut frame = Vec::with_capacity(LENGTH);
@@ -84,7 +84,7 @@ fn datagram(macs: [[u8; 6]; 2], addresses: [Ipv4Addr; 2]) -> Vec<u8> {
 }
 
 impl Daemon {
-    /// Begins to send in a guest's name; one that is guaranteed nothing sends nothing.
+    /// Begins to send in a guest's name. A guest without a guarantee sends nothing.
     pub(super) fn begin_trial(
         &mut self,
         now: Nanos,
@@ -125,7 +125,7 @@ impl Daemon {
         });
     }
 
-    /// Sends what the guests' guarantees let leave, and answers once the time is over.
+    /// Sends the frames that guests' guarantees permit, and answers at the end of the time.
     pub(super) fn poll_trials(&mut self, now: Nanos) {
         for mut trial in std::mem::take(&mut self.requests.trials) {
             if now < trial.until {

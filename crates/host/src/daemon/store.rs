@@ -1,20 +1,20 @@
-//! systemd keeps the descriptors of ports, for when this process dies (`FDSTORE=1`,
-//! `sd_notify(3)`).
+//! Storage of the ports' descriptors in systemd, for the restart after a crash of this process
+//! (`FDSTORE=1`, `sd_notify(3)`).
 
 use super::notify::{notify, notify_with};
 use std::collections::BTreeSet;
 use std::os::fd::BorrowedFd;
 
-/// What systemd keeps.
+/// The keys of the descriptors that systemd stores.
 #[derive(Debug)]
 pub(super) struct Store {
-    /// It keeps descriptors for this service (`FileDescriptorStoreMax=`).
+    /// True if systemd stores descriptors for this service (`FileDescriptorStoreMax=`).
     is_open: bool,
     keys: BTreeSet<String>,
 }
 
 impl Store {
-    /// One that has kept descriptors of `keys`, and of others that are of no use any more.
+    /// Returns a store with the descriptors of `keys`, and removes those of `others`.
     pub(super) fn new(keys: Vec<String>, others: &[String]) -> Self {
         for key in others {
             remove(key);
@@ -26,14 +26,14 @@ impl Store {
         }
     }
 
-    /// Has systemd keep a descriptor.
+    /// Stores a descriptor in systemd.
     pub(super) fn keep(&mut self, key: &str, descriptor: BorrowedFd<'_>) {
         if self.is_open && self.keys.insert(key.to_owned()) {
             notify_with(&format!("FDSTORE=1\nFDNAME={key}"), descriptor);
         }
     }
 
-    /// The descriptor of a key is closed.
+    /// Removes the descriptor of a key.
     pub(super) fn forget(&mut self, key: &str) {
         if self.keys.remove(key) {
             remove(key);
@@ -41,7 +41,7 @@ impl Store {
     }
 }
 
-/// Has systemd close its copy of a descriptor.
+/// Makes systemd close its copy of a descriptor.
 pub(super) fn remove(key: &str) {
     notify(&format!("FDSTOREREMOVE=1\nFDNAME={key}"));
 }

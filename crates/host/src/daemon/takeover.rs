@@ -1,10 +1,9 @@
-//! One daemon a configuration, and how a new one takes over from it.
+//! Single daemon per configuration, and the takeover from a running one.
 //!
-//! A daemon holds a lock for as long as it lives: a file of its configuration's
-//! name in a runtime directory, locked by `fcntl(2)`. The kernel drops the lock with
-//! the process, however that ends, and tells others which process holds it. So
-//! nothing here depends on a pid that was written down, and no signal reaches
-//! another process that got the same number later (`pidfd_open(2)`).
+//! A daemon holds a lock for its whole life: a file in a runtime directory, named after the
+//! configuration and locked by `fcntl(2)`. The kernel releases the lock with the process, after any
+//! kind of end, and shows other processes the holder. So nothing here depends on a stored pid, and
+//! no signal reaches another process that got the same number later (`pidfd_open(2)`).
 
 use super::handover::Legacy;
 use crate::config::{Config, ConfigError};
@@ -26,25 +25,25 @@ use std::time::Instant;
 /// Ends the name of a lock.
 const LOCK: &str = ".lock";
 
-/// How long the running daemon may take to send what waits and to end, before it is
-/// killed; and then how long the kernel may take.
+/// The longest time for the running daemon to send its queued frames and end, before it is killed;
+/// and then for the kernel to end it.
 const PATIENCE: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 500_000_000,
 };
 
-/// Why this process may not be the daemon of a configuration.
+/// Reason why this process may not be the daemon of a configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum InstanceError {
     /// The configuration has mistakes; the running daemon was not touched.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// No directory for the lock.
+    /// No directory can hold the lock.
     #[error("cannot keep a lock in any of {tried}: {source}; name a directory by --runtime-dir")]
     Directory {
         /// The directories that were tried.
         tried: String,
-        /// What the system said of the last one.
+        /// The system's error for the last directory.
         source: io::Error,
     },
     /// The lock's file cannot be used.
@@ -52,7 +51,7 @@ pub enum InstanceError {
     Lock {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// Another daemon has this configuration.
@@ -83,10 +82,10 @@ pub enum InstanceError {
         config: PathBuf,
         /// The process that holds the lock.
         pid: i32,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// A third one was faster.
+    /// A third daemon took over first.
     #[error(
         "process {pid} took over for {} at the same time; it runs now",
         config.display()
@@ -104,18 +103,18 @@ pub enum InstanceError {
 #[must_use = "the lock is dropped with it"]
 pub struct Instance {
     path: PathBuf,
-    /// Where the next daemon asks to take over; `None` where that cannot be.
+    /// The socket at which the next daemon requests a takeover; `None` if it cannot be created.
     pub(super) listener: Option<UnixListener>,
-    /// Where that is.
+    /// The path of that socket.
     socket: PathBuf,
-    /// Where guests are added and shown; `None` where that cannot be.
+    /// The control socket; `None` if it cannot be created.
     pub(super) control: Option<UnixListener>,
-    /// Where that is.
+    /// The path of the control socket.
     control_socket: PathBuf,
-    /// What the daemon before handed over, until it is taken.
+    /// The handover of the daemon before, until it is taken.
     pub(super) legacy: Option<Legacy>,
-    /// Opened once in this process: closing any descriptor of the file would drop
-    /// the lock.
+    /// The lock's file, opened once in this process: closing any descriptor of it would release the
+    /// lock.
     _file: File,
 }
 
@@ -129,14 +128,13 @@ impl Drop for Instance {
 }
 
 impl Instance {
-    /// Claims the configuration at `config` for this process. The lock is kept in
-    /// `directory`, or in the first that can be used of `$RUNTIME_DIRECTORY`,
-    /// `/run/tailbound`, `$XDG_RUNTIME_DIR/tailbound` and `/tmp/tailbound-UID`; so is the
-    /// control socket ([`crate::socket`]).
+    /// Claims the configuration at `config` for this process. The lock is in `directory`, or in the
+    /// first usable one of `$RUNTIME_DIRECTORY`, `/run/tailbound`, `$XDG_RUNTIME_DIR/tailbound` and
+    /// `/tmp/tailbound-UID`. The control socket ([`crate::socket`]) is in the same directory.
     ///
-    /// With `takeover` a daemon that runs for it is stopped first: it is asked to hand over
-    /// its ports and to end; where it does not, to end by SIGTERM, and it is killed where it
-    /// has not ended after half a second. The configuration is checked before that.
+    /// With `takeover`, a running daemon is stopped first: it receives a request to hand over its
+    /// ports and end. If it does not, it receives SIGTERM, and SIGKILL half a second later. The
+    /// configuration is checked before that.
     ///
     /// # Errors
     /// See [`InstanceError`].
@@ -145,7 +143,7 @@ impl Instance {
         directory: Option<&Path>,
         takeover: bool,
     ) -> Result<Self, InstanceError> {
-        // One that cannot be found has mistakes, which are told better elsewhere.
+        // A missing configuration has mistakes, which are reported better elsewhere.
         let whole = fs::canonicalize(config).unwrap_or_else(|_| config.to_owned());
         let path = lock_directory(directory)?.join(places::name(&whole, LOCK));
         let pid = match lock(&path)? {
@@ -180,7 +178,7 @@ impl Instance {
     }
 }
 
-/// Who has the lock.
+/// The holder of the lock.
 enum Lock {
     Ours(Box<Instance>),
     Of(Pid),
@@ -188,7 +186,7 @@ enum Lock {
     Elsewhere,
 }
 
-/// Takes the lock, or says which process has it.
+/// Takes the lock, or returns the process that holds it.
 fn lock(path: &Path) -> Result<Lock, InstanceError> {
     let fail = |source| InstanceError::Lock {
         path: path.to_owned(),
@@ -238,14 +236,14 @@ fn lock(path: &Path) -> Result<Lock, InstanceError> {
     }
 }
 
-/// Where the holder of a lock is asked to hand over: a name that is short enough for a
-/// socket's.
+/// Returns the path of the socket for takeovers from a lock's holder: a name that is short enough
+/// for a socket's.
 fn socket(lock: &Path, inode: u64) -> PathBuf {
     lock.with_file_name(format!("takeover-{inode}"))
 }
 
-/// Listens for whoever is of this daemon's user, or root. Where that cannot be, the daemon
-/// does without, and says what it lacks.
+/// Listens for processes of this daemon's user and of root. If that fails, the daemon continues
+/// without the socket and logs the missing function.
 fn listen(path: &Path, lack: &str) -> Option<UnixListener> {
     // Of a holder that was killed.
     let _ = fs::remove_file(path);
@@ -260,13 +258,13 @@ fn listen(path: &Path, lack: &str) -> Option<UnixListener> {
     listener.ok()
 }
 
-/// Who holds the lock, as the kernel says; without a pid if that process is of another
+/// Returns the kernel's record of the lock's holder; without a pid if that process is in another
 /// PID namespace.
 fn holder(file: &File) -> io::Result<Option<Flock>> {
     Ok(fcntl_getlk(file, &Flock::from(FlockType::WriteLock))?)
 }
 
-/// Stops the process that holds the lock; returns what it handed over.
+/// Stops the process that holds the lock; returns its handover.
 fn stop(path: &Path, pid: Pid) -> io::Result<Option<Legacy>> {
     let started = Instant::now();
     let process = match pidfd_open(pid, PidfdFlags::empty()) {
@@ -315,7 +313,7 @@ fn stop(path: &Path, pid: Pid) -> io::Result<Option<Legacy>> {
     Ok(legacy.ok())
 }
 
-/// Waits for a process's end, for as long as it may take.
+/// Waits for a process's end, up to the limit.
 fn ends(process: &impl std::os::fd::AsFd) -> io::Result<bool> {
     let started = Instant::now();
     loop {
@@ -333,7 +331,7 @@ fn ends(process: &impl std::os::fd::AsFd) -> io::Result<bool> {
     }
 }
 
-/// The directory for locks; it is made where it is missing.
+/// Returns the directory for locks, created if it is missing.
 fn lock_directory(given: Option<&Path>) -> Result<PathBuf, InstanceError> {
     let candidates = places::runtime_directories(given);
     let mut last = io::ErrorKind::NotFound.into();
@@ -353,7 +351,7 @@ fn lock_directory(given: Option<&Path>) -> Result<PathBuf, InstanceError> {
     })
 }
 
-/// Whether locks may be kept there: it is ours, and nobody else may write to it.
+/// Checks that locks may be in this directory: it is ours, and no other user may write to it.
 fn usable(directory: &Path) -> io::Result<()> {
     DirBuilder::new()
         .recursive(true)

@@ -1,6 +1,5 @@
-//! What guests are guaranteed and limited to comes into force, a few guests a turn: in the switch, and
-//! then in the exchange of rates with other hosts. Then the placement service is told what is
-//! kept.
+//! Brings guests' guarantees and limits into force, a few guests per turn: first in the switch,
+//! then in the exchange of rates with other hosts. Then the placement service receives a report.
 
 use super::Daemon;
 use super::level::Restoring;
@@ -13,42 +12,42 @@ use tailbound_dataplane::{Guarantee, GuestId};
 use tailbound_switch::{Applying, Switch};
 use tailbound_units::{Nanos, Rate};
 
-/// What a turn does of it: as much as for so many guests of which nothing changes.
+/// Work per turn, in units of an unchanged guest.
 const WORK: usize = 32;
 
-/// Guarantees on their way into force, as far as they have come.
+/// The state of guarantees on their way into force.
 pub(super) enum Telling {
-    /// Guests are looked up, and held to their limits.
+    /// Guarantees are looked up, and limits are set.
     Wanted(Vec<(GuestId, Option<Guarantee>)>),
-    /// The switch holds guests to them.
+    /// The switch applies the guarantees.
     Applying(Applying),
-    /// Other hosts are to hear of these guests; of so many ports they were asked for.
+    /// The guests for the exchange of rates are collected. The number is that of the visited ports.
     Machines(HoseGuests, usize),
-    /// The exchange of rates takes them up.
+    /// The exchange of rates applies the guests.
     Settling,
-    /// The placement service is to hear what is kept here; so many guests were looked at.
+    /// The report to the placement service is collected. The number is that of the visited guests.
     Reporting(Kept, usize),
 }
 
-/// Guests that came or left, of which others are to hear.
+/// Guests that arrived or left, which other hosts must learn.
 #[derive(Debug, Default)]
 pub(super) struct Moved {
-    /// There are such.
+    /// True if there are such guests.
     is_news: bool,
-    /// When others may hear of them: each time costs a look at all guests.
+    /// The earliest time of the next announcement: each visits all guests.
     next: Nanos,
 }
 
 impl Moved {
-    /// The least time between two tellings.
+    /// The shortest time between two announcements.
     const SPACING: Nanos = Nanos::from_millis(100);
 
-    /// When there is something to tell.
+    /// Returns the time of the next announcement, if there is one.
     pub(super) fn poll_at(&self) -> Option<Nanos> {
         self.is_news.then_some(self.next)
     }
 
-    /// Whether others are to hear now that guests moved.
+    /// Returns true, once, if an announcement is due now.
     fn take(&mut self, now: Nanos) -> bool {
         let is_due = self.poll_at().is_some_and(|at| at <= now);
         if is_due {
@@ -59,26 +58,26 @@ impl Moved {
     }
 }
 
-/// What is kept of what guests are to be guaranteed.
+/// The report on guests' guarantees so far.
 #[derive(Default)]
 pub(super) struct Kept {
-    /// What the configuration guarantees to others than machines of tenants.
+    /// The total that the configuration guarantees to guests that are no VMs of tenants.
     reserved: Rate,
-    /// By tenant: the first machine that is refused.
+    /// By tenant: the first VM whose guarantee is refused.
     refused: BTreeMap<TenantId, RefusedVm>,
-    /// Machines that are to come here, and are here.
+    /// VMs that the service expects here, and that have arrived.
     arrived: Vec<String>,
 }
 
 impl Telling {
-    /// What is kept is told, and nothing else.
+    /// Returns the state of a report alone.
     pub(super) fn report() -> Self {
         Self::Reporting(Kept::default(), 0)
     }
 }
 
-/// Begins to exchange rates, where that was set up, for the guests that there are, which get
-/// back what they had in the daemon before.
+/// Begins to exchange rates, if that is configured, for the present guests. They get back the
+/// levels that they had in the daemon before.
 pub(super) fn begin_exchange(
     setup: Option<HoseSetup>,
     guarantees: &Guarantees,
@@ -102,15 +101,14 @@ pub(super) fn begin_exchange(
 }
 
 impl Daemon {
-    /// Begins to tell the switch what its guests are to be guaranteed, and the exchange of
-    /// rates what they are.
+    /// Begins to apply the guests' guarantees in the switch, and then in the exchange of rates.
     pub(super) fn begin_telling(&mut self) {
         self.telling = Some(Telling::Wanted(Vec::new()));
         self.tell_again_once_settled();
     }
 
-    /// Has other hosts and the placement service hear that guests came or left, if they did:
-    /// once what is being told is told.
+    /// Announces arrived and left guests to other hosts and the placement service, after the
+    /// announcement in progress.
     pub(super) fn note_moved(&mut self, now: Nanos, have_moved: bool) {
         self.moved.is_news |= have_moved;
         if self.telling.is_none() && self.moved.take(now) {
@@ -118,7 +116,7 @@ impl Daemon {
         }
     }
 
-    /// Goes on with that, where there is anything to tell.
+    /// Continues an announcement, if there is one.
     pub(super) fn go_on_telling(&mut self, now: Nanos) {
         let Some(telling) = self.telling.take() else {
             return;
@@ -150,8 +148,8 @@ impl Daemon {
         };
     }
 
-    /// Looks up what some more guests are to be guaranteed, and holds them to their limits.
-    /// Returns whether that was all of them.
+    /// Looks up the guarantees of some more guests, and sets their limits. Returns true when all
+    /// guests were visited.
     fn look_up(&mut self, now: Nanos, wanted: &mut Vec<(GuestId, Option<Guarantee>)>) -> bool {
         let mut cost = 0;
         while cost < WORK {
@@ -169,7 +167,7 @@ impl Daemon {
         false
     }
 
-    /// Asks for some more guests, and tells the exchange of rates once all were asked for.
+    /// Collects some more guests, and passes them to the exchange of rates once all were collected.
     fn tell_hosts(&mut self, now: Nanos, mut guests: HoseGuests, asked: usize) -> Telling {
         let ports = self.switch.guests().enumerate().skip(asked).take(WORK);
         let mut count = 0;
@@ -194,12 +192,12 @@ impl Daemon {
         Telling::Settling
     }
 
-    /// Begins to tell the placement service what is kept, unless that is told anyway.
+    /// Begins to report to the placement service, unless a report follows anyway.
     pub(super) fn begin_reporting(&mut self) {
         self.telling.get_or_insert_with(Telling::report);
     }
 
-    /// Looks at some more guests, and tells the placement service once all were looked at.
+    /// Visits some more guests, and reports to the placement service once all were visited.
     fn tell_service(&mut self, mut kept: Kept, looked_at: usize) -> Option<Telling> {
         let reporter = self.reporter.as_ref()?;
         let guests = self.switch.guests().count();

@@ -1,11 +1,11 @@
-//! Somebody wants to know of each frame of a guest: when it began to wait, was let go, and was
-//! taken by a port.
+//! Traces of a guest's frames: the times at which each frame was queued, released, and taken by a
+//! port.
 
 use super::Daemon;
 use crate::socket::{Outcome, Reply, TRACE_FRAMES, Trace};
 use tailbound_units::Nanos;
 
-/// A trace that is being made: one at a time, which bounds what it costs.
+/// A trace in progress. There is at most one, which bounds its cost.
 pub(super) struct Tracing {
     guest: String,
     until: Nanos,
@@ -13,14 +13,14 @@ pub(super) struct Tracing {
 }
 
 impl Tracing {
-    /// When it ends, at the latest.
+    /// Returns the latest end of the trace.
     pub(super) const fn poll_at(&self) -> Nanos {
         self.until
     }
 }
 
 impl Daemon {
-    /// Begins to trace a guest's frames, where nobody has others traced.
+    /// Begins to trace a guest's frames, unless another trace is in progress.
     pub(super) fn begin_tracing(&mut self, now: Nanos, guest: &str, patience: Nanos, reply: Reply) {
         let Some((id, reply)) = self.guest_named(guest, reply) else {
             return;
@@ -41,7 +41,7 @@ impl Daemon {
         });
     }
 
-    /// Ends a trace whose time is over, or that has no room for more, and tells what is in it.
+    /// Ends a trace whose time is over or whose memory is full, and answers with its frames.
     pub(super) fn poll_tracing(&mut self, now: Nanos) {
         let ends = |tracing: &mut Tracing| now >= tracing.until || self.switch.is_trace_full();
         let Some(tracing) = self.requests.tracing.take_if(ends) else {

@@ -1,4 +1,4 @@
-//! Running the vCPU agent: as a thread beside the packet loop, or by itself.
+//! Runs the vCPU agent: as a thread beside the packet loop, or by itself.
 
 use super::{notify, system};
 use crate::HostError;
@@ -64,7 +64,7 @@ impl VcpuThread {
         }
     }
 
-    /// Ends it without waiting until it has restored every thread, which `end` tells.
+    /// Ends the agent without waiting until it has restored every thread; `end` waits for that.
     pub(super) fn retire(self, end: &AgentEnd) {
         let (ended, told) = channel();
         end.set(told);
@@ -97,7 +97,7 @@ fn beside_this_loop(config: AgentConfig) -> AgentConfig {
     config.with_path(Some(std::process::id()))
 }
 
-/// Returns how to ask for the CPU that an agent offers to the placement service.
+/// Returns a function for the CPU that an agent offers to the placement service.
 pub(super) fn ask_cpu(vcpus: Vcpus) -> AskCpu {
     Box::new(move || vcpus.offer().map(offered))
 }
@@ -123,8 +123,8 @@ fn offered(pool: Pool) -> HostCpu {
     }
 }
 
-/// When the agent that ran last has restored every thread and let go of its state: no other can
-/// have that before.
+/// The end of the agent that ran last: the moment at which it has restored every thread and
+/// released its state. The next agent cannot open the state before.
 #[derive(Clone, Default)]
 pub(super) struct AgentEnd(Arc<Mutex<Option<Receiver<()>>>>);
 
@@ -140,7 +140,7 @@ impl AgentEnd {
     }
 }
 
-/// Logs what became of the threads at the end.
+/// Logs the outcome of restoring the threads.
 fn log(restored: Result<Restored, AgentError>) {
     match restored {
         Ok(restored) => {
@@ -219,7 +219,7 @@ pub fn watch_vcpus(source: &ConfigSource, state: Option<&Path>) -> Result<(), Ho
     Ok(())
 }
 
-/// Until somebody wakes the loop, or for `wait`.
+/// Sleeps for `wait`, or until a waker wakes the loop.
 fn sleep(signals: &Signals, wait: Duration) -> Result<(), HostError> {
     let timeout = Timespec::try_from(wait).ok();
     let mut ready = [PollFd::new(signals, PollFlags::IN)];

@@ -7,7 +7,7 @@ use tailbound_units::Nanos;
 /// The moment of the next message. Without a watchdog there is none, and the loop sets no timer.
 #[derive(Debug)]
 pub(super) struct Watchdog {
-    /// A third of what systemd waits for.
+    /// A third of systemd's watchdog timeout.
     every: Option<Nanos>,
     next: Nanos,
 }

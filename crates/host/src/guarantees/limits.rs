@@ -1,8 +1,8 @@
-//! What each guest may send and be sent at most, and who says so.
+//! Rate limits of each guest, and their sources.
 //!
-//! As with guarantees the word of the placement service counts where it says anything of a
-//! guest's machine: of the directions that it names. Of others, and of what the service does
-//! not speak of (depths, memory, gains), the configuration's.
+//! If the placement service limits a guest's VM, the service's limit applies to the directions that
+//! it names. For other directions, and for terms that the service does not define (depths, memory,
+//! gains), the configuration's apply.
 
 use super::{Guarantees, Guest, from_service};
 use crate::config::{Config, GuestConfig, LimitConfig, LimitError};
@@ -15,18 +15,18 @@ use tailbound_units::Bytes;
 /// The way of packets to a guest, by the configuration, without its limit in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Ways {
-    /// Where it has no such limit.
+    /// The pipeline without a limit in.
     open: PipelineConfig,
-    /// Where it has one.
+    /// The pipeline with a limit in.
     limited: PipelineConfig,
 }
 
-/// What the switch holds a guest to, beside its guarantee.
+/// The limits of a guest in the switch, beside its guarantee.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// What it may send.
+    /// The limit of the traffic that the guest sends.
     pub(crate) out: Option<ShaperConfig>,
-    /// The way to it, with what it may be sent.
+    /// The pipeline to the guest, with the limit of its traffic.
     pub(crate) pipeline: PipelineConfig,
 }
 
@@ -40,7 +40,7 @@ impl Ways {
 }
 
 impl Guarantees {
-    /// What the guest at `place` among the ports' may send and be sent.
+    /// Returns the limits of the guest at `place` among the ports'.
     pub(crate) fn limits_at(&self, place: usize) -> Option<Limits> {
         let guest = self.guests.get(place)?;
         let limit = self.limit_of(guest);
@@ -57,13 +57,13 @@ impl Guarantees {
         })
     }
 
-    /// The same of all guests, in the order of their ports.
+    /// Returns the limits of all guests, in the order of their ports.
     pub(crate) fn limits(&self) -> impl Iterator<Item = Limits> {
         (0..self.guests.len()).filter_map(|place| self.limits_at(place))
     }
 
-    /// The limit of each guest that has one by its name, and whether the placement service
-    /// set it: out and in.
+    /// Returns the limit of each limited guest, by its name, and for each direction (out, in)
+    /// whether the placement service set it.
     pub(crate) fn limits_by_name(&self) -> HashMap<&str, (LimitConfig, [bool; 2])> {
         let limited = self.guests.iter().filter_map(|guest| {
             let limit = self.limit_of(guest);
@@ -78,7 +78,7 @@ impl Guarantees {
         limited.collect()
     }
 
-    /// Checks that what the placement service promises a guest has room in its limits.
+    /// Checks that the placement service's guarantee fits into the guest's limits.
     pub(super) fn allows(&self, guest: &Guest, guarantee: &Guarantee) -> Result<(), LimitError> {
         self.limit_of(guest).allows(guarantee)
     }
@@ -92,7 +92,7 @@ impl Guarantees {
     }
 }
 
-/// The limit of a machine of which the placement service says something.
+/// Returns the limit of a VM that the placement service knows.
 fn said(
     wire: Option<&PacerConfig>,
     known: &VmGuarantee,
@@ -113,8 +113,8 @@ fn said(
     }
 }
 
-/// A limit out by the service, with the configuration's other keys where that is of the same
-/// kind and they fit the rate. A bucket holds a guaranteed burst.
+/// Returns the service's limit out, with the configuration's other terms if its limit is of the
+/// same kind and the terms fit the rate. A bucket holds a guaranteed burst.
 fn out(limit: OutLimit, file: Option<&ShaperConfig>, burst: Option<Bytes>) -> ShaperConfig {
     let OutLimit { kind, rate } = limit;
     let of_file = match (kind, file) {

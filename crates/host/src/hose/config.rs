@@ -9,12 +9,12 @@ use tailbound_document::{Problem, Step};
 use tailbound_hose::HostId;
 use tailbound_units::Nanos;
 
-/// How often rates may be exchanged: below, leases end before a thread that was
-/// not scheduled is back; above, nothing is exchanged in time.
+/// Range of the interval of the exchange. Below, leases end before a descheduled thread is back;
+/// above, rates come too late.
 const INTERVAL: (Nanos, Nanos) = (Nanos::from_micros(100), Nanos::from_millis(100));
 
-/// How much longer a frame may take than another, at most: what is allowed for it is
-/// that much of a guarantee at once.
+/// The largest difference between two frames' delays: the allowance for it is a burst of that much
+/// of a guarantee.
 const MAX_JITTER: Nanos = Nanos::from_millis(100);
 
 /// Peers of one host.
@@ -52,7 +52,7 @@ pub struct HoseConfig {
     pub peers: Vec<PeerConfig>,
 }
 
-/// Who issues keys.
+/// The issuer of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Issuer {
@@ -82,7 +82,7 @@ const fn jitter() -> Nanos {
 }
 
 impl HoseConfig {
-    /// Returns everything that is wrong with it; `at` is its place.
+    /// Returns all mistakes in the section, whose place is `at`.
     pub(crate) fn check(&self, at: &[Step]) -> Vec<Problem> {
         let mut wrong = Vec::new();
         let mut add = |steps: &[Step], message: String| {

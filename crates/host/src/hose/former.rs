@@ -1,23 +1,23 @@
-//! An exchange of rates that has ended, by a reload: what it has set is taken away in
-//! pieces, before another one begins.
+//! An exchange of rates that a reload has ended: its limits are removed in pieces, before another
+//! one begins.
 
 use super::{guest_of, set};
 use tailbound_hose::{HoseState, Incoming, Machines};
 use tailbound_switch::{Mac, Switch};
 use tailbound_units::Nanos;
 
-/// What is left of an exchange of rates. See the module.
+/// The remaining limits of an exchange of rates. See the module.
 #[derive(Debug)]
 pub(crate) struct Former(Box<HoseState>);
 
 impl Former {
-    /// That of a state which exchanges nothing any more.
+    /// Makes the former exchange of a state.
     pub(super) fn new(now: Nanos, mut state: HoseState) -> Self {
         state.set_machines(now, Machines::default());
         Self(Box::new(state))
     }
 
-    /// Takes away a piece of what it has set. Returns whether anything is left.
+    /// Removes some of the limits. Returns true if any are left.
     pub(crate) fn wind_up(&mut self, now: Nanos, switch: &mut Switch) -> bool {
         let state = &mut self.0;
         let is_left = state.wind_up(now);

@@ -1,4 +1,4 @@
-//! What comes for guests is held to what other hosts may send them.
+//! Polices traffic to guests by the rates of its senders.
 
 use super::{GUESTS, Hose, HoseGuest, guest_of, known_as};
 use tailbound_dataplane::pacer::MAX_RATIO;
@@ -8,8 +8,7 @@ use tailbound_switch::Switch;
 use tailbound_units::{Nanos, Rate};
 
 impl Hose {
-    /// Holds what comes for guests to what their senders may use now. To be called after
-    /// each [`Hose::poll`].
+    /// Sets the rates that a guest's senders may use now. Call it after each [`Hose::poll`].
     pub fn hold_senders(&mut self, now: Nanos, switch: &mut Switch) {
         // They are none, but for the moments at which something changes.
         let changes: Vec<_> = self.state.poll_incoming(now).collect();
@@ -25,7 +24,7 @@ impl Hose {
         }
     }
 
-    /// Allows a guest's senders as much jitter as it is to be.
+    /// Updates the permitted jitter of a guest's senders.
     fn renew(&self, now: Nanos, switch: &mut Switch, guest: &HoseGuest) {
         let jitter = self.jitter_of(Some(guest));
         if let Some(inward) = switch.inward(guest.id)
@@ -81,7 +80,7 @@ impl Hose {
         }
     }
 
-    /// By how much longer a frame to a guest may take than another.
+    /// Returns the largest difference between the delays of two frames to a guest.
     fn jitter(&self, guest: GuestId) -> Nanos {
         self.jitter_of(self.guests.iter().find(|known| known.id == guest))
     }

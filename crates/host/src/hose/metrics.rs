@@ -34,7 +34,7 @@ pub(crate) fn encode(snapshot: &HoseSnapshot, encoder: &mut Encoder<'_>) -> Resu
     )
 }
 
-/// The keys that the placement service issues, where it does.
+/// Encodes the state of the keys that the placement service issues, if it does.
 fn encode_keys(snapshot: &HoseSnapshot, encoder: &mut Encoder<'_>) -> Result<(), Error> {
     let Some(issued) = snapshot.issued else {
         return Ok(());
@@ -53,7 +53,7 @@ fn encode_keys(snapshot: &HoseSnapshot, encoder: &mut Encoder<'_>) -> Result<(),
     )
 }
 
-/// A label with one of its words.
+/// Returns a label with one of its words.
 fn word(name: &'static str, word: &str) -> [(&'static str, String); 1] {
     [(name, word.to_owned())]
 }
@@ -83,7 +83,7 @@ fn encode_messages(snapshot: &HoseSnapshot, encoder: &mut Encoder<'_>) -> Result
     )
 }
 
-/// What happened so many times, without a label.
+/// Encodes counters without labels.
 fn encode_events(snapshot: &HoseSnapshot, encoder: &mut Encoder<'_>) -> Result<(), Error> {
     let HoseSnapshot { state, .. } = snapshot;
     for (name, help, value) in [

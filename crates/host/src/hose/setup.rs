@@ -1,5 +1,5 @@
-//! What an exchange of rates needs before it can begin: keys, a socket, and who asks for
-//! keys. All of it takes files and time, and is done by whatever thread.
+//! Prerequisites of an exchange of rates: keys, a socket, and the client that requests keys.
+//! Preparing them takes files and time, and any thread may do it.
 
 use super::{Exchange, Hose, HoseConfig, Issuer, PeerConfig};
 use crate::control::{ControlConfig, ControlError, KeyClient, Keys};
@@ -18,15 +18,15 @@ use tailbound_hose::{
 use tailbound_sys::secret::{self, SecretError};
 use tailbound_units::Nanos;
 
-/// Why rates cannot be exchanged.
+/// Reason why rates cannot be exchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum HoseError {
     /// The key cannot be used.
     #[error("hose: the key {path}: {source}", path = path.display())]
     Key {
-        /// The file that was to have it.
+        /// The key's file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The mistake in the key.
         source: SecretError,
     },
     /// The address cannot be listened at.
@@ -34,10 +34,10 @@ pub enum HoseError {
     Listen {
         /// The address of `listen`.
         address: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// Keys are to come from a service, and there is none.
+    /// The configuration expects keys from a placement service, and the daemon follows none.
     #[error(
         "hose: keys = \"service\" needs a placement service to follow; start with --control URL, or \
          name a key_file"
@@ -49,18 +49,17 @@ pub enum HoseError {
          issues keys by its own names; use one name for host and --control-host"
     )]
     Name {
-        /// The configuration's name.
+        /// The name in the configuration.
         here: String,
-        /// The service's.
+        /// The name in the service.
         there: String,
     },
-    /// Keys cannot be asked for.
+    /// Keys cannot be requested.
     #[error("hose: {0}")]
     Control(#[from] ControlError),
 }
 
-/// The placement service that the daemon follows, where it follows one, and who is woken
-/// when it has answered.
+/// The placement service that the daemon follows, if any, and the waker for its answers.
 #[derive(Debug, Clone)]
 pub(crate) struct Placement {
     pub(crate) service: Option<ControlConfig>,
@@ -68,7 +67,7 @@ pub(crate) struct Placement {
 }
 
 impl Placement {
-    /// A daemon that follows none.
+    /// A daemon that follows no service.
     #[cfg(test)]
     pub(crate) fn none() -> Self {
         Self {
@@ -77,7 +76,7 @@ impl Placement {
         }
     }
 
-    /// Asks for keys, where `config` has them issued.
+    /// Starts to request keys, if `config` expects them from the service.
     fn ask(self, config: &HoseConfig) -> Result<Option<KeyClient>, HoseError> {
         let Some(Issuer::Service) = config.keys else {
             return Ok(None);
@@ -96,18 +95,18 @@ impl Placement {
     }
 }
 
-/// An exchange of rates that is to be, or to become another one.
+/// A prepared exchange of rates, for a start or a change.
 #[derive(Debug)]
 pub(crate) struct HoseSetup {
     pub(super) exchange: Exchange,
     pub(super) asks: Option<KeyClient>,
-    /// `None` where the one that runs listens there already.
+    /// The new socket; `None` if the running exchange has the right one already.
     pub(super) socket: Option<UdpSocket>,
 }
 
 impl HoseSetup {
-    /// Reads the keys, or has them asked for, and listens, but for where one that runs is
-    /// `listening` already. `classes` are those that this host gives frames.
+    /// Reads the keys, or starts to request them, and listens, unless a running exchange is
+    /// `listening` at the address already. `classes` are those in which this host marks frames.
     ///
     /// # Errors
     /// A key, the service or the address cannot be used.
@@ -129,7 +128,7 @@ impl HoseSetup {
         })
     }
 
-    /// Begins where none runs; `None` where the socket is that of one that did.
+    /// Starts the exchange if none is running; `None` if the socket is that of a former one.
     pub(crate) fn start(self, now: Nanos) -> Option<Hose> {
         Some(Hose::new(self.exchange, self.asks, self.socket?, now))
     }
@@ -143,8 +142,8 @@ fn listen(address: SocketAddr) -> Result<UdpSocket, HoseError> {
     bound.map_err(|source| HoseError::Listen { address, source })
 }
 
-/// The key of this host and each peer, of the secret that these two share, or all do; of a
-/// peer that has neither, none.
+/// Reads the key of this host and each peer: the secret that these two share, or the common secret.
+/// A peer without either has no key.
 fn read_keys(config: &HoseConfig) -> Result<Keys, HoseError> {
     let read = |path: &Path| {
         let failed = |source| HoseError::Key {
@@ -167,7 +166,7 @@ fn read_keys(config: &HoseConfig) -> Result<Keys, HoseError> {
     Ok(keys)
 }
 
-/// A host that has heard of nobody, and has no keys.
+/// Makes the state of a host without peers' messages and without keys.
 pub(super) fn state(exchange: &Exchange, now: Nanos) -> HoseState {
     let Exchange {
         config, classes, ..
@@ -190,7 +189,7 @@ pub(super) fn addresses(config: &HoseConfig) -> HashMap<HostId, SocketAddr> {
         .collect()
 }
 
-/// The addresses that datagrams may come from.
+/// Returns the addresses that datagrams may come from.
 pub(super) fn senders(config: &HoseConfig) -> HashSet<IpAddr> {
     config.peers.iter().map(|peer| peer.address.ip()).collect()
 }

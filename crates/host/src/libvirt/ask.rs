@@ -1,38 +1,38 @@
-//! What a daemon is asked about a domain.
+//! Requests to a daemon about a domain.
 
 use super::domain::{Card, Domain};
 use crate::socket::{Client, ClientError, Kept, Link, Outcome, Request, Shown};
 use std::time::{Duration, Instant};
 
-/// How soon something is looked at again.
+/// Interval of the checks while waiting.
 const AGAIN: Duration = Duration::from_millis(20);
 
-/// How long a card may be in use after its domain has stopped: until the daemon has seen that
-/// QEMU is gone.
+/// The longest time for which a card may remain in use after its domain has stopped: until the
+/// daemon has noticed the end of QEMU.
 const SETTLING: Duration = Duration::from_secs(2);
 
-/// Why a daemon does not have a domain's guests as its metadata says.
+/// Reason why a daemon does not have a domain's guests as in its metadata.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
-    /// It does not answer.
+    /// The daemon does not answer.
     #[error("domain {domain}: {source}")]
     Client {
         /// The domain's name.
         domain: String,
-        /// Why.
+        /// The reason.
         source: ClientError,
     },
-    /// It refuses, and nothing has changed.
+    /// The daemon refuses, and nothing has changed.
     #[error("domain {domain}: {message}")]
     Refused {
         /// The domain's name.
         domain: String,
-        /// Why, and what would be right.
+        /// The reason, and a valid setting.
         message: String,
     },
 }
 
-/// A daemon that is asked about a domain.
+/// A connection to a daemon, for requests about a domain.
 pub(super) struct Asking<'d> {
     pub(super) domain: &'d Domain,
     client: Client,
@@ -43,8 +43,8 @@ impl<'d> Asking<'d> {
         Self { domain, client }
     }
 
-    /// Has its guests, whether or not they were there; returns the names of those that are
-    /// not held to their guarantees.
+    /// Adds or changes the domain's guests. Returns the names of those whose guarantees are not in
+    /// force.
     pub(super) fn add(&mut self) -> Result<Vec<String>, AskError> {
         let shown = self.shown()?;
         for card in self.domain.guests() {
@@ -54,13 +54,13 @@ impl<'d> Asking<'d> {
         self.have(&Request::AddGuest { toml, replace })
     }
 
-    /// Has its guests as the metadata say now, where they are there.
+    /// Changes the domain's present guests to the state of the metadata.
     pub(super) fn change(&mut self) -> Result<Vec<String>, AskError> {
         let toml = self.domain.sections();
         self.have(&Request::ChangeGuest { toml })
     }
 
-    /// Removes its guests; returns whether there were any.
+    /// Removes the domain's guests; returns true if there were any.
     pub(super) fn remove(&mut self) -> Result<bool, AskError> {
         let until = Instant::now() + SETTLING;
         let names = loop {
@@ -95,8 +95,8 @@ impl<'d> Asking<'d> {
         Ok(!names.is_empty())
     }
 
-    /// Whether somebody else has what a card's guest is to have, as far as the daemon would
-    /// take it for the same guest, or could not say what to do.
+    /// Checks that no other guest has the name or the socket of a card's guest: the daemon would
+    /// take it for the same guest, or its error would contain no remedy.
     fn check(&self, card: &Card, shown: &Shown) -> Result<(), AskError> {
         let same_name = shown.guests.iter().find(|it| it.port.name == card.guest);
         if let Some(guest) = same_name.filter(|guest| !is_at(card, guest)) {
@@ -141,7 +141,7 @@ impl<'d> Asking<'d> {
         })
     }
 
-    /// An answer that is none to what was asked.
+    /// Returns the error for an unexpected answer.
     fn told(&self, outcome: Outcome) -> AskError {
         let Outcome::Refused { message, mistakes } = outcome else {
             return self.refused("the daemon answers something else than it was asked".to_owned());
@@ -161,7 +161,7 @@ impl<'d> Asking<'d> {
     }
 }
 
-/// Whether a guest's port is a card's socket.
+/// Returns true if a guest's port is a card's socket.
 fn is_at(card: &Card, guest: &crate::socket::Guest) -> bool {
     // As `PortConfig` is written.
     guest.port.port == format!("vhost-user {}", card.socket)

@@ -1,47 +1,47 @@
-//! A domain as its XML has it (<https://libvirt.org/formatdomain.html>): its cards by
-//! vhost-user, and what its metadata says of each.
+//! Parser of a domain's XML (<https://libvirt.org/formatdomain.html>): its vhost-user cards, and
+//! their configuration in the metadata.
 
 use crate::socket::Wrong;
 use roxmltree::{Document, Node, NodeType, ParsingOptions};
 use std::fmt::Write as _;
 
-/// The namespace of what a domain's metadata says to tailbound.
+/// The XML namespace of tailbound's elements in a domain's metadata.
 pub const NAMESPACE: &str = "https://github.com/tailbound/tailbound";
 
 /// The most nodes that the XML of a domain may have.
 const MOST_NODES: u32 = 1 << 20;
 
-/// Keys of a guest that the domain's interface says.
+/// Keys of a guest that the domain's interface defines.
 const SAID: [&str; 3] = ["name", "mac", "port"];
 
-/// Lines of a guest's section before what its metadata says.
+/// Lines of a guest's section before the text of the metadata.
 const HEAD: usize = 4;
 
 /// A domain of libvirt's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Domain {
-    /// Its name.
+    /// The domain's name.
     pub(super) name: String,
-    /// It runs, or is about to.
+    /// True if the domain is running or about to start.
     pub(super) runs: bool,
-    /// In the order of its XML.
+    /// The cards, in the order of the XML.
     pub(super) cards: Vec<Card>,
 }
 
 /// An interface of type `vhostuser`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Card {
-    /// What its guest is called.
+    /// The name of the card's guest.
     pub(super) guest: String,
     pub(super) socket: String,
     mac: String,
-    /// Whether QEMU makes the socket.
+    /// True if QEMU creates the socket.
     is_made_by_qemu: bool,
-    /// Pairs of queues, as written.
+    /// The number of queue pairs in the XML.
     queues: Option<u16>,
-    /// The user that QEMU runs as, where that is not root.
+    /// The user of the QEMU process, if that is not root.
     user: Option<u32>,
-    /// What the metadata says of it; `None` where that is for somebody else.
+    /// The guest's configuration in the metadata; `None` if the card is not for tailbound.
     text: Option<Text>,
 }
 
@@ -49,49 +49,49 @@ pub(super) struct Card {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Text {
     content: String,
-    /// The line in the XML where it begins, counted from 1.
+    /// The line of the XML where the text begins, counted from 1.
     line: usize,
-    /// How many characters are before it in that line.
+    /// The number of characters before the text in that line.
     indent: usize,
 }
 
-/// Why the XML of a domain cannot be used.
+/// Reason why the XML of a domain cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DomainError {
-    /// It is none.
+    /// The text is not XML.
     #[error("libvirt's input for domain {domain} is not XML: {reason}")]
     NotXml {
-        /// Whose it was to be.
+        /// The domain's name.
         domain: String,
-        /// What is wrong, and where.
+        /// The mistake, and its place.
         reason: String,
     },
-    /// It is something else.
+    /// The XML describes something else.
     #[error(
         "libvirt's input for domain {domain} is not a domain; the XML of `virsh dumpxml \
             {domain}` is expected"
     )]
     NoDomain {
-        /// Whose it was to be.
+        /// The domain's name.
         domain: String,
     },
-    /// It has a mistake.
+    /// The domain has a mistake.
     #[error("domain {domain}, line {line} of its XML: {message}")]
     Wrong {
-        /// Its name.
+        /// The domain's name.
         domain: String,
-        /// Counted from 1.
+        /// The line, counted from 1.
         line: u32,
-        /// What is wrong; what would be right.
+        /// The mistake, and a valid setting.
         message: String,
     },
 }
 
 impl Domain {
-    /// Reads a domain from its XML, which was asked for as that of `called`.
+    /// Reads a domain from its XML, which libvirt returned for `called`.
     ///
     /// # Errors
-    /// The first mistake in what is for tailbound.
+    /// The first mistake in the parts for tailbound.
     pub fn read(called: &str, xml: &str) -> Result<Self, DomainError> {
         let options = ParsingOptions {
             nodes_limit: MOST_NODES,
@@ -144,12 +144,12 @@ impl Domain {
         })
     }
 
-    /// The cards that the metadata speaks of.
+    /// Returns the cards that the metadata configures.
     pub(super) fn guests(&self) -> impl Iterator<Item = &Card> {
         self.cards.iter().filter(|card| card.text.is_some())
     }
 
-    /// The sections of its guests, as a configuration has them.
+    /// Returns the sections of the domain's guests, in the configuration's format.
     pub(super) fn sections(&self) -> String {
         let mut toml = String::new();
         for card in self.guests() {
@@ -159,7 +159,7 @@ impl Domain {
         toml
     }
 
-    /// A mistake in its sections, or in another file, in the words of its XML.
+    /// Describes a mistake in the sections, or in another file, with its place in the XML.
     pub(super) fn tell(&self, wrong: &Wrong) -> String {
         let Wrong {
             file,
@@ -183,7 +183,7 @@ impl Domain {
 }
 
 impl Card {
-    /// The `[[guest]]` section, without the end of its last line.
+    /// Returns the `[[guest]]` section, without the end of its last line.
     fn section(&self) -> String {
         let quoted = |text: &str| toml::Value::from(text).to_string();
         let mode = if self.is_made_by_qemu {
@@ -212,7 +212,7 @@ impl Card {
         )
     }
 
-    /// A mistake in its section; `line` is counted from 0 there.
+    /// Describes a mistake in the section; `line` is counted from 0 there.
     fn tell(&self, line: usize, column: usize, message: &str) -> String {
         match &self.text {
             Some(text) if line >= HEAD => {
@@ -228,7 +228,7 @@ impl Card {
     }
 }
 
-/// What the guest of a domain's card is called where nobody says it.
+/// Returns the default name of the guest of a domain's card.
 fn guest_name(domain: &str, card: usize) -> String {
     match card {
         0 => domain.to_owned(),
@@ -236,7 +236,7 @@ fn guest_name(domain: &str, card: usize) -> String {
     }
 }
 
-/// The interface of type `vhostuser` at `interface`.
+/// Reads the interface of type `vhostuser` at `interface`.
 fn card(
     interface: Node<'_, '_>,
     guest: String,
@@ -269,8 +269,8 @@ fn card(
     })
 }
 
-/// The user that QEMU runs as, by the label that libvirt gives it; `None` for root, and where
-/// libvirt gives none.
+/// Returns the user of the QEMU process, from libvirt's security label; `None` for root, and
+/// without a label.
 fn user(
     root: Node<'_, '_>,
     wrong: &dyn Fn(Node<'_, '_>, String) -> DomainError,
@@ -290,7 +290,7 @@ fn user(
     Ok((user != 0).then_some(user))
 }
 
-/// Gives what `guest` says to its card.
+/// Adds the text of `guest` to its card.
 fn take(
     cards: &mut [Card],
     guest: Node<'_, '_>,
@@ -341,7 +341,7 @@ fn take(
     Ok(())
 }
 
-/// What stands inside of `guest`.
+/// Returns the text inside of `guest`.
 fn text_of(guest: Node<'_, '_>) -> Result<Text, String> {
     let mut inside = guest.children();
     let (first, None) = (inside.next(), inside.next()) else {
@@ -374,18 +374,18 @@ fn text_of(guest: Node<'_, '_>) -> Result<Text, String> {
 const NOT_TEXT: &str = "<guest> has something else than text inside; write there what a \
                         [[guest]] section has";
 
-/// Whether an element is for tailbound.
+/// Returns true for an element of tailbound's namespace.
 fn is_ours(node: &Node<'_, '_>) -> bool {
     node.is_element() && node.tag_name().namespace() == Some(NAMESPACE)
 }
 
-/// The elements of that name inside of another.
+/// Returns the elements of that name inside of another.
 fn children<'a, 'x>(of: Node<'a, 'x>, tag: &'static str) -> impl Iterator<Item = Node<'a, 'x>> {
     let elements = of.children().filter(Node::is_element);
     elements.filter(move |it| it.tag_name().namespace().is_none() && it.tag_name().name() == tag)
 }
 
-/// The first of them.
+/// Returns the first element of that name.
 fn child<'a, 'x>(of: Node<'a, 'x>, tag: &'static str) -> Option<Node<'a, 'x>> {
     children(of, tag).next()
 }

@@ -1,59 +1,58 @@
-//! What libvirt's hook for QEMU is called for (<https://libvirt.org/hooks.html>).
+//! Implementation of libvirt's hook for QEMU (<https://libvirt.org/hooks.html>).
 //!
-//! A hook runs while libvirt holds the domain, so nothing here asks libvirt: that would wait
-//! for the hook.
+//! A hook runs while libvirt has the domain locked. So nothing here sends a request to libvirt: the
+//! answer would wait for the hook.
 
 use super::ask::{AskError, Asking};
 use super::domain::{Domain, DomainError};
 use crate::socket::{Client, ClientError};
 use std::time::{Duration, Instant};
 
-/// How long a daemon may be away: one that died is started again within that.
+/// The longest absence of a daemon: one that died is started again within that time.
 const AWAY: Duration = Duration::from_secs(5);
 
-/// How soon it is looked for again.
+/// Interval of the attempts to connect.
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// Why a hook did not do what it was called for.
+/// Reason why a hook failed.
 #[derive(Debug, thiserror::Error)]
 pub enum HookError {
-    /// What it was handed is wrong.
+    /// The domain's XML has a mistake.
     #[error(transparent)]
     Domain(#[from] DomainError),
-    /// It was called for one domain with another one's XML.
+    /// The hook was called for one domain with another one's XML.
     #[error("called for domain {called} with the XML of {domain}; hand over that of {called}")]
     Other {
-        /// For whom it was called.
+        /// The name in the call.
         called: String,
-        /// Whose XML it was handed.
+        /// The name in the XML.
         domain: String,
     },
-    /// The daemon is away, or refuses.
+    /// The daemon does not answer, or refuses.
     #[error(transparent)]
     Ask(#[from] AskError),
 }
 
 impl HookError {
-    /// Whether nobody could be asked.
+    /// Returns true if the daemon could not be reached.
     pub fn is_unasked(&self) -> bool {
         matches!(self, Self::Ask(AskError::Client { .. }))
     }
 }
 
-/// What is to be done about a domain.
+/// An operation of the hook on a domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Operation {
-    /// QEMU is started next; libvirt has said by then as which user.
+    /// QEMU is started next; libvirt has chosen its user by then.
     Start,
-    /// libvirt was started again, and found the domain running. It kills a domain whose hook
-    /// fails.
+    /// libvirt was restarted and found the domain running. It kills a domain whose hook fails.
     Reconnect,
     /// QEMU has ended.
     Stopped,
 }
 
 impl Operation {
-    /// `None` for what concerns nobody here.
+    /// Returns the operation; `None` for one without an effect on guests.
     fn of(name: &str) -> Option<Self> {
         match name {
             "start" => Some(Self::Start),
@@ -64,15 +63,14 @@ impl Operation {
     }
 }
 
-/// Does what the hook is called for: `operation` of the domain `called`, whose XML is `xml`.
-/// Returns what is to be said though it has not failed.
+/// Runs the hook for `operation` of the domain `called`, whose XML is `xml`. Returns warnings.
 ///
-/// `connect` connects to the daemon; nobody does where the domain is of no concern to it.
+/// `connect` connects to the daemon; it is not called for a domain without guests of the daemon.
 ///
 /// # Errors
-/// Of `start`, whatever keeps the domain's guests from being there with their guarantees:
-/// libvirt does not start the domain then. Of `stopped` the same, and libvirt goes on. Of all
-/// others none.
+/// For `start`, any reason why the domain's guests do not get their guarantees: libvirt then does
+/// not start the domain. For `stopped` the same, and libvirt continues. Other operations have no
+/// errors.
 pub fn hook(
     operation: &str,
     called: &str,
@@ -140,7 +138,7 @@ fn act(
     }
 }
 
-/// What is said of a guest that is not held to its guarantee.
+/// Returns the warning about a guest whose guarantee is not in force.
 pub(super) fn no_room(guest: &str) -> String {
     format!(
         "there is no room on the uplink for what guest {guest} is guaranteed, since others have \
@@ -148,7 +146,7 @@ pub(super) fn no_room(guest: &str) -> String {
     )
 }
 
-/// A connection to a daemon, also where that is just being started again.
+/// Connects to a daemon, also while it is being restarted.
 fn patiently(connect: &dyn Fn() -> Result<Client, ClientError>) -> Result<Client, ClientError> {
     let until = Instant::now() + AWAY;
     loop {

@@ -1,4 +1,4 @@
-//! Asking libvirt by its command `virsh`.
+//! Requests to libvirt by its command `virsh`.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -6,17 +6,17 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::Sender;
 use tailbound_sys::process::{Child, Spawn, program_path};
 
-/// The command.
+/// The name of the command.
 pub(super) const VIRSH: &str = "virsh";
 
-/// What libvirt says of its own accord.
+/// An event of libvirt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Event {
-    /// Something has changed about a domain.
+    /// A domain has changed.
     Changed(String),
-    /// Something has changed, but it is not understood about which domain.
+    /// An unknown domain has changed.
     Unclear,
-    /// It says nothing any more.
+    /// libvirt sends no more events.
     Ended,
 }
 
@@ -27,14 +27,14 @@ pub(super) struct Virsh<'u> {
 }
 
 impl Virsh<'_> {
-    /// The names of all domains, running or not.
+    /// Returns the names of all domains, running or not.
     pub(super) fn names(&self) -> io::Result<Vec<String>> {
         let text = self.run(&["list", "--all", "--name"])?;
         let names = text.lines().filter(|name| !name.is_empty());
         Ok(names.map(str::to_owned).collect())
     }
 
-    /// The XML of a domain.
+    /// Returns the XML of a domain.
     ///
     /// # Errors
     /// libvirt does not answer, or has no such domain.
@@ -57,8 +57,8 @@ impl Virsh<'_> {
         Err(io::Error::other(said.replace('\n', "; ")))
     }
 
-    /// Begins to tell of events, until libvirt is away or the child is dropped. Call this from
-    /// the main thread: the child ends with the thread that called it.
+    /// Starts to send events, until libvirt is away or the child is dropped. Call this from the
+    /// main thread: the child ends with the thread that called it.
     pub(super) fn events(&self, tell: Sender<Event>) -> io::Result<Child> {
         let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         let writer = File::from(writer);
@@ -83,8 +83,8 @@ impl Virsh<'_> {
     }
 }
 
-/// What a line says: `event 'lifecycle' for domain 'web': Started Booted`. `None` for what
-/// changes nothing here.
+/// Reads the event in a line: `event 'lifecycle' for domain 'web': Started Booted`. `None` for an
+/// event without an effect on guests.
 fn event(line: &str) -> Option<Event> {
     let said = line.strip_prefix("event '")?;
     let (kind, said) = said.split_once('\'')?;

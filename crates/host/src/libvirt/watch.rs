@@ -1,10 +1,10 @@
-//! Follows what libvirt says of domains: their metadata may change while they run, and no
-//! hook is called for that.
+//! Follows the events of libvirt domains: metadata may change while a domain is running, and
+//! libvirt calls no hook for that.
 //!
-//! Whatever an event says, the domain is read as it is then, and its guests are made so. So an
-//! event that is late, or comes twice, does no harm, and the last one of a domain is followed
-//! by its last state. When libvirt was away all domains are read: what has changed meanwhile is
-//! found, and what a domain left behind that has stopped is removed.
+//! For each event, the domain's present XML is read, and its guests are changed to that state. So a
+//! late or repeated event does no harm, and the last event of a domain applies its last state.
+//! After libvirt was away, all domains are read: that applies the changes in between, and removes
+//! the guests of domains that have stopped.
 
 use super::ask::{AskError, Asking};
 use super::domain::Domain;
@@ -21,14 +21,14 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use tailbound_sys::process::{Child, find_program};
 
-/// How long to wait before what failed is tried again, and at most until a signal is seen.
+/// Pause before a failed request is repeated, and the longest time until a signal is noticed.
 const AGAIN: Duration = Duration::from_millis(500);
 
-/// How long `virsh` may take until it hears of events. What changes in that time is found by
-/// reading all domains once more.
+/// The longest time until `virsh` receives events. Changes within that time are found by reading
+/// all domains once more.
 const LISTENING: Duration = Duration::from_secs(3);
 
-/// Why domains cannot be followed.
+/// Reason why domains cannot be followed.
 #[derive(Debug, thiserror::Error)]
 pub enum WatchError {
     /// The command is missing.
@@ -39,18 +39,18 @@ pub enum WatchError {
     /// The system refused something.
     #[error("cannot {step}: {source}")]
     System {
-        /// What was tried.
+        /// The step that failed.
         step: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// Has the guests of the domains at `uri` follow their metadata, until SIGTERM or SIGINT.
+/// Updates the guests of the domains at `uri` with their metadata, until SIGTERM or SIGINT.
 /// `connect` connects to the daemon. Call this from the main thread.
 ///
 /// # Errors
-/// It cannot begin. libvirt or a daemon that are away are waited for.
+/// The watch cannot begin. If libvirt or a daemon is away, the watch waits for it.
 pub fn watch(
     uri: &str,
     connect: &dyn Fn() -> Result<Client, ClientError>,
@@ -85,14 +85,14 @@ pub fn watch(
 struct Watcher<'c> {
     virsh: Virsh<'c>,
     connect: &'c dyn Fn() -> Result<Client, ClientError>,
-    /// Domains that may not be as they should.
+    /// Domains whose guests may be out of date.
     due: BTreeSet<String>,
-    /// What was said of a domain last, which is not said again.
+    /// The last message about each domain, which is not repeated.
     said: BTreeMap<String, String>,
 }
 
 impl Watcher<'_> {
-    /// Listens until libvirt is away, or this is to end.
+    /// Listens until libvirt is away, or `ends` is set.
     fn listen(&mut self, ends: &AtomicBool) -> io::Result<()> {
         let (tell, told) = mpsc::channel();
         let child: Child = self.virsh.events(tell)?;
@@ -125,7 +125,7 @@ impl Watcher<'_> {
         Ok(())
     }
 
-    /// Every domain may have changed.
+    /// Marks every domain as possibly changed.
     fn all(&mut self) {
         match self.virsh.names() {
             Ok(names) => self.due.extend(names),
@@ -133,7 +133,7 @@ impl Watcher<'_> {
         }
     }
 
-    /// Makes the guests of domains so that may not be; those stay due whose daemon is away.
+    /// Updates the guests of changed domains. Those whose daemon is away stay marked.
     fn settle(&mut self) {
         for name in std::mem::take(&mut self.due) {
             let said = match self.follow(&name) {
@@ -148,7 +148,7 @@ impl Watcher<'_> {
         }
     }
 
-    /// Says what is wrong with a domain, once.
+    /// Logs a mistake of a domain, once.
     fn say(&mut self, name: String, said: Option<String>) {
         let Some(said) = said else {
             self.said.remove(&name);
@@ -160,8 +160,8 @@ impl Watcher<'_> {
         }
     }
 
-    /// Makes the guests of a domain what its metadata says. Returns what is wrong that the
-    /// daemon need not be asked about again.
+    /// Updates the guests of a domain to the state of its metadata. Returns a mistake in the
+    /// domain, which needs no further request to the daemon.
     fn follow(&self, name: &str) -> Result<Option<String>, AskError> {
         let Some(domain) = self.domain(name) else {
             return Ok(None);
@@ -193,7 +193,7 @@ impl Watcher<'_> {
         Ok(None)
     }
 
-    /// A domain as it is now; `None` where there is none, or libvirt is away.
+    /// Returns the present state of a domain; `None` if there is none, or libvirt is away.
     fn domain(&self, name: &str) -> Option<Result<Domain, String>> {
         let xml = self.virsh.xml(name);
         let xml = xml.inspect_err(|error| tracing::debug!(domain = name, %error, "is not there"));

@@ -1,4 +1,4 @@
-//! A collector that is told all metrics by OTLP, with nobody asking for them.
+//! Push of all metrics to a collector by OTLP.
 
 use super::text::Form;
 use super::{AskWatch, Asker, Client, Vcpus};
@@ -6,18 +6,19 @@ use crate::retire::retire;
 use std::io;
 use tailbound_otlp::{Endpoint, Exporter, Settings};
 
-/// Tells a collector until it is dropped. The packet loop waits for it as little as for a scraper.
+/// Sends metrics to a collector until it is dropped. The packet loop waits for the collector no
+/// more than for a scraper.
 pub(crate) struct Collector {
     endpoint: Endpoint,
-    /// None at the end.
+    /// The exporter; None at the end.
     exporter: Option<Exporter>,
 }
 
 impl Collector {
-    /// Begins to tell; `instance` is this host's name.
+    /// Starts to send; `instance` is this host's name.
     ///
     /// # Errors
-    /// The system has no thread for it.
+    /// The system refused to start a thread.
     pub(crate) fn start(
         endpoint: Endpoint,
         instance: String,

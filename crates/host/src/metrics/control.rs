@@ -1,4 +1,4 @@
-//! What the placement service has promised, and whether it is there, as text.
+//! Metrics of the placement service's promises and of the connection to it.
 
 use crate::control::WatchStatus;
 use crate::guarantees::{GuaranteesSnapshot, MachineSnapshot};
@@ -7,7 +7,7 @@ use std::fmt::Error;
 use tailbound_api::{CpuUse, VmGuarantee};
 use tailbound_metrics::{Encoder, Kind, Labels, Unit, counter, gauge};
 
-/// How the connection is.
+/// Encodes the state of the connection.
 pub(super) fn encode_status(status: WatchStatus, encoder: &mut Encoder<'_>) -> Result<(), Error> {
     gauge::<0>(
         encoder,
@@ -30,7 +30,7 @@ pub(super) fn encode_status(status: WatchStatus, encoder: &mut Encoder<'_>) -> R
     )
 }
 
-/// What is guaranteed.
+/// Encodes the guarantees.
 pub(super) fn encode_guarantees(
     snapshot: &GuaranteesSnapshot,
     encoder: &mut Encoder<'_>,
@@ -97,7 +97,7 @@ pub(super) fn encode_guarantees(
     )
 }
 
-/// What guests have reserved of the CPU beyond what is promised, where the service was ever heard.
+/// Encodes the CPU that guests have reserved beyond the promises, if the service ever answered.
 pub(super) fn encode_unpromised(
     snapshot: &GuaranteesSnapshot,
     reservations: &Reservations,
@@ -118,7 +118,7 @@ pub(super) fn encode_unpromised(
     )
 }
 
-/// A number of each guest that is a machine, where it has one.
+/// Returns the samples of the guests that are VMs of the service and have the number.
 fn samples<T>(
     snapshot: &GuaranteesSnapshot,
     number: impl Fn(&MachineSnapshot) -> Option<T>,
@@ -134,7 +134,7 @@ fn samples<T>(
     snapshot.machines.iter().filter_map(sample).collect()
 }
 
-/// A number of each guest whose machine the placement service knows, where it has one.
+/// Returns the samples of the guests whose VM the placement service knows and that have the number.
 fn known<T>(
     snapshot: &GuaranteesSnapshot,
     number: impl Fn(&VmGuarantee) -> Option<T>,

@@ -1,11 +1,11 @@
-//! What came for guests within what their senders are guaranteed, and beyond, as text.
+//! Metrics of the traffic to guests, within their senders' guarantees and beyond.
 
 use std::fmt::Error;
 use tailbound_dataplane::pacer::WireCount;
 use tailbound_metrics::{Encoder, counter};
 use tailbound_switch::Snapshot;
 
-/// Nothing of guests of which nobody said what may come for them.
+/// Encodes the counters of the guests whose senders are policed.
 pub(super) fn encode(snapshot: &Snapshot, encoder: &mut Encoder<'_>) -> Result<(), Error> {
     let guests = snapshot.guests.iter();
     let counts = guests.filter_map(|guest| {

@@ -1,4 +1,4 @@
-//! What guests' limits do, as text.
+//! Metrics of guests' limits.
 
 use std::fmt::Error;
 use tailbound_metrics::{Encoder, Kind, Labels, Unit, counter, gauge};
@@ -6,10 +6,10 @@ use tailbound_switch::{LimitSnapshot, Snapshot};
 
 type Limits<'s> = [(Labels<1>, &'s LimitSnapshot)];
 
-/// A metric's name, its help, and its number of a guest.
+/// A metric's name, its help, and its value for a guest.
 type OfGuest = (&'static str, &'static str, fn(&LimitSnapshot) -> u64);
 
-/// What is counted of each guest that has a limit out.
+/// Counters of each guest with a limit out.
 const COUNTERS: [OfGuest; 8] = [
     (
         "tailbound_limit_packets",
@@ -52,7 +52,7 @@ const COUNTERS: [OfGuest; 8] = [
     ),
 ];
 
-/// What is of each such guest now.
+/// Gauges of each guest with a limit out.
 const GAUGES: [OfGuest; 3] = [
     (
         "tailbound_limit_bits_per_second",
@@ -71,7 +71,7 @@ const GAUGES: [OfGuest; 3] = [
     ),
 ];
 
-/// Nothing where no guest has a limit out.
+/// Encodes the limits; nothing if no guest has a limit out.
 pub(super) fn encode(snapshot: &Snapshot, encoder: &mut Encoder<'_>) -> Result<(), Error> {
     let guests = snapshot.guests.iter();
     let limits = guests.filter_map(|guest| {

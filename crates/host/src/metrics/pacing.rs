@@ -1,11 +1,11 @@
-//! What the pacer of the uplink does, for a scrape.
+//! Metrics of the uplink's pacer.
 
 use std::fmt::Error;
 use tailbound_dataplane::pacer::WireCount;
 use tailbound_metrics::{Encoder, Kind, Labels, Unit, counter, gauge};
 use tailbound_switch::{GuestPacing, PortSnapshot, Snapshot, UplinkPacing};
 
-/// Nothing where no uplink is paced.
+/// Encodes the pacer; nothing if the uplink is not paced.
 pub(super) fn encode(snapshot: &Snapshot, encoder: &mut Encoder<'_>) -> Result<(), Error> {
     let uplink = snapshot.uplink.as_ref();
     let Some(uplink) = uplink.and_then(|uplink| uplink.pacing.as_ref()) else {
@@ -79,7 +79,7 @@ fn encode_uplink(
     Ok(())
 }
 
-/// How late the pacer was, and how long it stood still.
+/// Encodes the lateness of the pacer, and the time for which its clock stood still.
 fn encode_times(uplink: &UplinkPacing, encoder: &mut Encoder<'_>) -> Result<(), Error> {
     let stats = uplink.stats;
     encoder
@@ -109,10 +109,10 @@ fn encode_times(uplink: &UplinkPacing, encoder: &mut Encoder<'_>) -> Result<(), 
 
 type Guests<'s> = [(&'s PortSnapshot, &'s GuestPacing)];
 
-/// A metric's name, its help, and its number of a guest.
+/// A metric's name, its help, and its value for a guest.
 type OfGuest = (&'static str, &'static str, fn(&GuestPacing) -> u64);
 
-/// What is counted of each guest.
+/// Counters of each guest.
 const OF_GUESTS: [OfGuest; 7] = [
     (
         "tailbound_pacer_guest_packets",

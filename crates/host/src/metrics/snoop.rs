@@ -1,11 +1,11 @@
-//! What early acknowledgement does for guests, as text.
+//! Metrics of guests' early acknowledgement.
 
 use std::fmt::Error;
 use tailbound_dataplane::snoop::{Mode, Pause};
 use tailbound_metrics::{Encoder, counter, gauge};
 use tailbound_switch::{Snapshot, SnoopSnapshot};
 
-/// Nothing of guests that acknowledge for themselves.
+/// Encodes the guests with early acknowledgement.
 pub(super) fn encode(snapshot: &Snapshot, encoder: &mut Encoder<'_>) -> Result<(), Error> {
     let guests = snapshot.guests.iter();
     let snoops = guests.filter_map(|guest| Some((&guest.port.name, guest.snoop?)));

@@ -1,4 +1,4 @@
-//! A snapshot in the forms that Prometheus reads: text (`OpenMetrics` 1.0), and protobuf.
+//! Formats of a snapshot that Prometheus reads: text (`OpenMetrics` 1.0), and protobuf.
 
 use crate::control::WatchStatus;
 use crate::guarantees::Guarantees;
@@ -11,31 +11,31 @@ use tailbound_metrics::{Encoder, Histogram, Kind, Labels, Unit, counter, gauge, 
 use tailbound_switch::{Link, PortSnapshot, Snapshot, Sojourn};
 use tailbound_units::Nanos;
 
-/// Everything that one scrape shows.
+/// The content of one scrape.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Exposition {
-    /// What the packet loop has counted, where there is one.
+    /// The packet loop's counters, if there is a packet loop.
     pub(crate) host: Option<HostCounts>,
-    /// What the vCPU agent has measured, where there is one.
+    /// The vCPU agent's measurements, if there is an agent.
     pub(crate) vcpus: Option<AgentSnapshot>,
-    /// How the connection to the placement service is, where there is to be one.
+    /// The state of the connection to the placement service, if one is configured.
     pub(crate) watch: Option<WatchStatus>,
 }
 
-/// What the packet loop has counted.
+/// The counters of the packet loop.
 #[derive(Debug, Clone)]
 pub(crate) struct HostCounts {
-    /// What the switch has counted.
+    /// The counters of the switch.
     pub(crate) snapshot: Arc<Snapshot>,
-    /// What the placement service and the configuration guarantee.
+    /// The guarantees of the placement service and the configuration.
     pub(crate) guarantees: Arc<Guarantees>,
-    /// What the exchange of rates has counted, where there is one.
+    /// The counters of the exchange of rates, if there is one.
     pub(crate) hose: Option<HoseSnapshot>,
-    /// How many reloads were applied.
+    /// The number of applied reloads.
     pub(crate) reloads_applied: u64,
-    /// How many reloads were refused.
+    /// The number of refused reloads.
     pub(crate) reloads_refused: u64,
-    /// What the packet loop did beside packets.
+    /// The times of the packet loop's work beside packets.
     pub(crate) aside: AsideTimes,
     /// The class of the packet loop.
     pub(crate) class: ClassState,
@@ -43,12 +43,12 @@ pub(crate) struct HostCounts {
     pub(crate) inventory: Arc<Inventory>,
 }
 
-/// The CPU time of the packet loop's turns in which it did something beside packets.
+/// The CPU time of the packet loop's turns with work beside packets.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct AsideTimes {
-    /// That of each.
+    /// The time of each turn.
     pub(crate) turns: Histogram,
-    /// The longest.
+    /// The longest time.
     pub(crate) longest: Nanos,
 }
 
@@ -68,7 +68,7 @@ pub(crate) struct ClassState {
     pub(crate) left: u64,
 }
 
-/// A form that a scraper may ask for.
+/// A format that a scraper may request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     Text,
@@ -76,8 +76,8 @@ pub(super) enum Form {
 }
 
 impl Form {
-    /// The one that a scraper likes best of those that its `Accept` header (RFC 9110,
-    /// 12.5.1) names; text where it names neither.
+    /// Returns the format with the best quality in a scraper's `Accept` header (RFC 9110, 12.5.1);
+    /// text if the header names neither.
     pub(super) fn accepted_by(accept: &str) -> Self {
         let quality = |wanted: &str| {
             let range = accept.split(',').find(|range| range.contains(wanted))?;
@@ -93,7 +93,7 @@ impl Form {
         }
     }
 
-    /// What it is called.
+    /// Returns the media type.
     pub(super) const fn content_type(self) -> &'static str {
         match self {
             Self::Text => "application/openmetrics-text; version=1.0.0; charset=utf-8",
@@ -106,7 +106,7 @@ impl Form {
 }
 
 impl Exposition {
-    /// Everything in one form.
+    /// Encodes everything in one format.
     pub(super) fn encode(self, form: Form) -> Result<Vec<u8>, String> {
         let page = match form {
             Form::Text => text(self).map(String::into_bytes),
@@ -117,7 +117,7 @@ impl Exposition {
 }
 
 impl HostCounts {
-    /// One sample for each port and what `samples` makes of it.
+    /// Returns the samples that `samples` makes of each port.
     fn per_port<const N: usize>(
         &self,
         samples: impl Fn(&PortSnapshot) -> Vec<(Labels<N>, u64)>,
@@ -220,7 +220,7 @@ impl HostCounts {
         self.sojourns(encoder)
     }
 
-    /// The class of the packet loop.
+    /// Encodes the class of the packet loop.
     fn encode_class(&self, encoder: &mut Encoder<'_>) -> Result<(), Error> {
         encoder
             .family(
@@ -238,7 +238,7 @@ impl HostCounts {
         )
     }
 
-    /// What the packet loop did beside packets.
+    /// Encodes the times of the packet loop's work beside packets.
     fn encode_aside(&self, encoder: &mut Encoder<'_>) -> Result<(), Error> {
         let mut turns = encoder.family(
             "tailbound_loop_aside",
@@ -257,7 +257,7 @@ impl HostCounts {
             .number(self.aside.longest.as_secs_f64())
     }
 
-    /// What came and went by each port, and what did not.
+    /// Encodes each port's received, sent and dropped packets.
     fn encode_crossed(&self, encoder: &mut Encoder<'_>) -> Result<(), Error> {
         let both = |port: &PortSnapshot, received: u64, sent: u64| {
             let of = |direction: &str, value| {
@@ -292,7 +292,7 @@ impl HostCounts {
         )
     }
 
-    /// What interfaces dropped behind packet sockets.
+    /// Encodes the drops of interfaces behind packet sockets.
     fn encode_interfaces(&self, encoder: &mut Encoder<'_>) -> Result<(), Error> {
         counter(
             encoder,
@@ -309,7 +309,7 @@ impl HostCounts {
         )
     }
 
-    /// What was done to packets before each port, and what waits there.
+    /// Encodes the queue, the meter and the segmentation of each port.
     fn encode_queued(&self, encoder: &mut Encoder<'_>) -> Result<(), Error> {
         counter(
             encoder,

@@ -1,4 +1,4 @@
-//! An interface of the host, whole: the uplink, or a guest behind a veth.
+//! Packet sockets on an interface of the host: the uplink, or a guest behind a veth.
 
 use super::join;
 use super::steered::SteeredEnd;
@@ -15,13 +15,12 @@ use tailbound_units::{Nanos, WireBytes};
 
 const _: () = assert!(BURST <= Batch::LEN);
 
-/// Where the virtio header goes, so that the frame behind it has the headroom
-/// that a [`Packet`] wants.
+/// The place of the virtio header, so that the frame behind it has the headroom of a [`Packet`].
 const OFFSET: usize = Packet::HEADROOM - VIRTIO_HEADER_LEN;
 
-/// How much memory is taken anew for the buffers of a turn: for a whole burst of large ones,
-/// 4 MiB, packets would wait a millisecond until the kernel has given it. Fewer frames are
-/// received until then.
+/// Memory that is newly allocated for the buffers of a turn. Buffers for a whole burst of large
+/// packets, 4 MiB, would delay packets by a millisecond until the kernel has mapped them. Fewer
+/// frames are received until then.
 const FRESH: usize = 256 << 10;
 
 const _: () = assert!(FRESH >= Pool::LARGE, "one of any size");
@@ -32,20 +31,18 @@ const TAG: usize = 4;
 
 const ENOBUFS: i32 = rustix::io::Errno::NOBUFS.raw_os_error();
 
-/// A packet socket with offloads on: packets of up to 64 KiB cross it whole,
-/// both ways.
+/// A packet socket with offloads: packets of up to 64 KiB cross it as a whole, in both directions.
 #[derive(Debug)]
 pub struct AfPacketPort {
     socket: Socket,
     batch: Batch,
     received: Vec<packet::Received>,
     voids: Voids,
-    /// The other end's receive CPUs, put back with the port.
+    /// The receive CPUs of the other end, restored when the port is dropped.
     steered: SteeredEnd,
 }
 
-/// Voids of the interface's own station, ready behind a virtio header that asks
-/// for nothing.
+/// Voids of the interface's own station, behind a virtio header without offloads.
 #[derive(Debug)]
 struct Voids(Box<[u8]>);
 
@@ -56,7 +53,7 @@ impl Voids {
         Self(bytes.into())
     }
 
-    /// The header and the frame that takes `wire` bytes of the wire.
+    /// Returns the header and the frame that takes `wire` bytes of the wire.
     fn get(&self, wire: WireBytes) -> &[u8] {
         let frame = wire.clamp(void::SHORTEST, void::LONGEST) - void::OVERHEAD;
         &self.0[..VIRTIO_HEADER_LEN + frame.0 as usize]
@@ -75,10 +72,11 @@ impl AfPacketPort {
         Ok(Self::new(socket, address))
     }
 
-    /// Goes on with a descriptor that another process opened by [`AfPacketPort::open`].
+    /// Continues with a descriptor that another process opened by [`AfPacketPort::open`].
     ///
     /// # Errors
-    /// It is not of that interface in that namespace, or the interface is gone or down.
+    /// The descriptor is not that of the interface in the namespace, or the interface is gone or
+    /// down.
     pub fn adopt(fd: OwnedFd, interface: &str, netns: Option<&Path>) -> io::Result<Self> {
         let socket = Socket::adopt(fd, interface, netns)?;
         let address = socket.address()?;
@@ -95,13 +93,12 @@ impl AfPacketPort {
         }
     }
 
-    /// The port's other end.
+    /// Returns the port's other end.
     pub(crate) fn steered(&self) -> &SteeredEnd {
         &self.steered
     }
 
-    /// As [`AfPacketPort::open`], but receives only what is for a group:
-    /// broadcast and multicast.
+    /// Opens a port as [`AfPacketPort::open`], but receives only broadcast and multicast.
     pub(super) fn open_for_groups(
         interface: &str,
         netns: Option<&Path>,
@@ -118,7 +115,7 @@ impl AfPacketPort {
     }
 }
 
-/// Fills up to a burst of buffers with those of the pool that lie unused, and a few new ones.
+/// Fills a burst of buffers with the pool's unused ones, and a few new ones.
 fn refill(buffers: &mut Vec<Buffer>, pool: &Pool, size: usize) {
     let mut fresh = FRESH / size;
     while buffers.len() < BURST {
@@ -131,12 +128,11 @@ fn refill(buffers: &mut Vec<Buffer>, pool: &Pool, size: usize) {
     }
 }
 
-/// Puts the tag that the kernel took out back behind the MAC addresses. The
-/// frame then starts [`TAG`] bytes earlier, and what the virtio header says of
-/// places in it moves by as much.
+/// Restores the tag that the kernel removed behind the MAC addresses. The frame then starts [`TAG`]
+/// bytes earlier, and the offsets in the virtio header grow by as much.
 fn put_tag_back(frame: &mut Received, tag: [u8; TAG]) {
     if frame.len < MAC_ADDRESSES || frame.start < TAG {
-        // Too short to be Ethernet: whoever checks it will say so.
+        // Too short for Ethernet: the switch drops the frame.
         return;
     }
     let start = frame.start - TAG;

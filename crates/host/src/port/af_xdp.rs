@@ -1,12 +1,11 @@
-//! An interface of the host past its stack: the uplink, at a lower cost a frame.
+//! `AF_XDP` sockets on an interface, past the host's stack: the uplink, at a lower cost per frame.
 //!
-//! Frames for guests come by `AF_XDP` sockets, one a receive queue. Frames for
-//! the interface's own address stay with the host's stack, and so do broadcast
-//! and multicast, of which a packet socket brings a copy: an address that only
-//! one of the two could answer for would be lost to the other.
+//! Frames for guests arrive by `AF_XDP` sockets, one for each receive queue. Frames to the
+//! interface's own address stay with the host's stack. Broadcast and multicast frames do so, too,
+//! and a packet socket receives a copy: if only one of the two received them, the other could not
+//! answer.
 //!
-//! What is sent leaves by one queue, in order, and past the interface's queueing
-//! discipline.
+//! Sent frames leave by one queue, in order, past the interface's queueing discipline.
 
 use super::AfPacketPort;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -22,38 +21,38 @@ use tailbound_sys::packet::PacketError;
 use tailbound_sys::xdp::{AttachPreference, Losses, NicClock, Queue, Refused, Xdp, XdpError};
 use tailbound_units::Nanos;
 
-/// Whether the NIC is to read and write the sockets' memory itself.
+/// Copy mode of the sockets: the NIC reads and writes their memory, or the kernel copies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AfXdpMode {
-    /// Where its driver can.
+    /// Zero-copy if the NIC's driver supports it.
     #[default]
     Auto,
-    /// It must.
+    /// Zero-copy, or an error.
     ZeroCopy,
     /// The kernel copies.
     Copy,
 }
 
-/// How soon a device that was busy is offered again what it did not take: it sends a
-/// frame of 1500 B at 60 Mbit/s meanwhile.
+/// Pause before a busy device gets the rejected frames again: meanwhile it sends a frame of 1500 B
+/// at 60 Mbit/s.
 const BUSY: Nanos = Nanos::from_micros(200);
 
-/// Why the port cannot be opened.
+/// Reason why the port cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum AfXdpError {
-    /// The sockets or their program.
+    /// The sockets or their program failed.
     #[error(transparent)]
     Xdp(#[from] XdpError),
-    /// The packet socket for broadcast and multicast.
+    /// The packet socket for broadcast and multicast failed.
     #[error(transparent)]
     Packet(#[from] PacketError),
-    /// They cannot be waited for together.
+    /// The sockets cannot be waited for together.
     #[error("cannot wait for the sockets of {interface:?}: {source}")]
     Wait {
         /// The interface.
         interface: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -61,18 +60,18 @@ pub enum AfXdpError {
 /// `AF_XDP` sockets for guests' frames, and a packet socket for groups.
 #[derive(Debug)]
 pub struct AfXdpPort {
-    /// The first one also sends.
+    /// The sockets; the first one also sends.
     sockets: Xdp,
     groups: AfPacketPort,
-    /// Ready when one of the sockets is; also when the first one has room,
-    /// while that is waited for.
+    /// Ready when one of the sockets is ready; also when the first one has room, if that is
+    /// requested.
     epoll: OwnedFd,
     waits_for_room: bool,
-    /// Which of the sockets is read next; behind them comes the packet socket.
+    /// The index of the socket that is read next; the packet socket follows the last one.
     next: usize,
     launch: Option<Launch>,
     lost: Losses,
-    /// When the kernel is woken again for frames that it has not sent yet.
+    /// The time of the next wake-up of the kernel for frames that it has not sent yet.
     wake_at: Option<Nanos>,
 }
 
@@ -85,7 +84,7 @@ impl AfXdpPort {
         mode: AfXdpMode,
         queues: Option<u32>,
     ) -> Result<Self, AfXdpError> {
-        // First: whoever may not even have a packet socket learns that of it.
+        // First: without the permission for a packet socket, its error is the clearer one.
         let groups = AfPacketPort::open_for_groups(interface, netns)?;
         let preference = match mode {
             AfXdpMode::Auto => AttachPreference::Any,
@@ -114,8 +113,8 @@ impl AfXdpPort {
         })
     }
 
-    /// Wakes the kernel for what is to be sent, and sees whether it sends it. In copy
-    /// mode it stops where the device is busy, and only another call lets it go on.
+    /// Wakes the kernel for the queued frames, and checks whether it sends them. In copy mode it
+    /// stops when the device is busy, and continues only at another call.
     fn flush(&mut self, now: Nanos) -> io::Result<()> {
         if let Some(queue) = self.sockets.queues.first_mut() {
             queue.flush()?;
@@ -124,7 +123,7 @@ impl AfXdpPort {
         Ok(())
     }
 
-    /// Waits for room as well, or no longer.
+    /// Starts or stops waiting for room.
     fn wait_for_room(&mut self, wait: bool) -> io::Result<()> {
         if let Some(first) = self.sockets.queues.first()
             && self.waits_for_room != wait
@@ -138,7 +137,7 @@ impl AfXdpPort {
     }
 }
 
-/// Says how the interface is used, and loudly what is worse than it could be.
+/// Logs the mode of the interface, with warnings about slower modes.
 fn tell(interface: &str, sockets: &Xdp) {
     for (mode, error) in &sockets.failed {
         tracing::warn!(interface, %mode, %error, "AF_XDP cannot attach in this mode here");
@@ -164,7 +163,7 @@ fn tell(interface: &str, sockets: &Xdp) {
     }
 }
 
-/// An epoll instance for all of them.
+/// Makes an epoll instance for all sockets.
 fn watch(queues: &[Queue], groups: &AfPacketPort) -> io::Result<OwnedFd> {
     let epoll = epoll::create(CreateFlags::CLOEXEC)?;
     let descriptors = queues.iter().map(AsFd::as_fd).chain(groups.descriptor());
@@ -175,12 +174,12 @@ fn watch(queues: &[Queue], groups: &AfPacketPort) -> io::Result<OwnedFd> {
     Ok(epoll)
 }
 
-/// From the daemon's clock to the NIC's.
+/// Converts the daemon's clock to the NIC's.
 #[derive(Debug)]
 struct Launch {
     nic: NicClock,
-    /// When the daemon's clock was zero. `now` is always a little old when it
-    /// gets here; the earliest start that it ever meant is closest.
+    /// The instant at which the daemon's clock was zero. `now` is always slightly in the past here;
+    /// the earliest estimate is the closest.
     zero: Option<Instant>,
 }
 
@@ -189,7 +188,7 @@ impl Launch {
         Self { nic, zero: None }
     }
 
-    /// The NIC's time of `at`.
+    /// Returns the NIC's time of `at`.
     fn time(&mut self, now: Nanos, at: Nanos) -> Option<u64> {
         let meant = Instant::now().checked_sub(now.into())?;
         let zero = self.zero.map_or(meant, |zero| zero.min(meant));

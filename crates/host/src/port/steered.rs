@@ -1,4 +1,4 @@
-//! The other end of a guest's veth, as far as it receives on other CPUs than the packet loop's.
+//! The other end of a guest's veth, which receives on other CPUs than the packet loop's.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,11 +8,11 @@ use tailbound_sys::steering::{Steered, Steering, receivers};
 #[derive(Debug, Default)]
 struct EndState {
     steering: Option<Steering>,
-    /// Another process goes on with the port.
+    /// True if another process continues with the port.
     is_left: bool,
 }
 
-/// The other end of a port; what it had is put back when this is dropped.
+/// The other end of a port. When this is dropped, its former CPUs are restored.
 #[derive(Debug, Default)]
 pub(crate) struct SteeredEnd(Arc<Mutex<EndState>>);
 
@@ -21,9 +21,9 @@ fn kept(kept: &Mutex<EndState>) -> MutexGuard<'_, EndState> {
 }
 
 impl SteeredEnd {
-    /// Has it receive elsewhere than the packet loop, which is bound to `cpu` or to where this
-    /// thread may run: on a thread, as that looks through the network namespaces that there
-    /// are. If that fails, the log has a line, and the port works without steering.
+    /// Moves the receive work of the other end away from the packet loop, which is bound to `cpu`
+    /// or to the CPUs of this thread. It runs on a thread, since it searches all network
+    /// namespaces. If it fails, the log has a line, and the port works without steering.
     pub(crate) fn begin(&self, interface: String, netns: Option<PathBuf>, cpu: Option<u32>) {
         let end = Arc::downgrade(&self.0);
         let thread = std::thread::Builder::new().name("rps".to_owned());
@@ -62,7 +62,8 @@ impl SteeredEnd {
         }
     }
 
-    /// With `true` another process goes on with the port, and all stays as it is.
+    /// Sets, with `true`, that another process continues with the port: then the CPUs stay as they
+    /// are.
     pub(super) fn leave(&self, is_left: bool) {
         let mut kept = kept(&self.0);
         kept.is_left = is_left;

@@ -11,20 +11,18 @@ use tailbound_switch::port::{BURST, BURST_BYTES, Burst, More, Outgoing, Port, Re
 use tailbound_sys::tap::{Tap, TapError, VIRTIO_HEADER_LEN, is_gone};
 use tailbound_units::Nanos;
 
-/// Where the virtio header goes, so that the frame behind it has the headroom
-/// that a [`Packet`] wants.
+/// The place of the virtio header, so that the frame behind it has the headroom of a [`Packet`].
 const OFFSET: usize = Packet::HEADROOM - VIRTIO_HEADER_LEN;
 
-/// A TAP with offloads on: packets of up to 64 KiB cross it whole, both ways.
+/// A TAP with offloads: packets of up to 64 KiB cross it as a whole, in both directions.
 #[derive(Debug)]
 pub struct TapPort {
     tap: Tap,
 }
 
 impl TapPort {
-    /// Attaches to the TAP `interface` in `netns`, which is made where there is
-    /// none yet. One that is made gets the MAC address `mac`: its kernel side
-    /// is the guest.
+    /// Attaches to the TAP `interface` in `netns`, or creates it. A created TAP gets the MAC
+    /// address `mac`: its kernel side is the guest.
     pub fn open(interface: &str, netns: Option<&Path>, mac: Option<Mac>) -> Result<Self, TapError> {
         let tap = Tap::open(interface, netns)?;
         if let Some(mac) = mac
@@ -39,10 +37,10 @@ impl TapPort {
         Ok(Self { tap })
     }
 
-    /// Goes on with a descriptor that another process opened by [`TapPort::open`].
+    /// Continues with a descriptor that another process opened by [`TapPort::open`].
     ///
     /// # Errors
-    /// It is not of that interface in that namespace, or the interface is gone.
+    /// The descriptor is not that of the interface in the namespace, or the interface is gone.
     pub fn adopt(fd: OwnedFd, interface: &str, netns: Option<&Path>) -> io::Result<Self> {
         let tap = Tap::adopt(fd, interface, netns)?;
         Ok(Self { tap })

@@ -1,4 +1,4 @@
-//! Speaking to the daemon of a configuration.
+//! Client of the daemon of a configuration.
 
 use super::SUFFIX;
 use super::wire::{Answer, Outcome, Request};
@@ -8,20 +8,20 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Where `contrib/tailbound-host.service` has its socket.
+/// The runtime directory of `contrib/tailbound-host.service`.
 const UNIT: &str = "/run/tailbound-host";
 
-/// How long an answer may take, beside what a request itself says: a port is opened in
-/// milliseconds, and at most a few other changes are before it.
+/// The longest wait for an answer, beside the patience in the request: a port is opened in
+/// milliseconds, and at most a few other changes precede.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The longest answer, in bytes.
 pub(super) const LONGEST: u64 = 64 << 20;
 
-/// Why a daemon does not answer.
+/// Reason why a daemon does not answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// There is none.
+    /// No daemon listens.
     #[error(
         "no daemon of {} is found: there is no socket {} in {tried}; start one with `tailbound \
          host --config ...`, or name its directory by --runtime-dir",
@@ -33,31 +33,31 @@ pub enum ClientError {
         config: PathBuf,
         /// The socket's name.
         name: PathBuf,
-        /// The directories that were looked into.
+        /// The searched directories.
         tried: String,
     },
-    /// Its socket cannot be used.
+    /// The daemon's socket cannot be used.
     #[error("{}: {source}; the socket is for the daemon's own user and root", path.display())]
     Connect {
         /// The socket.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// It ended, or takes too long.
+    /// The daemon ended, or takes too long.
     #[error("{}: the daemon has not answered: {source}; retry, or read its log", path.display())]
     Silent {
         /// The socket.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// It said something else than an answer.
+    /// The daemon sent something else than an answer.
     #[error("{}: the answer is not understood: {source}", path.display())]
     Other {
         /// The socket.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The mistake in the answer.
         source: serde_json::Error,
     },
 }
@@ -70,11 +70,11 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to the daemon of the configuration at `config`, whose files are in
-    /// `directory`, or in the first of the usual ones where its socket is.
+    /// Connects to the daemon of the configuration at `config`, whose files are in `directory`, or
+    /// in the first of the usual directories that contains its socket.
     ///
     /// # Errors
-    /// Nobody listens there, or not to this user.
+    /// No daemon listens there, or this user has no access.
     pub fn connect(config: &Path, directory: Option<&Path>) -> Result<Self, ClientError> {
         let name = places::name(config, &format!(".{SUFFIX}"));
         let mut directories = places::runtime_directories(directory);
@@ -108,11 +108,11 @@ impl Client {
         })
     }
 
-    /// Asks the daemon, and waits for its answer.
+    /// Sends a request to the daemon, and waits for its answer.
     ///
     /// # Errors
-    /// It does not answer within half a minute, or not in words that are known here. What
-    /// was asked may still be done.
+    /// The daemon does not answer within half a minute, or this version does not know the answer.
+    /// The request may still be carried out.
     pub fn ask(&mut self, request: &Request) -> Result<Outcome, ClientError> {
         let own = match request {
             Request::Drain { patience_ms, .. }

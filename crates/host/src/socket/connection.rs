@@ -1,5 +1,5 @@
-//! One connection to the control socket: what was read of a request, and what is still to be
-//! written of its answer. It never waits.
+//! One connection to the control socket: the received part of a request, and the unsent part of its
+//! answer. It never blocks.
 
 use rustix::event::PollFlags;
 use std::io::{self, ErrorKind, Read, Write};
@@ -10,17 +10,17 @@ use std::time::{Duration, Instant};
 /// The longest request, in bytes: that of some hundred guests.
 pub(super) const LONGEST: usize = 256 << 10;
 
-/// How long one may take to send a whole request, or to take an answer.
+/// The longest time for a client to send a whole request, or to receive an answer.
 pub(super) const IDLE: Duration = Duration::from_mins(1);
 
-/// Bytes that are read at once.
+/// Bytes per read.
 const CHUNK: usize = 16 << 10;
 
 /// A connection.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) id: u64,
-    /// The user at its other end, by number.
+    /// The user ID of the client.
     pub(super) uid: u32,
     stream: UnixStream,
     input: Vec<u8>,
@@ -31,20 +31,20 @@ pub(super) struct Connection {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// A request is read, since then.
+    /// A request is being read, since this time.
     Reading(Instant),
-    /// The packet loop has it.
+    /// The packet loop has the request.
     Waiting,
-    /// The answer is written, since then.
+    /// The answer is being written, since this time.
     Writing(Instant),
-    /// The same, and then there is no more.
+    /// The answer is being written, and the connection ends afterwards.
     Ending(Instant),
-    /// It is of no use any more.
+    /// The connection is closed.
     Over,
 }
 
 impl Connection {
-    /// A new one.
+    /// Makes a new connection.
     pub(super) fn new(id: u64, uid: u32, stream: UnixStream, now: Instant) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         Ok(Self {
@@ -62,7 +62,7 @@ impl Connection {
         self.state == State::Over
     }
 
-    /// Since when a request is awaited; `None` where one was made.
+    /// Returns the time since when a request is expected; `None` after a request.
     pub(super) fn idle_since(&self) -> Option<Instant> {
         match self.state {
             State::Reading(since) => Some(since),
@@ -70,7 +70,8 @@ impl Connection {
         }
     }
 
-    /// When it is given up; `None` while the packet loop has its request.
+    /// Returns the time at which the connection is given up; `None` while the packet loop has its
+    /// request.
     pub(super) fn until(&self) -> Option<Instant> {
         match self.state {
             State::Reading(since) | State::Writing(since) | State::Ending(since) => {
@@ -80,7 +81,7 @@ impl Connection {
         }
     }
 
-    /// What to wait for.
+    /// Returns the awaited events.
     pub(super) fn interest(&self) -> PollFlags {
         match self.state {
             State::Reading(_) => PollFlags::IN,
@@ -93,8 +94,8 @@ impl Connection {
         self.stream.as_fd()
     }
 
-    /// Goes on where it is ready. Returns the line of a request that is whole; the packet
-    /// loop or whoever takes it answers by [`Connection::answer`].
+    /// Continues reading or writing. Returns the line of a complete request, which must be answered
+    /// by [`Connection::answer`].
     pub(super) fn handle_ready(&mut self, now: Instant) -> Option<Result<Vec<u8>, String>> {
         match self.state {
             State::Reading(_) => {
@@ -133,7 +134,7 @@ impl Connection {
         }
     }
 
-    /// The request that is whole, where there is one.
+    /// Returns the complete request, if there is one.
     fn poll_request(&mut self) -> Option<Result<Vec<u8>, String>> {
         if !matches!(self.state, State::Reading(_)) {
             return None;
@@ -153,7 +154,7 @@ impl Connection {
         None
     }
 
-    /// Answers the request, and with `and_end` no other.
+    /// Answers the request, and with `and_end` closes the connection afterwards.
     pub(super) fn answer(&mut self, now: Instant, line: String, and_end: bool) {
         if self.state == State::Waiting {
             self.output = line.into_bytes();
@@ -201,7 +202,7 @@ mod tests {
     }
 
     proptest! {
-        /// However the bytes of requests come: each is answered, in order.
+        /// Requests in arbitrary pieces are each answered, in order.
         #[test]
         fn each_line_is_one_request(
             lines in proptest::collection::vec("[a-z]{0,20}", 1..8),

@@ -1,5 +1,5 @@
-//! The daemon's side of the control socket: a thread that accepts, reads whole requests and
-//! writes answers, and waits for nobody but all of them.
+//! The daemon's side of the control socket: a thread that accepts connections, reads whole requests
+//! and writes answers. It waits for all connections together.
 
 use super::connection::{Connection, IDLE};
 use super::shown::View;
@@ -21,59 +21,59 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tailbound_units::Nanos;
 
-/// Connections at once. Beyond, the one that has awaited a request for longest makes room.
+/// Most connections. Beyond, the connection that has been idle for longest is closed.
 const MOST: usize = 64;
 
-/// How long nothing is accepted after that failed, as for want of descriptors.
+/// Pause after a failed accept, for example for want of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// The longest that an answer waits for a drain: an hour.
 const LONGEST_DRAIN_MS: u64 = 3_600_000;
 
-/// The longest that frames are sent in a guest's name: a minute, and what is around it.
+/// The longest time for sending frames in a guest's name: a minute, and a margin.
 const LONGEST_TRIAL_MS: u64 = 70_000;
 
 /// The longest that frames are traced: ten minutes.
 const LONGEST_TRACE_MS: u64 = 600_000;
 
-/// Who sends a trial, and to whom.
+/// The sender and the receiver of a trial.
 pub(crate) struct Sending {
     pub(crate) guest: String,
-    /// The MAC address that frames go to.
+    /// The destination MAC address.
     pub(crate) mac: [u8; 6],
     pub(crate) to: Ipv4Addr,
 }
 
-/// What the packet loop is asked.
+/// A request to the packet loop.
 pub(crate) enum Asked {
-    /// What there is.
+    /// Show everything.
     Show(Reply),
-    /// Another configuration.
+    /// Change the guests.
     Change(Change, Reply),
-    /// To read ports no more, or again.
+    /// Stop reading ports, or read them again.
     Drain {
-        /// Whose; `None` for all.
+        /// The guest; `None` for all.
         guest: Option<String>,
         undo: bool,
         patience: Nanos,
         reply: Reply,
     },
-    /// To acknowledge TCP early for a guest no more, or again.
+    /// Stop acknowledging TCP early for a guest, or start again.
     MigratePrepare {
         guest: String,
         undo: bool,
         patience: Nanos,
         reply: Reply,
     },
-    /// To send in a guest's name.
+    /// Send frames in a guest's name.
     Send {
         sending: Sending,
         patience: Nanos,
         reply: Reply,
     },
-    /// What is known of a guest's connections.
+    /// Show a guest's early acknowledged connections.
     ShowSnoop { guest: String, reply: Reply },
-    /// Each frame of a guest.
+    /// Trace each frame of a guest.
     Trace {
         guest: String,
         patience: Nanos,
@@ -81,7 +81,7 @@ pub(crate) enum Asked {
     },
 }
 
-/// Whom the packet loop answers.
+/// The receiver of the packet loop's answer.
 pub(crate) struct Reply {
     connection: u64,
     uid: u32,
@@ -89,7 +89,7 @@ pub(crate) struct Reply {
     waker: Waker,
 }
 
-/// What the packet loop answers.
+/// An answer of the packet loop.
 enum Told {
     Outcome(Outcome),
     View(Box<View>),
@@ -97,28 +97,28 @@ enum Told {
 }
 
 impl Reply {
-    /// The user that asked, by number.
+    /// Returns the user ID of the client.
     pub(crate) const fn uid(&self) -> u32 {
         self.uid
     }
 
-    /// Says what came of the request.
+    /// Sends the outcome of the request.
     pub(crate) fn done(self, outcome: Outcome) {
         self.tell(Told::Outcome(outcome));
     }
 
-    /// Shows what there is.
+    /// Sends the daemon's state.
     pub(crate) fn show(self, view: View) {
         self.tell(Told::View(Box::new(view)));
     }
 
-    /// Tells what was traced.
+    /// Sends a trace.
     pub(crate) fn trace(self, trace: Trace) {
         self.tell(Told::Trace(trace));
     }
 
     fn tell(self, told: Told) {
-        // Whoever asked may be gone.
+        // The client may be gone.
         let _ = self.told.send((self.connection, told));
         self.waker.wake();
     }
@@ -126,7 +126,7 @@ impl Reply {
 
 #[cfg(test)]
 impl Reply {
-    /// To somebody who has gone.
+    /// Makes a reply whose client is gone.
     pub(crate) fn to_nobody() -> Self {
         let (_, waker) = Waker::pair().expect("a pair of sockets");
         Self {
@@ -138,7 +138,7 @@ impl Reply {
     }
 }
 
-/// Serves the control socket until it is dropped.
+/// A server of the control socket, until it is dropped.
 pub(crate) struct Server {
     asked: Receiver<Asked>,
     waker: Waker,
@@ -147,7 +147,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts the thread; it wakes the packet loop by `waker`.
+    /// Starts the thread, which wakes the packet loop by `waker`.
     pub(crate) fn start(listener: UnixListener, waker: Waker) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let (woken, own) = Waker::pair()?;
@@ -184,7 +184,7 @@ impl Server {
         })
     }
 
-    /// What was asked since the last call.
+    /// Returns the requests since the last call.
     pub(crate) fn asked(&self) -> impl Iterator<Item = Asked> + '_ {
         self.asked.try_iter()
     }
@@ -203,9 +203,9 @@ impl Drop for Server {
 /// The thread's side.
 struct Serving {
     listener: UnixListener,
-    /// Readable when there is something to look for.
+    /// Readable when there is work for the thread.
     woken: UnixStream,
-    /// Makes it so.
+    /// The waker for `woken`.
     own: Waker,
     packet_loop: Waker,
     ask: Sender<Asked>,
@@ -214,12 +214,12 @@ struct Serving {
     ends: Arc<AtomicBool>,
     connections: Vec<Connection>,
     next: u64,
-    /// Nobody is accepted before.
+    /// No connection is accepted before this time.
     accepts_at: Option<Instant>,
 }
 
 impl Serving {
-    /// Waits until there is something to do, and does it.
+    /// Waits for work, and does it.
     fn turn(&mut self) -> io::Result<()> {
         let ready = self.wait()?;
         let now = Instant::now();
@@ -289,7 +289,7 @@ impl Serving {
         })
     }
 
-    /// Goes on with a connection; hands on its request.
+    /// Continues a connection, and passes on its request.
     fn serve(&mut self, now: Instant, index: usize) {
         let connection = &mut self.connections[index];
         let Some(line) = connection.handle_ready(now) else {
@@ -328,7 +328,7 @@ impl Serving {
         }
     }
 
-    /// Takes a connection of this daemon's user, or of root.
+    /// Accepts a connection of this daemon's user, or of root.
     fn admit(&mut self, now: Instant, stream: UnixStream) {
         let uid = match socket_peercred(&stream) {
             Ok(peer) if peer.uid == geteuid() || peer.uid.is_root() => peer.uid.as_raw(),
@@ -347,8 +347,7 @@ impl Serving {
         }
     }
 
-    /// Ends the connection that has awaited a request for longest; returns whether there is
-    /// one.
+    /// Closes the connection that has been idle for longest; returns false if there is none.
     fn make_room(&mut self) -> bool {
         let idle = self.connections.iter().enumerate();
         let idle = idle.filter_map(|(index, one)| Some((one.idle_since()?, index)));
@@ -360,14 +359,14 @@ impl Serving {
     }
 }
 
-/// What can be gone on with.
+/// The sockets that are ready.
 struct Ready {
     listener: bool,
     woken: bool,
     connections: Vec<usize>,
 }
 
-/// A request in the packet loop's words.
+/// Converts a request for the packet loop.
 fn asked(request: Request, reply: Reply) -> Asked {
     let drain = |guest, undo, patience_ms: u64, reply| Asked::Drain {
         guest,

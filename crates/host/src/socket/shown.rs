@@ -1,5 +1,5 @@
-//! What a daemon shows of itself: plain data, written from a copy of the packet loop's
-//! counters by another thread.
+//! State of a daemon, as plain data: another thread writes it from a copy of the packet loop's
+//! counters.
 
 use crate::config::LimitConfig;
 use crate::inventory::{Inventory, Item};
@@ -16,21 +16,21 @@ use tailbound_units::{Nanos, Rate};
 /// A daemon, its uplink and its guests. Counts begin with the daemon.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Shown {
-    /// The process.
+    /// The process ID.
     pub pid: u32,
-    /// How long it runs, in nanoseconds.
+    /// The running time of the daemon, in nanoseconds.
     pub uptime_ns: u64,
-    /// Its configuration.
+    /// The path of the configuration.
     pub config: PathBuf,
-    /// Where guests are kept that came by the control socket.
+    /// The path of the file of added guests.
     pub added: PathBuf,
-    /// The way out; left out where there is none.
+    /// The uplink; left out if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uplink: Option<Port>,
     /// The packet loop; left out by older daemons.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packet_loop: Option<PacketLoop>,
-    /// In the order of the configuration.
+    /// The guests, in the order of the configuration.
     pub guests: Vec<Guest>,
 }
 
@@ -44,42 +44,42 @@ pub struct PacketLoop {
     pub frozen_ns: u64,
 }
 
-/// A port, and what crossed it.
+/// A port, and its traffic.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Port {
     /// The guest's name, or `uplink`.
     pub name: String,
-    /// Its kind and interface.
+    /// The port's kind and interface.
     pub port: String,
-    /// Whether anything can be sent to it.
+    /// The state of the port.
     pub link: Link,
-    /// What was received from it: what a guest has sent.
+    /// The traffic received from the port: a guest has sent it.
     pub received: Count,
-    /// What was sent to it.
+    /// The traffic sent to the port.
     pub sent: Count,
-    /// Packets dropped, by reason; only reasons that occurred. `pacer` are those of a guest
-    /// that the pacer dropped, `interface` those that an interface of kind af-packet dropped
-    /// behind it, since that was made.
+    /// Packets dropped, by reason; only reasons that occurred. `pacer` is the number of a guest's
+    /// packets that the pacer dropped, `interface` the number that an interface of kind af-packet
+    /// has dropped since its creation.
     pub drops: BTreeMap<String, u64>,
-    /// What waits for it.
+    /// The queue in front of the port.
     pub backlog: Count,
 }
 
-/// How it is with a port.
+/// State of a port.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Link {
-    /// Its interface is there, or its guest uses its card.
+    /// The interface is there, or the guest uses its card.
     Up,
-    /// Its guest is on another host, or nowhere: its card is not in use.
+    /// The guest is on another host, or not running: its card is not in use.
     Away,
-    /// Its interface is missing.
+    /// The interface is missing.
     #[default]
     Down,
 }
 
 impl Link {
-    /// The word for it.
+    /// Returns the word for the state.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Up => "up",
@@ -101,37 +101,37 @@ pub struct Count {
 /// A guest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Guest {
-    /// Its port.
+    /// The guest's port.
     #[serde(flatten)]
     pub port: Port,
-    /// Where it stands.
+    /// The source of the guest's configuration.
     pub kept: Kept,
-    /// Its machine's name at the placement service; left out where it has none.
+    /// The guest's VM in the placement service; left out if it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vm: Option<String>,
-    /// Its MAC address; left out by an older daemon.
+    /// The guest's MAC address; left out by older daemons.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         deserialize_with = "mac_or_numbers"
     )]
     pub mac: Option<Mac>,
-    /// Its first IPv4 address; left out where its configuration has none.
+    /// The guest's first IPv4 address; left out if its configuration has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ipv4: Option<Ipv4Addr>,
-    /// Its port is not read, as it is drained.
+    /// True if the guest's port is not read, as it is drained.
     pub drained: bool,
-    /// What it is held to; left out for best effort.
+    /// The guarantee in force; left out for best effort.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guarantee: Option<Guarantee>,
-    /// The most that it may send and be sent; left out if it has no limit.
+    /// The guest's rate limits; left out if it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<Limits>,
-    /// It is to be guaranteed what breaks a rule.
+    /// True if the guest's configured guarantee is refused because it breaks a rule.
     pub guarantee_refused: bool,
-    /// What its frames hold in the pacer, in bytes of memory.
+    /// Memory of the guest's frames in the pacer, in bytes.
     pub paced_bytes: u64,
-    /// How long packets waited in software queues.
+    /// Waiting times of packets in software queues.
     pub waits: Vec<Waits>,
 }
 
@@ -150,36 +150,36 @@ fn mac_or_numbers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<M
     })
 }
 
-/// Where a guest stands.
+/// Source of a guest's configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kept {
-    /// In the configuration's file.
+    /// The configuration's file.
     File,
-    /// It came by the control socket.
+    /// The guest was added over the control socket.
     Socket,
 }
 
-/// What a guest is held to.
+/// The guarantee of a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Guarantee {
-    /// Bits a second.
+    /// The bandwidth in bits per second.
     pub bandwidth_bit_s: u64,
-    /// Bytes.
+    /// The burst in bytes.
     pub burst_bytes: u64,
-    /// Bits a second.
+    /// The rate of the burst in bits per second.
     pub burst_rate_bit_s: u64,
-    /// Who says so.
+    /// The author of the guarantee.
     pub by: GuaranteedBy,
 }
 
 /// The limits of a guest, of Ethernet frames without FCS.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
-    /// The most that it may send; left out for any amount.
+    /// The limit of the traffic that the guest sends; left out if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub out: Option<Limit>,
-    /// The most that it may be sent; left out for any amount.
+    /// The limit of the traffic to the guest; left out if there is none.
     #[serde(default, rename = "in", skip_serializing_if = "Option::is_none")]
     pub inward: Option<Limit>,
 }
@@ -189,9 +189,9 @@ pub struct Limits {
 pub struct Limit {
     /// `bucket`, `smooth-window` or `credit`.
     pub kind: String,
-    /// Bits a second.
+    /// The rate in bits per second.
     pub rate_bit_s: u64,
-    /// Its author.
+    /// The author of the limit.
     pub by: GuaranteedBy,
 }
 
@@ -238,28 +238,28 @@ pub enum GuaranteedBy {
     Service,
 }
 
-/// How long packets waited.
+/// Waiting times of packets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waits {
     /// `sent` by the guest, or `received` by it.
     pub direction: String,
     /// `guaranteed`, `small` or `lowest`.
     pub class: String,
-    /// How many waited how long; only those with a count.
+    /// The number of packets by waiting time; only buckets with packets.
     pub buckets: Vec<Bucket>,
 }
 
-/// How many packets waited longer than in the bucket before, and no longer than that.
+/// Number of packets that waited longer than the bucket before, and at most this long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bucket {
-    /// Nanoseconds; left out for what has no bound.
+    /// Upper bound in nanoseconds; left out for the last bucket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub up_to_ns: Option<u64>,
-    /// Packets.
+    /// The number of packets.
     pub count: u64,
 }
 
-/// All that there is to show at one moment.
+/// All data to show at one moment.
 #[derive(Debug, Clone)]
 pub(crate) struct View {
     pub(crate) uptime: Nanos,
@@ -267,7 +267,7 @@ pub(crate) struct View {
 }
 
 impl View {
-    /// What is shown of it.
+    /// Returns the state to show.
     pub(super) fn show(&self) -> Shown {
         let Self { uptime, counts } = self;
         let inventory = &counts.inventory;
@@ -333,7 +333,7 @@ impl Port {
         }
     }
 
-    /// Packets dropped, whatever the reason.
+    /// Returns the number of dropped packets, for all reasons.
     pub fn dropped(&self) -> u64 {
         self.drops.values().sum()
     }

@@ -1,4 +1,4 @@
-//! The frames of a guest, one by one, as they are told.
+//! Trace of a guest's single frames.
 
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
@@ -12,37 +12,37 @@ pub const TRACE_FRAMES: usize = 131_072;
 /// One frame's wait. Times are nanoseconds of `CLOCK_MONOTONIC`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceFrame {
-    /// What it waited for.
+    /// The queue or the limit for which the frame waited.
     pub wait: Wait,
     /// The class in which it travels: `guaranteed`, `small` or `lowest`.
     pub class: String,
-    /// Its bytes without FCS.
+    /// The frame's bytes without FCS.
     pub bytes: u32,
-    /// Whom it went to, or came from; left out where it is not IP.
+    /// The destination or the source; left out if the frame is not IP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<IpAddr>,
-    /// When it began to wait.
+    /// The time at which the frame was queued.
     pub enqueued_ns: u64,
-    /// When it was let go.
+    /// The time at which the frame was released.
     pub released_ns: u64,
-    /// When it begins on the wire, as the pacer has it; left out without one.
+    /// The time at which the frame begins on the wire, by the pacer; left out without a pacer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub begins_ns: Option<u64>,
-    /// When the port took it, or lost it; left out where it had not by the end, and where it
-    /// goes to no port.
+    /// The time at which the port took the frame or lost it; left out if the trace ended before,
+    /// and for a frame to no port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub taken_ns: Option<u64>,
 }
 
-/// A trace as the packet loop hands it over.
+/// A trace from the packet loop.
 pub(crate) struct Trace {
     pub(crate) traced: Traced,
-    /// What `CLOCK_MONOTONIC` shows where the daemon's clock is at zero, in nanoseconds.
+    /// The value of `CLOCK_MONOTONIC` when the daemon's clock is at zero, in nanoseconds.
     pub(crate) zero: u64,
 }
 
 impl Trace {
-    /// Its frames, in the words of the socket: not for the packet loop, which has more to do.
+    /// Converts the frames for the socket: too much work for the packet loop.
     pub(super) fn frames(&self) -> Vec<TraceFrame> {
         let moment = |at: Nanos| self.zero + at.0;
         let told = |frame: &TracedFrame| TraceFrame {

@@ -1,4 +1,4 @@
-//! What is said at the control socket: one JSON object a line, each way.
+//! Messages of the control socket: one JSON object per line, in both directions.
 
 use super::shown::Shown;
 use super::traced::TraceFrame;
@@ -13,160 +13,157 @@ use tailbound_switch::Mac;
 /// The version of requests and answers.
 pub const VERSION: u64 = 1;
 
-/// What a daemon is asked to do.
+/// A request to the daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
-    /// Guests are to be added, all of them or none.
+    /// Adds guests, all of them or none.
     AddGuest {
         /// `[[guest]]` sections, as in the configuration.
         toml: String,
-        /// Whether they may take the place of others that were added before; false by
-        /// default.
+        /// True to replace guests of the same names that were added before; false by default.
         #[serde(default)]
         replace: bool,
     },
-    /// Guests that were added are to have other values, all of them or none.
+    /// Changes guests that were added before, all of them or none.
     ChangeGuest {
         /// `[[guest]]` sections, as in the configuration.
         toml: String,
     },
-    /// A guest that was added is to be removed.
+    /// Removes a guest that was added before.
     RemoveGuest {
-        /// Its name.
+        /// The guest's name.
         guest: String,
     },
-    /// Everything is to be shown.
+    /// Shows everything.
     Show {},
-    /// A guest's port is to be read no more until that is undone, or the daemon ends.
+    /// Stops reading a guest's port until that is undone, or the daemon ends.
     Drain {
-        /// Its name.
+        /// The guest's name.
         guest: String,
-        /// Whether the port is to be read again; false by default.
+        /// True to read the port again; false by default.
         #[serde(default)]
         undo: bool,
-        /// How long the answer may wait for what the guest has sent to leave, in
-        /// milliseconds.
+        /// The longest wait until the guest's queued packets are sent, in milliseconds.
         #[serde(default = "patience")]
         patience_ms: u64,
     },
-    /// A guest is to move to another host: TCP is acknowledged early for it no more until
-    /// that is undone, and the answer waits until it has all that was.
+    /// Prepares a guest for a migration to another host. TCP is not acknowledged early for it until
+    /// that is undone. The answer waits until the guest has all early acknowledged data.
     MigratePrepare {
-        /// Its name.
+        /// The guest's name.
         guest: String,
-        /// Whether it stays; false by default.
+        /// True if the guest stays; false by default.
         #[serde(default)]
         undo: bool,
-        /// As for a drain.
+        /// As in [`Request::Drain`].
         #[serde(default = "patience")]
         patience_ms: u64,
     },
-    /// Connections for which TCP is acknowledged early are to be shown.
+    /// Shows connections with early acknowledgement.
     ShowSnoop {
         /// The guest's name.
         guest: String,
     },
-    /// Frames are to be sent in a guest's name, as many as its guarantee lets leave, charged to
-    /// it: to try what it is guaranteed.
+    /// Sends frames in a guest's name, at the rate that its guarantee permits, charged to the
+    /// guest: a trial of the guarantee.
     Send {
         /// The guest's name.
         guest: String,
         /// The MAC address that frames go to.
         mac: Mac,
-        /// The address that they go to, at the port 9 (discard) of UDP.
+        /// The destination address; the UDP port is 9 (discard).
         to: Ipv4Addr,
-        /// For how long, in milliseconds: a minute at most.
+        /// The duration in milliseconds: a minute at most.
         patience_ms: u64,
     },
-    /// The frames of a guest are to be traced.
+    /// Traces the frames of a guest.
     Trace {
         /// The guest's name.
         guest: String,
-        /// For how long, in milliseconds: ten minutes at most.
+        /// The duration in milliseconds: ten minutes at most.
         patience_ms: u64,
     },
-    /// As [`Request::Drain`], for all guests that there are.
+    /// As [`Request::Drain`], for all guests.
     DrainAll {
-        /// As for one.
+        /// As in [`Request::Drain`].
         #[serde(default)]
         undo: bool,
-        /// As for one.
+        /// As in [`Request::Drain`].
         #[serde(default = "patience")]
         patience_ms: u64,
     },
 }
 
-/// As long as SIGTERM lets queues drain.
+/// The time for which SIGTERM drains queues.
 const fn patience() -> u64 {
     1000
 }
 
-/// What came of a request.
+/// The answer to a request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
     /// [`VERSION`].
     pub version: u64,
-    /// What came of it.
+    /// The outcome.
     #[serde(flatten)]
     pub outcome: Outcome,
 }
 
-/// What came of a request.
+/// The outcome of a request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "result", rename_all = "kebab-case")]
 pub enum Outcome {
-    /// It is as was asked, and will be after a restart.
+    /// The request is carried out, and stays so after a restart.
     Done {
-        /// It was not so before.
+        /// False if the state was the requested one before.
         changed: bool,
-        /// Guests of the request whose guarantee the pacer refuses as long as there is no
-        /// room for it.
+        /// Guests of the request whose guarantee the pacer refuses while there is no room for it.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         unguaranteed: Vec<String>,
     },
-    /// Ports are read no more, or again.
+    /// Ports are drained, or read again.
     Drained {
-        /// Frames that were received from them wait still.
+        /// True if frames that were received from them are still queued.
         waiting: bool,
     },
     /// Frames were sent in a guest's name.
     Sent {
-        /// How many.
+        /// The number of frames.
         packets: u64,
     },
-    /// What was traced.
+    /// The traced frames.
     Traced {
-        /// Waits of frames, in the order in which they ended; at most [`super::TRACE_FRAMES`] of them:
-        /// the trace ends with the last that there is room for.
+        /// Waits of frames, in the order in which they ended; at most [`super::TRACE_FRAMES`]: the
+        /// trace ends when there is no room for more.
         frames: Vec<TraceFrame>,
-        /// Those for which there was no room.
+        /// The number of frames for which there was no room.
         missed: u64,
     },
-    /// A guest may move, or is still owed something.
+    /// A guest may migrate, or still lacks early acknowledged data.
     Prepared {
-        /// Connections with bytes that it has not acknowledged.
+        /// The number of connections with bytes that the guest has not acknowledged.
         flows: usize,
-        /// Those bytes.
+        /// The number of these bytes.
         bytes: u64,
     },
     /// Connections, the one idle for longest first; at most [`SNOOP_FLOWS`] of them.
     Snoop {
-        /// How many there are.
+        /// The number of all connections.
         count: usize,
-        /// What is known of each.
+        /// The state of each connection.
         flows: Vec<SnoopFlow>,
     },
-    /// What there is.
+    /// The daemon's state.
     Shown {
-        /// All of it.
+        /// The complete state.
         host: Box<Shown>,
     },
-    /// Nothing was changed.
+    /// The request is refused; nothing was changed.
     Refused {
-        /// Why, and what would be right; a line a mistake.
+        /// The reason, and a valid request; one line for each mistake.
         message: String,
-        /// The mistakes, where it is them.
+        /// The mistakes, if they are the reason.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         mistakes: Vec<Wrong>,
     },
@@ -178,19 +175,19 @@ pub const SNOOP_FLOWS: usize = 10_000;
 /// A connection for which TCP is acknowledged early, or might be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnoopFlow {
-    /// The guest's address and port.
+    /// The address and port of the guest.
     pub guest: SocketAddr,
-    /// The peer's.
+    /// The address and port of the peer.
     pub peer: SocketAddr,
-    /// `active`, or why it is not.
+    /// `active`, or the reason why the connection is not.
     pub mode: String,
-    /// Bytes that were acknowledged and that the guest has not acknowledged.
+    /// Bytes that were acknowledged to the peer and that the guest has not acknowledged.
     pub owed: u32,
-    /// Those of them that wait for the guest's window.
+    /// The part of these bytes that waits for the guest's window.
     pub withheld: u32,
-    /// The memory that is kept for it, in bytes.
+    /// The memory that the connection takes, in bytes.
     pub retained: u64,
-    /// Resends without progress.
+    /// The number of retransmissions without progress.
     pub resends: u8,
 }
 
@@ -217,17 +214,17 @@ impl From<FlowView> for SnoopFlow {
     }
 }
 
-/// A mistake in the configuration as it would be.
+/// A mistake in the requested configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wrong {
-    /// The file where it stands; left out for the text of the request.
+    /// The file of the mistake; left out for the text of the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,
-    /// Counted from 1.
+    /// The line, counted from 1.
     pub line: usize,
-    /// In characters, counted from 1.
+    /// The column in characters, counted from 1.
     pub column: usize,
-    /// What is wrong; what would be right.
+    /// The mistake, and a valid setting.
     pub message: String,
 }
 
@@ -235,7 +232,7 @@ impl Request {
     /// Reads a request from its line.
     ///
     /// # Errors
-    /// What is wrong with it, and what would be right.
+    /// The mistake in the request, and a valid request.
     pub(super) fn read(line: &[u8]) -> Result<Self, String> {
         let mut object: serde_json::Map<String, serde_json::Value> =
             serde_json::from_slice(line)
@@ -256,7 +253,7 @@ impl Request {
         Self::deserialize(serde_json::Value::Object(object)).map_err(|error| error.to_string())
     }
 
-    /// Its line, with the newline.
+    /// Returns the request's line, with the newline.
     pub(super) fn line(&self) -> String {
         #[derive(Serialize)]
         struct Versioned<'r> {
@@ -272,7 +269,7 @@ impl Request {
 }
 
 impl Answer {
-    /// The line of an answer, with the newline.
+    /// Returns the line of an answer, with the newline.
     pub(super) fn line(outcome: Outcome) -> String {
         line(&Self {
             version: VERSION,
@@ -288,7 +285,7 @@ fn line(of: &impl Serialize) -> String {
 }
 
 impl Outcome {
-    /// Nothing was changed.
+    /// Returns a refusal.
     pub(crate) fn refused(message: impl Into<String>) -> Self {
         Self::Refused {
             message: message.into(),
@@ -298,7 +295,7 @@ impl Outcome {
 }
 
 impl Wrong {
-    /// A mistake in the configuration's file, or in what came with the request.
+    /// Converts a mistake in the configuration's file, or in the request's text.
     pub(crate) fn of(file: &Path, mistake: &Mistake) -> Self {
         Self {
             file: (file != Path::new(REQUEST)).then(|| file.to_owned()),

@@ -1,4 +1,4 @@
-//! The frames that a switch is asked with, and how to know them again.
+//! Frames of the void test, and their recognition.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -9,21 +9,21 @@ const MARK: [u8; 8] = *b"tbswitch";
 /// The shortest frame, without FCS.
 const LEN: usize = 60;
 
-/// What a frame is to show.
+/// The purpose of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Destination and source are the same.
+    /// A frame whose destination and source are the same.
     Void,
-    /// The destination is nobody's.
+    /// A frame to an address without a station.
     Control,
 }
 
 impl Kind {
-    /// The control first: the switch then knows where we are.
+    /// The control first: the switch then knows the place of the sender's address.
     pub(super) const ALL: [Self; 2] = [Self::Control, Self::Void];
 }
 
-/// One run: its frames are told from those of others by a random number.
+/// One run of the test: a random number distinguishes its frames from another run's.
 #[derive(Debug)]
 pub(super) struct Run {
     address: [u8; 6],
@@ -31,14 +31,14 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// A run of the station `address`.
+    /// Makes a run of the station `address`.
     pub(super) fn new(address: [u8; 6]) -> io::Result<Self> {
         let mut nonce = [0; 8];
         File::open("/dev/urandom")?.read_exact(&mut nonce)?;
         Ok(Self { address, nonce })
     }
 
-    /// A frame without FCS.
+    /// Makes a frame without FCS.
     pub(super) fn frame(&self, kind: Kind, number: u16) -> Vec<u8> {
         let mut destination = self.address;
         if kind == Kind::Control {
@@ -54,7 +54,7 @@ impl Run {
         frame
     }
 
-    /// Which of this run's frames `bytes` are, if any.
+    /// Returns the kind of this run's frame in `bytes`, if it is one.
     pub(super) fn kind_of(&self, bytes: &[u8]) -> Option<Kind> {
         let body = bytes.get(12..)?.strip_prefix(&ETHERTYPE)?;
         let rest = body.strip_prefix(&MARK)?.strip_prefix(&self.nonce)?;

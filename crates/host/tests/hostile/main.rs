@@ -1,9 +1,9 @@
 //! A hostile monitor and its guest that make random moves, beside two honest guests whose probes
 //! must neither be lost nor wait.
 //!
-//! `TAILBOUND_HOSTILE_SECONDS` sets how long the moves go on, `PROPTEST_RNG_SEED` which they are.
-//! A violation prints the seed and the last moves. A move follows from the seed and its number
-//! alone; the moment at which it meets the daemon does not.
+//! `TAILBOUND_HOSTILE_SECONDS` sets the duration of the moves, `PROPTEST_RNG_SEED` their seed. A
+//! violation prints the seed and the last moves. A move depends on the seed and its number alone;
+//! the time at which it meets the daemon does not.
 
 #[path = "../../../vhost/tests/support/mod.rs"]
 mod machine;
@@ -104,7 +104,7 @@ fn be_hostile(socket: &Path, others: [[u8; 6]; 2], seed: u64, watch: &Watch) -> 
     (number, hostile.starts)
 }
 
-/// Probes beside the moves of a hostile monitor; returns the delays and prints what was done.
+/// Probes beside the moves of a hostile monitor; returns the delays and prints the moves.
 fn probe_beside_moves(
     daemon: &Daemon,
     victims: &mut Victims<'_>,

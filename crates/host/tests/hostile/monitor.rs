@@ -18,7 +18,7 @@ use std::time::Duration;
 /// The time that a monitor waits for an answer before its next move.
 const ANSWER: Duration = Duration::from_millis(100);
 
-/// The same while it sets up its card.
+/// The longest time for a move while the monitor sets up its card.
 const START: Duration = Duration::from_millis(500);
 
 /// The longest hole that is punched into memory: the packet loop waits for a hole.

@@ -26,7 +26,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Notes a move that begins.
+    /// Records a move that begins.
     pub(crate) fn moved(&self, number: u64, name: &str) {
         let mut moves = self.moves.lock().expect("no panic");
         if moves.len() == LAST_MOVES {
@@ -35,7 +35,7 @@ impl Watch {
         moves.push_back(format!("{number} {name}"));
     }
 
-    /// Notes a violation with the moves before it, and ends the run.
+    /// Records a violation with the moves before it, and ends the run.
     pub(crate) fn violated(&self, how: &str) {
         let mut violations = self.violations.lock().expect("no panic");
         if violations.len() < MAX_VIOLATIONS {

@@ -24,16 +24,15 @@ const CONTROL: &str = "TAILBOUND_TEST_CONTROL";
 const STATE: &str = "TAILBOUND_TEST_STATE";
 const RUNTIME: &str = "TAILBOUND_TEST_RUNTIME";
 
-/// How long anything may take on a busy machine.
+/// The longest time for any step on a busy computer.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Whether this is the sandbox.
+/// Returns true inside of the sandbox.
 pub(crate) fn is_inside() -> bool {
     std::env::var_os(INSIDE).is_some()
 }
 
-/// Runs `test`, the body of the test called `name`, in a sandbox; says so when
-/// there can be none.
+/// Runs `test`, the body of the test called `name`, in a sandbox, or prints why there is none.
 pub(crate) fn sandboxed(name: &str, test: impl FnOnce()) {
     if is_inside() {
         command("ip", &["link", "set", "lo", "up"]);
@@ -79,7 +78,7 @@ pub(crate) fn sandboxed(name: &str, test: impl FnOnce()) {
     );
 }
 
-/// Begins the lines that a test has to say though it passes.
+/// The prefix of the lines that a passing test prints.
 pub(crate) const MEASURED: &str = "measured: ";
 
 /// Runs a command that must succeed.
@@ -90,7 +89,7 @@ pub(crate) fn command(program: &str, arguments: &[&str]) {
     assert!(output.status.success(), "{program} {arguments:?}: {stderr}");
 }
 
-/// Asks `done` until it is true.
+/// Calls `done` until it returns true.
 pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {
@@ -99,8 +98,8 @@ pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Waits until the kernel has seen that both ends of a veth, of which `device` is the one that
-/// was set up first, are up. Until then it drops without a word what is sent there.
+/// Waits until the kernel has noticed that both ends of a veth are up; `device` is the end that was
+/// set up first. Until then the kernel silently drops frames.
 pub(crate) fn plugged_in(device: &str, netns: Option<&Path>) {
     let ip = |arguments: &[&str]| {
         let (program, inside) = match netns {
@@ -124,7 +123,7 @@ pub(crate) fn plugged_in(device: &str, netns: Option<&Path>) {
     assert!(again.status.success());
 }
 
-/// How a guest is attached.
+/// The attachment of a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// By a TAP.
@@ -133,7 +132,7 @@ pub(crate) enum Kind {
     Veth,
 }
 
-/// The kinds that this machine allows.
+/// Returns the kinds that this computer permits.
 pub(crate) fn kinds() -> Vec<Kind> {
     match tailbound_sys::tap::Tap::open("probe", None) {
         Ok(_) => vec![Kind::Tap, Kind::Veth],
@@ -153,8 +152,8 @@ pub(crate) struct Guest {
 }
 
 impl Guest {
-    /// The guest number `number`, with 10.77.0.NUMBER. A veth is there at once,
-    /// a TAP once a daemon opened it.
+    /// Makes the guest number `number`, with 10.77.0.NUMBER. A veth exists from then on, a TAP once
+    /// a daemon has opened it.
     pub(crate) fn new(kind: Kind, number: u8) -> Self {
         let holder = Command::new("unshare")
             .args(["--net", "sleep", "7200"])
@@ -206,7 +205,7 @@ impl Guest {
         }
     }
 
-    /// Its interface, and whether that is deleted inside of the guest's namespace.
+    /// Returns the guest's interface, and true if it is deleted inside of the guest's namespace.
     pub(crate) fn device(&self) -> (&'static str, bool) {
         match self.kind {
             Kind::Tap => ("tap0", true),
@@ -236,7 +235,7 @@ impl Guest {
         )
     }
 
-    /// The guest's own end of the link, once it is there and up.
+    /// Returns the guest's own end of the link, once it exists and is up.
     pub(crate) fn nic(&self) -> Nic {
         let (device, _) = self.device();
         if self.kind == Kind::Tap {
@@ -269,7 +268,7 @@ pub(crate) struct Nic {
     pool: Pool,
     heads: Vec<Buffer>,
     tails: Vec<Buffer>,
-    /// The VLAN tags that the kernel took out of received frames.
+    /// The VLAN tags that the kernel removed from received frames.
     pub(crate) tags: Vec<[u8; 4]>,
 }
 
@@ -302,7 +301,7 @@ impl Nic {
         self.send_with([0; 10], frame);
     }
 
-    /// What came since the last call.
+    /// Returns the packets since the last call.
     pub(crate) fn receive(&mut self) -> Vec<Packet> {
         let mut received = Vec::new();
         let result = self.socket.receive(
@@ -345,7 +344,7 @@ impl Nic {
         self.socket.as_fd()
     }
 
-    /// Waits for `frame`, whatever else comes.
+    /// Waits for `frame`, and ignores others.
     pub(crate) fn expect(&mut self, frame: &[u8]) {
         until("a frame", || {
             self.receive().iter().any(|packet| packet.bytes() == frame)
@@ -353,8 +352,8 @@ impl Nic {
     }
 }
 
-/// A frame with a local experimental `EtherType` would not pass the guard, so
-/// this is a datagram between guests, told from others by `n`.
+/// Makes a datagram between guests, recognized by `n`: a frame with a local experimental
+/// `EtherType` would not pass the guard.
 pub(crate) fn datagram(to: &Guest, from: &Guest, n: u16) -> Vec<u8> {
     datagram_of(to.mac, from.mac, [10, 77, 0, from.mac[5]], n)
 }
@@ -393,7 +392,7 @@ impl Daemon {
         Self::spawn_with(config, &[])
     }
 
-    /// Starts one as systemd does that waits for a sign of life at this socket for `micros`.
+    /// Starts a daemon as systemd does, with a watchdog of `micros` at this socket.
     pub(crate) fn watched(config: &str, socket: &Path, micros: &str) -> Self {
         let socket = socket.to_str().expect("a name in UTF-8");
         let environment = [("NOTIFY_SOCKET", socket), ("WATCHDOG_USEC", micros)];
@@ -427,7 +426,7 @@ impl Daemon {
         }
     }
 
-    /// A process of it, whose log goes on where another's ends.
+    /// Starts a process, whose log continues another's.
     fn process(directory: &Path, environment: &[(&str, &str)]) -> Child {
         let mut log = File::options();
         let log = log.create(true).append(true).open(directory.join("log"));
@@ -442,7 +441,7 @@ impl Daemon {
             .expect("it is our own file")
     }
 
-    /// Has another process take over, and waits for the end of the one that was there.
+    /// Starts a daemon that takes over, and waits for the end of the one before.
     pub(crate) fn take_over(&mut self) {
         let successor = Self::process(self.directory.path(), &[]);
         let mut before = std::mem::replace(&mut self.child, successor);
@@ -466,8 +465,8 @@ impl Daemon {
         rustix::process::kill_process(pid, signal).expect("it runs");
     }
 
-    /// Stops it, and returns when none of its threads runs any more: the signal alone leaves
-    /// each of them the moment until its processor hears of it.
+    /// Stops the daemon, and returns when none of its threads is running: after the signal, a
+    /// thread runs until its processor receives the interrupt.
     pub(crate) fn stop(&self) {
         use rustix::process::{WaitId, WaitIdOptions, waitid};
         self.signal(rustix::process::Signal::STOP);
@@ -493,7 +492,7 @@ impl Daemon {
         named.min_by_key(number).expect("it has a packet loop")
     }
 
-    /// What its threads are called.
+    /// Returns the names of the daemon's threads.
     pub(crate) fn threads(&self) -> Vec<String> {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id()));
         let tasks = tasks.expect("it runs").filter_map(Result::ok);
@@ -501,7 +500,7 @@ impl Daemon {
         names.map(|name| name.trim_end().to_owned()).collect()
     }
 
-    /// How much memory it has, in KiB.
+    /// Returns the daemon's resident memory, in KiB.
     pub(crate) fn resident(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()));
         let status = status.expect("it runs");
@@ -510,7 +509,7 @@ impl Daemon {
         kib.and_then(|kib| kib.parse().ok()).expect("it has memory")
     }
 
-    /// How many descriptors it has.
+    /// Returns the number of the daemon's open descriptors.
     pub(crate) fn descriptors(&self) -> usize {
         let open = std::fs::read_dir(format!("/proc/{}/fd", self.child.id()));
         open.expect("it runs").count()
@@ -560,7 +559,7 @@ impl Drop for Daemon {
     }
 }
 
-/// Where daemons serve metrics; each sandbox has its own loopback.
+/// The address of daemons' metrics; each sandbox has its own loopback.
 pub(crate) const METRICS: &str = "127.0.0.1:9464";
 
 /// The daemon, in the process that [`Daemon::spawn`] starts.

@@ -1,23 +1,22 @@
-//! Which guest has which IPv6 address, where guests choose them by themselves.
+//! Assignment of IPv6 addresses to guests that choose them themselves.
 //!
-//! A host makes its own link-local address, and addresses in prefixes that a router
-//! advertises (SLAAC, RFC 4862): of its MAC, of a secret (RFC 7217) or at random
-//! (RFC 8981). Nobody can list those beforehand. So an address belongs to the guest that
-//! shows it first, by asking whether it is free (duplicate address detection) or by
-//! using it, and from then on to no other:
+//! A host makes its own link-local address, and addresses in prefixes that a router advertises
+//! (SLAAC, RFC 4862): from its MAC, from a secret (RFC 7217) or at random (RFC 8981). A
+//! configuration cannot list those. So an address belongs to the guest that first shows it, by a
+//! probe (duplicate address detection) or by its use, and from then on to no other guest:
 //!
-//! - not to one that it is configured for, nor to one whose MAC it is made of;
-//! - not to one that a station outside was heard to have (neighbour discovery from a
-//!   port without a filter), unless that was the guest itself, before it came here; a
-//!   router that advertises itself gets back what a guest took before it was heard, and so
-//!   does a guest that is away, and shows there what it had here;
-//! - no guest gets what people give by hand, as routers have it: `fe80::1`, and all
-//!   whose interface identifier is below 2^32, or an anycast one (RFC 2526);
-//! - a guest has so many at once, and gives up one that it has not used for
-//!   [`AddressBook::IDLE`] only where it needs the place for another.
+//! - no guest gets an address that another is configured with, or that is made of another's MAC;
+//! - no guest gets an address that a station outside uses (known from neighbour discovery at a port
+//!   without a filter), unless that was the guest itself before it arrived here. A router that
+//!   advertises itself gets back an address that a guest took before. A guest that is away, and
+//!   shows there an address that it had here, gets it back, too;
+//! - no guest gets an address that people assign by hand, as to routers: `fe80::1`, and all whose
+//!   interface identifier is below 2^32, or an anycast one (RFC 2526);
+//! - a guest has a maximum number of addresses. It loses one that it has not used for
+//!   [`AddressBook::IDLE`] only if it needs the place for another.
 //!
-//! So what a guest can get by choosing first is an address that nobody has shown. It
-//! can keep a neighbour from one that it foresees; it foresees none that is made of a
+//! So by choosing first, a guest only gets addresses that no other has shown. It can keep a
+//! neighbour from an address that it can guess; it cannot guess addresses that are made of a
 //! secret.
 
 use super::SpoofFilter;
@@ -29,22 +28,21 @@ use std::net::{IpAddr, Ipv6Addr};
 use tailbound_dataplane::{Claim, GuestId, Packet, Role};
 use tailbound_units::Nanos;
 
-/// Which guest has which IPv6 address.
+/// The assignment of IPv6 addresses to guests.
 #[derive(Debug, Default)]
 pub(crate) struct AddressBook {
     configured: Configured,
-    /// Who chose an address.
+    /// The guest of each chosen address.
     chosen: HashMap<Ipv6Addr, GuestId>,
-    /// What each guest chose.
+    /// The addresses that each guest chose.
     by_guest: HashMap<GuestId, Vec<Chosen>>,
-    /// What stations without a filter were heard to have.
+    /// The addresses of stations without a filter.
     heard: HashMap<Ipv6Addr, Heard>,
-    /// When room was last looked for in `heard`, so that it costs a walk at most once a
-    /// second.
+    /// The time of the last cleanup of `heard`, which visits all entries at most once a second.
     swept: Nanos,
 }
 
-/// Whose an address is by configuration.
+/// The owners of configured addresses.
 #[derive(Debug, Default)]
 pub(crate) struct Configured {
     single: HashMap<Ipv6Addr, GuestId>,
@@ -52,7 +50,7 @@ pub(crate) struct Configured {
 }
 
 impl Configured {
-    /// Adds the addresses that a guest's filter names.
+    /// Adds the addresses in a guest's filter.
     pub(crate) fn add(&mut self, guest: GuestId, filter: &SpoofFilter) {
         for own in filter.own() {
             match own.single() {
@@ -87,31 +85,30 @@ struct Heard {
     seen: Nanos,
 }
 
-/// Why a guest may not have an address.
+/// Reason why a guest may not have an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NotFree {
-    /// It is another one's, or may be.
+    /// The address is another guest's, or may be.
     Anothers,
-    /// The guest has as many as it may.
+    /// The guest has its maximum number of addresses.
     Limit,
 }
 
 impl AddressBook {
-    /// A guest that needs the place gives up an address that it has not used for so
-    /// long.
+    /// Time without use after which a guest that needs the place loses an address.
     pub(crate) const IDLE: Nanos = Nanos::from_secs(300);
-    /// Most addresses of stations outside. Beyond that the ones that were silent for
-    /// [`AddressBook::IDLE`] make room.
+    /// Most addresses of stations outside. Beyond that, the ones that were silent for
+    /// [`AddressBook::IDLE`] are removed.
     pub(crate) const MOST_HEARD: usize = 4096;
 
-    /// Takes over whose addresses are by configuration. What guests chose is to be looked
-    /// at next ([`Self::review`]).
+    /// Replaces the configured addresses. The caller must review guests' chosen ones next
+    /// ([`Self::review`]).
     pub(crate) fn reconfigure(&mut self, configured: Configured) {
         self.configured = configured;
     }
 
-    /// Lets a guest keep what it chose as far as its filter, if there is one, leaves that
-    /// open to it, and it is nobody's by configuration: the rest is free again.
+    /// Reviews a guest's chosen addresses: it keeps those that its filter, if there is one, still
+    /// permits, and that no configuration assigns. The others become free.
     pub(crate) fn review(&mut self, guest: GuestId, filter: Option<&SpoofFilter>) {
         let Self {
             configured,
@@ -136,8 +133,8 @@ impl AddressBook {
         }
     }
 
-    /// Notes which address the sender of a frame has, which came from a port without a
-    /// filter. `away` is the guest that the sender is, where that is away.
+    /// Records the address of a frame's sender, at a port without a filter. `away` is the sending
+    /// guest, if it is a guest that is away.
     pub(crate) fn hear(&mut self, now: Nanos, packet: &Packet, away: Option<GuestId>) {
         let (address, is_router) = match packet.claim() {
             Some(
@@ -174,7 +171,7 @@ impl AddressBook {
         self.heard.insert(address, Heard { mac, seen: now });
     }
 
-    /// What a guest has chosen, here or where it was heard before it came here.
+    /// Returns the addresses that a guest has chosen, here or at its former place.
     pub(crate) fn chosen_by(&self, guest: GuestId, mac: Mac) -> impl Iterator<Item = Ipv6Addr> {
         let here = self.by_guest.get(&guest).into_iter().flatten();
         let heard = self.heard.iter().filter(move |(_, heard)| heard.mac == mac);
@@ -189,7 +186,7 @@ impl AddressBook {
         }
     }
 
-    /// Gives `address` to `guest`, which has so many that are used and may have `most`.
+    /// Assigns `address` to `guest`, which may have `most` addresses.
     fn give(
         &mut self,
         now: Nanos,
@@ -212,7 +209,7 @@ impl AddressBook {
     }
 }
 
-/// A guest that sends, and the book that says what it has.
+/// A sending guest, with the book of its addresses.
 pub(crate) struct Sender<'b> {
     pub(crate) now: Nanos,
     pub(crate) guest: GuestId,
@@ -222,7 +219,7 @@ pub(crate) struct Sender<'b> {
 }
 
 impl Sender<'_> {
-    /// Whether somebody else is known to have `address`.
+    /// Returns true if `address` is known to be another guest's.
     pub(super) fn is_anothers(&self, address: Ipv6Addr) -> bool {
         let by_configuration = self.book.configured.holder(address);
         let chosen = || self.book.chosen.get(&address).copied();
@@ -230,8 +227,7 @@ impl Sender<'_> {
         holder.is_some_and(|holder| holder != self.guest)
     }
 
-    /// The guest uses `address`, one of those that its `filter` leaves open to it: it is
-    /// the guest's from now on.
+    /// Assigns `address` to the guest, which uses it; the guest's `filter` permits it.
     pub(super) fn take(&mut self, address: Ipv6Addr, filter: &SpoofFilter) -> Result<(), NotFree> {
         let chosen = self.book.by_guest.get_mut(&self.guest);
         let mut chosen = chosen.into_iter().flatten();
@@ -248,11 +244,11 @@ impl Sender<'_> {
         self.book.give(self.now, self.guest, address, filter.most())
     }
 
-    /// Whether the interface identifier is one that a host makes, and not of a MAC that
-    /// is elsewhere.
+    /// Returns true for an interface identifier that hosts generate, unless it is made of another
+    /// guest's MAC.
     fn can_be_chosen(&self, address: Ipv6Addr) -> bool {
-        /// Below are those that people give, among them the routers' anycast address
-        /// (RFC 4291, 2.6.1).
+        /// Lower ones are assigned by people, among them the routers' anycast address (RFC 4291,
+        /// 2.6.1).
         const FIRST_MADE: u64 = 1 << 32;
         /// From here on are anycast addresses (RFC 2526, 2).
         const FIRST_ANYCAST: u64 = 0xfdff_ffff_ffff_ff80;
@@ -266,8 +262,8 @@ impl Sender<'_> {
         port.is_none_or(|port| port == self.port)
     }
 
-    /// Whether a station outside was heard to have the address. One that was this guest
-    /// has come here with it.
+    /// Returns true if a station outside is known to have the address. A station that was this
+    /// guest has arrived here with it.
     fn is_outside(&mut self, address: Ipv6Addr, guest: Mac) -> bool {
         let heard = self.book.heard.get(&address);
         match heard {

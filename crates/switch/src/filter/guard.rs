@@ -1,4 +1,4 @@
-//! Roles in the network that a guest may have beside a station's.
+//! Network roles of a guest beside a station's.
 
 use crate::reason::Reason;
 use serde::Deserialize;
@@ -33,7 +33,7 @@ pub struct GuardConfig {
 }
 
 impl GuardConfig {
-    /// All of it.
+    /// All roles.
     pub const EVERYTHING: Self = Self {
         stations: true,
         group_queries: true,
@@ -45,7 +45,7 @@ impl GuardConfig {
         tiny_fragments: true,
     };
 
-    /// Each key and its value.
+    /// Returns each key and its value.
     pub const fn keys(self) -> [(&'static str, bool); 8] {
         [
             ("stations", self.stations),

@@ -8,7 +8,7 @@ use std::net::Ipv4Addr;
 use tailbound_dataplane::GuestId;
 use tailbound_units::Nanos;
 
-/// Whether a guest that nobody is beside of may send `packet`.
+/// Checks `packet` for a guest without other guests beside it.
 fn check_by(filter: &SpoofFilter, packet: &Packet) -> Result<(), Reason> {
     let mut sender = Sender {
         now: Nanos::ZERO,
@@ -106,7 +106,7 @@ fn a_guest_is_no_router() {
     }
 }
 
-/// A fragment header before `payload`: of an only fragment, or of the first of more.
+/// Makes a fragment header before `payload`: of the only fragment, or of the first of several.
 fn fragment(next: u8, more: bool, payload: &[u8]) -> Vec<u8> {
     [&[next, 0, 0, u8::from(more), 0, 0, 0, 9][..], payload].concat()
 }
@@ -251,7 +251,7 @@ fn a_station_may_be_announced_by_reverse_arp_and_no_others() {
 }
 
 proptest! {
-    /// The rules in other words, on bytes: what passes names nobody else.
+    /// States the rules in another way, on bytes: passed frames name no other guest.
     #[test]
     fn what_passes_names_nobody_but_the_guest(
         ethertype in prop_oneof![Just(IPV4), Just(IPV6), Just(ARP), Just(0x8100), any::<u16>()],

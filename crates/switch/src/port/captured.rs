@@ -1,5 +1,5 @@
-//! A port whose traffic is written down: for a machine's card, which has no interface that
-//! others could listen at.
+//! Ports with a capture of their traffic: for a VM's card, which has no interface at which other
+//! programs could listen.
 
 use super::pcap::make_writer;
 use super::{Burst, Estate, More, Outgoing, PcapError, Port, Presence, Sent};
@@ -12,16 +12,15 @@ use std::time::Duration;
 use tailbound_dataplane::Pool;
 use tailbound_units::Nanos;
 
-/// How much of each frame is written, in bytes: its headers and some of what it carries.
+/// Stored bytes of each frame: its headers and the begin of its payload.
 const STORED: usize = 256;
 
-/// A port that writes the start of each frame that passes it, both ways, to a capture, with
-/// the time at which it was taken from the port or given to it. What the port lost is not
-/// written.
+/// A port that writes the start of each frame, in both directions, to a capture, with the time at
+/// which the frame was received or sent. Lost frames are not written.
 pub struct CapturedPort {
     port: Box<dyn Port>,
     capture: Capture,
-    /// Starts of what is offered to the port, to be written if it takes it.
+    /// Starts of the offered frames, to be written if the port takes them.
     offered: Vec<Head>,
 }
 
@@ -46,7 +45,7 @@ impl Head {
 }
 
 struct Capture {
-    /// `None` after it could not be written.
+    /// The writer; `None` after a write error.
     writer: Option<BufWriter<File>>,
     epoch: Duration,
 }
@@ -58,11 +57,11 @@ impl std::fmt::Debug for CapturedPort {
 }
 
 impl CapturedPort {
-    /// Begins the capture at `path` anew. `epoch` is the time of day at which the clock of
-    /// `now` was zero.
+    /// Starts a new capture at `path`. `epoch` is the time of day at which the clock of `now` was
+    /// zero.
     ///
     /// # Errors
-    /// The file cannot be made.
+    /// The file cannot be created.
     pub fn open(port: Box<dyn Port>, path: &Path, epoch: Duration) -> Result<Self, PcapError> {
         let writer = make_writer(path)?.into_writer();
         let mut capture = Capture {
@@ -83,7 +82,7 @@ impl Capture {
         let Some(writer) = &mut self.writer else {
             return;
         };
-        // As the format has it: seconds, nanoseconds, what is stored, what there was. The crate
+        // The format has seconds, nanoseconds, the stored length and the whole length. The crate
         // that writes the header can write these, but not flush.
         let time = self.epoch.saturating_add(now.into());
         let lengths = [head.stored, head.whole].map(|len| len as u32);
@@ -99,7 +98,8 @@ impl Capture {
         }
     }
 
-    /// So that who reads it sees what has passed, and a daemon that is killed has written it.
+    /// Flushes the writer, so that readers see the frames so far, and a killed daemon has written
+    /// them.
     fn flush(&mut self) {
         let flushed = self.writer.as_mut().map(BufWriter::flush);
         if let Some(Err(error)) = flushed {
@@ -107,7 +107,7 @@ impl Capture {
         }
     }
 
-    /// A full disk costs the capture, not the guest.
+    /// Ends the capture after an error: a full disk costs the capture, not the guest.
     fn end(&mut self, error: &dyn std::fmt::Display) {
         tracing::error!(%error, "a capture cannot be written; it ends here");
         self.writer = None;
@@ -227,7 +227,7 @@ mod tests {
         (port.expect("made"), wire)
     }
 
-    /// When each frame of a capture passed, its length and what is stored of it.
+    /// Returns the time, the length and the stored bytes of each frame of a capture.
     fn records(file: &Path) -> Vec<(Duration, u32, Vec<u8>)> {
         let file = File::open(file).expect("it is there");
         let mut reader = PcapReader::new(file).expect("a capture");

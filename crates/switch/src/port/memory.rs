@@ -9,32 +9,30 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tailbound_dataplane::{Packet, Pool, VIRTIO_HEADER, VoidFrame};
 use tailbound_units::Nanos;
 
-/// What is on the other side of a [`MemoryPort`].
+/// The other side of a [`MemoryPort`].
 #[derive(Debug, Default)]
 pub struct Wire {
     /// Frames for the port to receive, each with its virtio header, if any.
     pub to_port: VecDeque<(Vec<u8>, Option<[u8; VIRTIO_HEADER]>)>,
-    /// Frames that the port has sent, voids of [`Wire::STATION`] among them, and
-    /// when.
+    /// Sent frames, voids of [`Wire::STATION`] included, with their times.
     pub from_port: Vec<(Nanos, Vec<u8>)>,
-    /// How many more frames the port takes before it is full; `None`: any
-    /// number.
+    /// The number of frames that the port takes before it is full; `None`: unlimited.
     pub room: Option<usize>,
-    /// The interface vanished: the port answers with an error.
+    /// True if the interface vanished: the port returns errors.
     pub gone: bool,
-    /// The port finishes no checksums and does not segment: frames leave as
-    /// they are, as on a TAP.
+    /// True if the port finishes no checksums and does not segment: frames leave as they are, as on
+    /// a TAP.
     pub offload: bool,
-    /// Where whoever the port is for is.
+    /// The place of the port's guest.
     pub presence: Presence,
-    /// How far the other side is with taking what it was sent.
+    /// The progress of the port's receiver.
     pub progress: u64,
-    /// The longest frame that the port carries; `None`: any.
+    /// The longest frame that the port carries; `None`: unlimited.
     pub longest: Option<usize>,
 }
 
 impl Wire {
-    /// The station that the port is.
+    /// The station address of the port.
     pub const STATION: [u8; 6] = [2, 0, 0, 0, 0, 0xfe];
 }
 
@@ -47,19 +45,19 @@ pub struct MemoryPort(WireEnd);
 pub struct WireEnd(Arc<Mutex<Wire>>);
 
 impl WireEnd {
-    /// The wire, to be looked at.
+    /// Returns the wire for reading.
     pub fn borrow(&self) -> impl Deref<Target = Wire> {
         self.borrow_mut()
     }
 
-    /// The wire, to be changed.
+    /// Returns the wire for changes.
     pub fn borrow_mut(&self) -> MutexGuard<'_, Wire> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl MemoryPort {
-    /// A port and the handle on its wire.
+    /// Makes a port and the handle on its wire.
     pub fn new() -> (Self, WireEnd) {
         let wire = WireEnd::default();
         (Self(wire.clone()), wire)

@@ -1,5 +1,5 @@
-//! Captures: frames read from a file at the spacing they were captured with,
-//! and what is sent written to another.
+//! Captures: frames are read from a file with their original spacing, and sent frames are written
+//! to another.
 
 use super::{BURST, Burst, More, Outgoing, Port, Received, Sent};
 use pcap_file::pcap::{PcapHeader, PcapPacket, PcapReader, PcapWriter};
@@ -16,7 +16,7 @@ use tailbound_units::Nanos;
 /// Longest frame that a capture holds, in bytes: a 64 KiB packet.
 const SNAP_LEN: u32 = 256 * 1024;
 
-/// Why a capture cannot be read or written.
+/// Reason why a capture cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum PcapError {
     /// The file cannot be opened.
@@ -24,7 +24,7 @@ pub enum PcapError {
     Open {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The file is no capture of Ethernet frames.
@@ -32,21 +32,21 @@ pub enum PcapError {
     Format {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The mistake in the file.
         what: String,
     },
 }
 
 /// A port that replays one capture and writes another. Both are optional.
 ///
-/// Frames longer than they were captured for are counted as truncated. Once the
-/// capture is at its end, or where it is broken, nothing more is received.
+/// Frames longer than their captured part are counted as truncated. After the end of the capture,
+/// or a damaged place, no more frames are received.
 pub struct PcapPort {
     reader: Option<PcapReader<BufReader<File>>>,
-    /// The frame that comes next, and its capture time.
+    /// The next frame, and its capture time.
     next: Option<(Duration, Vec<u8>)>,
     truncated: u64,
-    /// When the replay began, and the first frame's capture time.
+    /// The time at which the replay began, and the first frame's capture time.
     began: Option<(Nanos, Duration)>,
     writer: Option<PcapWriter<BufWriter<File>>>,
     voids: VoidFrame,
@@ -60,9 +60,8 @@ impl std::fmt::Debug for PcapPort {
 }
 
 impl PcapPort {
-    /// Opens the capture `read` and makes the capture `write`, with times in
-    /// nanoseconds. `epoch` is the time of day at which the clock of `now` was
-    /// zero, since 1970.
+    /// Opens the capture `read` and creates the capture `write`, with times in nanoseconds. `epoch`
+    /// is the time of day at which the clock of `now` was zero, since 1970.
     pub fn open(
         read: Option<&Path>,
         write: Option<&Path>,
@@ -105,7 +104,7 @@ impl PcapPort {
         }
     }
 
-    /// When the next frame is due.
+    /// Returns the time at which the next frame is due.
     fn due(&self) -> Option<Nanos> {
         let (captured, _) = self.next.as_ref()?;
         let Some((began, first)) = self.began else {
@@ -132,7 +131,7 @@ fn open_reader(path: &Path) -> Result<PcapReader<BufReader<File>>, PcapError> {
     }
 }
 
-/// Makes a capture, which nobody else may read: it has what guests send.
+/// Creates a capture that only its owner may read: it contains guests' traffic.
 pub(super) fn make_writer(path: &Path) -> Result<PcapWriter<BufWriter<File>>, PcapError> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);

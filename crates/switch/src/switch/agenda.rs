@@ -1,34 +1,33 @@
-//! What there is to do, by port: so that a turn's work is that of the ports that have
-//! some, however many there are.
+//! Work by port: a turn visits only the ports that have work.
 //!
-//! A [`PortSet`] has the ports with work at once, [`Deadlines`] those with work later.
+//! A [`PortSet`] has the ports with work now, [`Deadlines`] those with work later.
 
 use super::state::Interest;
 use super::{PortIndex, Ports, Switch};
 use tailbound_units::Nanos;
 
-/// What there is to do, by port.
+/// Work by port.
 #[derive(Debug, Default)]
 pub(super) struct Agenda {
-    /// Ports to receive from, or with frames that were received and not looked at.
+    /// Ports to receive from, or with received frames that are not forwarded yet.
     pub(super) ready: PortSet,
     /// Ports with frames to all others that are being copied.
     pub(super) copying: PortSet,
     /// Guests' ports with frames on their way out, which may leave now.
     pub(super) sending: PortSet,
-    /// When the frames before guests' ports may leave, where that is later.
+    /// The times at which the queued frames of guests' ports may leave, if that is later.
     pub(super) departures: Deadlines,
-    /// When guests' limits let the next frame go.
+    /// The times at which guests' limits release the next frame.
     pub(super) releases: Deadlines,
-    /// When what a guest's ingress waits for is due.
+    /// The times at which a guest's ingress retries.
     pub(super) retries: Deadlines,
-    /// When a port has something to do by itself.
+    /// The times of ports' own timers.
     pub(super) timers: Deadlines,
-    /// Ports of guests that may have come or left.
+    /// Ports of guests that may have arrived or left.
     pub(super) moved: PortSet,
-    /// A guest came or left in this turn.
+    /// True if a guest arrived or left in this turn.
     pub(super) is_news: bool,
-    /// Ports that the caller is to watch for something else.
+    /// Ports whose awaited events have changed.
     pub(super) changed: PortSet,
 }
 
@@ -54,7 +53,7 @@ impl Agenda {
         ]
     }
 
-    /// Room for so many ports, which all may have something to do.
+    /// Makes room for `ports` ports, all of which may have work.
     fn reset(&mut self, ports: usize) {
         for set in self.sets() {
             *set = PortSet::full(ports);
@@ -64,8 +63,8 @@ impl Agenda {
         }
     }
 
-    /// Ports have other places, given for each by where it was before: what there is to do
-    /// goes with them. There is nothing to do for new ones.
+    /// Moves ports to other places; `before` has the former index of each. Their work goes with
+    /// them, and new ones have none.
     pub(super) fn rearrange(&mut self, before: &[Option<PortIndex>]) {
         for set in self.sets() {
             let old = std::mem::replace(set, PortSet::new(before.len()));
@@ -85,8 +84,7 @@ impl Agenda {
 }
 
 impl Switch {
-    /// Notes what there is to do for a port from now on: after each event and each turn
-    /// that did something with it.
+    /// Updates a port's work: after each event and each turn that served the port.
     pub(super) fn note(&mut self, index: PortIndex, ports: &Ports) {
         let port = index.0;
         let is_open = self.is_open(index);
@@ -114,7 +112,7 @@ impl Switch {
         self.note_ingress(index);
     }
 
-    /// Notes when what a guest's ingress waits for is due.
+    /// Updates the time at which a guest's ingress retries.
     pub(super) fn note_ingress(&mut self, index: PortIndex) {
         let retry = self.guest_at(index).and_then(|guest| {
             let snoop = guest.snoop.as_ref().and_then(|snoop| snoop.poll_at());
@@ -123,7 +121,7 @@ impl Switch {
         self.agenda.retries.set(index.0, retry);
     }
 
-    /// Every port may have something to do: looks at each in the next turn.
+    /// Marks every port: the next turn visits all of them.
     pub(super) fn note_all(&mut self) {
         self.agenda.reset(self.states.len());
         for index in 0..self.states.len() {
@@ -136,17 +134,17 @@ impl Switch {
     }
 }
 
-/// A set of ports, in their order. Its cost is that of the ports in it, and one look a
+/// A set of ports, in their order. An iteration costs a step for each port in it, and one for each
 /// 4,096 others.
 #[derive(Debug, Default, Clone)]
 pub(super) struct PortSet {
     words: Vec<u64>,
-    /// Which words have a port.
+    /// One bit for each word of `words` that is not zero.
     summary: Vec<u64>,
 }
 
 impl PortSet {
-    /// None of so many ports.
+    /// Makes an empty set for `ports` ports.
     fn new(ports: usize) -> Self {
         let words = ports.div_ceil(64);
         Self {
@@ -155,7 +153,7 @@ impl PortSet {
         }
     }
 
-    /// All of so many ports.
+    /// Makes a set of all `ports` ports.
     fn full(ports: usize) -> Self {
         let mut set = Self::new(ports);
         for port in 0..ports {
@@ -164,7 +162,7 @@ impl PortSet {
         set
     }
 
-    /// Puts a port in, or takes it out.
+    /// Adds a port, or removes it.
     pub(super) fn set(&mut self, port: usize, is_in: bool) {
         let word = port / 64;
         let (bit, summary) = (1 << (port % 64), 1 << (word % 64));
@@ -189,7 +187,7 @@ impl PortSet {
         self.summary.iter().all(|word| *word == 0)
     }
 
-    /// The first port in it that is not before `from`.
+    /// Returns the first port of the set at or after `from`.
     pub(super) fn next(&self, from: usize) -> Option<usize> {
         let first = from / 64;
         let here = self.words.get(first)? >> (from % 64);
@@ -200,7 +198,7 @@ impl PortSet {
         Some(word * 64 + self.words[word].trailing_zeros() as usize)
     }
 
-    /// Takes the first port out.
+    /// Removes and returns the first port.
     pub(super) fn pop(&mut self) -> Option<usize> {
         let port = self.next(0)?;
         self.set(port, false);
@@ -208,7 +206,7 @@ impl PortSet {
     }
 }
 
-/// The first bit that is set and not before `from`.
+/// Returns the first set bit at or after `from`.
 fn next_bit(words: &[u64], from: usize) -> Option<usize> {
     let mut index = from / 64;
     let mut word = words.get(index)? & (u64::MAX << (from % 64));
@@ -219,8 +217,8 @@ fn next_bit(words: &[u64], from: usize) -> Option<usize> {
     Some(index * 64 + word.trailing_zeros() as usize)
 }
 
-/// One deadline a port, or none: a tree in which each node has the earlier one of its
-/// two children's, so that a change costs the tree's height at most.
+/// One optional deadline per port: a tree in which each node has the earlier one of its children's,
+/// so a change takes at most the tree's height.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Deadlines {
     /// The root at 1, the leaves in the second half; a leaf without a deadline has
@@ -231,19 +229,19 @@ pub(super) struct Deadlines {
 const NEVER: Nanos = Nanos::MAX;
 
 impl Deadlines {
-    /// None for so many ports.
+    /// Makes deadlines for `ports` ports, none set.
     fn new(ports: usize) -> Self {
         Self {
             tree: vec![NEVER; 2 * ports.next_power_of_two()],
         }
     }
 
-    /// Where the leaves begin.
+    /// Returns the index of the first leaf.
     fn leaves(&self) -> usize {
         self.tree.len() / 2
     }
 
-    /// Sets a port's deadline, or takes it away.
+    /// Sets a port's deadline, or removes it.
     pub(super) fn set(&mut self, port: usize, at: Option<Nanos>) {
         let at = at.unwrap_or(NEVER);
         let mut node = self.leaves() + port;
@@ -261,19 +259,19 @@ impl Deadlines {
         }
     }
 
-    /// A port's deadline.
+    /// Returns a port's deadline.
     pub(super) fn get(&self, port: usize) -> Option<Nanos> {
         let at = self.tree.get(self.leaves() + port).copied();
         at.filter(|at| *at != NEVER)
     }
 
-    /// The earliest deadline.
+    /// Returns the earliest deadline.
     pub(super) fn first(&self) -> Option<Nanos> {
         let first = self.tree.get(1).copied();
         first.filter(|at| *at != NEVER)
     }
 
-    /// The first port not before `from` whose deadline is not after `now`.
+    /// Returns the first port at or after `from` whose deadline is not after `now`.
     pub(super) fn next_due(&self, from: usize, now: Nanos) -> Option<usize> {
         let leaves = self.leaves();
         if from >= leaves || self.tree[1] > now {

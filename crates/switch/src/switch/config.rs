@@ -1,4 +1,4 @@
-//! What a switch is to be, as plain data.
+//! Configuration of a switch, as plain data.
 
 use crate::budget::BudgetConfig;
 use crate::filter::SpoofFilter;
@@ -10,11 +10,11 @@ use tailbound_dataplane::{
 /// The name of the uplink in logs and metrics.
 pub const UPLINK: &str = "uplink";
 
-/// What a switch is to be. Its ports are numbered in this order: the uplink where
-/// there is one, then the guests.
+/// Configuration of a switch. Its ports are numbered in this order: the uplink if there is one,
+/// then the guests.
 #[derive(Debug, Clone, Default)]
 pub struct SwitchConfig {
-    /// What stands before the wire of the uplink; `None` for a host without one.
+    /// The egress of the uplink; `None` for a host without one.
     pub uplink: Option<EgressConfig>,
     /// A budget for frames from outside to groups (broadcast and multicast), each copy counted;
     /// `None`: no bound.
@@ -26,34 +26,34 @@ pub struct SwitchConfig {
     pub classes: Option<Classes>,
 }
 
-/// What the port of a guest is to be.
+/// Configuration of a guest's port.
 #[derive(Debug, Clone)]
 pub struct GuestConfig {
-    /// Its name in logs and metrics. A guest of the same name keeps its number.
+    /// The guest's name in logs and metrics. A guest of the same name keeps its number.
     pub name: String,
-    /// Its MAC address, which nobody else can have.
+    /// The guest's MAC address, unique on the host.
     pub mac: Mac,
-    /// What it may send; `None`: anything.
+    /// The filter of the guest's frames; `None`: all pass.
     pub filter: Option<SpoofFilter>,
-    /// What it may send to groups (broadcast and multicast), each copy counted; `None`:
-    /// any number.
+    /// The budget for frames to groups (broadcast and multicast), each copy counted; `None`:
+    /// unlimited.
     pub groups: Option<BudgetConfig>,
-    /// What it may send to addresses that nobody is known to have; `None`: any number.
+    /// The budget for frames to unknown addresses; `None`: unlimited.
     pub unknown: Option<BudgetConfig>,
-    /// What it may send at most, wherever that goes; `None`: any amount.
+    /// The limit of all traffic that the guest sends; `None`: unlimited.
     pub limit: Option<ShaperConfig>,
-    /// What it is guaranteed on a paced uplink; `None`: best effort.
+    /// The guarantee on a paced uplink; `None`: best effort.
     pub guarantee: Option<Guarantee>,
-    /// To which destinations that guarantee extends.
+    /// The destinations to which the guarantee extends.
     pub coverage: Coverage,
-    /// The queue before its port.
+    /// The queue in front of the guest's port.
     pub pipeline: PipelineConfig,
-    /// How far TCP is acknowledged in its place; `None`: not at all.
+    /// Early acknowledgement of the guest's TCP; `None`: disabled.
     pub snoop: Option<SnoopConfig>,
 }
 
 impl GuestConfig {
-    /// A guest that may send anything, without a guarantee, behind a FIFO.
+    /// Makes a guest without a filter and without a guarantee, behind a FIFO.
     pub fn new(name: impl Into<String>, mac: Mac) -> Self {
         Self {
             name: name.into(),

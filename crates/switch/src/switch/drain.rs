@@ -1,4 +1,4 @@
-//! Guests of which nothing more is received, so that what they have sent can leave.
+//! Draining of guests: their ports are not read, and their queued frames leave.
 
 use super::{Ports, Switch};
 use crate::forward::PortIndex;
@@ -6,10 +6,10 @@ use tailbound_dataplane::GuestId;
 use tailbound_units::Bytes;
 
 impl Switch {
-    /// Sets whether nothing more is received from a guest's port: what was received is
-    /// forwarded and sent, what comes for the guest goes to it as before, and what it sends
-    /// meanwhile stays where its port keeps it. That holds over reloads, until it is undone.
-    /// Nothing happens where there is no such guest.
+    /// Sets whether a guest's port is drained. The port is not read: received frames are forwarded
+    /// and sent, traffic to the guest continues, and frames that the guest sends meanwhile stay in
+    /// its port. That holds over reloads, until it is undone. Without such a guest, nothing
+    /// happens.
     pub fn set_drained(&mut self, guest: GuestId, drained: bool, ports: &Ports) {
         let Some(port) = self.slots.port_of(guest) else {
             return;
@@ -20,9 +20,9 @@ impl Switch {
         self.note(port, ports);
     }
 
-    /// Whether anything that a guest sent waits where it is known to be its own: received
-    /// and not forwarded yet, for its limit, or in the pacer for what it is guaranteed. What has no guarantee
-    /// waits among that of all others ([`Switch::waits_for_uplink`]).
+    /// Returns true if frames of a guest are in a queue of its own: received and not forwarded yet,
+    /// waiting for its limit, or in the pacer for its guarantee. Frames without a guarantee are
+    /// queued together with all others' ([`Switch::waits_for_uplink`]).
     pub fn waits_of(&self, guest: GuestId) -> bool {
         let Some(port) = self.slots.port_of(guest) else {
             return false;
@@ -37,7 +37,7 @@ impl Switch {
         !is_forwarded || limited > 0 || held > Bytes(0)
     }
 
-    /// Whether anything waits for the uplink, while its port is there.
+    /// Returns true if any frames wait for the uplink, while its port is there.
     pub fn waits_for_uplink(&self, ports: &Ports) -> bool {
         let is_there = ports.first().is_some_and(Option::is_some);
         self.uplink.as_ref().is_some_and(|uplink| {
@@ -45,7 +45,7 @@ impl Switch {
         })
     }
 
-    /// Whether the port of a guest is left unread as it is drained.
+    /// Returns true if the port of a guest is unread because it is drained.
     pub(super) fn is_drained(&self, port: PortIndex) -> bool {
         let guest = port.0.checked_sub(self.first_guest());
         let guest = guest.and_then(|guest| self.guests.get(guest));

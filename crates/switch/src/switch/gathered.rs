@@ -1,5 +1,5 @@
-//! Frames of one guest that go on their way to the wire together: what a burst of them
-//! has in common, the pacer looks up once.
+//! Batches of one guest's frames on their way to the wire: the pacer looks up their common
+//! properties once.
 
 use super::Switch;
 use super::uplink::Uplink;
@@ -9,17 +9,17 @@ use tailbound_dataplane::pacer::void::on_the_wire;
 use tailbound_dataplane::{Frame, GuestId, Packet};
 use tailbound_units::{Bytes, Nanos, WireBytes};
 
-/// What a priority tag makes a frame longer by, at most.
+/// The most bytes that a priority tag adds to a frame.
 const TAG: usize = 4;
 
-/// Frames of one guest, each on its way to the wire or, within what its guest is guaranteed,
-/// to another guest here. None is left when a turn ends.
+/// Frames of one guest, each on its way to the wire or, within the guest's guarantee, to another
+/// guest here. The batch is empty at the end of a turn.
 #[derive(Debug, Default)]
 pub(super) struct Gathered {
-    /// Whose they are, where there are any.
+    /// The port of the guest, if there are any frames.
     from: Option<PortIndex>,
     frames: Vec<Packet>,
-    /// What they take of the wire, and of memory.
+    /// The length of the frames on the wire. `memory` is their memory.
     wire: WireBytes,
     memory: Bytes,
 }
@@ -32,8 +32,8 @@ impl Gathered {
         self.frames.push(packet);
     }
 
-    /// Whether they surely leave the port of their guest as it is, so that another one may be
-    /// gathered.
+    /// Returns true if the port of the guest surely stays readable with these frames, so that
+    /// another frame may be added.
     fn has_room(&self, id: GuestId, uplink: Option<&Uplink>) -> bool {
         let pacer = uplink.and_then(|uplink| uplink.egress.pacer());
         self.frames.len() < BURST
@@ -42,8 +42,8 @@ impl Gathered {
 }
 
 impl Switch {
-    /// Lets a guest's frame be handed over with others of its burst: at once where that may
-    /// have its port be left unread, so that nothing is received and forwarded in between.
+    /// Adds a guest's frame to its batch. The batch is handed over immediately if it may make the
+    /// guest's port unread, so that nothing is received and forwarded in between.
     pub(super) fn gather(&mut self, now: Nanos, from: PortIndex, packet: Packet) {
         if self.gathered.from != Some(from) {
             self.hand_over(now);
@@ -57,7 +57,7 @@ impl Switch {
         }
     }
 
-    /// Hands over what was gathered, and notes whether its guest's port is to be read.
+    /// Hands over the batch, and updates whether its guest's port is read.
     pub(super) fn hand_over(&mut self, now: Nanos) {
         let Some(from) = self.gathered.from.take() else {
             return;

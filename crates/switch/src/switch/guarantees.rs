@@ -1,4 +1,4 @@
-//! What guests are guaranteed on a paced uplink, as it changes.
+//! Changes of guests' guarantees on a paced uplink.
 
 use super::Switch;
 use super::guest::{GuestPort, Refusal};
@@ -12,10 +12,10 @@ use tailbound_units::Nanos;
 /// A guarantee that cannot be set. The guest keeps the one that it has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum GuaranteeError {
-    /// There is no such guest (any more).
+    /// The guest does not exist, or not any more.
     #[error("there is no guest of number {0}")]
     NoGuest(GuestId),
-    /// It breaks a rule of the pacer.
+    /// The guarantee breaks a rule of the pacer.
     #[error(transparent)]
     Refused(#[from] PacerError),
 }
@@ -27,50 +27,50 @@ pub struct Applying {
     step: Step,
 }
 
-/// What is to be done next, from a guest on.
+/// The next step, with the index of the next guest.
 #[derive(Debug, Clone, Copy)]
 enum Step {
-    /// Guests are told what they are to have.
+    /// Stores the new guarantees in the guests.
     Note(usize),
-    /// What becomes less is set.
+    /// Sets the guarantees that shrink.
     Less(usize),
-    /// All is set.
+    /// Sets all guarantees.
     All(usize),
     Done,
 }
 
 impl Switch {
-    /// The guests in the order of their ports: the number of each, by which it is
-    /// known as long as there is a guest of its name, and that name.
+    /// Returns the guests in the order of their ports: the number of each, which stays as long as
+    /// there is a guest of its name, and that name.
     pub fn guests(&self) -> impl Iterator<Item = (GuestId, &str)> {
         let names = self.states[self.first_guest()..].iter();
         let names = names.map(|state| state.name.as_str());
         self.guests.iter().map(|guest| guest.id).zip(names)
     }
 
-    /// The wire of the uplink; `None` where it is not paced.
+    /// Returns the wire of the uplink; `None` if the uplink is not paced.
     pub fn wire(&self) -> Option<&PacerConfig> {
         Some(self.uplink.as_ref()?.egress.paced()?.wire())
     }
 
-    /// What the pacer holds a guest to; `None`: best effort, or no pacer.
+    /// Returns the guarantee of a guest in the pacer; `None`: best effort, or no pacer.
     pub fn guarantee(&self, guest: GuestId) -> Option<&Guarantee> {
         self.uplink.as_ref()?.egress.pacer()?.guarantee(guest)
     }
 
-    /// The rule for which the guest at `place` among [`Switch::guests`] is not guaranteed what it
-    /// is to be; `None` where it is, or the uplink is not paced.
+    /// Returns the rule that refuses the guarantee of the guest at `place` among
+    /// [`Switch::guests`]; `None` if the guarantee is in force, or the uplink is not paced.
     pub fn refusal(&self, place: usize) -> Option<PacerError> {
         Some(self.guests.get(place)?.refusal?.rule)
     }
 
-    /// Guarantees a guest something else from `now` on, or nothing any more. Where the
-    /// uplink is not paced, it is kept until it is.
+    /// Sets or removes the guarantee of a guest from `now` on. If the uplink is not paced, the
+    /// guarantee is stored until it is.
     ///
     /// # Errors
-    /// There is no such guest, or the rule that the guarantee breaks. Then the guest
-    /// keeps the one that it has; this one is logged and counted, and set as soon as a
-    /// change of others makes room for it.
+    /// The guest does not exist, or the guarantee breaks a rule. Then the guest keeps its old
+    /// guarantee; the new one is logged and counted, and set as soon as a change of others makes
+    /// room for it.
     pub fn set_guarantee(
         &mut self,
         now: Nanos,
@@ -87,10 +87,9 @@ impl Switch {
         }
     }
 
-    /// Guarantees several guests something else from `now` on: first what becomes less,
-    /// so that there is room for the rest, then all. Guests that are not there are
-    /// passed over. What breaks a rule is logged and counted, and its guest keeps the
-    /// guarantee that it has.
+    /// Changes the guarantees of several guests from `now` on: first those that shrink, so that
+    /// there is room for the rest, then all. Unknown guests are skipped. A guarantee that breaks a
+    /// rule is logged and counted, and its guest keeps the old one.
     pub fn apply(
         &mut self,
         now: Nanos,
@@ -100,7 +99,7 @@ impl Switch {
         while !self.apply_some(now, &mut applying, usize::MAX) {}
     }
 
-    /// Begins to guarantee several guests something else, as [`Switch::apply`] does at once.
+    /// Begins to change the guarantees of several guests, as [`Switch::apply`] does in one call.
     pub fn begin_apply(guarantees: Vec<(GuestId, Option<Guarantee>)>) -> Applying {
         Applying {
             wanted: guarantees,
@@ -108,9 +107,8 @@ impl Switch {
         }
     }
 
-    /// Goes on with some guests: as many as cost so much as `work` guests of which nothing
-    /// changes. Returns whether all is done. Between two calls the switch does turns as
-    /// usual.
+    /// Continues with some guests, up to the cost of `work` unchanged guests. Returns true when all
+    /// is done. Between two calls the switch does turns as usual.
     pub fn apply_some(&mut self, now: Nanos, applying: &mut Applying, work: usize) -> bool {
         let guests = self.guests.len();
         let mut left = work;
@@ -145,8 +143,8 @@ impl Switch {
         matches!(applying.step, Step::Done)
     }
 
-    /// Sets the pacer's guarantees of some guests, from one on. Returns how far it came, and
-    /// what that cost.
+    /// Sets the pacer's guarantees of some guests, starting at one. Returns the index of the next
+    /// guest, and the cost.
     fn set_some(&mut self, now: Nanos, pass: Pass, from: usize, work: usize) -> (usize, usize) {
         let mut cost = 0;
         let mut index = from.min(self.guests.len());
@@ -158,8 +156,7 @@ impl Switch {
         (index, cost)
     }
 
-    /// Sets the pacer's guarantees of some guests where they are to be others; returns
-    /// whether there were such.
+    /// Sets the pacer's guarantees of some guests if they differ; returns true if any did.
     pub(super) fn set_in_pacer(&mut self, now: Nanos, pass: Pass, guests: Range<usize>) -> bool {
         let first = self.first_guest();
         let uplink = self.uplink.as_mut();
@@ -193,18 +190,18 @@ fn next(is_over: bool, then: Step, else_: Step) -> Step {
     if is_over { then } else { else_ }
 }
 
-/// Which guarantees to set.
+/// The guarantees to set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pass {
-    /// Those that take no more of the wire than what is held.
+    /// Guarantees that take no more of the wire than the present ones.
     Less,
-    /// All.
+    /// All guarantees.
     All,
 }
 
 impl GuestPort {
-    /// Sets the guest's guarantee in the pacer where it is another one; returns whether
-    /// it was refused as it was not before.
+    /// Sets the guest's guarantee in the pacer if it differs; returns true if it is refused for the
+    /// first time.
     fn set_in_pacer(&mut self, now: Nanos, pacer: &mut Pacer<Packet>, pass: Pass) -> bool {
         let wanted = self.guarantee.as_ref();
         let held = pacer.guarantee(self.id);

@@ -1,4 +1,4 @@
-//! What a guest may send: its own addresses, and so much of what others pay for.
+//! Checks of a guest's frames: its own addresses, and its budgets for multiplied frames.
 
 use super::guest::GuestPort;
 use super::{Ports, Switch};
@@ -12,7 +12,7 @@ use tailbound_dataplane::{Frame, Packet};
 use tailbound_units::{Bytes, Nanos};
 
 impl Switch {
-    /// Takes note of who sent a frame; an error says why it may not have.
+    /// Checks and learns the sender of a frame; an error is the reason to drop it.
     pub(super) fn admit(
         &mut self,
         now: Nanos,
@@ -45,8 +45,9 @@ impl Switch {
         Ok(())
     }
 
-    /// Finds the way of a frame; an error names why there is none. A guest, or the outside, pays for
-    /// frames that are copied to all ports, and a guest for those that others may have to flood.
+    /// Finds the route of a frame; an error is the reason why there is none. Frames that are copied
+    /// to all ports are charged to the guest's budget, or the outside's. Frames that others may
+    /// have to flood are charged to the guest's.
     pub(super) fn route(
         &mut self,
         now: Nanos,
@@ -90,31 +91,32 @@ impl Switch {
 }
 
 impl GuestPort {
-    /// Whether the guest's budget for groups has enough for so many copies of a frame, which
-    /// is spent then.
+    /// Charges the guest's budget for groups with `copies` copies of a frame; returns true if the
+    /// budget permits them.
     pub(super) fn pays_for_group(&mut self, now: Nanos, packet: &Packet, copies: usize) -> bool {
         pays(self.groups.as_mut(), now, packet, copies)
     }
 }
 
-/// Spends what so many copies of a frame cost; returns whether there was enough.
+/// Charges a budget with `copies` copies of a frame; returns true if the budget permits them.
 fn pays(budget: Option<&mut Budget>, now: Nanos, packet: &Packet, copies: usize) -> bool {
     let cost = Bytes(on_the_wire(packet).0 * copies as u64);
     budget.is_none_or(|budget| budget.spend(now, cost))
 }
 
-/// Where a frame goes.
+/// Route of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Route {
     /// To this port.
     To(PortIndex),
-    /// To all but the one that it came from.
+    /// To all ports except the frame's origin.
     Flood,
     /// To the guest of this port, which is away: it is lost.
     Nowhere(PortIndex),
 }
 
-/// What a wire carries for a frame: all that it is cut to, with what is between them.
+/// Returns the bytes of a packet's frames on the wire, after segmentation, with preambles, FCS and
+/// gaps.
 fn on_the_wire(packet: &Packet) -> Bytes {
     let frames = packet.segments() as u64;
     let shortest = void::SHORTEST.0 * frames;

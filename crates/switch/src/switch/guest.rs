@@ -13,7 +13,7 @@ use tailbound_dataplane::{
 };
 use tailbound_metrics::Histogram;
 
-/// What acknowledges TCP in a guest's place.
+/// The early acknowledgement of a guest's TCP.
 pub(super) type Answering = Box<Snoop<Packet>>;
 
 /// The port of a guest.
@@ -21,38 +21,37 @@ pub(super) type Answering = Box<Snoop<Packet>>;
 pub(super) struct GuestPort {
     pub(super) id: GuestId,
     pub(super) mac: Mac,
-    /// Where it is; `None` until its port was asked, and taken for here.
+    /// The guest's place; `None` until its port was queried, and then treated as here.
     pub(super) presence: Option<Presence>,
     pub(super) filter: Option<SpoofFilter>,
-    /// For frames to groups.
+    /// The budget for frames to groups.
     pub(super) groups: Option<Budget>,
-    /// For frames to addresses that nobody is known to have.
+    /// The budget for frames to unknown addresses.
     pub(super) unknown: Option<Budget>,
     pub(super) coverage: Coverage,
-    /// What it is to be guaranteed on a paced uplink.
+    /// The guarantee that the guest should have on a paced uplink.
     pub(super) guarantee: Option<Guarantee>,
-    /// Why it is not, as long as the pacer refuses that.
+    /// The reason for a refused guarantee, as long as the pacer refuses it.
     pub(super) refusal: Option<Refusal>,
     pub(super) ingress: Ingress,
-    /// What it may send.
+    /// The limit of the guest's traffic.
     pub(super) limit: Option<ShaperConfig>,
-    /// What holds it to that; `None` where nothing has to, or the pacer does.
+    /// The queue that enforces the limit; `None` without a limit, or if the pacer enforces it.
     pub(super) limited: Option<Box<Limited>>,
-    /// Tells what conforms to its senders' guarantees from all else that comes for it;
-    /// `None` where nobody said what they are.
+    /// Separates traffic that conforms to its senders' guarantees from the rest; `None` if the
+    /// senders' guarantees are unknown.
     pub(super) inward: Option<Inward>,
-    /// The queue before the port.
+    /// The queue in front of the port.
     pub(super) pipeline: Pipeline<Packet>,
-    /// Acknowledges TCP for the guest; `None` where it does so itself.
+    /// Acknowledges TCP early; `None` if that is disabled.
     pub(super) snoop: Option<Answering>,
-    /// It is to do so itself as soon as it has all that was acknowledged for it.
+    /// True if early acknowledgement ends as soon as the guest has all early acknowledged data.
     pub(super) snoop_ends: bool,
-    /// How far the guest was with its ring when that was last asked.
+    /// The guest's progress in its ring at the last query.
     pub(super) progress: u64,
-    /// Waits of the frames that it sent, wherever they went.
+    /// Waits of the frames that the guest sent, to any destination.
     pub(super) sent: Sojourns,
-    /// Waits of the frames that came for it from outside, or from a guest here that is
-    /// guaranteed something.
+    /// Waits of the frames to the guest from outside, or from a guaranteed guest here.
     pub(super) received: Sojourns,
 }
 
@@ -91,19 +90,19 @@ impl GuestPort {
         }
     }
 
-    /// Whether it is on another host, or nowhere.
+    /// Returns true if the guest is on another host, or not running.
     pub(super) fn is_away(&self) -> bool {
         self.presence == Some(Presence::Away)
     }
 
-    /// How many frames wait for its limit.
+    /// Returns the number of frames that wait for the guest's limit.
     pub(super) fn waits_for_limit(&self) -> usize {
         let limited = self.limited.as_ref();
         limited.map_or(0, |limited| limited.shaper.backlog().packets)
     }
 
-    /// Becomes one of `config`, but for its queue; what waits goes on waiting. What it had
-    /// is left there, to be freed later.
+    /// Applies `config`, except for its queue; queued frames stay. The old parts move to `config`,
+    /// to be freed later.
     pub(super) fn reconfigure(&mut self, config: &mut GuestConfig) {
         self.mac = config.mac;
         std::mem::swap(&mut self.filter, &mut config.filter);
@@ -114,7 +113,7 @@ impl GuestPort {
     }
 }
 
-/// A budget that stays keeps what was spent of it.
+/// Replaces a budget. A budget that stays keeps its spent part.
 pub(super) fn replace_budget(budget: &mut Option<Budget>, config: Option<BudgetConfig>) {
     match (budget.as_mut(), config) {
         (Some(budget), Some(config)) => budget.reconfigure(config),
@@ -131,7 +130,7 @@ impl Sojourns {
         &mut self.0[class as usize]
     }
 
-    /// The histogram of each class.
+    /// Returns the histogram of each class.
     pub(super) fn by_class(&self) -> impl Iterator<Item = (Class, &Histogram)> {
         Class::ALL.into_iter().zip(&self.0)
     }

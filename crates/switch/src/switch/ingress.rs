@@ -1,4 +1,4 @@
-//! Whether a guest's port is read.
+//! Reading state of a guest's port.
 
 use tailbound_units::Nanos;
 
@@ -24,10 +24,9 @@ enum Cause {
 /// notices.
 #[derive(Debug, Default)]
 pub(super) struct Ingress {
-    /// The uplink's guarantee is what its frames wait for: until the pacer says that it
-    /// is to be read again.
+    /// The guest's frames wait for its guarantee on the uplink, until the pacer requests more.
     crowded: bool,
-    /// As much waits for the guest's limit as may.
+    /// The guest's limit holds the maximum.
     limited: bool,
     /// Its port is not read for a time.
     pause: Option<Pause>,
@@ -36,7 +35,7 @@ pub(super) struct Ingress {
 }
 
 impl Ingress {
-    /// What was received is forwarded, and the port is read unless it is drained.
+    /// Returns true if received frames are forwarded, and the port is read unless it is drained.
     pub(super) const fn is_open(&self) -> bool {
         !self.crowded && !self.limited && self.pause.is_none()
     }
@@ -46,37 +45,37 @@ impl Ingress {
         self.pause.map(|pause| pause.until)
     }
 
-    /// Ends what ends at `now`.
+    /// Ends the throttling that is over at `now`.
     pub(super) fn handle_timeout(&mut self, now: Nanos) {
         self.pause = self.pause.filter(|pause| pause.until > now);
     }
 
-    /// Whether it is left unread for the guest's guarantee.
+    /// Returns true if the port is unread for the guest's guarantee.
     pub(super) const fn is_crowded(&self) -> bool {
         self.crowded
     }
 
-    /// Whether the guest's guarantee is what its frames wait for.
+    /// Sets whether the guest's frames wait for its guarantee.
     pub(super) const fn set_crowded(&mut self, crowded: bool) {
         self.crowded = crowded;
     }
 
-    /// Whether it is left unread for the guest's limit.
+    /// Returns true if the port is unread for the guest's limit.
     pub(super) const fn is_limited(&self) -> bool {
         self.limited
     }
 
-    /// Whether as much waits for the guest's limit as may.
+    /// Sets whether the guest's limit holds the maximum.
     pub(super) const fn set_limited(&mut self, limited: bool) {
         self.limited = limited;
     }
 
-    /// Whether nothing more is to be received.
+    /// Returns true if the port is drained.
     pub(super) const fn is_drained(&self) -> bool {
         self.drained
     }
 
-    /// Sets whether nothing more is to be received.
+    /// Sets whether the port is drained.
     pub(super) const fn set_drained(&mut self, drained: bool) {
         self.drained = drained;
     }

@@ -1,4 +1,4 @@
-//! What comes for guests, as far as their senders are guaranteed something.
+//! Policing of traffic to a guest by its senders' guarantees.
 
 use super::Switch;
 use super::guest::GuestPort;
@@ -10,9 +10,8 @@ use tailbound_dataplane::{
 use tailbound_units::{Nanos, WireBytes};
 
 impl Switch {
-    /// Holds what comes for a guest to what its senders are guaranteed together: what
-    /// conforms goes to it before all else. `None`: nothing is told apart. A guest that is
-    /// not there is passed over.
+    /// Sets the guarantees of a guest's senders: frames that conform are delivered before all
+    /// others. `None`: no distinction. An unknown guest is skipped.
     pub fn set_inward(&mut self, now: Nanos, guest: GuestId, config: Option<InwardConfig>) {
         let Some(guest) = self.guest(guest) else {
             return;
@@ -23,8 +22,7 @@ impl Switch {
         }
     }
 
-    /// What holds the senders to a guest to what they are guaranteed, for whoever knows
-    /// them; `None` where nothing does.
+    /// Returns the policer of a guest's senders; `None` if there is none.
     pub fn inward(&mut self, guest: GuestId) -> Option<&mut Inward> {
         self.guest(guest)?.inward.as_mut()
     }
@@ -36,8 +34,8 @@ impl Switch {
 }
 
 impl GuestPort {
-    /// Brings a frame into the queue before the port: what conforms to its sender's
-    /// guarantee before all else.
+    /// Enqueues a frame in front of the port; frames that conform to their sender's guarantee go
+    /// first.
     pub(super) fn deliver(&mut self, now: Nanos, packet: Packet) {
         if self.conforms(now, &packet) {
             self.pipeline.push_first(now, packet);
@@ -46,9 +44,8 @@ impl GuestPort {
         }
     }
 
-    /// The same for a frame that its sender's guarantees let go: that is not asked for
-    /// again. It goes before all else where it was held to what this guest's senders may
-    /// send it.
+    /// Enqueues a frame that the pacer has released for this guest, which needs no second check. It
+    /// goes first if it was paced to the rate that this guest's senders may use.
     pub(super) fn deliver_paced(&mut self, now: Nanos, packet: Packet) {
         match packet.class() {
             Class::Guaranteed => self.pipeline.push_first(now, packet),
@@ -75,11 +72,11 @@ impl GuestPort {
     }
 }
 
-/// What all of a packet's frames took of the wire.
+/// Returns the length of a packet's frames on the wire.
 fn on_the_wire(packet: &Packet) -> WireBytes {
     match packet.segments() {
         1 => void::on_the_wire(packet.len()),
-        // The network stack has put them together again.
+        // The network stack has merged received frames.
         frames => void::OVERHEAD * frames as u64 + WireBytes(packet.wire_len() as u64),
     }
 }

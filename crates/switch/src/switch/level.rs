@@ -1,4 +1,4 @@
-//! What guests may still send at once, for whoever goes on in this switch's place.
+//! Levels of guests' buckets, for a process that continues in this switch's place.
 
 use super::Switch;
 use crate::budget::Budget;
@@ -6,18 +6,17 @@ use tailbound_dataplane::GuestId;
 use tailbound_dataplane::pacer::{DestinationLevel, GuestLevel, PacerError};
 use tailbound_units::{Bytes, Nanos, WireBytes};
 
-/// What a guest has spent of its budgets ([`crate::BudgetConfig`]) and has not got back at
-/// a moment.
+/// Bytes that a guest has spent of its budgets ([`crate::BudgetConfig`]) at a point in time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Spent {
-    /// For frames to groups.
+    /// Spent on frames to groups.
     pub groups: Bytes,
-    /// For frames to addresses that nobody is known to have.
+    /// Spent on frames to unknown addresses.
     pub unknown: Bytes,
 }
 
 impl Switch {
-    /// What a guest has spent of its budgets; `None` where there is no such guest.
+    /// Returns the spent part of a guest's budgets; `None` if there is no such guest.
     pub fn spent(&self, now: Nanos, guest: GuestId) -> Option<Spent> {
         let port = self.slots.port_of(guest)?;
         let guest = self.guests.get(port.0.checked_sub(self.first_guest())?)?;
@@ -31,7 +30,7 @@ impl Switch {
         })
     }
 
-    /// Notes what a guest has spent of its budgets until now, besides what it did here.
+    /// Adds bytes that a guest has spent of its budgets elsewhere.
     pub fn note_spent(&mut self, now: Nanos, guest: GuestId, spent: Spent) {
         let port = self.slots.port_of(guest);
         let Some(guest) = port.and_then(|port| self.guest_at(port)) else {
@@ -48,19 +47,19 @@ impl Switch {
         }
     }
 
-    /// What a guest's buckets hold now; `None` where it has no guarantee.
+    /// Returns the levels of a guest's buckets; `None` without a guarantee.
     pub fn level(&mut self, now: Nanos, guest: GuestId) -> Option<GuestLevel> {
         self.pacer()?.level(now, guest)
     }
 
-    /// Puts so many bytes into {B, S} of a guest, as far as it holds them.
+    /// Adds `bytes` to {B, S} of a guest, up to its depth.
     pub fn fill_bucket(&mut self, now: Nanos, guest: GuestId, bytes: WireBytes) {
         if let Some(pacer) = self.pacer() {
             pacer.fill_bucket(now, guest, bytes);
         }
     }
 
-    /// Limits what a guest sends to a destination, with so much in its bucket.
+    /// Limits a guest's rate to a destination, with this level in its bucket.
     ///
     /// # Errors
     /// The rule of the pacer that the limit breaks; then nothing has changed.

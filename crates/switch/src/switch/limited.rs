@@ -1,9 +1,8 @@
-//! What guests may send at most, wherever it goes: their limits.
+//! Rate limits of guests, which apply to all destinations.
 //!
-//! A guest's limit stands behind the filter and before all else, so that it counts what goes
-//! to guests here as well. While as much waits for it as may, the guest's port is not read.
-//! That of a guest which is guaranteed something is held by the pacer, so that what is
-//! guaranteed does not wait for it.
+//! A guest's limit follows the filter and precedes everything else, so it includes traffic to
+//! guests here. While the limit holds the maximum, the guest's port is not read. The pacer enforces
+//! the limit of a guaranteed guest, so that guaranteed traffic does not wait for the limit.
 
 use super::steps::CHANGED;
 use super::trace::{Released, Wait};
@@ -16,32 +15,32 @@ use tailbound_dataplane::{
 use tailbound_metrics::Histogram;
 use tailbound_units::{Nanos, Rate};
 
-/// A guest's limit, and how long its frames waited for it.
+/// A guest's limit, and the waiting times of its frames.
 #[derive(Debug)]
 pub(super) struct Limited {
     pub(super) shaper: Shaper<Packet>,
     waits: Histogram,
 }
 
-/// What is counted of a guest's limit.
+/// Counters of a guest's limit.
 #[derive(Debug, Clone)]
 pub struct LimitSnapshot {
-    /// Bits a second, of Ethernet frames without FCS.
+    /// The rate in bits per second, of Ethernet frames without FCS.
     pub rate: Rate,
     /// The shaper's counters.
     pub stats: ShaperStats,
-    /// What waits.
+    /// The queue.
     pub backlog: Backlog,
-    /// Where the window is; `None` where there is none.
+    /// The position of the window; `None` for other kinds.
     pub window: Option<WindowPosition>,
-    /// The guest's port is left unread, as much waits as may.
+    /// True if the guest's port is unread because the limit holds the maximum.
     pub unread: bool,
-    /// How long frames waited.
+    /// Waiting times of frames.
     pub waits: Histogram,
 }
 
 impl Limited {
-    /// `None` where the limit breaks a rule, which is logged.
+    /// Makes the limit; `None` if it breaks a rule, which is logged.
     pub(super) fn new(guest: &str, config: &ShaperConfig) -> Option<Box<Self>> {
         let shaper = Shaper::new(config);
         let shaper = shaper.inspect_err(|rule| refuse(guest, rule)).ok()?;
@@ -63,16 +62,15 @@ impl Limited {
     }
 }
 
-/// Whoever configures a switch has checked it.
+/// Logs a refused limit. The configuration of a switch is checked before, so this is rare.
 fn refuse(guest: &str, rule: &tailbound_dataplane::ShaperError) {
     tracing::error!(guest, %rule, "limit refused; the guest keeps the one that it had");
 }
 
 impl Switch {
-    /// Holds a guest to other limits from `now` on: `out`, or none, of what it sends, and
-    /// that of `pipeline`, the way to it. What waits goes on waiting. A guest that is not
-    /// there is passed over. Returns what that cost, as [`Switch::apply_some`] counts it:
-    /// nothing where all is as it was.
+    /// Changes a guest's limits from `now` on: `out`, or none, of the traffic it sends, and that of
+    /// `pipeline`, the way to the guest. Queued frames stay. An unknown guest is skipped. Returns
+    /// the cost, in the units of [`Switch::apply_some`]: 0 without a change.
     pub fn set_limits(
         &mut self,
         now: Nanos,
@@ -90,7 +88,7 @@ impl Switch {
         }
     }
 
-    /// The same for the guest at a port. Returns whether something is other than it was.
+    /// Changes the limits of the guest at a port. Returns true if there was a change.
     pub(super) fn set_limits_of(
         &mut self,
         now: Nanos,
@@ -109,8 +107,7 @@ impl Switch {
         self.set_limit(now, port, out) || is_other
     }
 
-    /// Holds a guest to another limit from now on, or to none. Returns whether it is another
-    /// one.
+    /// Changes or removes a guest's limit from now on. Returns true if there was a change.
     fn set_limit(&mut self, now: Nanos, port: PortIndex, limit: Option<&ShaperConfig>) -> bool {
         let Some(guest) = self.guest_at(port) else {
             return false;
@@ -123,10 +120,9 @@ impl Switch {
         true
     }
 
-    /// Lets a guest's limit be held where it is to be: by the pacer, which caps what is elastic,
-    /// where that guarantees the guest something, and by a shaper before all else where not.
-    /// What waited for a shaper that ends leaves when the next turn begins. Returns whether
-    /// the shaper is another one.
+    /// Moves a guest's limit to its place: to the pacer, which caps elastic flows, if that
+    /// guarantees the guest a rate, and otherwise to a shaper before everything else. Frames of a
+    /// shaper that ends leave when the next turn begins. Returns true if there is another shaper.
     pub(super) fn place_limit(&mut self, now: Nanos, port: PortIndex) -> bool {
         let name = &self.states[port.0].name;
         let Some(place) = port.0.checked_sub(self.first_guest()) else {
@@ -169,7 +165,7 @@ impl Switch {
         true
     }
 
-    /// Sends on what waited for limits that have ended.
+    /// Forwards the frames of limits that have ended.
     pub(super) fn send_unlimited(&mut self, now: Nanos, ports: &Ports) {
         for (guest, packet) in std::mem::take(&mut self.unlimited) {
             if let Some(port) = self.slots.port_of(guest) {
@@ -178,7 +174,7 @@ impl Switch {
         }
     }
 
-    /// Sends on what limits let go by now.
+    /// Forwards the frames that limits release by now.
     pub(super) fn release_due(&mut self, now: Nanos, ports: &Ports, turn: &mut Turn) {
         self.send_unlimited(now, ports);
         let mut next = 0;
@@ -193,8 +189,8 @@ impl Switch {
         }
     }
 
-    /// Sends on what a guest's limit lets go by now: two bursts at most. Notes when there is
-    /// more, and whether the guest's port is read.
+    /// Forwards the frames that a guest's limit releases by now: two bursts at most. Updates the
+    /// time of the next ones, and whether the guest's port is read.
     pub(super) fn release(&mut self, now: Nanos, from: PortIndex, ports: &Ports) {
         for _ in 0..2 * BURST {
             if self.states[from.0].floods.is_full() {
@@ -232,8 +228,7 @@ impl Switch {
             .set(from.0, next.filter(|_| !is_crowded));
     }
 
-    /// Brings a guest's frame into the egress of the ports it goes to; counts where it is
-    /// dropped instead.
+    /// Enqueues a guest's frame in the egress of the ports it goes to, or counts it as dropped.
     fn send_on(&mut self, now: Nanos, from: PortIndex, packet: Packet, ports: &Ports) {
         if let Err(reason) = self.dispatch(now, from, packet, ports) {
             self.states[from.0].counters.drop(reason, 1);

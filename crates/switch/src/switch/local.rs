@@ -1,5 +1,5 @@
-//! What guaranteed guests send to other guests here: paced with all else that they send,
-//! but not to the wire.
+//! Traffic of guaranteed guests to other guests here: paced with all other traffic of the sender,
+//! but not sent to the wire.
 
 use super::Switch;
 use super::trace::{Released, Wait};
@@ -10,8 +10,8 @@ use tailbound_dataplane::{Egress, Frame, Packet};
 use tailbound_units::Nanos;
 
 impl Switch {
-    /// Whether a frame to a guest here is charged to what its sender is guaranteed. One
-    /// to a group is not: the sender's budget for those counts each copy.
+    /// Returns true if a frame to a guest here is charged to its sender's guarantee. A frame to a
+    /// group is not: the sender's budget for groups counts each copy.
     pub(super) fn is_paced_within(&self, from: PortIndex, packet: &Packet) -> bool {
         let uplink = self.uplink.as_ref();
         let pacer = uplink.and_then(|uplink| uplink.egress.pacer());
@@ -21,8 +21,7 @@ impl Switch {
         })
     }
 
-    /// Brings the frames that the pacer let go into the queues before the ports they go
-    /// to.
+    /// Enqueues the frames that the pacer releases in front of the ports they go to.
     pub(super) fn deliver_local(&mut self, now: Nanos) {
         let mut local = std::mem::take(&mut self.local);
         for (packet, waited) in local.drain(..) {
@@ -48,8 +47,8 @@ impl Switch {
         self.local = local;
     }
 
-    /// Takes what waited for guarantees that have ended out of the pacer. It is delivered
-    /// before anything else comes: when the next turn begins.
+    /// Takes the frames of ended guarantees out of the pacer. They are delivered before all others,
+    /// when the next turn begins.
     pub(super) fn take_freed(&mut self) {
         if let Some(uplink) = &mut self.uplink
             && let Egress::Pacer(paced) = &mut uplink.egress
@@ -58,8 +57,8 @@ impl Switch {
         }
     }
 
-    /// Ends all guarantees, where the uplink is paced no longer: what goes to guests here
-    /// is not to be lost with it.
+    /// Ends all guarantees when the uplink is no longer paced, so that frames to guests here are
+    /// not lost with the pacer.
     pub(super) fn end_pacing(&mut self) {
         let uplink = self.uplink.as_mut();
         if let Some(pacer) = uplink.and_then(|uplink| uplink.egress.pacer_mut()) {
@@ -72,8 +71,7 @@ impl Switch {
         }
     }
 
-    /// Lets a guest's port be offered what waits for it. One that is full is offered
-    /// nothing until it is writable.
+    /// Marks a guest's port for sending its queue. A full port is skipped until it is writable.
     pub(super) fn offer(&mut self, port: PortIndex) {
         let offered = !self.states[port.0].full;
         self.agenda.sending.set(port.0, offered);

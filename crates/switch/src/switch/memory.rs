@@ -1,4 +1,4 @@
-//! Memory that nobody needs any more.
+//! Release of unused memory.
 
 use super::{Ports, Switch};
 use crate::forward::PortIndex;
@@ -6,36 +6,36 @@ use crate::reason::Reason;
 use tailbound_dataplane::{Frame, Packet, Spare};
 use tailbound_units::Nanos;
 
-/// When memory that lies unused is freed, a little at a time: buffers from a second on that
-/// there were too many in every turn, and then what queues have for frames that nobody
-/// waited in for two seconds.
+/// Schedule for freeing unused memory in small batches: buffers after a second in which every
+/// turn had too many, and then the capacity of queues that was not needed for two seconds.
 #[derive(Debug, Default)]
 pub(super) struct GiveBack {
-    /// When to free the next few buffers, while there are too many.
+    /// The time to free the next few buffers, while there are too many.
     next: Option<Nanos>,
-    /// The queues that are looked at, where any may have too much.
+    /// The round over the queues, while any may have too much capacity.
     round: Option<QueueRound>,
 }
 
-/// A look at all queues, one port's after the other.
+/// A round over all queues, one port after the other.
 #[derive(Debug)]
 struct QueueRound {
     at: Nanos,
     port: usize,
-    /// What is left of those that were looked at.
+    /// The remaining excess of the visited queues.
     left: Spare,
-    /// Something was freed since that was told.
+    /// True if something was freed since the last report.
     freed: bool,
 }
 
 impl GiveBack {
-    /// How long buffers lie unused before they are freed: short lulls cost nothing.
+    /// Time for which buffers are unused before they are freed: short lulls cost nothing.
     const AFTER: Nanos = Nanos::from_secs(1);
-    /// The same of queues: longer than `CoDel` goes by what it did before (RFC 8289, 4.4).
+    /// The time for queues: longer than the interval for which `CoDel` uses its past state (RFC
+    /// 8289, 4.4).
     const AFTER_QUEUES: Nanos = Nanos::from_secs(2);
-    /// Between two few. 700 MB of large buffers are freed in 2 s.
+    /// Interval between two batches. 700 MB of large buffers are freed in 2 s.
     const EVERY: Nanos = Nanos::from_millis(10);
-    /// Ports that are looked at in one go.
+    /// Ports that are visited in one step.
     const PORTS: usize = 16;
 
     pub(super) fn poll_at(&self) -> Option<Nanos> {
@@ -45,10 +45,10 @@ impl GiveBack {
 }
 
 impl Switch {
-    /// Frees a little where that is due; returns whether that was the last.
+    /// Frees a batch of memory if that is due; returns true after the last one.
     pub(super) fn give_back(&mut self, now: Nanos) -> bool {
         if self.give_back_buffers(now) && self.excess.round.is_none() {
-            // What held them has places for as many frames.
+            // The queues that held these buffers have capacity for as many frames.
             self.excess.round = Some(QueueRound {
                 at: now,
                 port: 0,
@@ -60,7 +60,7 @@ impl Switch {
         round.is_some_and(|round| self.go_on_round(now, round))
     }
 
-    /// Frees a few buffers where that is due; returns whether these were the last.
+    /// Frees a few buffers if that is due; returns true after the last of them.
     fn give_back_buffers(&mut self, now: Nanos) -> bool {
         if !self.pool.has_excess() {
             self.excess.next = None;
@@ -79,7 +79,7 @@ impl Switch {
         is_done
     }
 
-    /// Looks at some queues; returns whether these were the last, and something was freed.
+    /// Visits some queues; returns true if these were the last, and something was freed.
     fn go_on_round(&mut self, now: Nanos, mut round: QueueRound) -> bool {
         let ports = self.states.len();
         let end = ports.min(round.port + GiveBack::PORTS);
@@ -105,7 +105,7 @@ impl Switch {
         is_done
     }
 
-    /// Frees some of what the queue before a port has too much.
+    /// Frees some of the unused capacity of the queue in front of a port.
     fn give_back_queue(&mut self, port: PortIndex) -> Spare {
         if let Some(guest) = port.0.checked_sub(self.first_guest()) {
             let guest = self.guests.get_mut(guest);
@@ -120,8 +120,8 @@ impl Switch {
         }
     }
 
-    /// Whether a port can carry a frame. The kernel would refuse it, after it waited and
-    /// was paid for; what is to be cut is another matter.
+    /// Returns true if a port can carry a frame. The kernel would refuse a longer one after it
+    /// waited and was charged. Packets that will be segmented always pass.
     pub(super) fn fits(&mut self, packet: &Packet, to: PortIndex, ports: &Ports) -> bool {
         let tag = if packet.vlan().is_some() {
             Packet::TAG

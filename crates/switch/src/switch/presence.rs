@@ -1,10 +1,10 @@
-//! Guests that come, and guests that are away: one that moves between hosts is configured on
-//! both, and is where its card is in use.
+//! Guests that arrive, and guests that are away: a guest that migrates is configured on both hosts,
+//! and is where its card is in use.
 //!
-//! What is for a guest that is away goes to the uplink, and its address may be learned there.
-//! One that comes starts with empty buckets, and is announced in its name: what that costs is
-//! charged to its own budget for groups, so that a guest that comes over and over costs no more
-//! than one that sends as much itself.
+//! Traffic to a guest that is away goes to the uplink, and its address may be learned there. A
+//! guest that arrives starts with empty buckets, and is announced in its name. The announcement is
+//! charged to the guest's own budget for groups, so a guest that arrives again and again costs no
+//! more than one that sends these frames itself.
 
 use super::{PortIndex, Ports, Switch};
 use crate::announce;
@@ -18,23 +18,25 @@ use std::net::IpAddr;
 use tailbound_dataplane::Packet;
 use tailbound_units::Nanos;
 
-/// Addresses of a guest that others are told of.
+/// Most announced addresses of a guest.
 const MOST: usize = 31;
 
 impl Switch {
-    /// Whether the guest at `place` among [`Switch::guests`] is on another host, or nowhere.
+    /// Returns true if the guest at `place` among [`Switch::guests`] is on another host, or not
+    /// running.
     pub fn is_guest_away(&self, place: usize) -> bool {
         self.is_away(PortIndex(self.first_guest() + place))
     }
 
-    /// Whether the guest at `place` among [`Switch::guests`] was seen to come, and is here.
+    /// Returns true if the guest at `place` among [`Switch::guests`] is here, and its arrival was
+    /// noticed.
     pub fn has_guest_come(&self, place: usize) -> bool {
         let guest = self.guests.get(place);
         let presence = guest.and_then(|guest| guest.presence);
         matches!(presence, Some(Presence::Here(arrival)) if arrival != Arrival::default())
     }
 
-    /// Notes where guests are whose ports are new, before anything comes: nobody is announced.
+    /// Determines the places of the guests of new ports, before any traffic, without announcements.
     pub fn look_for_guests(&mut self, now: Nanos, ports: &Ports) {
         for port in 0..self.states.len() {
             self.note_presence(PortIndex(port), ports);
@@ -43,21 +45,21 @@ impl Switch {
         self.agenda.is_news = false;
     }
 
-    /// Whether the guest of a port, which was away, has come.
+    /// Returns true if the guest of a port, which was away, has arrived.
     pub(super) fn has_come(&mut self, now: Nanos, port: PortIndex, ports: &Ports) -> bool {
         self.note_presence(port, ports);
         self.follow_guests(now, ports);
         !self.is_away(port)
     }
 
-    /// Whether the guest of a port is on another host, or nowhere.
+    /// Returns true if the guest of a port is on another host, or not running.
     pub(super) fn is_away(&self, port: PortIndex) -> bool {
         let guest = port.0.checked_sub(self.first_guest());
         let guest = guest.and_then(|guest| self.guests.get(guest));
         guest.is_some_and(|guest| guest.is_away())
     }
 
-    /// Notes that the guest of a port is somewhere else than it was, or came again.
+    /// Notes that the guest of a port may have moved or arrived again.
     pub(super) fn note_presence(&mut self, port: PortIndex, ports: &Ports) {
         let Some(presence) = ports[port.0].as_ref().map(|port| port.presence()) else {
             return;
@@ -72,7 +74,7 @@ impl Switch {
         }
     }
 
-    /// Takes note of guests that came or left.
+    /// Handles guests that arrived or left.
     pub(super) fn follow_guests(&mut self, now: Nanos, ports: &Ports) {
         while let Some(port) = self.agenda.moved.pop() {
             let presence = ports[port].as_ref().map(|port| port.presence());
@@ -82,7 +84,7 @@ impl Switch {
         }
     }
 
-    /// The guest of a port is there, or away.
+    /// Handles the arrival or the departure of a port's guest.
     fn follow(&mut self, now: Nanos, port: PortIndex, presence: Presence, ports: &Ports) {
         let Some(guest) = self.guest_at(port) else {
             return;
@@ -96,7 +98,7 @@ impl Switch {
         self.agenda.is_news |= was_away != (presence == Presence::Away);
         match presence {
             Presence::Away => {
-                // What it has not taken of what was acknowledged for it, it never gets.
+                // The guest never gets its remaining early acknowledged data.
                 self.abort_snoop(now, port, ports);
                 self.forwarding.pin(mac, Pinned::Away(port));
             }
@@ -112,8 +114,8 @@ impl Switch {
         }
     }
 
-    /// Has whoever is behind the uplink learn where the guest of a port is, as if the guest had
-    /// sent it. Guests here need not: what they send finds it.
+    /// Announces the place of a port's guest behind the uplink, as if the guest had sent the
+    /// frames. Guests here need no announcement: their frames find it.
     fn announce(&mut self, now: Nanos, port: PortIndex, ports: &Ports) {
         let uplink = self.forwarding.uplink();
         let place = port.0.checked_sub(self.first_guest());

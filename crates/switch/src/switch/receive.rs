@@ -1,4 +1,4 @@
-//! What comes from a port, checked, and on its way to others.
+//! Received frames: checks and forwarding.
 
 use super::guard::Route;
 use super::uplink::Uplink;
@@ -11,20 +11,20 @@ use crate::reason::Reason;
 use tailbound_dataplane::{Frame, Packet};
 use tailbound_units::Nanos;
 
-/// What a port did in a round.
+/// Work of a port in a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Round {
-    /// Nothing: it had nothing to do, or may not be read.
+    /// None: the port had nothing to do, or may not be read.
     Idle,
-    /// Nothing: it has something to do, and caused more than its share before.
+    /// None: the port has something to do, but exceeded its share before.
     InDebt,
-    /// It forwarded something.
+    /// The port forwarded frames.
     Served,
 }
 
 impl Switch {
-    /// Serves one port for a round: receives a burst, where nothing of the last one is
-    /// left, and forwards as much as the port's share of the work allows.
+    /// Serves one port for a round: receives a burst if all of the last one is forwarded, and
+    /// forwards frames up to the port's share of the work.
     pub(super) fn serve(
         &mut self,
         now: Nanos,
@@ -73,7 +73,7 @@ impl Switch {
         Round::Served
     }
 
-    /// Receives a burst, where nothing of the last one is left.
+    /// Receives a burst if all of the last one is forwarded.
     fn receive(&mut self, now: Nanos, from: PortIndex, ports: &mut Ports, turn: &mut Turn) {
         let state = &mut self.states[from.0];
         if state.has_received() {
@@ -98,7 +98,7 @@ impl Switch {
         state.received.extend(self.burst.frames.drain(..));
     }
 
-    /// Forwards what was received from a port, as far as its share of the work goes.
+    /// Forwards received frames of a port, up to its share of the work.
     pub(super) fn forward_received(
         &mut self,
         now: Nanos,
@@ -137,13 +137,13 @@ impl Switch {
         turn.busy |= (state.has_received() || state.readable) && self.is_open(from);
     }
 
-    /// Frames that a paced uplink dropped for want of room.
+    /// Returns the number of frames that a paced uplink dropped because its queue was full.
     fn uplink_drops(&self) -> u64 {
         self.uplink.as_ref().map_or(0, Uplink::drops)
     }
 
-    /// Leaves the port unread for as long as a paced uplink takes for so many full
-    /// frames, so that what is dropped costs others little.
+    /// Leaves the port unread for the time that a paced uplink takes for `frames` full frames, so
+    /// that dropped frames cost others little.
     fn throttle(&mut self, now: Nanos, from: PortIndex, frames: usize) {
         let uplink = self.uplink.as_ref();
         let Some(paced) = uplink.and_then(|uplink| uplink.egress.paced()) else {
@@ -155,8 +155,8 @@ impl Switch {
         }
     }
 
-    /// Brings one frame into the egress of the ports it goes to; returns what that
-    /// costs, until it has left by them.
+    /// Enqueues one frame in the egress of the ports it goes to; returns its cost, until it has
+    /// left by them.
     fn forward(
         &mut self,
         now: Nanos,
@@ -194,8 +194,8 @@ impl Switch {
         }
     }
 
-    /// Brings a frame that was let in to its sender's limit, or on its way where there is
-    /// none; returns what that costs.
+    /// Enqueues an admitted frame in its sender's limit, or forwards it if there is no limit;
+    /// returns the cost.
     pub(super) fn admitted(
         &mut self,
         now: Nanos,
@@ -222,8 +222,8 @@ impl Switch {
         self.dispatch(now, from, packet, ports)
     }
 
-    /// Brings a frame that was let in, and that its sender's limit lets go, into the egress of
-    /// the ports it goes to; returns what that costs.
+    /// Enqueues an admitted frame, which its sender's limit has released, in the egress of the
+    /// ports it goes to; returns the cost.
     pub(super) fn dispatch(
         &mut self,
         now: Nanos,

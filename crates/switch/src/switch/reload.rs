@@ -1,14 +1,14 @@
-//! A switch becomes another one, amid traffic and a few guests at a time.
+//! Reload of a switch: it changes its configuration amid traffic, a few guests at a time.
 //!
 //! ```text
 //! plan ► begin ► prepare ... prepare ► swap ► settle ... settle
 //!                may fail, and changes nothing   cannot fail
 //! ```
-//! Before it is swapped it may be cancelled.
+//! Before the swap, a reload may be cancelled.
 //!
-//! Between two steps the switch does turns as usual. A step costs as much as some guests
-//! do, however many there are; but [`Switch::swap`], which gives all ports their new
-//! places, and another rate of the uplink's wire take some instructions for each guest.
+//! Between two steps the switch does turns as usual. The cost of a step is that of some guests, for
+//! any number of guests. Exceptions are [`Switch::swap`], which moves all ports to their new
+//! places, and a change of the uplink's rate: both take some instructions for each guest.
 
 use super::config::{GuestConfig, SwitchConfig, UPLINK};
 use super::guarantees::Pass;
@@ -27,28 +27,28 @@ use tailbound_dataplane::pacer::PacerError;
 use tailbound_dataplane::{Classes, EgressConfig, GuestId, Pacer, Packet};
 use tailbound_units::Nanos;
 
-/// Stations that cost as much as a guest.
+/// Stations with the cost of one guest.
 const STATIONS: usize = 16;
 
-/// Limits of destinations that do.
+/// Limits of destinations with the cost of one guest.
 const LIMITS: usize = 4;
 
-/// What a switch is to become, and which of its guests are there already: made without
-/// the switch, by any thread.
+/// The new configuration of a switch, and which of its guests exist already. Any thread can make
+/// the plan, without the switch.
 #[derive(Debug)]
 pub struct SwitchPlan {
     uplink: Option<EgressConfig>,
     classes: Option<Classes>,
     outside: Option<BudgetConfig>,
-    /// Each with its place among those that are there, by name. Boxed here, so that whoever
-    /// has the switch moves a word a guest.
+    /// Each guest with its index among the existing ones of the same name. Boxed here, so that the
+    /// switch's thread moves one word per guest.
     guests: Vec<(Option<usize>, Box<GuestConfig>)>,
-    /// Room for the addresses of all of them.
+    /// Space for the addresses of all guests.
     pinned: ByMac<Pinned>,
 }
 
 impl SwitchPlan {
-    /// A plan for a switch whose guests are called `names`, in the order of their ports.
+    /// Makes a plan for a switch whose guests are called `names`, in the order of their ports.
     pub fn new<'n>(config: SwitchConfig, names: impl IntoIterator<Item = &'n str>) -> Self {
         let places = names.into_iter().zip(0..);
         let mut places: HashMap<_, usize> = places.collect();
@@ -65,13 +65,13 @@ impl SwitchPlan {
     }
 }
 
-/// A switch's way to another configuration.
+/// A reload in progress.
 #[derive(Debug)]
 pub struct Reload {
-    /// What the uplink is to become, where it stays.
+    /// The new configuration of an uplink that stays.
     uplink: Option<EgressConfig>,
     has_uplink: bool,
-    /// A new uplink, where there was none.
+    /// A new uplink, if there was none.
     fresh_uplink: Option<Uplink>,
     classes: Option<Classes>,
     outside: Option<BudgetConfig>,
@@ -79,58 +79,57 @@ pub struct Reload {
     trial: Option<Box<Pacer<Packet>>>,
     configured: Configured,
     pinned: ByMac<Pinned>,
-    /// Guests that are gone.
+    /// Guests that are removed.
     gone: Vec<(Box<PortState>, Box<GuestPort>)>,
     step: Step,
 }
 
-/// A guest of a switch that is to be.
+/// A guest of the new configuration.
 #[derive(Debug)]
 struct Next {
     former: Option<usize>,
-    /// Until it has all that is its.
+    /// The settings, until the guest has all of them.
     config: Box<GuestConfig>,
-    /// It and its port, where it is new.
+    /// The guest and its port, if it is new.
     fresh: Option<(Box<PortState>, Box<GuestPort>)>,
 }
 
-/// What is to be done next: with the guest of a number, where there is one.
+/// The next step, with the index of the next guest if it visits guests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
-    /// Their guarantees are tried.
+    /// Checks guarantees in a trial pacer.
     Try(usize),
-    /// New guests are made.
+    /// Makes new guests.
     Make(usize),
-    /// All can be swapped.
+    /// Ready for the swap.
     Swap,
-    /// Guests that are gone are guaranteed nothing, and freed.
+    /// Ends the guarantees of removed guests, and frees the guests.
     End,
-    /// What is guaranteed on the uplink as it was becomes less.
+    /// Lowers guarantees on the old uplink.
     LessBefore(usize),
-    /// The uplink becomes another one.
+    /// Changes the uplink.
     Uplink,
-    /// Limits of destinations are brought to another rate of its wire.
+    /// Converts limits of destinations to another rate of the wire.
     Translate,
-    /// What is guaranteed on the uplink as it is becomes less.
+    /// Lowers guarantees on the new uplink.
     Less(usize),
-    /// Guests get all else that is theirs.
+    /// Applies all other settings of guests.
     Settle(usize),
-    /// Stations of ports that are gone are forgotten.
+    /// Removes stations of removed ports.
     Forget,
     Done,
 }
 
 impl Switch {
-    /// Becomes a switch of `config`. The uplink, and a guest of the same name, keep
-    /// their queues, their counters and what was learned from them; the packets that
-    /// wait for others are lost. All ports are taken as readable and writable, since
-    /// they may be new.
+    /// Changes the switch to `config`. The uplink, and a guest of the same name, keep their queues,
+    /// their counters and the addresses learned from them; packets queued for other guests are
+    /// lost. All ports are treated as readable and writable, since they may be new.
     ///
-    /// What guests are guaranteed changes first where it becomes less, so that there is
-    /// room for the rest, then the wire, then all else.
+    /// First guarantees that shrink are set, so that there is room for the rest, then the wire,
+    /// then everything else.
     ///
     /// # Errors
-    /// The rule that the uplink's pacer breaks, or the guests' guarantees with it; then
+    /// The rule that the uplink's pacer breaks, by itself or with the guests' guarantees; then
     /// nothing has changed.
     pub fn reconfigure(&mut self, now: Nanos, config: SwitchConfig) -> Result<(), PacerError> {
         let names = self.guests().map(|(_, name)| name);
@@ -144,7 +143,7 @@ impl Switch {
         Ok(())
     }
 
-    /// Begins to become a switch of `plan`.
+    /// Begins a reload to `plan`.
     pub fn begin_reload(plan: SwitchPlan) -> Reload {
         let SwitchPlan {
             uplink,
@@ -173,14 +172,12 @@ impl Switch {
         }
     }
 
-    /// Prepares some guests of a reload, as many as cost so much as `work` guests of which
-    /// nothing changes. Returns whether all is prepared for [`Switch::swap`]. Nothing has
-    /// changed yet.
+    /// Prepares some guests of a reload, up to the cost of `work` unchanged guests. Returns true
+    /// when all is prepared for [`Switch::swap`]. Nothing has changed yet.
     ///
     /// # Errors
-    /// The rule that the uplink's pacer breaks, or the guests' guarantees with it, each
-    /// guest with its new guarantee or, where that breaks a rule, the one that it has.
-    /// Then the reload is over.
+    /// The rule that the uplink's pacer breaks, by itself or with the guests' guarantees: each
+    /// guest's new guarantee or, if that breaks a rule, its present one. Then the reload is over.
     pub fn prepare(&mut self, reload: &mut Reload, work: usize) -> Result<bool, PacerError> {
         let mut left = work;
         while left > 0 {
@@ -205,7 +202,7 @@ impl Switch {
         Ok(reload.step == Step::Swap)
     }
 
-    /// Tries the guarantees of some guests on the uplink that is to be.
+    /// Checks the guarantees of some guests on the new uplink.
     fn try_guarantees(&self, reload: &mut Reload, range: Range<usize>) -> Result<Step, PacerError> {
         let paced = reload.uplink.as_ref().and_then(EgressConfig::paced);
         let Some(paced) = paced else {
@@ -232,7 +229,7 @@ impl Switch {
         self.open_uplink(reload)
     }
 
-    /// Makes the uplink where there is none.
+    /// Makes the uplink if there is none.
     fn open_uplink(&self, reload: &mut Reload) -> Result<Step, PacerError> {
         if self.uplink.is_none()
             && let Some(config) = reload.uplink.take()
@@ -242,8 +239,8 @@ impl Switch {
         Ok(Step::Make(0))
     }
 
-    /// Makes new guests, and notes whose addresses are whose, from one guest on. Returns
-    /// how far it came, and what that cost.
+    /// Makes new guests, and collects the owners of addresses, starting at one guest. Returns the
+    /// index of the next guest, and the cost.
     fn make(&mut self, reload: &mut Reload, from: usize, work: usize) -> (usize, usize) {
         let first = usize::from(reload.has_uplink);
         let mut cost = 0;
@@ -274,7 +271,7 @@ impl Switch {
         (index, cost)
     }
 
-    /// Gives up a reload that is not in force yet.
+    /// Cancels a reload that is not in force yet.
     pub fn cancel(&mut self, reload: &mut Reload) {
         for next in &mut reload.guests {
             if let Some((_, guest)) = next.fresh.take() {
@@ -283,13 +280,12 @@ impl Switch {
         }
     }
 
-    /// Puts in force what was prepared: guests have other ports from here on, in the order
-    /// of the configuration, and what is behind these is the caller's to change likewise.
-    /// The caller tells of those that it opened ([`Switch::handle_opened`]); others go on as
-    /// they are.
+    /// Puts the prepared configuration in force: guests have other ports from here on, in the order
+    /// of the configuration, and the caller must rearrange its ports in the same way. The caller
+    /// reports opened ports ([`Switch::handle_opened`]); others continue unchanged.
     ///
     /// # Panics
-    /// Not all is prepared.
+    /// The preparation is incomplete.
     pub fn swap(&mut self, reload: &mut Reload) {
         assert_eq!(reload.step, Step::Swap, "it is prepared before");
         let first = usize::from(reload.has_uplink);
@@ -348,8 +344,8 @@ impl Switch {
         reload.step = Step::End;
     }
 
-    /// Brings some guests to what they are to be after [`Switch::swap`], as many as cost so
-    /// much as `work` of which nothing changes. Returns whether all is done.
+    /// Applies the remaining settings to some guests after [`Switch::swap`], up to the cost of
+    /// `work` unchanged ones. Returns true when all is done.
     pub fn settle(&mut self, now: Nanos, reload: &mut Reload, work: usize) -> bool {
         let mut left = work;
         while left > 0 && reload.step != Step::Done {
@@ -416,7 +412,7 @@ impl Switch {
         reload.step == Step::Done
     }
 
-    /// Ends what a guest had that is gone.
+    /// Removes the state of a removed guest.
     fn end(&mut self, now: Nanos, gone: GuestId) {
         if let Some(pacer) = self.pacer() {
             let ended = pacer.set_guest(now, gone, None);
@@ -440,7 +436,7 @@ impl Switch {
         }
     }
 
-    /// Brings one guest to what it is to be; returns what that cost.
+    /// Applies the settings of one guest; returns the cost.
     fn settle_guest(&mut self, now: Nanos, index: usize, config: &GuestConfig) -> usize {
         let is_paced = self.pacer().is_some();
         let guests = self.guests.len();
@@ -470,15 +466,15 @@ impl Switch {
 }
 
 impl Reload {
-    /// What is left of it once it is settled, and takes a while to be freed: for whatever
-    /// thread.
+    /// Returns the old settings of a settled reload. Freeing them takes milliseconds and can be
+    /// left to any thread.
     pub fn into_spent(self) -> Vec<Box<GuestConfig>> {
         let guests = self.guests.into_iter();
         guests.map(|guest| guest.config).collect()
     }
 
-    /// A step was done with a range of `count`: goes on with the rest of these, or with the
-    /// next step.
+    /// Ends a step with a range out of `count`: continues with the rest of them, or with the next
+    /// step.
     fn go_on(&mut self, range: Range<usize>, count: usize, step: impl Fn(usize) -> Step) {
         self.step = if range.end < count {
             step(range.end)
@@ -492,7 +488,7 @@ impl Reload {
     }
 }
 
-/// Whether nothing waits of a guest that is gone where guests are known by slot alone.
+/// Returns true if no frame of a removed guest is queued where guests are known by slot alone.
 fn forget(uplink: &mut Option<Uplink>, former: GuestId) -> bool {
     let uplink = uplink.as_mut();
     let pacer = uplink.and_then(|uplink| uplink.egress.pacer_mut());

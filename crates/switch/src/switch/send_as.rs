@@ -1,20 +1,22 @@
-//! Frames that the host itself sends in a guest's name, to try what the guest is guaranteed.
+//! Frames that the host sends in a guest's name, for a trial of the guest's guarantee.
 
 use super::{Ports, Switch};
 use crate::port::{BURST, Received};
 use tailbound_dataplane::{GuestId, Packet};
 use tailbound_units::Nanos;
 
-/// For how long frames wait in the pacer: less than any destination's limit drops them after.
+/// Time for which frames wait in the pacer: shorter than the wait after which any destination's
+/// limit drops them.
 const AHEAD: Nanos = Nanos::from_micros(500);
-/// What a frame takes of the memory beside its bytes, about.
+/// Approximate memory of a frame beside its bytes.
 const ASIDE: u64 = 600;
 
 impl Switch {
-    /// Takes copies of a frame as if a guest had sent them, as many as keep its guarantee busy where
-    /// this was called so long ago: they pass all that its own frames pass, and are charged to its limit and its guarantee. Where
-    /// nothing is guaranteed to it, something of it waits to be forwarded, or its port is left unread,
-    /// none is taken. Returns how many were.
+    /// Accepts copies of a frame as if a guest had sent them. Their number keeps the guest's
+    /// guarantee busy if the last call was `ago` before. They pass the same checks as the guest's
+    /// own frames, and are charged to its limit and its guarantee. None is accepted if the guest
+    /// has no guarantee, has frames that wait to be forwarded, or its port is unread. Returns the
+    /// number of accepted copies.
     pub fn send_as(&mut self, guest: GuestId, frame: &[u8], ago: Nanos, ports: &Ports) -> usize {
         let Some(port) = self.slots.port_of(guest) else {
             return 0;

@@ -1,28 +1,28 @@
-//! Which guest has which slot.
+//! Assignment of slots to guests.
 
 use super::PortIndex;
 use std::collections::VecDeque;
 use tailbound_dataplane::GuestId;
 
-/// The slots of all guests that there are and were. There are no more of them than
-/// guests at once, but for those of which something still waits.
+/// The slots of all present and former guests. Their number is at most that of guests at the
+/// same time, plus that of former guests with queued frames.
 #[derive(Debug, Default)]
 pub(super) struct Slots {
     slots: Vec<Slot>,
-    /// Those whose guest is gone, the one that is so for longest first.
+    /// Slots without a guest, the one that has been free for longest first.
     free: VecDeque<usize>,
 }
 
 #[derive(Debug)]
 struct Slot {
-    /// Who has it, or had it last.
+    /// The guest, or the last one.
     guest: GuestId,
-    /// Where it is; `None` where it is gone.
+    /// The guest's port; `None` after its removal.
     port: Option<PortIndex>,
 }
 
 impl Slots {
-    /// The port of a guest; `None` where it is gone.
+    /// Returns the port of a guest; `None` after its removal.
     pub(super) fn port_of(&self, guest: GuestId) -> Option<PortIndex> {
         let slot = self.slots.get(guest.slot())?;
         slot.port.filter(|_| slot.guest == guest)
@@ -45,7 +45,7 @@ impl Slots {
         }
     }
 
-    /// Frees the slot of a guest that is gone.
+    /// Frees the slot of a removed guest.
     pub(super) fn release(&mut self, guest: GuestId) {
         if let Some(slot) = self.slots.get_mut(guest.slot()) {
             slot.port = None;
@@ -53,8 +53,8 @@ impl Slots {
         }
     }
 
-    /// Gives a slot to a new guest: one whose former guest may be forgotten, or a new
-    /// one.
+    /// Assigns a slot to a new guest: a free one for whose former guest `forget` returns true, or a
+    /// new one.
     pub(super) fn assign(&mut self, mut forget: impl FnMut(GuestId) -> bool) -> GuestId {
         let slots = &mut self.slots;
         let forgotten = self.free.iter().position(|&slot| forget(slots[slot].guest));

@@ -1,5 +1,5 @@
-//! What the switch has counted, as plain data: made on the packet loop's thread, a few
-//! guests a turn, and read by the thread that serves metrics.
+//! Counters of the switch, as plain data: copied on the packet loop's thread, a few guests per
+//! turn, and read by the thread that serves metrics.
 
 use super::guest::GuestPort;
 use super::limited::LimitSnapshot;
@@ -17,135 +17,132 @@ use tailbound_dataplane::{
 use tailbound_metrics::Histogram;
 use tailbound_units::{Bytes, Nanos};
 
-/// Everything that is counted.
+/// All counters.
 #[derive(Debug, Clone, Default)]
 pub struct Snapshot {
-    /// The uplink; `None` where there is none.
+    /// The uplink; `None` if there is none.
     pub uplink: Option<UplinkSnapshot>,
     /// The guests, in the order of their ports.
     pub guests: Vec<GuestSnapshot>,
-    /// MAC addresses in the forwarding table that were learned: the guests' own are
-    /// not.
+    /// The number of learned MAC addresses in the forwarding table, without the guests' own.
     pub fdb_entries: usize,
-    /// How often guarantees were refused by the pacer.
+    /// The number of guarantees that the pacer refused.
     pub refusals: u64,
 }
 
 impl Snapshot {
-    /// All ports in their order.
+    /// Returns all ports in their order.
     pub fn ports(&self) -> impl Iterator<Item = &PortSnapshot> {
         let uplink = self.uplink.iter().map(|uplink| &uplink.port);
         uplink.chain(self.guests.iter().map(|guest| &guest.port))
     }
 }
 
-/// What is counted of the uplink.
+/// Counters of the uplink.
 #[derive(Debug, Clone)]
 pub struct UplinkSnapshot {
-    /// As of every port.
+    /// The counters of every port.
     pub port: PortSnapshot,
-    /// What its pacer has done; `None` where it is not paced.
+    /// The counters of the pacer; `None` if the uplink is not paced.
     pub pacing: Option<UplinkPacing>,
 }
 
-/// What is counted of a guest.
+/// Counters of a guest.
 #[derive(Debug, Clone)]
 pub struct GuestSnapshot {
-    /// Its number.
+    /// The guest's number.
     pub id: GuestId,
-    /// As of every port.
+    /// The counters of every port.
     pub port: PortSnapshot,
-    /// Its port is not read, as it is drained.
+    /// True if the guest's port is unread because it is drained.
     pub drained: bool,
-    /// What is counted of its limit; `None` where it has none.
+    /// The counters of the guest's limit; `None` if it has none.
     pub limit: Option<LimitSnapshot>,
-    /// How long its packets waited, by direction and class.
+    /// Waiting times of the guest's packets, by direction and class.
     pub sojourns: Vec<Sojourn>,
-    /// What came for it in the guaranteed class, by whether it conformed; `None` where
-    /// nobody said what its senders are guaranteed.
+    /// Traffic to the guest in the guaranteed class, by its conformance; `None` if the senders'
+    /// guarantees are unknown.
     pub inward: Option<InwardStats>,
-    /// What the pacer of the uplink does with its frames; `None` where that is not
-    /// paced.
+    /// The uplink's pacer for the guest's frames; `None` if the uplink is not paced.
     pub pacing: Option<GuestPacing>,
-    /// What early acknowledgement does for it; `None` where that is nothing.
+    /// The guest's early acknowledgement; `None` if it is disabled.
     pub snoop: Option<SnoopSnapshot>,
 }
 
-/// How it is with a port.
+/// State of a port.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Link {
-    /// Its interface is there, or its guest uses its card.
+    /// The interface is there, or the guest uses its card.
     Up,
-    /// Its card is there, and its guest is on another host or nowhere.
+    /// The card is there, but its guest is on another host or not running.
     Away,
-    /// Its interface is missing.
+    /// The interface is missing.
     #[default]
     Down,
 }
 
-/// What is counted of one port.
+/// Counters of one port.
 #[derive(Debug, Clone, Default)]
 pub struct PortSnapshot {
     /// The guest's name, or `uplink`.
     pub name: String,
-    /// Whether anything can be sent to it.
+    /// The state of the port.
     pub link: Link,
     /// Frames and bytes received from the port.
     pub received: (u64, u64),
     /// Frames and bytes sent to the port.
     pub sent: (u64, u64),
-    /// Frames dropped, by reason, where there were any: by the port they came
-    /// from if they were not let in, by the one they went to otherwise.
+    /// Frames dropped, by reason; only reasons that occurred. A frame that was not admitted is
+    /// counted by the port it came from, others by the port they went to.
     pub drops: Vec<(&'static str, u64)>,
-    /// Frames that wait to be sent to the port.
+    /// Frames queued for the port.
     pub backlog_packets: usize,
-    /// Their bytes in the software queue.
+    /// The bytes of these frames in the software queue.
     pub backlog_bytes: Bytes,
-    /// Packets that were cut on their way to the port.
+    /// Packets that were segmented on their way to the port.
     pub segmented: u64,
     /// Packets that were marked (ECN) on their way to the port.
     pub marked: u64,
     /// The part of a guest's memory that is charged to this process.
     pub borrowed: Bytes,
-    /// What the meter before the port has done.
+    /// The counters of the meter in front of the port.
     pub meter: MeterStats,
 }
 
-/// What a pacer has done.
+/// Counters of a pacer.
 #[derive(Debug, Clone)]
 pub struct UplinkPacing {
-    /// Its own counters.
+    /// The pacer's own counters.
     pub stats: PacerStats,
-    /// Voids sent to the port, and the bytes of the wire that they took.
+    /// Voids sent to the port, and their bytes on the wire.
     pub voids: (u64, u64),
-    /// The most that a frame was handed over after its departure time.
+    /// The longest time by which a frame was handed over after its departure time.
     pub max_lateness: Nanos,
-    /// How late it was asked for what is due.
+    /// Lateness of the calls for due frames.
     pub lateness: Histogram,
 }
 
-/// What a pacer does with one guest's frames.
+/// Counters of a pacer for one guest.
 #[derive(Debug, Clone, Copy)]
 pub struct GuestPacing {
-    /// What they are held to; `None`: best effort.
+    /// The guarantee in force; `None`: best effort.
     pub guarantee: Option<Guarantee>,
-    /// Another guarantee is wanted, and breaks a rule.
+    /// True if another guarantee is configured, and breaks a rule.
     pub refused: bool,
     /// The pacer's counters.
     pub stats: GuestStats,
-    /// How many of its flows are elastic now.
+    /// The number of the guest's elastic flows at present.
     pub elastic_flows: usize,
-    /// Its port is left unread, as its guarantee is what its frames wait for.
+    /// True if the guest's port is unread because its frames wait for its guarantee.
     pub unread: bool,
-    /// The memory that its frames hold in the pacer.
+    /// The memory of the guest's frames in the pacer.
     pub held: Bytes,
 }
 
-/// How long a guest's packets waited.
+/// Waiting times of a guest's packets.
 #[derive(Debug, Clone)]
 pub struct Sojourn {
-    /// `sent` by the guest, or `received` by it from outside, or from a guest here that is
-    /// guaranteed something.
+    /// `sent` by the guest, or `received` by it from outside, or from a guaranteed guest here.
     pub direction: &'static str,
     /// `guaranteed`, `small` or `lowest`.
     pub class: &'static str,
@@ -153,12 +150,12 @@ pub struct Sojourn {
     pub histogram: Histogram,
 }
 
-/// A snapshot of which some guests are copied. It is of no use after a reload.
+/// A snapshot with the copies of some guests. It is unusable after a reload.
 #[derive(Debug, Default)]
 pub struct PartialSnapshot(Vec<GuestSnapshot>);
 
 impl Switch {
-    /// Everything that is counted, as of now.
+    /// Returns all counters.
     pub fn snapshot(&mut self, ports: &mut Ports) -> Snapshot {
         let mut partial = PartialSnapshot::default();
         loop {
@@ -168,8 +165,8 @@ impl Switch {
         }
     }
 
-    /// Copies what is counted of at most so many more guests. Once those of all are
-    /// copied, returns everything. What is counted of one port is of one moment.
+    /// Copies the counters of at most `guests` more guests. Once all guests are copied, returns
+    /// everything. The counters of one port belong to one moment.
     pub fn continue_snapshot(
         &mut self,
         ports: &mut Ports,
@@ -200,8 +197,8 @@ impl Switch {
         })
     }
 
-    /// Counts the frames that a port lost before they were received, and what it has of its
-    /// guest's memory; returns how it is with it.
+    /// Updates the number of frames that a port lost before they were received, and the part of its
+    /// guest's memory; returns the state of the port.
     fn count_overruns(&mut self, index: usize, ports: &mut Ports) -> Link {
         let Some(port) = &mut ports[index] else {
             return Link::Down;
@@ -217,8 +214,8 @@ impl Switch {
 }
 
 impl PortState {
-    /// What is counted of a port behind an egress that did `stats`, where so many
-    /// frames wait; `by_pacer` are its pacer's own drops.
+    /// Returns the counters of a port behind an egress with `stats`, in which `waiting` frames are
+    /// queued; `by_pacer` are its pacer's own drops.
     fn snapshot(
         &self,
         link: Link,
@@ -268,8 +265,7 @@ impl Uplink {
 }
 
 impl GuestPort {
-    /// What is counted of the guest; `uplink` is what paces its frames, if anything
-    /// does.
+    /// Returns the counters of the guest; `uplink` is the pacer of its frames, if there is one.
     fn snapshot(
         &self,
         now: Nanos,
@@ -299,7 +295,7 @@ impl GuestPort {
         }
     }
 
-    /// What is counted of its limit, where it has one.
+    /// Returns the counters of the guest's limit, if it has one.
     fn limit_snapshot(&self, now: Nanos, pacer: Option<&Pacer<Packet>>) -> Option<LimitSnapshot> {
         if let Some(limited) = &self.limited {
             return Some(limited.snapshot(now, self.ingress.is_limited()));

@@ -1,8 +1,8 @@
-//! Early acknowledgement at the ports of guests: between the queue before a port and its
-//! ring on the way in, behind the filter on the way out.
+//! Early acknowledgement at the ports of guests: between the queue in front of a port and its ring
+//! on the way in, behind the filter on the way out.
 //!
-//! What the host says in a guest's place is that guest's traffic: it is checked, routed,
-//! metered, paced and queued as if it had come from its port.
+//! Frames that the host sends in a guest's place are that guest's traffic: they are checked,
+//! routed, metered, paced and queued as if they had come from its port.
 
 use super::guest::{Answering, GuestPort};
 use super::state::PortState;
@@ -17,30 +17,30 @@ use tailbound_dataplane::{
 };
 use tailbound_units::{Bytes, Nanos};
 
-/// What is for a port.
+/// The next item for a port.
 pub(super) enum Next {
     /// A frame.
     Frame(Packet),
-    /// One that the host keeps for now, or leaves to its sender to send again.
+    /// A frame that the host retains for now, or drops because its sender retransmits it.
     Later,
-    /// Nothing.
+    /// No frame.
     Nothing,
 }
 
-/// What early acknowledgement shows of itself.
+/// State of early acknowledgement for a guest.
 #[derive(Debug, Clone, Copy)]
 pub struct SnoopSnapshot {
-    /// What it did so far.
+    /// The counters.
     pub stats: SnoopStats,
-    /// Its connections by mode, in the order of [`Mode::LABELS`].
+    /// The connections by mode, in the order of [`Mode::LABELS`].
     pub modes: [usize; Mode::LABELS.len()],
-    /// The memory of what the guest has not acknowledged yet.
+    /// The memory of data that the guest has not acknowledged yet.
     pub retained: Bytes,
 }
 
 impl GuestPort {
-    /// Begins, changes or ends early acknowledgement. One that ends goes on until the guest
-    /// has all that was acknowledged in its place.
+    /// Begins, changes or ends early acknowledgement. When it ends, it continues until the guest
+    /// has all early acknowledged data.
     pub(super) fn set_snoop(&mut self, now: Nanos, config: Option<SnoopConfig>, pool: &Pool) {
         match (&mut self.snoop, config) {
             (Some(snoop), Some(config)) => {
@@ -65,7 +65,7 @@ impl GuestPort {
         self.snoop_ends = config.is_none();
     }
 
-    /// Forgets early acknowledgement that is to end, once nothing is owed.
+    /// Removes early acknowledgement that is ending, once all data is delivered.
     pub(super) fn end_snoop(&mut self) {
         let is_done =
             |snoop: &Answering| !(snoop.owes() || snoop.has_for_guest() || snoop.has_for_peer());
@@ -82,7 +82,7 @@ impl GuestPort {
         })
     }
 
-    /// When there is something for the port that time alone brings.
+    /// Returns the next time at which there may be a frame for the port without another event.
     pub(super) fn departure(&mut self) -> Option<Nanos> {
         let has_more = |snoop: &Answering| snoop.has_for_guest();
         if self.snoop.as_ref().is_some_and(has_more) {
@@ -93,8 +93,7 @@ impl GuestPort {
 }
 
 impl PortState {
-    /// Offers a port what is on its way out, and tells early acknowledgement what became of
-    /// it.
+    /// Offers the outgoing frames to a port, and reports the result to early acknowledgement.
     pub(super) fn transmit_answering(
         &mut self,
         now: Nanos,
@@ -118,8 +117,7 @@ impl PortState {
 }
 
 impl Switch {
-    /// Begins, changes or ends early acknowledgement for a guest. One that is not there is
-    /// passed over.
+    /// Begins, changes or ends early acknowledgement for a guest. An unknown guest is skipped.
     pub fn set_snoop(&mut self, now: Nanos, guest: GuestId, config: Option<SnoopConfig>) {
         let pool = self.pool.clone();
         if let Some(port) = self.slots.port_of(guest)
@@ -130,9 +128,9 @@ impl Switch {
         }
     }
 
-    /// Ends early acknowledgement for a guest until that is undone, and goes on bringing it
-    /// what was acknowledged in its place. Returns what is still owed; `None` where there is
-    /// no such guest, or none is acknowledged for.
+    /// Ends early acknowledgement for a guest until that is undone, and continues to deliver early
+    /// acknowledged data. Returns the undelivered data; `None` if there is no such guest, or it has
+    /// no early acknowledgement.
     pub fn drain_snoop(&mut self, guest: GuestId, undo: bool) -> Option<Drained> {
         let port = self.slots.port_of(guest)?;
         let snoop = self.guest_at(port)?.snoop.as_mut()?;
@@ -144,8 +142,8 @@ impl Switch {
         Some(snoop.drained())
     }
 
-    /// All that is known of a guest's connections, for another process to go on with; `None` as
-    /// for [`Switch::drain_snoop`].
+    /// Exports the state of a guest's connections, for another process; `None` as for
+    /// [`Switch::drain_snoop`].
     pub fn export_snoop(&self, now: Nanos, guest: GuestId) -> Option<Vec<u8>> {
         let port = self.slots.port_of(guest)?;
         let guest = self.guests.get(port.0.checked_sub(self.first_guest())?)?;
@@ -154,12 +152,12 @@ impl Switch {
         Some(bytes)
     }
 
-    /// Goes on with what another process exported of a guest's connections. `known` says which
-    /// guest is here that had a slot there. A guest that is not acknowledged for here gets what
-    /// is owed to it. Returns how many connections there were.
+    /// Imports the state of a guest's connections from another process. `known` returns the guest
+    /// that had a slot there, if it is here. A guest without early acknowledgement here still
+    /// receives its undelivered data. Returns the number of connections.
     ///
     /// # Errors
-    /// It is damaged: what was read until then is known.
+    /// The state is damaged; the connections before the damage are imported.
     pub fn import_snoop(
         &mut self,
         now: Nanos,
@@ -191,21 +189,21 @@ impl Switch {
         count
     }
 
-    /// What is known of each connection of a guest, the one idle for longest first; `None`
-    /// as for [`Switch::drain_snoop`].
+    /// Returns the state of each connection of a guest, the one idle for longest first; `None` as
+    /// for [`Switch::drain_snoop`].
     pub fn snoop_flows(&self, guest: GuestId) -> Option<impl Iterator<Item = FlowView> + '_> {
         let port = self.slots.port_of(guest)?;
         let guest = self.guests.get(port.0.checked_sub(self.first_guest())?)?;
         Some(guest.snoop.as_ref()?.flows())
     }
 
-    /// Whether anything is owed to any guest.
+    /// Returns true if any guest lacks early acknowledged data.
     pub fn owes_guests(&self) -> bool {
         let snoops = self.guests.iter().filter_map(|guest| guest.snoop.as_ref());
         snoops.into_iter().any(|snoop| snoop.owes())
     }
 
-    /// Ends early acknowledgement for all guests, or has it go on.
+    /// Ends early acknowledgement for all guests, or continues it.
     pub fn drain_snoops(&mut self, undo: bool) {
         for guest in &mut self.guests {
             let ends = guest.snoop_ends;
@@ -219,8 +217,8 @@ impl Switch {
         }
     }
 
-    /// Tells all peers that were told of bytes which their guests have not taken that these
-    /// connections are over: whoever goes on here knows nothing of them.
+    /// Resets the connections with acknowledged data that their guests have not taken: the
+    /// successor of this process does not have that data.
     pub fn abort_snoops(&mut self, now: Nanos, ports: &Ports) {
         for port in self.first_guest()..self.states.len() {
             self.abort_snoop(now, PortIndex(port), ports);
@@ -238,8 +236,8 @@ impl Switch {
         }
     }
 
-    /// The next frame for a port: what the host sends in a peer's place before all else. Of
-    /// what is for a guest, the queue is asked once at most.
+    /// Returns the next frame for a port: frames that the host sends in a peer's place go first.
+    /// The queue of frames for the guest is polled once at most.
     pub(super) fn next_frame(&mut self, now: Nanos, index: PortIndex) -> Next {
         let snoop = |switch: &mut Self| switch.guest_at(index)?.snoop.as_mut()?.poll_to_guest();
         if let Some(frame) = snoop(self) {
@@ -264,7 +262,8 @@ impl Switch {
         Next::Frame(frame)
     }
 
-    /// A guest's frame passes early acknowledgement; `None` where its peer knows already.
+    /// Passes a guest's frame through early acknowledgement; `None` if its peer knows the content
+    /// already.
     pub(super) fn snoop_out(
         &mut self,
         now: Nanos,
@@ -293,8 +292,8 @@ impl Switch {
         passed
     }
 
-    /// Does what is due at a guest's port: asks whether the guest runs, and sends it once
-    /// more what it lost. Where nobody uses the card any more, its peers are told.
+    /// Does the due work at a guest's port: checks whether the guest is running, and retransmits
+    /// lost data. If the card is no longer in use, the connections are reset.
     pub(super) fn snoop_timeout(&mut self, now: Nanos, index: PortIndex, ports: &Ports) {
         let due = |snoop: &Answering| snoop.poll_at().is_some_and(|at| at <= now);
         let Some(guest) = self.guest_at(index) else {
@@ -317,7 +316,7 @@ impl Switch {
         self.forward_answers(now, index, ports, &mut Turn::default());
     }
 
-    /// Forwards what the host says in a guest's place.
+    /// Forwards the frames that the host sends in a guest's place.
     pub(super) fn forward_answers(
         &mut self,
         now: Nanos,
@@ -339,7 +338,7 @@ impl Switch {
         }
     }
 
-    /// What a guest that is gone leaves: its peers are told.
+    /// Resets the connections of a removed guest.
     pub(super) fn bury_snoop(&mut self, now: Nanos, gone: &mut GuestPort) {
         let Some(snoop) = &mut gone.snoop else {
             return;

@@ -1,4 +1,4 @@
-//! What every port has, the uplink's and a guest's.
+//! State of every port, the uplink's and a guest's.
 
 use super::flood::Floods;
 use super::timing::{Stopwatch, Timing};
@@ -48,7 +48,7 @@ impl Counters {
         self.drops[reason.index()] += count;
     }
 
-    /// Frames that the port itself lost.
+    /// Returns the number of frames that the port itself lost.
     pub(super) fn lost(&self) -> u64 {
         let reasons = [Reason::LinkDown, Reason::DeviceFull, Reason::Refused];
         reasons
@@ -57,14 +57,14 @@ impl Counters {
             .sum()
     }
 
-    /// Frames dropped for each reason.
+    /// Returns the dropped frames for each reason.
     pub(super) fn drops(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         let reasons = Reason::ALL.iter();
         reasons.map(|reason| (reason.label(), self.drops[reason.index()]))
     }
 }
 
-/// What to wait for at a port that has a descriptor.
+/// Events to wait for at a port with a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interest {
     /// Something to receive.
@@ -73,11 +73,11 @@ pub struct Interest {
     pub transmit: bool,
 }
 
-/// What every port has, the uplink's and a guest's.
+/// State of every port, the uplink's and a guest's.
 #[derive(Debug)]
 pub(super) struct PortState {
     pub(super) name: String,
-    /// What was received from the port and not looked at yet: a burst at most.
+    /// Received frames that are not forwarded yet: a burst at most.
     pub(super) received: VecDeque<Received>,
     /// Frames from the port to all others, which are being copied.
     pub(super) floods: Floods,
@@ -89,9 +89,9 @@ pub(super) struct PortState {
     /// Measured excess of frames from the port, and of frames to it.
     pub(super) dear_in: Timing,
     pub(super) dear_out: Timing,
-    /// What is on its way out and the port has not taken yet.
+    /// Outgoing frames that the port has not taken yet.
     pub(super) outgoing: VecDeque<Outgoing>,
-    /// How many frames and voids it has taken of that so far, or lost.
+    /// The number of outgoing frames and voids that the port has taken or lost so far.
     taken: u64,
     /// The port may have something to receive.
     pub(super) readable: bool,
@@ -99,17 +99,17 @@ pub(super) struct PortState {
     pub(super) wakes: Wakes,
     /// The port had no room when it was last offered a frame.
     pub(super) full: bool,
-    /// What the caller was last told to wait for.
+    /// The events that the caller was last asked to wait for.
     pub(super) interest: Interest,
-    /// The longest frame that the port carries, when it was last asked; 0 before.
+    /// The longest frame that the port carries, at the last query; 0 before.
     pub(super) longest: usize,
-    /// Bytes of the guest's memory that count as this process's, when that was last asked.
+    /// Bytes of the guest's memory that are charged to this process, at the last query.
     pub(super) borrowed: u64,
     pub(super) counters: Counters,
 }
 
 impl PortState {
-    /// Of a port that nobody has opened yet ([`super::Switch::handle_opened`]).
+    /// Makes the state of a port that is not open yet ([`super::Switch::handle_opened`]).
     pub(super) fn new(name: String) -> Self {
         Self {
             name,
@@ -134,22 +134,22 @@ impl PortState {
         }
     }
 
-    /// Whether anything of the last burst is still to be forwarded.
+    /// Returns true if frames of the last burst are not forwarded yet.
     pub(super) fn has_received(&self) -> bool {
         !self.received.is_empty()
     }
 
-    /// How many frames and voids the port has taken so far, or lost.
+    /// Returns the number of frames and voids that the port has taken or lost so far.
     pub(super) const fn taken(&self) -> u64 {
         self.taken
     }
 
-    /// The place of what is put on its way out next, among all that ever was.
+    /// Returns the place of the next outgoing frame, among all that the port was ever offered.
     pub(super) fn place(&self) -> u64 {
         self.taken + self.outgoing.len() as u64
     }
 
-    /// Most frames that the port is offered in one burst.
+    /// Returns the most frames that the port is offered in one burst.
     pub(super) fn most_at_once(&self) -> usize {
         self.dear_out.most_frames(Credit::share())
     }
@@ -178,7 +178,7 @@ impl PortState {
         done
     }
 
-    /// Offers the port what is on its way out; returns whether it is full.
+    /// Offers the outgoing frames to the port; returns true if it is full.
     pub(super) fn transmit(&mut self, now: Nanos, port: &mut dyn Port) -> io::Result<bool> {
         let offered = self.outgoing.len();
         let sent = port.transmit(now, &mut self.outgoing)?;

@@ -1,4 +1,4 @@
-//! Learned addresses, for whoever goes on in this switch's place.
+//! Learned addresses, for a process that continues in this switch's place.
 
 use super::Switch;
 use crate::forward::PortIndex;
@@ -7,14 +7,14 @@ use std::collections::HashMap;
 use tailbound_units::Nanos;
 
 impl Switch {
-    /// The addresses that were learned, and the names of the ports where.
+    /// Returns the learned addresses, with the names of their ports.
     pub fn stations(&self) -> impl Iterator<Item = (Mac, &str)> {
         let learned = self.forwarding.learned();
         learned.map(|(mac, port)| (mac, self.states[port.0].name.as_str()))
     }
 
-    /// Knows addresses as if it had just learned them. Those at ports that are not there,
-    /// or that are others' own, are passed over.
+    /// Learns addresses as if they had just sent. Addresses at unknown ports, and guests' own, are
+    /// skipped.
     pub fn learn<'n>(&mut self, now: Nanos, stations: impl IntoIterator<Item = (Mac, &'n str)>) {
         let names = self.states.iter().enumerate();
         let ports: HashMap<_, _> = names

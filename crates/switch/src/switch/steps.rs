@@ -1,11 +1,11 @@
-//! How much of what takes as many steps as there are guests is done at once.
+//! Sizes of the steps of work on all guests.
 
 use std::ops::Range;
 
-/// What a guest takes of a step, which is 1 for one of which nothing changes.
+/// The cost of a changed guest; that of an unchanged one is 1.
 pub(super) const CHANGED: usize = 8;
 
-/// So many guests of those from one on: what of `count` a step takes that does `most`.
+/// Returns the range of the next step: at most `most` of `count` guests, starting at `from`.
 pub(super) fn some(from: usize, count: usize, most: usize) -> Range<usize> {
     from.min(count)..count.min(from.saturating_add(most))
 }

@@ -78,7 +78,7 @@ impl Bench {
         self.switch.handle_readable(PortIndex(port));
     }
 
-    /// Runs until nothing is left that is due by `until`.
+    /// Runs until nothing is due by `until`.
     fn run(&mut self, until: Nanos) -> Vec<(PortIndex, std::io::Error)> {
         let mut gone = Vec::new();
         for _ in 0..100_000 {
@@ -105,31 +105,31 @@ impl Bench {
         self.run(self.now)
     }
 
-    /// What left by a port since the last call.
+    /// Returns the frames that left by a port since the last call.
     fn sent(&self, port: usize) -> Vec<Vec<u8>> {
         let sent = std::mem::take(&mut self.wires[port].borrow_mut().from_port);
         sent.into_iter().map(|(_, frame)| frame).collect()
     }
 
-    /// What is counted of a port.
+    /// Returns the counters of a port.
     fn port(&mut self, port: usize) -> PortSnapshot {
         let snapshot = self.switch.snapshot(&mut self.ports);
         let mut ports = snapshot.ports();
         ports.nth(port).expect("a port").clone()
     }
 
-    /// What is counted of the guest at a port.
+    /// Returns the counters of the guest at a port.
     fn guest(&mut self, port: usize) -> GuestSnapshot {
         let mut snapshot = self.switch.snapshot(&mut self.ports);
         snapshot.guests.swap_remove(port - A)
     }
 
-    /// Whether the caller is to wait for something to receive from a port.
+    /// Returns true if the caller waits for something to receive from a port.
     fn is_read(&self, port: usize) -> bool {
         self.switch.states[port].interest.receive
     }
 
-    /// Whether the caller is to wait for room to transmit.
+    /// Returns true if the caller waits for room to transmit.
     fn is_full(&self, port: usize) -> bool {
         self.switch.states[port].interest.transmit
     }
@@ -143,8 +143,7 @@ impl Bench {
     }
 }
 
-/// A datagram from one guest's address to another's, with a payload that tells
-/// it from others.
+/// Makes a datagram between two guests' addresses, with a unique payload.
 fn datagram(
     to: Mac,
     from: Mac,

@@ -1,8 +1,8 @@
-//! The frames of one guest, one by one: when each began to wait, was let go, and was taken by a
+//! Trace of one guest's single frames: the times at which each was queued, released, and taken by a
 //! port.
 //!
-//! Nothing is kept but while somebody wants it, and then of so many frames at most. The times are
-//! those of the turns in which something was done, which are all that is known here.
+//! Frames are recorded only during a trace, up to a maximum. The times are those of the turns, as
+//! the switch knows no others.
 
 use super::Switch;
 use crate::forward::PortIndex;
@@ -12,78 +12,79 @@ use std::net::IpAddr;
 use tailbound_dataplane::{Class, Frame, GuestId, Leaving, Packet};
 use tailbound_units::Nanos;
 
-/// What a frame waited for.
+/// The queue or the limit for which a frame waited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Wait {
-    /// For its guest's limit. What it waits for after that is told apart.
+    /// The guest's limit. The wait after that is a separate one.
     Limit,
-    /// To leave by the uplink.
+    /// The uplink.
     Uplink,
-    /// In the pacer, to go to another guest of this host.
+    /// The pacer, on the way to another guest of this host.
     Local,
-    /// Before the port of another guest of this host.
+    /// The port of another guest of this host.
     Port,
-    /// To come to its guest.
+    /// The guest's own port.
     Inward,
 }
 
-/// What is known of one frame's wait. Times are on the clock of [`Switch::poll`].
+/// The wait of one frame. Times are on the clock of [`Switch::poll`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TracedFrame {
-    /// What it waited for.
+    /// The queue or the limit.
     pub wait: Wait,
     /// The class in which it travels.
     pub class: Class,
-    /// Its bytes without FCS: those of a packet that is not cut yet, where that waited.
+    /// The frame's bytes without FCS; for a packet that waits before its segmentation, those of the
+    /// packet.
     pub bytes: u32,
-    /// Whom it went to, or came from; `None` where it is not IP.
+    /// The destination or the source; `None` if the frame is not IP.
     pub peer: Option<IpAddr>,
-    /// When it began to wait.
+    /// The time at which the frame was queued.
     pub enqueued: Nanos,
-    /// When it was let go.
+    /// The time at which the frame was released.
     pub released: Nanos,
-    /// When it begins on the wire, as the pacer has it; `None` without one.
+    /// The time at which the frame begins on the wire, by the pacer; `None` without a pacer.
     pub begins: Option<Nanos>,
-    /// When the port took it, or lost it; `None` where it had not by the end, and where it
-    /// goes to no port.
+    /// The time at which the port took the frame or lost it; `None` if the trace ended before, and
+    /// for a frame to no port.
     pub taken: Option<Nanos>,
 }
 
-/// What was traced.
+/// The result of a trace.
 #[derive(Debug, Default)]
 pub struct Traced {
     /// Waits, in the order in which they ended.
     pub frames: Vec<TracedFrame>,
-    /// Those for which there was no room.
+    /// The number of frames for which there was no room.
     pub missed: u64,
 }
 
-/// A trace that is being made.
+/// A trace in progress.
 #[derive(Debug)]
 pub(super) struct Trace {
     guest: GuestId,
     most: usize,
     traced: Traced,
     /// Frames that a port has not taken yet: the port, the frame's place among all that the port
-    /// was ever offered, and where it is in `traced`. Those of one port in order.
+    /// was ever offered, and its index in `traced`. Frames of one port are in order.
     offered: VecDeque<(PortIndex, u64, usize)>,
 }
 
-/// A frame as it is let go, and where it goes.
+/// A frame at its release, with its destination.
 #[derive(Clone, Copy)]
 pub(super) struct Released<'f> {
     pub(super) frame: &'f Packet,
     pub(super) wait: Wait,
     pub(super) waited: Nanos,
-    /// How a pacer sends it.
+    /// The pacer's decision on the frame.
     pub(super) leaving: Option<&'f Leaving>,
-    /// The port that it goes to at once, and its place there ([`Trace::offered`]).
+    /// The port that the frame goes to next, and its place there ([`Trace::offered`]).
     pub(super) offered: Option<(PortIndex, u64)>,
 }
 
 impl<'f> Released<'f> {
-    /// Of a frame that goes on here, to no port.
+    /// Makes the release of a frame that continues in the switch, to no port.
     pub(super) const fn within(frame: &'f Packet, wait: Wait, waited: Nanos) -> Self {
         Self {
             frame,
@@ -96,7 +97,7 @@ impl<'f> Released<'f> {
 }
 
 impl Trace {
-    /// Notes a frame that is let go, where it is one of the guest's.
+    /// Records the release of a frame, if it is one of the guest's.
     #[cold]
     pub(super) fn note(&mut self, now: Nanos, released: Released<'_>) {
         let Released {
@@ -133,7 +134,7 @@ impl Trace {
         });
     }
 
-    /// A port has taken all that it was offered before that place.
+    /// Notes that a port has taken all frames before a place.
     #[cold]
     pub(super) fn note_taken(&mut self, now: Nanos, port: PortIndex, before: u64) {
         let frames = &mut self.traced.frames;
@@ -146,7 +147,7 @@ impl Trace {
         });
     }
 
-    /// What a port was offered is lost.
+    /// Removes the frames that a port was offered, which are lost.
     #[cold]
     pub(super) fn forget(&mut self, port: PortIndex) {
         self.offered.retain(|(at, ..)| *at != port);
@@ -154,8 +155,8 @@ impl Trace {
 }
 
 impl Switch {
-    /// Traces the frames of a guest from now on: those that it sends, and those that come for
-    /// it, `most` at most. A trace that is under way ends with what it has.
+    /// Traces the frames of a guest from now on: those that it sends, and those to it, `most` at
+    /// most. A trace in progress ends with its frames so far.
     pub fn begin_trace(&mut self, guest: GuestId, most: usize) {
         self.trace = Some(Box::new(Trace {
             guest,
@@ -169,18 +170,18 @@ impl Switch {
         }));
     }
 
-    /// Whether a trace has all the frames that it has room for.
+    /// Returns true if a trace has its maximum of frames.
     pub fn is_trace_full(&self) -> bool {
         let trace = self.trace.as_ref();
         trace.is_some_and(|trace| trace.traced.frames.len() >= trace.most)
     }
 
-    /// Ends the trace that is under way, and returns it.
+    /// Ends the trace in progress, and returns it.
     pub fn end_trace(&mut self) -> Option<Traced> {
         Some(self.trace.take()?.traced)
     }
 
-    /// Notes a frame that leaves a queue for the port behind it.
+    /// Records a frame that leaves a queue for the port behind it.
     pub(super) fn trace_queued(
         &mut self,
         now: Nanos,

@@ -1,4 +1,4 @@
-//! What leaves by a port.
+//! Transmission of frames by ports.
 
 use super::snoop::Next;
 use super::trace::{Released, Wait};
@@ -11,7 +11,7 @@ use tailbound_dataplane::{Egress, Frame, Leaving, Packet, Pipeline};
 use tailbound_units::Nanos;
 
 impl Switch {
-    /// Transmits what is due, by the uplink and to the guests for whom anything is.
+    /// Transmits due frames, by the uplink and to the guests.
     pub(super) fn transmit(&mut self, now: Nanos, ports: &mut Ports, turn: &mut Turn) {
         self.hand_over(now);
         if self.uplink.is_some() {
@@ -59,9 +59,9 @@ impl Switch {
         self.note(index, ports);
     }
 
-    /// Takes what is due out of a paced uplink that is missing: what was for the wire is
-    /// lost, as is what the port has not taken, and what goes to guests here does not wait
-    /// for that.
+    /// Removes due frames from a paced uplink that is missing: frames for the wire are lost,
+    /// together with those that the port has not taken. Frames to guests here do not wait for the
+    /// uplink.
     fn pass_time(&mut self, now: Nanos, index: PortIndex) {
         let Self {
             uplink,
@@ -87,7 +87,7 @@ impl Switch {
         }
     }
 
-    /// When the next frame may leave by a guest's port, as far as time decides.
+    /// Returns the earliest time at which the next frame may leave by a guest's port.
     fn departure(&mut self, index: PortIndex) -> Option<Nanos> {
         let state = &self.states[index.0];
         if state.full {
@@ -147,7 +147,7 @@ impl Switch {
         self.transmit_queued(now, index, port, turn)
     }
 
-    /// The queue before a port; `None` before a paced uplink.
+    /// Returns the queue in front of a port; `None` for a paced uplink.
     pub(super) fn pipeline(&mut self, index: PortIndex) -> Option<&mut Pipeline<Packet>> {
         match index.0.checked_sub(self.first_guest()) {
             Some(guest) => Some(&mut self.guests[guest].pipeline),
@@ -158,8 +158,8 @@ impl Switch {
         }
     }
 
-    /// Transmits at most two bursts: twice what one port can receive in a turn; nothing while
-    /// the port has caused more than its share of the turns before.
+    /// Transmits at most two bursts, twice the most that one port can receive in a turn; nothing
+    /// while the port has exceeded its share of the turns before.
     fn transmit_queued(
         &mut self,
         now: Nanos,
@@ -211,9 +211,9 @@ impl Switch {
         Ok(())
     }
 
-    /// Counts the wait of a frame that leaves by `index`: for the guest that
-    /// sent it, or, where it came from outside, or was counted for its sender when it left
-    /// the pacer, for the one that gets it.
+    /// Counts the wait of a frame that leaves by `index`: for its sender, if that is a guest here.
+    /// A frame from outside, or one that was counted for its sender when it left the pacer, counts
+    /// for its receiver.
     pub(super) fn record(&mut self, index: PortIndex, frame: &Packet, sojourn: Nanos) {
         let class = frame.class();
         let sojourns = match frame.source().filter(|_| !frame.is_local()) {

@@ -1,4 +1,4 @@
-//! The way out of the host.
+//! The uplink of the host.
 
 use super::guest::GuestPort;
 use super::state::PortState;
@@ -9,13 +9,13 @@ use tailbound_dataplane::{Egress, EgressConfig, Leaving, PacedPipeline, Packet};
 use tailbound_metrics::Histogram;
 use tailbound_units::Nanos;
 
-/// The way out of the host.
+/// The uplink of the host.
 #[derive(Debug)]
 pub(super) struct Uplink {
     pub(super) egress: Egress<Packet>,
-    /// When the pacer wants to be asked again, as of the last turn.
+    /// The time at which the pacer wanted to be called again, as of the last turn.
     due: Option<Nanos>,
-    /// How much later than that it was asked.
+    /// Delay of the calls after that time.
     pub(super) lateness: Histogram,
 }
 
@@ -30,10 +30,10 @@ impl Uplink {
         })
     }
 
-    /// Becomes one of `config`.
+    /// Changes the configuration.
     ///
     /// # Errors
-    /// The rule that its pacer's configuration breaks; nothing has changed then.
+    /// The rule that the configuration of the pacer breaks; nothing has changed then.
     pub(super) fn reconfigure(
         &mut self,
         now: Nanos,
@@ -48,7 +48,7 @@ impl Uplink {
         Ok(())
     }
 
-    /// Notes how late the caller is for what was due.
+    /// Records the lateness of the caller for due frames.
     pub(super) fn note_lateness(&mut self, now: Nanos) {
         if let Some(due) = self.due.take()
             && due <= now
@@ -57,7 +57,7 @@ impl Uplink {
         }
     }
 
-    /// Takes frames of `sender`, and tells it where no more should come.
+    /// Enqueues frames of `sender`, and makes its port unread if no more frames should come.
     pub(super) fn push(
         &mut self,
         now: Nanos,
@@ -79,16 +79,18 @@ impl Uplink {
         }
     }
 
-    /// Frames that the pacer dropped for want of room; zero without one.
+    /// Returns the number of frames that the pacer dropped because its queue was full; zero without
+    /// a pacer.
     pub(super) fn drops(&self) -> u64 {
         self.egress.paced().map_or(0, PacedPipeline::drops)
     }
 
-    /// Transmits what goes on a paced wire next. Shows each frame that is sent to `sink`,
-    /// with when it leaves and its place ([`PortState::place`]), and hands those to guests of this host over to `local`.
+    /// Transmits the next frames of a paced wire. Passes each sent frame to `sink`, with its
+    /// departure and its place ([`PortState::place`]), and frames to guests of this host to
+    /// `local`.
     ///
-    /// Nothing is taken from the pacer while the port has not taken what was before:
-    /// then the wire's virtual clock is frozen, and all is later by as much.
+    /// While the port has not taken the frames before, none is taken from the pacer: then the
+    /// wire's virtual clock stands still, and all frames are delayed by as much time.
     pub(super) fn transmit_paced(
         &mut self,
         now: Nanos,

@@ -1,14 +1,14 @@
-//! The share of a thread that each port gets: deficit round robin over the ports that
-//! have work (Shreedhar and Varghese, SIGCOMM 1995), in nanoseconds of that thread.
+//! The share of the thread that each port gets: deficit round robin over the ports that have work
+//! (Shreedhar and Varghese, SIGCOMM 1995), in nanoseconds of that thread.
 //!
-//! A packet is paid for by the port that it came from, as are the descriptors of a ring that
-//! were looked at for it; those of a ring that it is put into are paid for by the port of that
-//! ring, out of a credit of its own. A packet may be cut to hundreds of
-//! frames or go to many ports, and what that costs is known only when it is forwarded. So
-//! a port pays afterwards: it goes on while it has credit, falls into debt by less than
-//! its last packet costs, and is passed over in the rounds that follow until its share of
-//! them has made up for that. Over any time a port that has work all along causes at most
-//! as much as any other such port, plus a quantum and its dearest packet.
+//! A packet is charged to the port that it came from, as are the descriptors of a ring that were
+//! read for it. The descriptors of a ring that it is put into are charged to the port of that ring,
+//! on a separate credit. A packet may be segmented into hundreds of frames or go to many ports, and
+//! its cost is known only when it is forwarded. So a port pays afterwards: it continues while it
+//! has credit, falls into debt by less than the cost of its last packet, and is skipped in the
+//! following rounds until its share of them has made up for the debt. In any period a port that
+//! always has work causes at most the work of any other such port, plus a quantum and its most
+//! expensive packet.
 //!
 //! The charge is the general cost of frames. If a port takes longer, its time is measured
 //! ([`super::timing`]).
@@ -31,26 +31,26 @@ const PIECE: i64 = 50;
 /// The share of a port in a round, in nanoseconds: a burst of full Ethernet frames.
 const QUANTUM: i64 = BURST.cast_signed() as i64 * (FRAME + 1514 * FIVE_BYTES / 5);
 
-/// What forwarding a packet costs the host.
+/// The host's cost of forwarding a packet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Cost {
-    /// Frames that it becomes, on all ports that it goes to.
+    /// Frames that the packet becomes, on all ports that it goes to.
     pub(super) frames: usize,
-    /// Their bytes.
+    /// The bytes of these frames.
     pub(super) bytes: usize,
-    /// Descriptors that were looked at for them.
+    /// Descriptors that were read for them.
     pub(super) pieces: usize,
 }
 
 impl Cost {
-    /// That of a frame that is dropped before it goes anywhere.
+    /// The cost of a frame that is dropped before it goes anywhere.
     pub(super) const DROPPED: Self = Self {
         frames: 1,
         bytes: 0,
         pieces: 0,
     };
 
-    /// The cost of a look at descriptors.
+    /// Returns the cost of reading descriptors.
     pub(super) const fn of_pieces(pieces: usize) -> Self {
         Self {
             frames: 0,
@@ -61,12 +61,12 @@ impl Cost {
 }
 
 impl Cost {
-    /// The number of frames that are worth this time.
+    /// Returns the number of frames that are worth this time.
     pub(super) const fn frames_in(time: Nanos) -> u64 {
         time.0 / FRAME.cast_unsigned()
     }
 
-    /// The time that it takes in general.
+    /// Returns the time of the cost in general.
     pub(super) fn worth(self) -> Nanos {
         let number = |count| i64::try_from(count).unwrap_or(i64::MAX);
         let frames = number(self.frames).saturating_mul(FRAME);
@@ -91,32 +91,32 @@ impl AddAssign for Cost {
 pub(super) struct Credit(i64);
 
 impl Credit {
-    /// Adds the share of a round. What was not used of an earlier one is lost.
+    /// Adds the share of a round. The unused part of earlier ones is lost.
     pub(super) fn begin_round(&mut self) {
         self.0 = (self.0 + QUANTUM).min(QUANTUM);
     }
 
-    /// Whether nothing is left.
+    /// Returns true if no credit is left.
     pub(super) const fn is_spent(self) -> bool {
         self.0 <= 0
     }
 
-    /// The share of a round.
+    /// Returns the share of a round.
     pub(super) const fn share() -> Nanos {
         Nanos(QUANTUM.cast_unsigned())
     }
 
-    /// The charges since it was `before`.
+    /// Returns the charges since the credit was `before`.
     pub(super) fn paid_since(self, before: Self) -> Nanos {
         Nanos(u64::try_from(before.0.saturating_sub(self.0)).unwrap_or(0))
     }
 
-    /// Pays for what was forwarded.
+    /// Charges forwarded packets.
     pub(super) fn charge(&mut self, cost: Cost) {
         self.charge_time(cost.worth());
     }
 
-    /// Pays for time.
+    /// Charges time.
     pub(super) fn charge_time(&mut self, time: Nanos) {
         let time = i64::try_from(time.0).unwrap_or(i64::MAX);
         self.0 = self.0.saturating_sub(time);

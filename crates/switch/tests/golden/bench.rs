@@ -12,18 +12,18 @@ use tailbound_switch::port::{Burst, More, Outgoing, PcapPort, Port, Sent};
 use tailbound_switch::{PortIndex, Switch, SwitchConfig, UPLINK};
 use tailbound_units::{Nanos, Rate};
 
-/// When the captures begin.
+/// The time at which the captures begin.
 const START: Nanos = Nanos::from_secs(1);
 
-/// How often what was sent to each destination is asked for.
+/// The interval at which the bytes sent to each destination are sampled.
 const SAMPLE: Nanos = Nanos::from_millis(2);
 
-/// What a port was given that its capture does not keep, and what it is to do.
+/// Data of a port beside its capture, and its settings.
 #[derive(Debug, Default)]
 struct Tape {
-    /// Launch times of what was sent, voids included.
+    /// Launch times of sent items, voids included.
     launches: Vec<Option<Nanos>>,
-    /// How much the port takes before it is full; `None`: anything.
+    /// The number of items that the port takes before it is full; `None`: unlimited.
     room: Option<usize>,
 }
 
@@ -33,8 +33,7 @@ struct Recorder {
     tape: Arc<Mutex<Tape>>,
 }
 
-/// How a TCP packet that is longer than a frame is to be cut: what a guest's kernel
-/// says of it.
+/// Makes the virtio header of a guest's kernel for a TCP packet that is longer than a frame.
 pub(crate) fn virtio(len: usize) -> Option<[u8; 10]> {
     let mut header = [1, 1, 54, 0, 0, 0, 34, 0, 16, 0];
     header[4..6].copy_from_slice(&(SEGMENT as u16).to_le_bytes());
@@ -79,14 +78,14 @@ pub(crate) struct Bench {
     tapes: BTreeMap<String, Arc<Mutex<Tape>>>,
     directory: tempfile::TempDir,
     now: Nanos,
-    /// By how much the loop is late: changes with each wake-up.
+    /// Source of the loop's lateness, which changes with each wake-up.
     dice: u64,
     next_sample: Option<Nanos>,
     lines: Vec<Line>,
 }
 
 impl Bench {
-    /// A switch of `config`, each port with what it receives.
+    /// Makes a switch of `config`, with the received frames of each port.
     pub(crate) fn new(config: &SwitchConfig, captures: Vec<(&str, Capture)>) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let mut bench = Self {
@@ -122,7 +121,7 @@ impl Bench {
         self.directory.path().join(format!("{name}.{way}.pcap"))
     }
 
-    /// Plugs in the ports that `config` names.
+    /// Connects the ports that `config` names.
     fn connect(&mut self, config: &SwitchConfig) {
         let ports = self.names.drain(..).zip(self.ports.drain(..));
         self.idle
@@ -135,7 +134,7 @@ impl Bench {
         }
     }
 
-    /// Becomes a switch of `config`, guests in whatever order.
+    /// Reloads to `config`, with its guests in any order.
     pub(crate) fn reconfigure(&mut self, what: &str, config: SwitchConfig) {
         self.connect(&config);
         let result = self.switch.reconfigure(self.now, config);
@@ -143,12 +142,12 @@ impl Bench {
         self.note(format!("reload: {what}{refused}"));
     }
 
-    /// Adds what happened to the record.
+    /// Adds an event to the record.
     pub(crate) fn note(&mut self, what: String) {
         self.lines.push(Line::note(self.now, what));
     }
 
-    /// How much a port takes before it is full.
+    /// Sets the number of items that a port takes before it is full.
     pub(crate) fn set_room(&mut self, name: &str, room: Option<usize>) {
         self.tapes[name].lock().expect("nobody panics").room = room;
         let index = self.names.iter().position(|known| known == name);
@@ -156,8 +155,7 @@ impl Bench {
             .handle_writable(PortIndex(index.expect("a port")));
     }
 
-    /// From now on, what was sent to each destination is asked for, as the exchange of
-    /// rates does.
+    /// Starts sampling the bytes sent to each destination, as the exchange of rates does.
     pub(crate) fn sample(&mut self) {
         self.next_sample = Some(self.now);
     }
@@ -166,7 +164,7 @@ impl Bench {
         self.switch.pacer().expect("the uplink is paced")
     }
 
-    /// Limits what a guest sends to one destination, as the exchange of rates does.
+    /// Limits a guest's rate to one destination, as the exchange of rates does.
     pub(crate) fn limit(
         &mut self,
         guest: u32,
@@ -186,7 +184,7 @@ impl Bench {
         self.now
     }
 
-    /// Runs until so many milliseconds after the start, late by up to 30 us each time.
+    /// Runs until `millis` milliseconds after the start, late by up to 30 us each time.
     pub(crate) fn run(&mut self, millis: u64) {
         let until = START + Nanos::from_millis(millis);
         for _ in 0..100_000 {
@@ -250,11 +248,11 @@ impl Bench {
         }
     }
 
-    /// What happened, and what was counted.
+    /// Returns the record of events and counters.
     pub(crate) fn finish(mut self) -> Record {
         let counters = super::record::counters(&self.switch.snapshot(&mut self.ports));
         let waiting = self.switch.waiting(&self.ports);
-        // Captures are written to their end when their ports go.
+        // Captures are complete when their ports are dropped.
         self.ports.clear();
         self.idle.clear();
         let mut record = Record::new(std::mem::take(&mut self.lines));

@@ -1,4 +1,4 @@
-//! What guests and the world outside send: frames in captures, made here.
+//! Frames of guests and of the outside, in captures that are made here.
 
 use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
 use pcap_file::{DataLink, Endianness, TsResolution};
@@ -7,7 +7,7 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::Duration;
 
-/// Who sends or receives.
+/// A sender or receiver.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Station {
     pub(crate) mac: [u8; 6],
@@ -24,7 +24,7 @@ const fn station(mac: [u8; 6], last: u8) -> Station {
 pub(crate) const A: Station = station([2, 0, 0, 0, 0, 1], 1);
 pub(crate) const B: Station = station([2, 0, 0, 0, 0, 2], 2);
 pub(crate) const C: Station = station([2, 0, 0, 0, 0, 3], 3);
-/// Stations behind the uplink: each has an address of its own, all one router's MAC.
+/// Stations behind the uplink: each has its own IP address, and all have one router's MAC.
 pub(crate) const FAR: Station = far(1);
 pub(crate) const BROADCAST: [u8; 6] = [0xff; 6];
 
@@ -58,12 +58,12 @@ fn ipv4(from: Ipv4Addr, to: Ipv4Addr, protocol: u8, tos: u8, payload: &[u8]) -> 
     packet
 }
 
-/// A datagram of `len` bytes of payload, with a number that tells it from others.
+/// Makes a datagram of `len` bytes of payload, with a unique number.
 pub(crate) fn udp(from: Station, to: Station, n: u32, len: usize) -> Vec<u8> {
     datagram(from, to, n, len, 0)
 }
 
-/// Such a datagram with a TOS byte of its own.
+/// Makes such a datagram with a given TOS byte.
 pub(crate) fn datagram(from: Station, to: Station, n: u32, len: usize, tos: u8) -> Vec<u8> {
     let words = [7, 9, 8 + len as u16, 0].map(u16::to_be_bytes).concat();
     let mut payload = words;
@@ -77,9 +77,9 @@ pub(crate) fn datagram(from: Station, to: Station, n: u32, len: usize, tos: u8) 
     )
 }
 
-/// The `n`th packet of a TCP connection that takes marks (ECT(0)), of `segments` full
-/// segments: longer than a frame where there are more than one, and the port says how
-/// it is to be cut ([`super::bench::virtio`]).
+/// Makes the `n`th packet of a TCP connection that takes marks (ECT(0)), of `segments` full
+/// segments. With more than one it is longer than a frame, and the port describes its segmentation
+/// ([`super::bench::virtio`]).
 pub(crate) fn tcp(from: Station, to: Station, n: u32, segments: usize) -> Vec<u8> {
     let payload = vec![n as u8; segments * SEGMENT];
     let mut tcp = [40_000u16, 80].map(u16::to_be_bytes).concat();
@@ -92,7 +92,7 @@ pub(crate) fn tcp(from: Station, to: Station, n: u32, segments: usize) -> Vec<u8
 /// Bytes of payload in a full segment of [`tcp`].
 pub(crate) const SEGMENT: usize = 1448;
 
-/// Somebody asks who has an address.
+/// Makes an ARP request.
 pub(crate) fn arp(from: Station, target: Station) -> Vec<u8> {
     let mut packet = vec![0, 1, 8, 0, 6, 4, 0, 1];
     packet.extend(from.mac);
@@ -102,27 +102,27 @@ pub(crate) fn arp(from: Station, target: Station) -> Vec<u8> {
     ethernet(BROADCAST, from.mac, 0x0806, &packet)
 }
 
-/// A frame with a VLAN tag put in.
+/// Inserts a VLAN tag into a frame.
 pub(crate) fn tagged(frame: &[u8], tci: u16) -> Vec<u8> {
     [&frame[..12], &[0x81, 0], &tci.to_be_bytes(), &frame[12..]].concat()
 }
 
-/// A frame with another destination.
+/// Replaces the destination of a frame.
 pub(crate) fn to(mac: [u8; 6], frame: &[u8]) -> Vec<u8> {
     [&mac[..], &frame[6..]].concat()
 }
 
-/// What one port receives, and when.
+/// The received frames of one port, with their times.
 #[derive(Debug, Default)]
 pub(crate) struct Capture(Vec<(u64, Vec<u8>)>);
 
 impl Capture {
-    /// Adds a frame, so many microseconds after the start.
+    /// Adds a frame at this time after the start, in microseconds.
     pub(crate) fn at(&mut self, micros: u64, frame: Vec<u8>) {
         self.0.push((micros * 1000, frame));
     }
 
-    /// Adds frames, each so many microseconds after the one before.
+    /// Adds frames at regular times in a range, in microseconds.
     pub(crate) fn every(
         &mut self,
         micros: std::ops::Range<u64>,
@@ -135,7 +135,7 @@ impl Capture {
         }
     }
 
-    /// Writes it. The first frame is at zero, so that all captures begin as one.
+    /// Writes the capture. The first frame is at zero, so that all captures begin at the same time.
     pub(crate) fn write(mut self, path: &Path) {
         self.0.sort_by_key(|(time, _)| *time);
         if let Some((first, _)) = self.0.first_mut() {

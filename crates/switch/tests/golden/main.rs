@@ -1,9 +1,9 @@
-//! Golden records of the whole switch: which frames leave which port when, what is in
-//! them, and what was counted, over pcap ports in manual time.
+//! Golden records of the whole switch: the ports, times and contents of all sent frames, and the
+//! counters, over pcap ports in manual time.
 //!
-//! A change that is not to change behaviour leaves `records/` as it is. One that is
-//! says so: `TAILBOUND_GOLDEN=write` makes the records anew, and their difference is
-//! part of the commit.
+//! A change without an effect on behaviour leaves `records/` unchanged. For a change with an
+//! effect, `TAILBOUND_GOLDEN=write` makes the records anew, and their difference is part of the
+//! commit.
 
 mod bench;
 mod frames;
@@ -63,7 +63,7 @@ fn small_flows() -> MeterConfig {
     }
 }
 
-/// What Small is Better does, on a wire of 30 Mbit/s.
+/// Makes a configuration of Small is Better, on a wire of 30 Mbit/s.
 fn queued() -> SwitchConfig {
     config(EgressConfig::Pipeline(PipelineConfig {
         meter: Some(small_flows()),
@@ -78,7 +78,7 @@ fn queued() -> SwitchConfig {
     }))
 }
 
-/// The world outside: frames for guests in both classes, and what goes nowhere.
+/// Makes traffic from outside: frames for guests in both classes, and frames without a route.
 fn outside(millis: u64) -> Capture {
     let mut outside = Capture::default();
     let end = millis * 1000;
@@ -92,8 +92,8 @@ fn outside(millis: u64) -> Capture {
     outside
 }
 
-/// Bulk from A, small flows from B to it and to others, and C that routes for others,
-/// tags, and floods.
+/// Makes the guests' traffic: bulk from A, small flows from B to it and to others, and C that
+/// routes for others, tags, and floods.
 fn guests(millis: u64) -> Vec<(&'static str, Capture)> {
     let end = millis * 1000;
     let (mut a, mut b, mut c) = (Capture::default(), Capture::default(), Capture::default());
@@ -170,7 +170,7 @@ fn paced(pacing: PacedPipelineConfig) -> SwitchConfig {
 fn golden_pacer() {
     let mut bench = Bench::new(&paced(pacing(wire())), guests(60));
     bench.run(20);
-    // The wire does not take what is due, and then it does.
+    // The wire does not accept due frames, and later it does.
     bench.set_room("uplink", Some(9));
     bench.run(23);
     bench.set_room("uplink", None);

@@ -1,4 +1,4 @@
-//! The text of a run, and how it is held against the one that is kept.
+//! The text of a run, and its comparison with the stored one.
 
 use pcap_file::pcap::PcapReader;
 use std::fmt::Write as _;
@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use tailbound_switch::{GuestSnapshot, PortSnapshot, Snapshot, Sojourn, UplinkPacing};
 use tailbound_units::Nanos;
 
-/// What one line is about; lines of one moment stand in this order.
+/// The key of a line; lines of one moment are in this order.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Line {
     at: Nanos,
-    /// Empty for what happened to the switch.
+    /// The port's name; empty for events of the switch.
     port: String,
-    /// Its place among the port's lines.
+    /// The place among the port's lines.
     place: usize,
     text: String,
 }
@@ -46,7 +46,7 @@ impl Record {
         }
     }
 
-    /// Adds what a port has sent: its capture, and the launch times beside it.
+    /// Adds the sent frames of a port: its capture, with the launch times.
     pub(crate) fn add_port(&mut self, name: &str, capture: &Path, launches: &[Option<Nanos>]) {
         let file = File::open(capture).expect("a capture");
         let mut reader = PcapReader::new(file).expect("a capture");
@@ -109,8 +109,8 @@ impl Record {
         text
     }
 
-    /// Holds the run against the record `name`, or makes that record where
-    /// `TAILBOUND_GOLDEN=write` says so.
+    /// Compares the run with the record `name`, or writes that record if `TAILBOUND_GOLDEN` is
+    /// `write`.
     pub(crate) fn compare(self, name: &str) {
         let text = self.text();
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/records");
@@ -143,7 +143,7 @@ impl Record {
     }
 }
 
-/// A frame's line: enough to tell it from any other.
+/// Returns a frame's line, which identifies it.
 fn frame(bytes: &[u8], launch: Option<Nanos>) -> String {
     let mut pcp = None;
     let mut network = 12;
@@ -174,8 +174,8 @@ fn hash(bytes: &[u8]) -> u32 {
     (hash ^ hash >> 32) as u32
 }
 
-/// Everything that is counted, one line a port. Without the names of metrics and
-/// reasons: those may change.
+/// Returns all counters, one line for each port, without the names of metrics and reasons: those
+/// may change.
 pub(crate) fn counters(snapshot: &Snapshot) -> String {
     let mut text = String::new();
     if let Some(uplink) = &snapshot.uplink {

@@ -1,10 +1,10 @@
-//! What guests send.
+//! Frames of guests.
 
 use std::net::Ipv4Addr;
 
 pub(crate) type Mac = [u8; 6];
 
-/// A frame, and what is left to the NIC.
+/// A frame, with its virtio header.
 pub(crate) type Sent = (Vec<u8>, Option<[u8; 10]>);
 
 pub(crate) const VICTIM: Mac = [2, 0, 0, 0, 0, 1];
@@ -17,15 +17,14 @@ pub(crate) const FAR: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 /// Payload of a full frame.
 pub(crate) const FULL: usize = 1472;
 
-/// What a neighbour does.
+/// Behaviour of a neighbour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Neighbour {
-    /// It takes what it may have, in one connection: a few full frames of it wait at each
-    /// moment,
+    /// Conforms, in one connection: a few of its full frames are queued at each moment,
     Conforming,
     /// or a few of the shortest.
     ConformingSmall,
-    /// It floods with full frames,
+    /// Floods with full frames,
     Flood,
     /// with the shortest ones,
     Tiny,
@@ -36,9 +35,9 @@ pub(crate) enum Neighbour {
     Flows,
     /// with a destination a frame,
     Addresses,
-    /// with frames to stations that nobody is known to have,
+    /// with frames to unknown stations,
     Unknown,
-    /// or with packets that are to be cut to 500 frames each.
+    /// or with packets to be segmented into 500 frames each.
     Segments,
 }
 
@@ -54,7 +53,7 @@ impl Neighbour {
         Self::Segments,
     ];
 
-    /// What it is held against: a neighbour that conforms and has frames as long.
+    /// Returns the reference: a neighbour that conforms, with frames of the same length.
     pub(crate) const fn conforming(self) -> Self {
         match self {
             Self::Conforming | Self::Flood | Self::Tags => Self::Conforming,
@@ -62,7 +61,7 @@ impl Neighbour {
         }
     }
 
-    /// Its frame number `n`, and what it leaves to the NIC.
+    /// Returns the frame of this number, with its virtio header.
     pub(crate) fn frame(self, n: u64) -> Sent {
         let small = |to: Ipv4Addr, port: u16| {
             let udp = udp(port, &[0; 4]);
@@ -102,7 +101,7 @@ impl Neighbour {
     }
 }
 
-/// A TCP packet that is to be cut to one byte a segment, 500 of them.
+/// Makes a TCP packet to be segmented into 500 segments of one byte.
 fn segments() -> Sent {
     let tcp = [&[0; 12][..], &[5 << 4, 0x10], &[0; 6], &[0; 500]].concat();
     let frame = ethernet(GATEWAY, NEIGHBOUR, &ipv4(NEIGHBOUR_IP, FAR, 6, &tcp));

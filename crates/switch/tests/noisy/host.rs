@@ -28,38 +28,37 @@ const MEAN_GAP: f64 = 2e6;
 
 /// Frames that a ring holds: a TAP's.
 const RING: u64 = 1000;
-/// What a neighbour which conforms has on the host at most: about what its share of the
-/// link, or its guarantee, carries in 2 ms.
+/// Most bytes of a conforming neighbour on the host: about 2 ms of its share of the link, or of its
+/// guarantee.
 const WINDOW: u64 = 12_000;
 
-/// What was seen of the victim.
+/// Measurements of the victim.
 pub(crate) struct Seen {
-    /// Of each message whose frames all arrived, in their order: from when it came until its
-    /// last byte has left.
+    /// For each message whose frames all arrived, in their order: the time from its arrival until
+    /// its last byte has left.
     pub(crate) latencies: Vec<u64>,
-    /// What its frames took of the wire, in Mbit/s, from the first that came to the last
-    /// that left.
+    /// The rate of its frames on the wire, in Mbit/s, from the first arrival to the last departure.
     pub(crate) rate: f64,
-    /// Frames that were read of the neighbour in a second, and those on the wire.
+    /// Frames of the neighbour that were read per second; `sent` has those on the wire.
     pub(crate) read: f64,
     pub(crate) sent: f64,
 }
 
-/// What is on the uplink's wire.
+/// The frames on the uplink's wire.
 #[derive(Default)]
 struct Wire {
-    /// Up to when it is taken.
+    /// The time up to which the wire is busy.
     taken: Nanos,
-    /// When each of the victim's frames has left, by number.
+    /// The time at which each of the victim's frames has left, by number.
     ends: Vec<Option<Nanos>>,
 }
 
-/// What a neighbour's frames have come to.
+/// Counters of a neighbour's frames.
 #[derive(Default)]
 struct Counted {
     read: AtomicU64,
     sent: AtomicU64,
-    /// Most of its frames on the host, where it conforms.
+    /// Most of its frames on the host, if it conforms.
     window: u64,
 }
 
@@ -113,7 +112,7 @@ impl Port for Uplink {
     }
 }
 
-/// Takes a frame in.
+/// Receives a frame.
 fn receive(pool: &Pool, burst: &mut Burst, frame: &[u8], virtio: Option<[u8; 10]>) {
     let end = Packet::HEADROOM + frame.len();
     let mut buffer = pool.buffer(end);
@@ -126,13 +125,13 @@ fn receive(pool: &Pool, burst: &mut Burst, frame: &[u8], virtio: Option<[u8; 10]
     });
 }
 
-/// When a guest's frames come.
+/// Arrival times of a guest's frames.
 enum Arrivals {
-    /// At these moments.
+    /// At these times.
     At(Vec<Nanos>),
-    /// So many apart, without end; what the ring does not hold is lost.
+    /// At this interval, without end; frames beyond the ring are lost.
     Every(Nanos),
-    /// As long as few of them are on the host.
+    /// Whenever few of them are on the host.
     Window,
 }
 
@@ -146,7 +145,7 @@ struct Guest {
 }
 
 impl Guest {
-    /// When the next frame comes; `None` where that is not a matter of time.
+    /// Returns the arrival time of the next frame; `None` if that depends on the host.
     fn comes(&self) -> Option<Nanos> {
         match &self.arrivals {
             Arrivals::At(moments) => moments.get(self.next as usize).copied(),
@@ -188,7 +187,7 @@ impl Port for Guest {
     }
 }
 
-/// Moments at which messages come, at random, each as often as it has frames.
+/// Returns random arrival times of messages, each repeated for each of its frames.
 fn messages(count: usize, frames: u32, mean: f64, mut random: u64) -> Vec<Nanos> {
     let mut at = START.0 as f64;
     let mut moments = Vec::new();
@@ -240,7 +239,7 @@ fn switch(victim: Promise, neighbour: Promise) -> Switch {
     Switch::with_keys(config, HashKeys::FIXED).expect("no rule is broken")
 }
 
-/// When what a neighbour does comes.
+/// Returns the arrival times of a neighbour's frames.
 fn arrivals(does: Neighbour) -> Arrivals {
     match does {
         Neighbour::Conforming | Neighbour::ConformingSmall => Arrivals::Window,
@@ -252,7 +251,7 @@ fn arrivals(does: Neighbour) -> Arrivals {
     }
 }
 
-/// Watches the victim's messages beside a neighbour.
+/// Measures the victim's messages beside a neighbour.
 pub(crate) fn watch(victim: Promise, neighbour: Promise, does: Neighbour, count: usize) -> Seen {
     let came = messages(count, FRAMES, MEAN_GAP, 7);
     let last = came.last().copied().unwrap_or(START);

@@ -1,9 +1,9 @@
-//! What a neighbour that attacks changes for a guest on its host: the whole switch, from
-//! the guests' ports to the uplink's wire, in virtual time.
+//! Effect of an attacking neighbour on a guest of its host: the whole switch, from the guests'
+//! ports to the uplink's wire, in virtual time.
 //!
 //! `cargo test -p tailbound-switch --test noisy -- --nocapture` prints the table in
-//! docs/reference/host.md. Processing takes no time here: what small frames cost the host's
-//! processor is another matter, which `experiments/noisy.toml` measures.
+//! docs/reference/host.md. Processing takes no time here; `experiments/noisy.toml` measures the
+//! cost of small frames for the host's processor.
 
 mod frames;
 mod host;
@@ -11,17 +11,17 @@ mod host;
 use frames::Neighbour;
 use host::{Seen, watch};
 
-/// Whether a guest is guaranteed 40 of the link's 100 Mbit/s, or nothing.
+/// The promise to a guest: 40 of the link's 100 Mbit/s, or nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Promise {
     Guaranteed,
     BestEffort,
 }
 
-/// More where that takes no time.
+/// The number of messages, larger in optimized builds.
 const MESSAGES: usize = if cfg!(debug_assertions) { 200 } else { 5000 };
 
-/// The time that so many thousandths of all messages do not exceed, in milliseconds.
+/// Returns the latency that this many thousandths of all messages do not exceed, in milliseconds.
 fn quantile(seen: &Seen, thousandths: usize) -> f64 {
     let mut latencies = seen.latencies.clone();
     latencies.sort_unstable();
@@ -29,13 +29,12 @@ fn quantile(seen: &Seen, thousandths: usize) -> f64 {
     latencies[rank - 1] as f64 / 1e6
 }
 
-/// What a full frame takes of the link, in milliseconds.
+/// The time of a full frame on the link, in milliseconds.
 const FULL_FRAME: f64 = 0.12336;
 
-/// Every attack of a neighbour, beside one that keeps to what it may have: no message is
-/// lost, the rate stays, and the 99.9th percentile is at most 1 % longer. Without a
-/// guarantee it may be a full frame longer: which frame is on the wire when one comes is
-/// up to chance then.
+/// Runs every attack of a neighbour, beside a conforming one: no message is lost, the rate stays,
+/// and the 99.9th percentile is at most 1 % longer. Without a guarantee it may be a full frame
+/// longer, since it depends on chance which frame is on the wire when another arrives.
 fn compare(victim: Promise, neighbour: Promise) {
     let conforming = [Neighbour::Conforming, Neighbour::ConformingSmall];
     let conforming = conforming.map(|does| (does, watch(victim, neighbour, does, MESSAGES)));

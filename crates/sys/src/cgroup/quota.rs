@@ -1,6 +1,6 @@
-//! CPU quotas of control groups (`cpu.max`, `cpu.cfs_quota_us`), and how often they held
-//! somebody up. They count for proportional shares alone: a thread with a deadline runs
-//! whatever its groups' quotas are.
+//! CPU quotas of control groups (`cpu.max`, `cpu.cfs_quota_us`), and the number of throttlings.
+//! Quotas only concern proportional shares: a thread with a deadline runs in spite of its groups'
+//! quotas.
 
 use super::{Mounts, parse_groups, processes, read};
 use crate::root::Root;
@@ -18,16 +18,16 @@ pub struct Quota {
     pub period: Nanos,
 }
 
-/// What a group's quota did since the group was made.
+/// Throttling of a group since the group was created.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Throttled {
-    /// In how many periods the quota was used up.
+    /// The number of periods in which the quota was used up.
     pub periods: u64,
-    /// How long the group could not run for that, summed up over CPUs.
+    /// The time for which the group was throttled, summed up over CPUs.
     pub time: Nanos,
 }
 
-/// A group's quota; `None` where it has none, or is gone.
+/// Returns a group's quota; `None` without a quota, or if the group is gone.
 pub fn quota(directory: &Path) -> Option<Quota> {
     let (runtime, period) = match read(directory, "cpu.max") {
         // "max 100000", "20000 100000"
@@ -59,7 +59,8 @@ pub fn own_quotas(root: &Root) -> Vec<(PathBuf, Quota)> {
     let Some((top, path)) = legacy.or(unified) else {
         return Vec::new();
     };
-    // The path of a container's group is the host's, unless the container has a namespace of groups.
+    // The path of a container's group is the host's, unless the container has its own cgroup
+    // namespace.
     let own = top.join(path.trim_start_matches('/'));
     let own = if own.is_dir() { own } else { top.to_owned() };
     let levels = own.ancestors().take_while(|level| level.starts_with(top));
@@ -68,7 +69,7 @@ pub fn own_quotas(root: &Root) -> Vec<(PathBuf, Quota)> {
         .collect()
 }
 
-/// What a group's quota did; nothing where it has none.
+/// Returns a group's throttling; zero without a quota.
 pub fn throttled(directory: &Path) -> Throttled {
     parse_throttled(&read(directory, "cpu.stat").unwrap_or_default())
 }
@@ -88,8 +89,8 @@ pub fn parse_throttled(text: &str) -> Throttled {
     }
 }
 
-/// A group below this process's own that has a quota. Who is in it when this is dropped goes
-/// back to this process's group.
+/// A group with a quota below this process's own. When the value is dropped, the group's processes
+/// return to this process's group.
 #[derive(Debug)]
 pub struct Confinement {
     directory: PathBuf,
@@ -97,11 +98,11 @@ pub struct Confinement {
 }
 
 impl Confinement {
-    /// Makes a group of that name.
+    /// Creates a group of that name.
     ///
     /// # Errors
-    /// This process is in no group that has the CPU controller, may not make one, or the kernel
-    /// does not take the quota.
+    /// This process is in no group with the CPU controller, may not create groups, or the kernel
+    /// refuses the quota.
     pub fn new(root: &Root, name: &str, quota: Quota) -> io::Result<Self> {
         let groups = fs::read_to_string(root.path("/proc/self/cgroup"))?;
         let place = Mounts::read(root)?.directory(&parse_groups(&groups), "cpu");
@@ -128,15 +129,15 @@ impl Confinement {
         Ok(confinement)
     }
 
-    /// Takes a process in, with all of its threads.
+    /// Moves a process into the group, with all of its threads.
     ///
     /// # Errors
-    /// It is gone, or may not be moved.
+    /// The process is gone, or may not be moved.
     pub fn take(&self, pid: u32) -> io::Result<()> {
         fs::write(self.directory.join("cgroup.procs"), pid.to_string())
     }
 
-    /// What its quota did.
+    /// Returns the group's throttling.
     pub fn throttled(&self) -> Throttled {
         throttled(&self.directory)
     }

@@ -1,4 +1,4 @@
-//! Which mappings are another process's to shrink, and what SIGBUS in one of them does.
+//! Mappings that another process can shrink, and the handler of SIGBUS in them.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -6,20 +6,20 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Most mappings that are watched at once.
+/// Most watched mappings.
 pub(super) const SLOTS: usize = 8192;
 
-/// A mapping that is watched, or room for one. A signal handler reads it, so there are no
-/// locks: whoever has taken it by its start alone changes the rest.
+/// A watched mapping, or a free slot. A signal handler reads it, so there are no locks: only the
+/// thread that has taken the slot by its start changes the rest.
 struct Slot {
-    /// Where the mapping starts; [`FREE`] or [`TAKEN`].
+    /// The start of the mapping; [`FREE`] or [`TAKEN`].
     start: AtomicUsize,
     len: AtomicUsize,
     lost: AtomicBool,
 }
 
 const FREE: usize = 0;
-/// Somebody is about to use it. Nothing is mapped there (`vm.mmap_min_addr`).
+/// A thread is about to use the slot. Nothing is mapped at this address (`vm.mmap_min_addr`).
 const TAKEN: usize = 1;
 
 static REGISTRY: [Slot; SLOTS] = [const {
@@ -30,19 +30,19 @@ static REGISTRY: [Slot; SLOTS] = [const {
     }
 }; SLOTS];
 
-/// What was done about SIGBUS before.
+/// The handling of SIGBUS before.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
-/// A mapping that is watched for as long as this lives.
+/// A mapping that is watched as long as this value lives.
 #[derive(Debug)]
 pub(super) struct Watch(usize);
 
 impl Watch {
-    /// Watches `len` bytes from `start` on; `None` where too many are watched.
+    /// Watches `len` bytes from `start` on; `None` if no slot is free.
     ///
     /// # Safety
-    /// They are a mapping of their own, of which no page is anything else's, that stays
-    /// for as long as the watch. Nothing relies on what is in it.
+    /// The bytes are a mapping of their own, which shares no page with anything else and stays for
+    /// as long as the watch. No code relies on its content.
     pub(super) unsafe fn new(start: usize, len: usize) -> Option<Self> {
         let index = REGISTRY.iter().position(|slot| {
             let start = &slot.start;
@@ -58,7 +58,7 @@ impl Watch {
         Some(Self(index))
     }
 
-    /// Whether any of its pages was missing.
+    /// Returns true if any page of the mapping was missing.
     pub(super) fn is_lost(&self) -> bool {
         REGISTRY[self.0].lost.load(Ordering::Acquire)
     }
@@ -70,7 +70,7 @@ impl Drop for Watch {
     }
 }
 
-/// Handles SIGBUS from now on.
+/// Installs the handler of SIGBUS.
 pub(super) fn install() -> io::Result<()> {
     static DONE: OnceLock<Result<(), i32>> = OnceLock::new();
     let done = DONE.get_or_init(|| install_once().map_err(|e| e.raw_os_error().unwrap_or(0)));
@@ -108,7 +108,7 @@ extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc
     }
 }
 
-/// Puts empty pages in place of the mapping that `at` is in; returns whether there is one.
+/// Replaces the mapping that contains `at` by empty pages; returns true if there is one.
 fn mend(at: usize) -> bool {
     let slot = REGISTRY.iter().find(|slot| {
         let start = slot.start.load(Ordering::Acquire);
@@ -143,7 +143,7 @@ fn mend(at: usize) -> bool {
     true
 }
 
-/// Lets whoever handled SIGBUS before do so: the access is none of ours.
+/// Calls the former handler of SIGBUS: the access is none to a watched mapping.
 fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let before = BEFORE.get();
     match before.map(|before| (before.sa_sigaction, before.sa_flags)) {

@@ -91,7 +91,7 @@ impl Pages {
         !(is_one && is_known)
     }
 
-    /// Notes that `len` bytes at `offset` of the mapping at `start`, which has `total` bytes, are
+    /// Records that `len` bytes at `offset` of the mapping at `start`, which has `total` bytes, are
     /// about to be touched.
     #[cold]
     pub(super) fn note(&self, start: *const u8, total: usize, offset: usize, len: usize) {
@@ -106,7 +106,7 @@ impl Pages {
         }
     }
 
-    /// Sees which pages beside one are there, and counts it if it is not.
+    /// Finds the present pages around one, and counts that page if it is missing.
     fn look(&self, start: *const u8, total: usize, page: usize, word: u64) {
         // All of the word's pages when the first of them is touched, one by one later.
         let (first, count) = if word == 0 {
@@ -138,7 +138,7 @@ impl Pages {
         self.known[page / WORD].fetch_or(known, Ordering::Relaxed);
     }
 
-    /// Forgets what is known, as pages may have been given back since.
+    /// Resets the known pages, as some may have been released since.
     pub(super) fn forget(&self) {
         for word in &self.known {
             // Those of which nothing is known are not written to.

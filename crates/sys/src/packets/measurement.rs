@@ -62,7 +62,7 @@ impl Histogram {
         Nanos(0)
     }
 
-    /// Returns what came since `earlier`; the longest time stays that of the whole.
+    /// Returns the difference since `earlier`; the longest time stays that of the whole.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
@@ -173,8 +173,8 @@ pub struct Measurement {
     pub round_trip_guest: Histogram,
     /// Segments of TCP with data, SYN or FIN.
     pub segments: Both<u64>,
-    /// Segments with data, SYN or FIN that ended below the highest sequence number seen before: retransmitted, or
-    /// out of order.
+    /// Segments with data, SYN or FIN that ended below the highest sequence number seen before:
+    /// retransmitted, or out of order.
     pub retransmitted: Both<u64>,
     /// Announcements of a closed window, by the sender of that direction.
     pub closed: Both<u64>,

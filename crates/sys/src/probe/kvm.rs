@@ -1,5 +1,5 @@
-//! Whether KVM runs a machine: permissions and versions say little of that where the CPU is
-//! itself a guest's. The numbers are those of Linux's `<linux/kvm.h>` on x86-64.
+//! Trial of KVM with a real VM: permissions and versions are no proof if the CPU is itself a
+//! guest's. The numbers are those of Linux's `<linux/kvm.h>` on x86-64.
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use std::ffi::{c_ulong, c_void};
@@ -17,7 +17,7 @@ const SET_REGS: c_ulong = 0x4090_ae82;
 const GET_SREGS: c_ulong = 0x8138_ae83;
 const SET_SREGS: c_ulong = 0x4138_ae84;
 
-/// The only version that there is.
+/// The only existing version.
 const VERSION: i32 = 12;
 /// `KVM_EXIT_HLT`.
 const EXIT_HALT: u32 = 5;
@@ -35,15 +35,15 @@ struct Region {
     address: u64,
 }
 
-/// `struct kvm_sregs`: 312 bytes, the first segment of which is the code's: its base in 8 bytes,
-/// its limit in 4 and its selector in 2.
+/// `struct kvm_sregs`: 312 bytes. The first segment is that of the code: its base in 8 bytes, its
+/// limit in 4 and its selector in 2.
 #[repr(C, align(8))]
 struct Segments([u8; 312]);
 
 /// `struct kvm_regs`: 18 words, the last two of which are the instruction pointer and the flags.
 type Registers = [u64; 18];
 
-/// Memory that goes with it.
+/// Mapped memory, until it is dropped.
 struct Mapped(*mut c_void, usize);
 
 impl Drop for Mapped {
@@ -53,10 +53,10 @@ impl Drop for Mapped {
     }
 }
 
-/// Runs a machine whose only instruction halts it, until it has.
+/// Runs a VM whose only instruction halts it, until it has halted.
 ///
 /// # Errors
-/// `/dev/kvm` is missing or closed to this user; no machine can be made; it ended otherwise.
+/// `/dev/kvm` is missing or closed to this user; no VM can be made; or the VM ended differently.
 pub(crate) fn halt() -> io::Result<()> {
     let kvm = OpenOptions::new().read(true).write(true).open("/dev/kvm")?;
     if call(&kvm, GET_API_VERSION, 0)? != VERSION {
@@ -129,7 +129,7 @@ fn call(file: &File, request: c_ulong, argument: c_ulong) -> io::Result<i32> {
     Ok(result)
 }
 
-/// What an ioctl opened.
+/// Returns the file of a descriptor that an ioctl opened.
 fn opened(descriptor: i32) -> File {
     // SAFETY: the ioctl just returned it and nobody else has it.
     unsafe { File::from_raw_fd(descriptor) }

@@ -1,20 +1,18 @@
-//! Tests that may not skip. A test that needs what a machine may lack says so by
-//! [`skipped`] and returns; where the environment demands that part, the test
-//! fails instead.
+//! Tests that may not skip. A test that needs a missing part of the system calls [`skipped`] and
+//! returns. If the environment requires that part, the test fails instead.
 //!
-//! `TAILBOUND_REQUIRE` is a list of names with commas between them. `all` stands
-//! for every part, a name for that part, and `-NAME` takes a part out of what
-//! stands before it: `all,-af-xdp`. Unset or empty, nothing is required.
-//! `TAILBOUND_SKIPS` names a file that gets a line for each skip, so that all
-//! the processes of a test run can be counted together.
+//! `TAILBOUND_REQUIRE` is a list of names with commas between them. `all` stands for every part, a
+//! name for that part, and `-NAME` removes a part from the names before it: `all,-af-xdp`. Unset or
+//! empty, nothing is required. `TAILBOUND_SKIPS` names a file that gets a line for each skip, so
+//! that the skips of all processes of a test run can be counted together.
 
 use std::fmt;
 use std::io::Write as _;
 
-/// The variable that lists what may not be missing.
+/// The variable that lists the required parts.
 pub const REQUIRE: &str = "TAILBOUND_REQUIRE";
 
-/// The variable that names the file in which skips are counted.
+/// The variable with the path of the file in which skips are counted.
 pub const SKIPS: &str = "TAILBOUND_SKIPS";
 
 macro_rules! parts {
@@ -79,12 +77,12 @@ impl fmt::Display for Part {
     }
 }
 
-/// The parts without which a test fails.
+/// The required parts.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Required(Vec<Part>);
 
 impl Required {
-    /// Reads a list; an error names what is not a part, and what is.
+    /// Reads a list; an error names the unknown part, and the known ones.
     fn parse(list: &str) -> Result<Self, String> {
         let mut parts = Vec::new();
         for word in list
@@ -113,7 +111,7 @@ impl Required {
         Ok(Self(parts))
     }
 
-    /// Reads the list of the environment.
+    /// Reads the list in the environment.
     fn of_environment() -> Result<Self, String> {
         match std::env::var(REQUIRE) {
             Ok(list) => Self::parse(&list),
@@ -130,12 +128,11 @@ impl Required {
     }
 }
 
-/// Says that a test, or a part of it, does not run since this machine lacks
-/// `part`, and why; on the real standard error, which the test harness does not
-/// keep to itself.
+/// Reports that a test, or a part of it, does not run since this computer lacks `part`, with the
+/// reason. It writes to the real standard error, which the test harness does not capture.
 ///
 /// # Panics
-/// [`REQUIRE`] demands the part, or names something that is none.
+/// [`REQUIRE`] requires the part, or contains an unknown name.
 pub fn skipped(part: Part, why: impl fmt::Display) {
     match Required::of_environment().and_then(|required| required.judge(part, &why)) {
         Ok(line) => {
@@ -146,8 +143,8 @@ pub fn skipped(part: Part, why: impl fmt::Display) {
     }
 }
 
-/// Adds a line to the file of [`SKIPS`]. A process that may not write there, such
-/// as one of `nobody`, is not counted.
+/// Adds a line to the file of [`SKIPS`]. A process that may not write there, for example one of
+/// `nobody`, is not counted.
 fn count(line: &str) {
     let Some(path) = std::env::var_os(SKIPS) else {
         return;

@@ -24,18 +24,18 @@ fn text(path: &str) -> Option<String> {
     Some(fs::read_to_string(path).ok()?.trim().to_owned())
 }
 
-/// The trial runs inside one, so it is there.
+/// The trial runs inside a namespace, so the capability is there.
 pub(super) fn network_namespace() -> Outcome {
     Outcome::works("made one")
 }
 
-/// As above: whoever could not enter one does not get here.
+/// The same: a process that could not enter a user namespace does not run this.
 pub(super) fn user_namespace() -> Outcome {
     Outcome::works("made one")
 }
 
-/// What is wrong where an ordinary user could not enter a user namespace, going
-/// by the switches that kernels and distributions have for it.
+/// Returns the reason why an ordinary user could not enter a user namespace, from the switches that
+/// kernels and distributions have for it.
 pub(super) fn user_namespace_refused(error: String) -> Outcome {
     let switches = [
         (
@@ -98,7 +98,8 @@ pub(super) fn veth() -> Outcome {
     link("veth", "link add tbprobe1 type veth peer name tbprobe2")
 }
 
-/// Which veths' other ends leave tunnels to this one: those that can be seen.
+/// Lists the veths whose other ends leave the segmentation of tunnels to this one, as far as these
+/// ends can be seen.
 pub(super) fn tunnels() -> Outcome {
     let interfaces = fs::read_dir("/sys/class/net").into_iter().flatten();
     let names = interfaces
@@ -165,7 +166,7 @@ pub(super) fn htb() -> Outcome {
     qdisc("htb", "")
 }
 
-/// Sorts by DSCP into a class, as the lab's switch does.
+/// Classifies by DSCP, as the lab's switch does.
 pub(super) fn u32_filter() -> Outcome {
     let steps = [
         "qdisc replace dev lo root handle 1: htb",
@@ -207,7 +208,7 @@ fn qdisc(kind: &str, arguments: &str) -> Outcome {
     }
 }
 
-/// Opens sockets on a veth as an uplink would, in the fastest way there is.
+/// Opens sockets on a veth as an uplink would, in the fastest mode.
 pub(super) fn af_xdp() -> Outcome {
     let steps = [
         "link add tbprobe4 type veth peer name tbprobe5",
@@ -242,7 +243,7 @@ pub(super) fn launch_time() -> Outcome {
     by_driver("launch times", |features| features.launch_time)
 }
 
-/// What the drivers of this machine's interfaces say of a feature.
+/// Lists this computer's interfaces by their drivers' support of a feature.
 fn by_driver(feature: &str, has: fn(&xdp::Features) -> bool) -> Outcome {
     let table = text("/proc/thread-self/net/dev").unwrap_or_default();
     // Two lines of headings, then `NAME: counters`.
@@ -277,10 +278,10 @@ fn by_driver(feature: &str, has: fn(&xdp::Features) -> bool) -> Outcome {
     Outcome::works(with.join(", "))
 }
 
-/// How to be allowed to give others' threads a class.
+/// Remedy for a missing permission to set the class of others' threads.
 const RAISE: &str = "run as root, or in a service with AmbientCapabilities=CAP_SYS_NICE";
 
-/// Whether this process may give others' threads a class.
+/// Returns true if this process may set the class of others' threads.
 fn may_raise() -> bool {
     rustix::thread::capabilities(None)
         .is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_NICE))
@@ -361,7 +362,7 @@ pub(super) fn schedstat() -> Outcome {
     }
 }
 
-/// Loads the program that measures waits, and lets go of it.
+/// Loads the program that measures waits, and unloads it.
 #[cfg(feature = "waits")]
 pub(super) fn bpf_waits() -> Outcome {
     use crate::waits::{Tracer, WaitsError};
@@ -407,7 +408,7 @@ fn refused(error: &dyn std::error::Error) -> crate::bpf_program::LoadError {
     crate::bpf_program::LoadError::Refused(error.to_string())
 }
 
-/// A BPF program cannot be loaded.
+/// Returns the outcome if a BPF program cannot be loaded.
 #[cfg(any(feature = "waits", feature = "packets"))]
 fn no_bpf(error: &crate::bpf_program::LoadError) -> Outcome {
     use crate::bpf_program::LoadError;
@@ -524,17 +525,17 @@ pub(super) fn group_reservations() -> Outcome {
     }
 }
 
-/// Whether the kernel times what interrupts take (`CONFIG_IRQ_TIME_ACCOUNTING`). One that does
-/// not, or does not say so, samples it at its ticks.
+/// Returns true if the kernel times interrupts (`CONFIG_IRQ_TIME_ACCOUNTING`). A kernel that does
+/// not, or whose configuration is unknown, samples them at its ticks.
 #[must_use]
 pub fn times_interrupts() -> bool {
     kernel_config().is_some_and(|config| config.contains("CONFIG_IRQ_TIME_ACCOUNTING=y"))
 }
 
-/// The configuration that this kernel was built with: what it says itself, else
-/// what its package says.
+/// Returns the configuration that this kernel was built with: from the kernel itself, or else from
+/// its package.
 fn kernel_config() -> Option<String> {
-    // A configuration has 300 KB.
+    // A configuration is 300 KB long.
     const MOST: u64 = 4 << 20;
     let own = fs::File::open("/proc/config.gz").and_then(|file| {
         let mut config = String::new();
@@ -577,7 +578,7 @@ pub(super) fn steal() -> Outcome {
     }
 }
 
-/// Has a machine of one instruction run.
+/// Runs a VM of one instruction.
 pub(super) fn kvm() -> Outcome {
     machine_run(kvm::halt())
 }
@@ -633,7 +634,7 @@ fn install(package: &str) -> Mend {
     }
 }
 
-/// How to get a part of the kernel: by its module where this kernel has modules.
+/// Returns the remedy for a missing part of the kernel: its module, if this kernel has modules.
 fn module_or_kernel(module: &str, option: &str) -> Mend {
     let release = rustix::system::uname()
         .release()
@@ -646,16 +647,16 @@ fn module_or_kernel(module: &str, option: &str) -> Mend {
     }
 }
 
-/// Why a program of iproute2 did not do what it was to do.
+/// Reason why a program of iproute2 failed.
 enum CommandError {
-    /// There is no such program.
+    /// The program is missing.
     Missing(String),
-    /// What it said.
+    /// The program's error message.
     Failed(String),
 }
 
 impl CommandError {
-    /// What is lacking: the program, or else what `mend` mends.
+    /// Returns the outcome: the missing program, or else the remedy `mend`.
     fn lacks(self, mend: Mend) -> Outcome {
         match self {
             Self::Missing(program) => {
@@ -667,7 +668,7 @@ impl CommandError {
 }
 
 /// Runs `program`, one of iproute2's, with `arguments`, which are split at spaces. The error has
-/// the first line of what it said.
+/// the first line of its output.
 fn command(program: &str, arguments: &str) -> Result<(), CommandError> {
     use CommandError::{Failed, Missing};
     let path = find_program(program).ok_or_else(|| Missing(program.to_owned()))?;

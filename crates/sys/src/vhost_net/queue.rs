@@ -97,11 +97,11 @@ impl Queue {
         let ring = memory.word16(available + 4 + 2 * entry);
         ring.store(descriptor, Relaxed);
         self.available = self.available.wrapping_add(1);
-        // After the entry and what it refers to.
+        // After the entry and the buffer that it refers to.
         memory.word16(available + 2).store(self.available, Release);
     }
 
-    /// Takes the next descriptor that the device is done with, and the bytes that it wrote.
+    /// Takes the next descriptor that the device has used, with the number of bytes that it wrote.
     fn next_used(&mut self, memory: &Memory) -> io::Result<Option<(u16, usize)>> {
         let used = self.start + USED;
         if memory.word16(used + 2).load(Acquire) == self.used {
@@ -147,8 +147,8 @@ impl Queue {
         Ok(true)
     }
 
-    /// Passes the next frame that the device wrote to `handle`, and offers its buffer again. Returns
-    /// `false` if there is none.
+    /// Passes the next frame that the device wrote to `handle`, and offers its buffer again.
+    /// Returns `false` if there is none.
     pub(super) fn take(
         &mut self,
         memory: &Memory,

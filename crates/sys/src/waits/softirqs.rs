@@ -4,8 +4,8 @@ use crate::bpf_program::{LoadError, link, load};
 use aya::programs::tp_btf::BtfTracePointLink;
 use aya::{Btf, Ebpf};
 
-/// The begin of one and its end. The begin is attached first and detached last: an end alone would count
-/// from a begin that is long ago.
+/// The begin of one and its end. The begin is attached first and detached last: an end alone would
+/// count from a begin that is long ago.
 pub(super) const PARTS: [(&str, &str); 2] = [
     ("on_softirq", "softirq_entry"),
     ("on_softirq_end", "softirq_exit"),
@@ -15,7 +15,7 @@ pub(super) const PARTS: [(&str, &str); 2] = [
 #[derive(Default)]
 pub(super) struct Softirqs {
     is_loaded: bool,
-    /// In the order of [`PARTS`].
+    /// The links, in the order of [`PARTS`].
     links: Vec<BtfTracePointLink>,
     refusal: Option<String>,
 }

@@ -127,7 +127,7 @@ fn the_part_of_a_run_that_soft_interrupts_took_is_reported() {
     }
 }
 
-/// A thread that says that it runs a vCPU, and sleeps.
+/// A thread that sleeps, with the name of a vCPU's.
 fn impostor(asks: std::sync::mpsc::Receiver<()>) -> (u32, std::thread::JoinHandle<()>) {
     let (says, number) = std::sync::mpsc::channel();
     let named = std::thread::Builder::new().name("CPU 0/KVM".to_owned());
@@ -140,8 +140,8 @@ fn impostor(asks: std::sync::mpsc::Receiver<()>) -> (u32, std::thread::JoinHandl
     (number.recv().unwrap(), thread)
 }
 
-/// Runs a machine in this thread, which is followed in place 1, beside an impostor in place 2;
-/// returns what is known of both.
+/// Runs a VM in this thread, which is followed in place 1, beside an impostor in place 2; returns
+/// for both whether they have entered a guest.
 fn entered_while(run: impl FnOnce(), tracer: &mut Tracer) -> [bool; 2] {
     let (end, asks) = std::sync::mpsc::channel();
     let (tid, impostor) = impostor(asks);
@@ -160,7 +160,7 @@ fn nobody_enters_a_guest_by_a_name() {
             return;
         };
         assert_eq!(entered_while(sleep_often, &mut tracer), [false, false]);
-        // The reason is the kernel's, and says what is missing.
+        // The reason comes from the kernel, and names the missing part.
         if let Err(why) = tracer.note_entries() {
             assert!(why.contains("kvm_entry"), "{why}");
         }
@@ -168,7 +168,7 @@ fn nobody_enters_a_guest_by_a_name() {
     }
 }
 
-/// Where a KVM runs machines on the CPU itself, as an emulated CPU with SVM has it.
+/// Needs a KVM that runs VMs on the CPU itself, as on an emulated CPU with SVM.
 #[test]
 #[ignore = "in the machine of scripts/bpf-guest, once its module kvm is loaded"]
 fn a_thread_that_enters_a_guest_is_known() {

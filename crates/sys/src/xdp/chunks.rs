@@ -1,9 +1,8 @@
-//! Whose each chunk of a socket's memory is: the kernel's or ours.
+//! Owners of the chunks of a socket's memory: the kernel or this process.
 //!
-//! The first chunks receive, the next ones send, the last one holds the bytes of
-//! every void and is sent from over and over: the kernel only reads it. What
-//! comes back from the kernel is checked here, so that a descriptor that is not
-//! of a chunk it had can do no more than be counted.
+//! The first chunks receive, the next ones send, the last one has the bytes of every void and is
+//! sent from repeatedly: the kernel only reads it. Descriptors from the kernel are checked here:
+//! one that is not of a chunk of the kernel's is counted and otherwise ignored.
 
 use std::ops::Range;
 
@@ -14,17 +13,17 @@ pub(super) struct Chunks {
     size: u64,
     receiving: u64,
     sending: u64,
-    /// By chunk, whether the kernel has it; without the last.
+    /// For each chunk, true if the kernel has it; without the last one.
     with_kernel: Box<[bool]>,
-    /// Chunks to send from that are ours.
+    /// Chunks to send from that this process has.
     free: Vec<u64>,
-    /// Chunks that the kernel returned although they were not with it.
+    /// The number of chunks that the kernel returned although it did not have them.
     invalid: u64,
 }
 
 impl Chunks {
-    /// `receiving` and `sending` chunks of `size` bytes, and the one of voids.
-    /// All are ours.
+    /// Makes `receiving` and `sending` chunks of `size` bytes, and the one of voids. This process
+    /// has all of them.
     pub(super) fn new(size: u32, receiving: u32, sending: u32) -> Self {
         let (receiving, sending) = (u64::from(receiving), u64::from(sending));
         Self {
@@ -37,26 +36,25 @@ impl Chunks {
         }
     }
 
-    /// Bytes of all of them.
+    /// Returns the total size in bytes.
     pub(super) fn bytes(&self) -> usize {
         ((self.receiving + self.sending + 1) * self.size) as usize
     }
 
-    /// Where the chunk of voids is.
+    /// Returns the address of the chunk of voids.
     pub(super) fn voids(&self) -> u64 {
         (self.receiving + self.sending) * self.size
     }
 
-    /// The addresses of the chunks to receive into, which are the kernel's from
-    /// now on.
+    /// Hands the chunks to receive into over to the kernel, and returns their addresses.
     pub(super) fn give_receiving(&mut self) -> impl Iterator<Item = u64> + use<> {
         self.with_kernel[..self.receiving as usize].fill(true);
         let size = self.size;
         (0..self.receiving).map(move |chunk| chunk * size)
     }
 
-    /// The place of a frame that the kernel says it received; its chunk is ours
-    /// now. `None` where it had no such chunk or the frame leaves it.
+    /// Takes the chunk of a received frame from the kernel, and returns the place of the frame.
+    /// `None` if the kernel had no such chunk or the frame exceeds it.
     pub(super) fn received(&mut self, address: u64, len: u32) -> Option<Range<usize>> {
         let chunk = address / self.size;
         let end = address.checked_add(u64::from(len))?;
@@ -69,22 +67,21 @@ impl Chunks {
         Some(address as usize..end as usize)
     }
 
-    /// Returns the chunk of a frame that was received to the kernel; says
-    /// its address.
+    /// Returns the chunk of a received frame to the kernel; the result is its address.
     pub(super) fn give_back(&mut self, frame: &Range<usize>) -> u64 {
         let chunk = frame.start as u64 / self.size;
         self.with_kernel[chunk as usize] = true;
         chunk * self.size
     }
 
-    /// The address of a chunk to send from, which is the kernel's from now on.
+    /// Hands a chunk to send from over to the kernel, and returns its address.
     pub(super) fn take_sending(&mut self) -> Option<u64> {
         let chunk = self.free.pop()?;
         self.with_kernel[chunk as usize] = true;
         Some(chunk * self.size)
     }
 
-    /// The kernel has sent what was at `address`.
+    /// Takes back the chunk at `address`, which the kernel has sent.
     pub(super) fn sent(&mut self, address: u64) {
         let chunk = address / self.size;
         if chunk == self.receiving + self.sending {
@@ -99,7 +96,7 @@ impl Chunks {
         self.free.push(chunk);
     }
 
-    /// How many descriptors were refused.
+    /// Returns the number of refused descriptors.
     pub(super) fn invalid(&self) -> u64 {
         self.invalid
     }

@@ -1,22 +1,22 @@
-//! The clock of a NIC, which launch times are on.
+//! The clock of a NIC, for launch times.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use tailbound_units::Nanos;
 
-/// How often it is compared with ours: two good clocks part by less than a
+/// Interval of the comparisons with our clock: two good clocks drift apart by less than a
 /// microsecond in that time.
 const EVERY: Nanos = Nanos::from_millis(10);
 
-/// Readings at one comparison: the one that took the shortest counts.
+/// Readings for one comparison: the one that took the shortest counts.
 const READINGS: usize = 5;
 
-/// A clock of `/dev/ptpN`, and how far it is from ours.
+/// A clock of `/dev/ptpN`, and its difference from ours.
 #[derive(Debug)]
 pub struct NicClock {
     file: File,
-    /// NIC time less ours, in nanoseconds.
+    /// NIC time minus ours, in nanoseconds.
     ahead: i128,
     compare_at: Nanos,
 }
@@ -30,8 +30,8 @@ impl NicClock {
         })
     }
 
-    /// The NIC's time when the caller's clock, a monotonic one that `now` reads,
-    /// shows `at`. `None` where the NIC's cannot be read.
+    /// Returns the NIC's time at `at` of the caller's clock, a monotonic one that `now` reads.
+    /// `None` if the NIC's clock cannot be read.
     pub fn at(&mut self, at: Nanos, mut now: impl FnMut() -> Nanos) -> Option<u64> {
         let before = now();
         if before >= self.compare_at {

@@ -1,12 +1,12 @@
-//! What a driver says that it can do with XDP, by the generic netlink family
-//! `netdev` (since Linux 6.3; what it can do for frames to send since 6.8).
+//! XDP features of a driver, by the generic netlink family `netdev` (since Linux 6.3; features of
+//! sending since 6.8).
 
 use rustix::net::netlink::{GENERIC, SocketAddrNetlink};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use std::io;
 use std::path::Path;
 
-/// What the driver of an interface can do.
+/// XDP features of an interface's driver.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Features {
     /// Run an XDP program itself, and redirect frames from there.
@@ -19,8 +19,7 @@ pub struct Features {
 }
 
 impl Features {
-    /// Asks about an interface of the network namespace `netns`, or of the
-    /// caller's.
+    /// Queries the features of an interface of the network namespace `netns`, or of the caller's.
     ///
     /// # Errors
     /// There is no such interface, or the kernel is older than 6.3.
@@ -115,7 +114,7 @@ fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The attributes of the first message of an answer, or the error that it is.
+/// Returns the attributes of the first message of an answer, or its error.
 fn attributes(answer: &[u8]) -> io::Result<&[u8]> {
     let cut = || io::Error::from(io::ErrorKind::InvalidData);
     let header: &[u8; HEADER] = answer.first_chunk().ok_or_else(cut)?;
@@ -130,7 +129,7 @@ fn attributes(answer: &[u8]) -> io::Result<&[u8]> {
     body.get(GENERIC_HEADER..).ok_or_else(cut)
 }
 
-/// The value of the first attribute of a kind.
+/// Returns the value of the first attribute of a kind.
 fn find(mut attributes: &[u8], kind: u16) -> Option<&[u8]> {
     loop {
         let [a, b, c, d] = *attributes.first_chunk::<ATTRIBUTE_HEADER>()?;

@@ -1,11 +1,10 @@
-//! What can be asked of the NIC for a frame, in the bytes before it (`struct
-//! xsk_tx_metadata`, since Linux 6.8): here only when to launch it, since 6.14.
+//! Requests to the NIC for a frame, in the bytes before it (`struct xsk_tx_metadata`, since Linux
+//! 6.8): here only its launch time, since 6.14.
 
-/// Room for it before the frame, in bytes: what the kernel calls
-/// `tx_metadata_len`.
+/// Space for the metadata before the frame, in bytes: the kernel's `tx_metadata_len`.
 pub(super) const LEN: usize = 24;
 
-/// `XDP_UMEM_TX_METADATA_LEN`: the memory has room for it before every frame.
+/// `XDP_UMEM_TX_METADATA_LEN`: the memory has space for it before every frame.
 pub(super) const UMEM_FLAG: u32 = 1 << 2;
 
 /// `XDP_TX_METADATA`, in a descriptor's options: this frame has it.
@@ -14,10 +13,10 @@ pub(super) const DESCRIPTOR_FLAG: u32 = 1 << 1;
 /// `XDP_TXMD_FLAGS_LAUNCH_TIME`.
 const LAUNCH_TIME: u64 = 1 << 2;
 
-/// A request to launch a frame at `time`, in nanoseconds of the NIC's own clock.
+/// Makes a request to launch a frame at `time`, in nanoseconds of the NIC's own clock.
 ///
-/// The flags, 64 bits; the checksum's two places, 16 bits each, not asked for; 32
-/// bits that align; the time, 64 bits.
+/// The fields are the flags, 64 bits; the checksum's two places, 16 bits each, unused; 32 bits of
+/// padding; the time, 64 bits.
 pub(super) fn launch_at(time: u64) -> [u8; LEN] {
     let mut bytes = [0; LEN];
     bytes[..8].copy_from_slice(&LAUNCH_TIME.to_ne_bytes());
@@ -30,8 +29,8 @@ mod tests {
     use super::*;
     use std::mem::offset_of;
 
-    /// As `linux/if_xdp.h` of Linux 6.14 has it, without the union's other side,
-    /// which is shorter.
+    /// The struct in `linux/if_xdp.h` of Linux 6.14, without the union's other member, which is
+    /// shorter.
     #[repr(C)]
     struct XskTxMetadata {
         flags: u64,

@@ -1,14 +1,14 @@
-//! The XDP program of an interface: which frames go to the sockets, and which to
-//! the host's own stack.
+//! The XDP program of an interface, which divides frames between the sockets and the host's own
+//! stack.
 //!
-//! It is short enough to be written down in instructions, so that neither the
-//! build nor the machine needs a compiler for it:
+//! The program is short enough to be written in instructions, so that neither the build nor the
+//! computer needs a compiler for it:
 //!
 //! | destination | goes to |
 //! |---|---|
 //! | the interface's own MAC address | the host's stack |
-//! | a group: broadcast and multicast | the host's stack, from where a packet socket copies it for the guests |
-//! | any other | the socket of the queue it came by; the stack where there is none |
+//! | broadcast and multicast | the host's stack, and a copy by a packet socket to the guests |
+//! | any other | the socket of the queue it came by; the stack if the queue has none |
 
 use super::bpf::{self, Instruction};
 use std::io;
@@ -17,12 +17,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 /// `XDP_PASS`.
 const PASS: i32 = 2;
 
-/// How a program is attached.
+/// Place of an attached program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Attachment {
-    /// In the driver, before the kernel makes a buffer of its own for the frame.
+    /// In the driver, before the kernel makes its own buffer for the frame.
     Driver,
-    /// Behind the driver, for those that do not know XDP.
+    /// Behind the driver, for drivers without XDP.
     Generic,
 }
 
@@ -36,8 +36,8 @@ impl Attachment {
     }
 }
 
-/// A program that redirects, attached until it is dropped or the process ends in
-/// whatever way.
+/// A program that redirects frames, attached until it is dropped or the process ends for any
+/// reason.
 #[derive(Debug)]
 pub(super) struct Program {
     map: OwnedFd,
@@ -58,9 +58,8 @@ impl Program {
         })
     }
 
-    /// Attaches it to an interface of this thread's network namespace; frames go
-    /// to the stack as long as their queue has no socket. Attached already, it
-    /// is detached first.
+    /// Attaches the program to an interface of this thread's network namespace; frames go to the
+    /// stack as long as their queue has no socket. If it is attached already, it is detached first.
     pub(super) fn attach(&mut self, interface: u32, attachment: Attachment) -> io::Result<()> {
         self.link = None;
         let link = bpf::attach(self.code.as_fd(), interface, attachment.flags())?;
@@ -68,13 +67,13 @@ impl Program {
         Ok(())
     }
 
-    /// Lets `socket` have the frames of `queue`.
+    /// Redirects the frames of `queue` to `socket`.
     pub(super) fn set_socket(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
         bpf::set_socket(self.map.as_fd(), queue, socket)
     }
 }
 
-/// Registers. The context comes in R1, results go out in R0.
+/// Registers. The context is in R1, results are in R0.
 const R0: u8 = 0;
 const R1: u8 = 1;
 const R2: u8 = 2;
@@ -107,8 +106,7 @@ const JUMP_EQUAL_IMMEDIATE: u8 = 0x16;
 const JUMP_UNEQUAL_IMMEDIATE: u8 = 0x56;
 const CALL: u8 = 0x85;
 const EXIT: u8 = 0x95;
-/// As the source register of [`LOAD_IMMEDIATE_64`]: the immediate is a map's
-/// descriptor.
+/// As the source register of [`LOAD_IMMEDIATE_64`]: the immediate is a map's descriptor.
 const PSEUDO_MAP: u8 = 1;
 
 const fn instruction(code: u8, to: u8, from: u8, offset: i16, immediate: i32) -> Instruction {

@@ -13,21 +13,20 @@ use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-/// Entries of the rings of frames that come, and of chunks for them.
+/// Entries of the rings of received frames, and of chunks for them.
 const RECEIVING: u32 = 2048;
 /// Entries of the ring of frames to send.
 const SENDING: u32 = 2048;
-/// Chunks to send from: more than the ring has, since the NIC holds some as well.
+/// Chunks to send from: more than the ring has, since the NIC has some as well.
 const SENDING_CHUNKS: u32 = 2 * SENDING;
-/// Entries of the ring of frames that were sent: as many as can be on their way.
+/// Entries of the ring of sent frames: all that can be on their way.
 const SENT: u32 = 2 * SENDING;
 
-/// Where a frame to send starts in its chunk: room for its metadata, in a cache
-/// line of its own.
+/// Offset of a frame to send in its chunk: space for its metadata, in a cache line of its own.
 const SEND_OFFSET: usize = 64;
 const _: () = assert!(metadata::LEN <= SEND_OFFSET);
 
-/// What the kernel keeps free before a frame that it puts into a chunk
+/// Bytes that the kernel leaves free before a frame that it puts into a chunk
 /// (`XDP_PACKET_HEADROOM`).
 const RECEIVE_HEADROOM: u32 = 256;
 
@@ -35,31 +34,30 @@ const RECEIVE_HEADROOM: u32 = 256;
 /// (`XDP_MAX_TX_SKB_BUDGET`, since Linux 6.17; 32 before).
 const SEND_BUDGET: (libc::c_int, u32) = (9, 256);
 
-/// How often the kernel is asked to go on where it stopped halfway.
+/// Most wake-ups of the kernel per burst, if it stops halfway.
 const KICKS: u32 = SENDING / 32;
 
-/// Sizes of chunks: half a page holds a frame of 1500 B of payload, a page is the
-/// most that drivers take.
+/// Sizes of chunks: half a page holds a frame of 1500 B of payload; drivers accept at most a page.
 const CHUNKS: [u32; 2] = [2048, 4096];
 
-/// The least chunk that holds a frame of `len` bytes (without FCS) both ways.
+/// Returns the smallest chunk that holds a frame of `len` bytes (without FCS) in both directions.
 pub(super) fn chunk_for(len: u32) -> Option<u32> {
     CHUNKS
         .into_iter()
         .find(|chunk| len.saturating_add(RECEIVE_HEADROOM) <= *chunk)
 }
 
-/// The longest frame that is carried at all, in bytes without FCS.
+/// The longest frame, in bytes without FCS.
 pub const LONGEST: u32 = CHUNKS[1] - RECEIVE_HEADROOM;
 
-/// What a socket is to be like.
+/// Settings of a socket.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Plan {
     /// Bytes of a chunk.
     pub(super) chunk: u32,
-    /// Whether it sends, or only receives.
+    /// True if the socket sends; otherwise it only receives.
     pub(super) sends: bool,
-    /// Whether frames may have launch times.
+    /// True if frames may have launch times.
     pub(super) launch_times: bool,
 }
 
@@ -68,16 +66,16 @@ pub(super) struct Plan {
 pub struct Losses {
     /// Lost before they could be received: the ring was full, or had no chunk.
     pub overruns: u64,
-    /// Descriptors that one side found wrong. Always 0 where both are right.
+    /// Descriptors that one side found wrong. Always 0 if both sides are correct.
     pub invalid: u64,
 }
 
-/// Why a frame was not taken.
+/// Reason why a frame was not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused {
-    /// There is no room at present.
+    /// The ring is full at present.
     Full,
-    /// It is longer than a chunk, or this queue does not send.
+    /// The frame is longer than a chunk, or this queue does not send.
     TooLong,
 }
 
@@ -92,14 +90,13 @@ pub struct Queue {
     received: Consumer<libc::xdp_desc>,
     sent: Consumer<u64>,
     send: Option<Producer<libc::xdp_desc>>,
-    /// Dropped behind the descriptor; the kernel holds its pages as long as it
-    /// needs them.
+    /// Dropped after the descriptor; the kernel keeps its pages as long as it needs them.
     memory: Mapping,
 }
 
 impl Queue {
-    /// Makes a socket with its memory and its rings, the fill ring full: drivers
-    /// look at it when the socket is bound, even where it only sends.
+    /// Makes a socket with its memory and its rings. The fill ring is full: drivers read it when
+    /// the socket is bound, even if it only sends.
     pub(super) fn new(plan: Plan) -> io::Result<Self> {
         let kind = SocketType::RAW;
         let fd = rustix::net::socket_with(AddressFamily::XDP, kind, SocketFlags::CLOEXEC, None)?;
@@ -169,7 +166,7 @@ impl Queue {
         })
     }
 
-    /// Binds it to a queue of an interface of this thread's network namespace.
+    /// Binds the socket to a queue of an interface of this thread's network namespace.
     pub(super) fn bind(&self, interface: u32, queue: u32, zero_copy: bool) -> io::Result<()> {
         let mode = if zero_copy {
             SocketAddrXdpFlags::XDP_ZEROCOPY
@@ -181,14 +178,14 @@ impl Queue {
         Ok(rustix::net::bind(&self.fd, &address)?)
     }
 
-    /// Whether the kernel says when it wants to be woken (need-wakeup, since Linux
-    /// 5.4), so that it need not be with every burst.
+    /// Returns true if the kernel reports when it needs a wake-up (need-wakeup, since Linux 5.4),
+    /// so that not every burst takes one.
     pub fn tells_when_to_wake(&self) -> bool {
         self.fill.has_flags()
     }
 
-    /// Hands at most `most` frames that came to `take`, in order, and their
-    /// chunks back to the kernel. Returns how many there were.
+    /// Passes at most `most` received frames to `take`, in order, and returns their chunks to the
+    /// kernel. Returns the number of frames.
     pub fn receive(&mut self, most: usize, mut take: impl FnMut(&[u8])) -> usize {
         let mut count = 0;
         while count < most
@@ -219,15 +216,15 @@ impl Queue {
         count
     }
 
-    /// Tells a driver that waits for chunks that there are some. A socket that
-    /// is gone says so to whoever sends or polls.
+    /// Wakes a driver that waits for chunks. An error of the socket shows at the next send or poll.
     fn wake_receiving(&self) {
         let mut nothing = [0_u8; 0];
         let flags = rustix::net::RecvFlags::DONTWAIT;
         let _ = rustix::net::recv(&self.fd, &mut nothing[..], flags);
     }
 
-    /// The bytes that every void starts with: as many of `frame` as one can have.
+    /// Sets the bytes with which every void starts: the beginning of `frame`, up to the longest
+    /// void.
     pub fn set_void(&mut self, frame: &[u8]) {
         let len = frame.len().min(self.plan.chunk as usize - SEND_OFFSET);
         let at = self.chunks.voids() as usize + SEND_OFFSET;
@@ -239,9 +236,8 @@ impl Queue {
         }
     }
 
-    /// Takes a frame to send, without FCS; it leaves with the next
-    /// [`Queue::flush`]. `launch` is when, in nanoseconds of the NIC's clock,
-    /// for a NIC that can.
+    /// Takes a frame to send, without FCS; it leaves with the next [`Queue::flush`]. `launch` is
+    /// its launch time, in nanoseconds of the NIC's clock, for a NIC with launch times.
     pub fn send(&mut self, frame: &[u8], launch: Option<u64>) -> Result<(), Refused> {
         let Some(ring) = &mut self.send else {
             return Err(Refused::TooLong);
@@ -295,7 +291,7 @@ impl Queue {
         if entered { Ok(()) } else { Err(Refused::Full) }
     }
 
-    /// Takes back the chunks of frames that were sent.
+    /// Takes back the chunks of sent frames.
     pub fn reap(&mut self) {
         let mut any = false;
         while let Some(address) = self.sent.pop() {
@@ -307,8 +303,8 @@ impl Queue {
         }
     }
 
-    /// Lets the kernel have what was taken to send, and wakes it where it wants
-    /// that. What it does not send now it keeps.
+    /// Passes the taken frames to the kernel, and wakes the kernel if it needs that. Frames that it
+    /// does not send now stay in the ring.
     ///
     /// # Errors
     /// The interface is gone or down ([`crate::tap::is_gone`]).
@@ -325,8 +321,8 @@ impl Queue {
                 break;
             }
             let flags = SendFlags::DONTWAIT;
-            // Other errors: it stopped halfway, since its budget was used up or
-            // something had no room. What it still has it goes on with.
+            // Other errors: the kernel stopped halfway, since its budget was used up or a queue had
+            // no room. It continues with the rest.
             if let Err(errno) = rustix::net::send(&self.fd, &[], flags) {
                 let error = io::Error::from(errno);
                 if crate::tap::is_gone(&error) {
@@ -342,13 +338,13 @@ impl Queue {
         Ok(())
     }
 
-    /// Whether the kernel has frames to send that it does not go on with by itself.
+    /// Returns true if the kernel has frames to send and does not continue by itself.
     pub fn is_stuck(&mut self) -> bool {
         let ring = self.send.as_mut();
         ring.is_some_and(|ring| ring.pending() > 0 && ring.needs_wakeup())
     }
 
-    /// What was lost.
+    /// Returns the losses.
     pub fn losses(&self) -> Losses {
         let kernel = sockopt::xdp_statistics(&self.fd).ok();
         let of = |count: Option<u64>| count.unwrap_or(0);
@@ -367,7 +363,7 @@ impl AsFd for Queue {
     }
 }
 
-/// Sets an option of `SOL_XDP` that is a number.
+/// Sets a numeric option of `SOL_XDP`.
 fn set_option(fd: &OwnedFd, option: libc::c_int, value: u32) -> io::Result<()> {
     // SAFETY: the kernel reads four bytes from a valid reference.
     let result = unsafe {
@@ -399,8 +395,8 @@ mod tests {
         assert_eq!(chunk_for(u32::MAX), None);
     }
 
-    /// A socket that is bound to nothing, which takes no interface; `None`, and a
-    /// line, where the machine forbids it.
+    /// Makes an unbound socket, which needs no interface; `None`, with a line of output, if the
+    /// computer forbids it.
     fn queue(launch_times: bool) -> Option<Queue> {
         let plan = Plan {
             chunk: 2048,

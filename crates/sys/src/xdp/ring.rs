@@ -1,12 +1,10 @@
-//! The rings that a socket shares with the kernel: one side produces entries,
-//! the other consumes them, each tells the other by an index that only it
-//! writes.
+//! The rings that a socket shares with the kernel: one side produces entries, the other consumes
+//! them, and each publishes an index that only it writes.
 //!
-//! An index is published with release and read with acquire ordering, so that
-//! whoever sees it also sees the entries before it (and, of a chunk that was
-//! given away, its bytes). Indices run on and wrap; places are taken from them
-//! by the mask alone, so whatever the other side writes, no access leaves the
-//! ring.
+//! An index is published with release and read with acquire ordering, so that a reader of the index
+//! also sees the entries before it (and the bytes of a chunk that was handed over). Indices run on
+//! and wrap; places are computed from them by the mask alone, so no index that the other side
+//! writes leads to an access outside of the ring.
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use std::ffi::c_void;
@@ -16,7 +14,7 @@ use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
-/// Memory that is mapped, until it is dropped.
+/// Mapped memory, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Mapping {
     base: NonNull<c_void>,
@@ -27,7 +25,7 @@ pub(super) struct Mapping {
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    /// `len` bytes of a socket's ring at `offset`, shared with the kernel.
+    /// Maps `len` bytes of a socket's ring at `offset`, shared with the kernel.
     pub(super) fn shared(fd: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<Self> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
@@ -37,7 +35,7 @@ impl Mapping {
         Self::of(base, len)
     }
 
-    /// `len` bytes of zeros, starting at a page.
+    /// Maps `len` bytes of zeros, starting at a page.
     pub(super) fn anonymous(len: usize) -> io::Result<Self> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::PRIVATE | MapFlags::POPULATE;
@@ -59,8 +57,8 @@ impl Mapping {
         self.base.as_ptr().cast()
     }
 
-    /// The place of `count` values of `T` at `offset`: `InvalidData` where they
-    /// do not lie in the mapping, or not aligned.
+    /// Returns the place of `count` values of `T` at `offset`: `InvalidData` if they are not in the
+    /// mapping, or not aligned.
     fn place<T>(&self, offset: u64, count: usize) -> io::Result<NonNull<T>> {
         let wrong = || io::Error::from(io::ErrorKind::InvalidData);
         let offset = usize::try_from(offset).map_err(|_| wrong())?;
@@ -84,7 +82,7 @@ impl Drop for Mapping {
     }
 }
 
-/// Where the kernel put the parts of a ring in its mapping, in bytes.
+/// Offsets of the parts of a ring in its mapping, in bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Offsets {
     pub(super) producer: u64,
@@ -94,20 +92,20 @@ pub(super) struct Offsets {
     pub(super) flags: Option<u64>,
 }
 
-/// What both kinds of ring have.
+/// The common part of both kinds of ring.
 #[derive(Debug)]
 struct Ring<T> {
-    /// Owns what the pointers point to.
+    /// The owner of the memory behind the pointers.
     _mapping: Mapping,
     producer: NonNull<AtomicU32>,
     consumer: NonNull<AtomicU32>,
     flags: Option<NonNull<AtomicU32>>,
     entries: NonNull<T>,
-    /// Entries less one; the number of entries is a power of two.
+    /// Entries minus one; the number of entries is a power of two.
     mask: u32,
     /// This side's index.
     mine: u32,
-    /// The other side's index as it was last read.
+    /// The other side's index at the last read.
     theirs: u32,
     _entries: PhantomData<T>,
 }
@@ -145,14 +143,14 @@ impl<T: Copy> Ring<T> {
         unsafe { self.consumer.as_ref() }
     }
 
-    /// Where entry number `index` is.
+    /// Returns the place of entry number `index`.
     fn entry(&self, index: u32) -> NonNull<T> {
         // SAFETY: the mask keeps the place below the number of entries, and
         // `place` checked that those lie in the mapping.
         unsafe { self.entries.add((index & self.mask) as usize) }
     }
 
-    /// Whether the kernel wants to be woken to go on (`XDP_RING_NEED_WAKEUP`).
+    /// Returns true if the kernel needs a wake-up to continue (`XDP_RING_NEED_WAKEUP`).
     fn needs_wakeup(&self) -> bool {
         let Some(flags) = self.flags else {
             return true;
@@ -179,22 +177,21 @@ impl<T: Copy> Producer<T> {
         Ok(Self(ring))
     }
 
-    /// How many entries there are that the other side has not taken.
+    /// Returns the number of entries that the other side has not taken.
     pub(super) fn pending(&mut self) -> u32 {
         let ring = &mut self.0;
         ring.theirs = ring.consumer().load(Ordering::Acquire);
         ring.mine.wrapping_sub(ring.theirs).min(ring.mask + 1)
     }
 
-    /// Whether there is room for one more entry.
+    /// Returns true if there is room for one more entry.
     pub(super) fn has_room(&mut self) -> bool {
         let ring = &self.0;
-        // What was read last is never more than what is true.
+        // The index read last is never more than the true one.
         ring.mine.wrapping_sub(ring.theirs) <= ring.mask || self.pending() <= self.0.mask
     }
 
-    /// Adds an entry, which the other side sees once it is published; `false`
-    /// where there is no room.
+    /// Adds an entry, which the other side sees once it is published; `false` if there is no room.
     pub(super) fn push(&mut self, entry: T) -> bool {
         if !self.has_room() {
             return false;
@@ -207,12 +204,12 @@ impl<T: Copy> Producer<T> {
         true
     }
 
-    /// Lets the other side see what was added.
+    /// Publishes the added entries to the other side.
     pub(super) fn publish(&mut self) {
         self.0.producer().store(self.0.mine, Ordering::Release);
     }
 
-    /// Whether the kernel says when it wants to be woken.
+    /// Returns true if the kernel reports when it needs a wake-up.
     pub(super) fn has_flags(&self) -> bool {
         self.0.flags.is_some()
     }
@@ -223,7 +220,7 @@ impl<T: Copy> Producer<T> {
     }
 }
 
-/// A ring that the kernel fills: frames that came, chunks that were sent.
+/// A ring that the kernel fills: received frames, sent chunks.
 #[derive(Debug)]
 pub(super) struct Consumer<T>(Ring<T>);
 
@@ -235,8 +232,8 @@ impl<T: Copy> Consumer<T> {
         Ok(Self(ring))
     }
 
-    /// Takes the next entry, if there is one. Its place is the other side's
-    /// again once it is released.
+    /// Takes the next entry, if there is one. Its place is the other side's again once it is
+    /// released.
     pub(super) fn pop(&mut self) -> Option<T> {
         let ring = &mut self.0;
         if ring.mine == ring.theirs {
@@ -254,7 +251,7 @@ impl<T: Copy> Consumer<T> {
         Some(entry)
     }
 
-    /// Returns the places of what was taken to the other side.
+    /// Returns the places of the taken entries to the other side.
     pub(super) fn release(&mut self) {
         self.0.consumer().store(self.0.mine, Ordering::Release);
     }
@@ -274,7 +271,7 @@ mod tests {
     };
     const SIZE: u32 = 8;
 
-    /// Memory of a ring; the test plays the kernel through the second handle.
+    /// Makes the memory of a ring; the test plays the kernel through the second handle.
     fn memory() -> (Mapping, NonNull<AtomicU32>, NonNull<AtomicU32>) {
         let mapping = Mapping::anonymous(4096).expect("a page");
         let producer = mapping.place(OFFSETS.producer, 1).expect("inside");
@@ -335,7 +332,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a queue, with indices that wrap in the middle.
+        /// Compares with a queue, with indices that wrap in the middle.
         #[test]
         fn what_is_pushed_is_what_the_other_side_takes_in_order(
             start in prop_oneof![Just(0), Just(u32::MAX - 3), any::<u32>()],
@@ -365,8 +362,7 @@ mod tests {
             }
         }
 
-        /// Indices that no kernel would write: nothing leaves the ring, nothing
-        /// panics.
+        /// Indices that no kernel would write: no access leaves the ring, and nothing panics.
         #[test]
         fn wrong_indices_of_the_other_side_do_no_harm(
             indices in prop::collection::vec(any::<u32>(), 1..50),

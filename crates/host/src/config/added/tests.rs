@@ -52,7 +52,7 @@ fn remove(name: &str) -> Change {
     }
 }
 
-/// What becomes of `files`, kept.
+/// Applies and stores `change`, and returns the new files.
 fn changed(files: &Files, change: &Change) -> Files {
     let (next, config) = files
         .changed(change)
@@ -267,8 +267,8 @@ fn a_place_that_cannot_be_written_is_named_with_the_key_that_chooses_it() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever comes and goes: the files read again are what is in force, every guest is
-    /// there once, and what is refused changes nothing.
+    /// Random changes: the stored files always contain the configuration in force, every guest
+    /// once, and a refused change has no effect.
     #[test]
     fn the_files_are_what_is_in_force(
         steps in proptest::collection::vec((0_u8..6, 0_u8..8, any::<bool>(), 0_u8..3), 1..30),

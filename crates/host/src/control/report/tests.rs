@@ -1,4 +1,4 @@
-//! What placement admits by the limits that hosts say, against the pacers of these hosts.
+//! Compares placement's admission, by the limits that hosts report, with the pacers of these hosts.
 
 use super::limits;
 use crate::guarantees::from_service;

@@ -35,7 +35,7 @@ fn guarantees(config: &str) -> Guarantees {
     all.expect("nothing was heard yet")
 }
 
-/// What the service says of machines of `t/a`: what is guaranteed, and the limit.
+/// The service's guarantees and limits of VMs of `t/a`.
 fn said(vms: &[(u32, &str)]) -> Arc<Said> {
     let vms = vms.iter().map(|(number, more)| {
         format!(r#"{{"vm":"t/a/{number}","tenant":1,"tenant_vms":2{more}}}"#)

@@ -47,7 +47,7 @@ fn wrong(xml: &str) -> String {
         .to_string()
 }
 
-/// What a domain's guests are in a configuration.
+/// Returns a domain's guests in a configuration.
 fn config(domain: &Domain) -> Config {
     let uplink = "[uplink]\npacer = { link = \"10Gbit/s\" }\n\
                   port = { kind = \"af-packet\", interface = \"eth0\" }\n";
@@ -114,7 +114,7 @@ fn each_of_several_interfaces_has_a_guest_and_a_name_of_its_own() {
     );
 }
 
-/// What is wrong with [`WEB`] once the first text is the second, behind `domain web, line `.
+/// The mistake in [`WEB`] after replacing the first text by the second, behind `domain web, line `.
 const MISTAKES: [(&str, &str, &str); 12] = [
     (
         "tailbound:guests",
@@ -266,8 +266,7 @@ fn what_a_daemon_finds_wrong_is_told_with_its_line_in_the_xml() {
 }
 
 proptest! {
-    /// Whatever a name, a path and a text are, one guest comes of them and nothing else, or
-    /// an error.
+    /// Any name, path and text result in exactly one guest and nothing else, or in an error.
     #[test]
     fn no_value_of_a_domain_becomes_another_key(
         name in "[ -~]{1,12}",
@@ -293,7 +292,7 @@ proptest! {
         }
     }
 
-    /// Whatever bytes there are, they are a domain or an error.
+    /// Any bytes are a domain or an error.
     #[test]
     fn any_text_is_a_domain_or_refused(cut in 0..WEB.len(), noise in "\\PC{0,20}") {
         let _ = Domain::read("web", &noise);

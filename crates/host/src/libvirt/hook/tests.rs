@@ -10,7 +10,7 @@ const WEB: &str = "<domain id='1'><name>web</name><metadata>\
     <devices><interface type='vhostuser'><mac address='52:54:00:00:00:01'/>\
     <source type='unix' path='/run/web' mode='client'/></interface></devices></domain>";
 
-/// A daemon that says these things, one to each request, and returns the requests.
+/// A daemon that sends these answers, one for each request, and returns the requests.
 fn daemon(directory: &Path, says: Vec<Outcome>) -> JoinHandle<Vec<String>> {
     let socket = directory.join(crate::places::name(Path::new("/x"), ".sock"));
     let listener = UnixListener::bind(socket).expect("a socket");
@@ -29,7 +29,7 @@ fn daemon(directory: &Path, says: Vec<Outcome>) -> JoinHandle<Vec<String>> {
     })
 }
 
-/// What a daemon shows that has `web`, or nobody.
+/// The answer of a daemon that shows `web`, or no guest.
 fn shown(link: Option<Link>) -> Outcome {
     let web = |link| Guest {
         port: Port {
@@ -69,7 +69,7 @@ fn done(unguaranteed: &[&str]) -> Outcome {
     }
 }
 
-/// What comes of an operation where a daemon says these things, and what that was asked.
+/// Returns the result of an operation with a daemon that sends these answers, and the requests.
 fn called(operation: &str, says: Vec<Outcome>) -> (Result<Vec<String>, String>, Vec<String>) {
     let directory = tempfile::tempdir().expect("a directory");
     let daemon = daemon(directory.path(), says);

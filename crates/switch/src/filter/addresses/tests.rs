@@ -9,7 +9,7 @@ const B: GuestId = GuestId::first(9);
 const ROUTER: Mac = Mac([2, 9, 9, 9, 9, 9]);
 const NOBODY: Ipv6Addr = Ipv6Addr::UNSPECIFIED;
 
-/// A link-local address as a host makes it of a secret.
+/// Returns a link-local address that is made of a secret.
 fn secret(n: u64) -> Ipv6Addr {
     let identifier = 0x1234_5678_0000_0000 | n;
     Ipv6Addr::from(u128::from(identifier) | 0xfe80 << 112)
@@ -77,7 +77,7 @@ impl Bench {
         self.check(guest, &ipv6(from, B6, 17, &udp(1, 2, b"x")))
     }
 
-    /// The guest asks whether an address is free.
+    /// The guest probes an address.
     fn ask(&mut self, guest: GuestId, target: Ipv6Addr) -> Result<(), Reason> {
         self.check(guest, &ipv6(NOBODY, B6, 58, &solicitation(target)))
     }
@@ -95,7 +95,7 @@ impl Bench {
     }
 }
 
-/// It may choose in the prefix of its own addresses, too.
+/// Makes a filter that also permits chosen addresses in the prefix of its own ones.
 fn filter(mac: Mac, own: Vec<Prefix>) -> SpoofFilter {
     let prefix = "fd77::/64".parse().expect("a prefix");
     SpoofFilter::new(mac, own).with_slaac([prefix], SpoofFilter::MOST_ADDRESSES)
@@ -170,7 +170,7 @@ fn a_station_outside_keeps_its_address_and_a_router_gets_it_back() {
     bench.outside(ROUTER, secret(1), &advertisement(secret(1), ROUTER));
     assert_eq!(bench.send(A, secret(1)), Err(Reason::SpoofedIp));
     assert_eq!(bench.advertise(A, secret(1)), Err(Reason::SpoofedNeighbour));
-    // One whose MAC the address is made of needs not even be heard.
+    // If an address is made of a station's MAC, the station need not announce it.
     let made = Ipv6Addr::from(0xfe80 << 112 | u128::from(u64::from_be_bytes(ROUTER.eui64())));
     bench.forwarding.learn(bench.now, UPLINK, ROUTER);
     assert_eq!(bench.send(A, made), Err(Reason::SpoofedIp));
@@ -244,7 +244,7 @@ fn what_is_heard_outside_is_bounded_and_makes_room_after_a_while() {
 }
 
 proptest! {
-    /// No address ever has two guests, and none has more than it may.
+    /// No address ever has two guests, and no guest exceeds its maximum.
     #[test]
     fn an_address_has_one_guest(
         events in prop::collection::vec((any::<bool>(), 0u64..40, 0u8..4, 0u64..400), 1..300),

@@ -41,7 +41,7 @@ fn alerted(message: &[u8]) -> Vec<u8> {
     [&[58, 0, 5, 2, 0, 0, 1, 0][..], message].concat()
 }
 
-/// A guest that may do what one key allows.
+/// Returns the roles that one key permits.
 fn only(key: &str) -> GuardConfig {
     let mut guard = GuardConfig::default();
     let value = match key {

@@ -1,4 +1,4 @@
-//! Guests that are away, and guests that come.
+//! Guests that are away, and guests that arrive.
 
 use super::paced::{self, guarantee};
 use super::*;
@@ -7,7 +7,7 @@ use smoltcp::wire::{Icmpv6Packet, Ipv6Packet};
 use std::collections::BTreeSet;
 use std::net::Ipv6Addr;
 
-/// A is away, as of the first look at its card.
+/// Makes a bench on which A is away, at the first query of its card.
 fn away(config: SwitchConfig) -> Bench {
     let mut bench = Bench::new(&PipelineConfig::default());
     bench.switch = Switch::new(config).expect("no rule is broken");
@@ -32,7 +32,7 @@ fn b_to_a(n: u16) -> Vec<u8> {
     datagram(MAC_A, MAC_B, (B4, A4), n)
 }
 
-/// What A sends where it is.
+/// Makes a frame that A sends from elsewhere.
 fn from_elsewhere(n: u16) -> Vec<u8> {
     a_to_b(n)
 }
@@ -48,7 +48,7 @@ fn what_is_for_a_guest_that_is_away_goes_to_the_uplink_and_none_is_queued() {
     bench.send(B, &b_to_a(1));
     bench.settle();
     assert_eq!(bench.sent(UPLINK), [b_to_a(1)]);
-    // From there it is heard, and what comes for it from there is lost.
+    // Its frames arrive from there, and frames to it from there are lost.
     bench.send(UPLINK, &from_elsewhere(2));
     bench.send(UPLINK, &datagram(MAC_A, GATEWAY, (FAR, A4), 3));
     bench.settle();
@@ -108,7 +108,7 @@ fn one_that_comes_is_announced_outside_by_every_address_that_is_known() {
     }
     assert_eq!(addresses, [A6, A_LINK_LOCAL, chosen].into());
     assert_eq!(told.len(), 1 + 1 + 3);
-    // It is here: what is for it comes to it, and it keeps what it chose.
+    // The guest is here: it receives its frames, and keeps its chosen address.
     bench.send(UPLINK, &datagram(MAC_A, GATEWAY, (FAR, A4), 3));
     bench.send(A, &ethernet(MAC_B, MAC_A, 0x86dd, &body));
     bench.settle();
@@ -213,7 +213,7 @@ fn where_a_guest_is_outlasts_a_reload_and_a_new_port_is_asked_anew() {
     bench.send(A, &b_to_a(2));
     bench.settle();
     assert_eq!(bench.sent(UPLINK), [b_to_a(2)]);
-    // It is there when a port is opened: then it was so before, and nobody is told.
+    // The guest is here when its port is opened: then it was here before, and is not announced.
     bench.wires[B].borrow_mut().presence = here(7);
     bench.switch.handle_opened(PortIndex(B));
     bench.settle();
@@ -234,7 +234,7 @@ fn the_first_frame_finds_a_guest_that_has_just_come() {
     assert_eq!(bench.switch.forwarding.away(MAC_A), None);
 }
 
-/// What happens to a guest that others send to.
+/// An event of a guest to which others send.
 #[derive(Debug, Clone, Copy)]
 enum Event {
     Leaves(usize),
@@ -255,8 +255,8 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 }
 
 proptest! {
-    /// Each frame comes to the guest that it is for, where that is here; to the uplink once,
-    /// where it is not; and is counted where there is nobody to give it to.
+    /// Each frame reaches its guest if that is here, or else the uplink once, or is counted as
+    /// dropped.
     #[test]
     fn each_frame_goes_where_its_guest_is(events in events()) {
         let mut bench = away(plain());

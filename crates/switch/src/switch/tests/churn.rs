@@ -1,11 +1,11 @@
-//! Guests that come and go.
+//! Guests that are added and removed.
 
 use super::*;
 use tailbound_dataplane::{FqCodelConfig, Guarantee, GuestId, PacedPipelineConfig, PacerConfig};
 
 const LINK: Rate = Rate::from_mbit(1000);
 
-/// A stays, and so does the port of B: whose it is changes.
+/// A and the port of B stay; the guest of that port changes.
 fn with(uplink: &EgressConfig, others: impl IntoIterator<Item = u32>, b: u32) -> SwitchConfig {
     let mut config = config(&PipelineConfig::default());
     config.uplink = Some(uplink.clone());
@@ -34,7 +34,7 @@ impl Bench {
         changed.expect("no rule is broken");
     }
 
-    /// How many frames of A's backlog leave before the one that B sends behind it.
+    /// Returns the number of A's queued frames that leave before a later one of B.
     fn frames_before_b(&mut self) -> usize {
         for n in 0..100 {
             self.send(A, &datagram(GATEWAY, MAC_A, (A4, FAR), n));
@@ -89,7 +89,7 @@ fn after_guests(guests: u32) {
     let most = bench.switch.guests().map(|(id, _)| id.slot()).max();
     assert!(most.is_some_and(|slot| slot <= 2 * AT_ONCE as usize + 4));
 
-    // The pacer takes a guarantee of whoever comes now.
+    // The pacer accepts a guarantee of a new guest.
     let paced = EgressConfig::Pacer(PacedPipelineConfig::new(PacerConfig::strict(LINK)));
     let mut config = with(&paced, [], 1);
     config.guests[1].guarantee = Some(Guarantee::new(Rate::from_mbit(100), Bytes(15_380), LINK));

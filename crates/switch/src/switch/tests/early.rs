@@ -1,4 +1,4 @@
-//! Early acknowledgement at guests' memory ports: where it stands, and whose frames it makes.
+//! Early acknowledgement at guests' memory ports: its place, and the sources of its frames.
 
 use super::*;
 use crate::port::Presence;
@@ -37,7 +37,7 @@ fn tcp(to_guest: bool, seq: u32, ack: u32, flags: u8, payload: usize) -> Vec<u8>
     [&to_mac.0[..], &from_mac.0, &[8, 0], &packet].concat()
 }
 
-/// Number, acknowledgement, flags and payload of each TCP frame.
+/// Returns sequence number, acknowledgement, flags and payload of each TCP frame.
 fn seen(frames: &[Vec<u8>]) -> Vec<(u32, u32, u8, usize)> {
     let word =
         |frame: &[u8], at: usize| u32::from_be_bytes(frame[at..at + 4].try_into().expect("4"));
@@ -55,7 +55,7 @@ fn seen(frames: &[Vec<u8>]) -> Vec<(u32, u32, u8, usize)> {
     .collect()
 }
 
-/// A bench whose guest A is acknowledged for, with a connection that is open.
+/// Makes a bench with early acknowledgement for guest A, and an open connection.
 fn bench(mode: SnoopMode) -> Bench {
     let mut bench = Bench::new(&PipelineConfig::default());
     let snoop = SnoopConfig {
@@ -101,7 +101,7 @@ fn the_host_answers_while_the_guest_waits() {
     }
 }
 
-/// They pass what the guest's own frames pass: its filter, and the queue of the uplink.
+/// Answers pass the same checks as the guest's own frames: its filter, and the queue of the uplink.
 #[test]
 fn answers_are_the_guests_frames() {
     let mut bench = bench(SnoopMode::Retaining);
@@ -124,7 +124,7 @@ fn answers_are_the_guests_frames() {
     assert_eq!(sent, 3 + 2, "as the guest's, with its two of before");
 }
 
-/// A full ring: what waits before it may be dropped there, so nothing is promised.
+/// With a full ring, frames in front of it may be dropped there, so none is acknowledged early.
 #[test]
 fn what_waits_before_a_full_ring_is_not_acknowledged() {
     for mode in [SnoopMode::Retaining, SnoopMode::Strict] {
@@ -148,7 +148,7 @@ fn what_waits_before_a_full_ring_is_not_acknowledged() {
     }
 }
 
-/// The timer of what the guest does not acknowledge goes on in the switch's own.
+/// The retransmission timer of the guest's connections is part of the switch's own timer.
 #[test]
 fn what_the_guest_lost_is_sent_again_while_it_runs() {
     let mut bench = bench(SnoopMode::Retaining);
@@ -227,7 +227,7 @@ fn it_ends_once_nothing_is_owed() {
     assert_eq!(seen(&bench.sent(UPLINK)), [(100, 2001, ACK, 0)]);
 }
 
-/// Who is at another port is not the peer, whatever it says.
+/// A guest at another port cannot impersonate the peer.
 #[test]
 fn a_neighbour_that_says_it_is_the_peer_is_not_answered() {
     let mut bench = bench(SnoopMode::Retaining);

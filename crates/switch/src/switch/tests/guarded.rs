@@ -1,9 +1,9 @@
-//! What guests may send of what others pay for.
+//! Budgets of guests for traffic that others pay for.
 
 use super::*;
 use crate::port::{BURST, MemoryPort};
 
-/// Every guest with its default budgets.
+/// Sets every guest's default budgets.
 fn budgets(config: &mut SwitchConfig) {
     for guest in &mut config.guests {
         guest.groups = Some(BudgetConfig::default());
@@ -11,7 +11,7 @@ fn budgets(config: &mut SwitchConfig) {
     }
 }
 
-/// A switch of an uplink, A, and so many other guests, each with its budgets.
+/// Makes a switch of an uplink, A, and `others` other guests, each with its budgets.
 fn bench_of(others: u8) -> Bench {
     let mut config = config(&PipelineConfig::default());
     let more = (2..=others).map(|n| {
@@ -50,7 +50,8 @@ fn flood(bench: &mut Bench, frame: &[u8]) {
     bench.run(start + Nanos::from_secs(2));
 }
 
-/// What a budget lets through in two seconds, in frames of 84 bytes on the wire.
+/// Returns the number of frames that a budget permits in two seconds, with 84 bytes each on the
+/// wire.
 fn allowed() -> u64 {
     let budget = BudgetConfig::default();
     let bytes = budget.burst + budget.rate.bytes_in(Nanos::from_secs(2));
@@ -114,7 +115,7 @@ fn a_broadcast_flood_from_outside_is_held_to_the_budget_of_the_uplink() {
         let passed = bench.sent(A).len() as u64;
         assert_eq!(bench.sent(B).len() as u64, passed);
         assert_eq!(bench.drops(UPLINK, "group_budget"), 20_000 - passed);
-        // A guest's broadcasts, and what comes to one guest, are not concerned.
+        // A guest's broadcasts, and frames to one guest, are not affected.
         bench.send(A, &who_has());
         bench.send(UPLINK, &datagram(MAC_A, GATEWAY, (FAR, A4), 1));
         bench.settle();
@@ -127,7 +128,7 @@ fn a_broadcast_flood_from_outside_is_held_to_the_budget_of_the_uplink() {
     assert_eq!(flood(None), 20_000, "its twin, without one");
 }
 
-/// A reload brings a budget, keeps what was spent of it, and takes it away.
+/// Reloads add a budget, keep its spent part, and remove it.
 #[test]
 fn a_reload_keeps_what_the_outside_has_spent() {
     let mut bench = bench_of(1);
@@ -212,7 +213,7 @@ fn a_reload_gives_no_budget_twice() {
     assert_eq!(bench.sent(B).len(), 1);
 }
 
-/// The addresses that a guest chose, seen from outside: the first has it.
+/// Addresses that guests chose, as seen from outside: the first guest has the address.
 #[test]
 fn a_link_local_address_made_of_a_secret_works_and_is_not_to_be_stolen() {
     let mut bench = bench_of(1);

@@ -1,4 +1,4 @@
-//! What comes for a guest, within what its senders are guaranteed and beyond.
+//! Traffic to a guest within its senders' guarantees, and beyond.
 
 use super::*;
 use std::net::Ipv4Addr;
@@ -7,16 +7,16 @@ use tailbound_dataplane::{FqCodelConfig, InwardConfig, SenderId};
 /// Ten full frames.
 const BURST_OF_10: Bytes = Bytes(15_380);
 
-/// The last part of an address that no other here has, less the machine's number.
+/// The difference between the last byte of a VM's address and its number.
 const MACHINE: u8 = 100;
 
-/// Machines of A's tenant elsewhere.
+/// The address of a VM of A's tenant elsewhere.
 fn machine(number: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, 77, 1, MACHINE + number)
 }
 
-/// A full frame for A from an address behind the uplink, as guaranteed or not, with a
-/// number that tells it from others.
+/// Makes a full frame for A from an address behind the uplink, guaranteed or not, with a unique
+/// number.
 fn to_a(from: Ipv4Addr, guaranteed: bool, number: u16) -> Vec<u8> {
     let payload = [&number.to_be_bytes()[..], &[0; 1470]].concat();
     let mut packet = ipv4(from, A4, 17, &udp(1, 2, &payload));
@@ -28,8 +28,8 @@ fn number(frame: &[u8]) -> (u8, u16) {
     (frame[29], u16::from_be_bytes([frame[42], frame[43]]))
 }
 
-/// A has machines 1 and 2 of its tenant elsewhere, which may send it 100 Mbit/s each, and a
-/// queue of 60 packets.
+/// A's tenant has VMs 1 and 2 elsewhere, which may send 100 Mbit/s each to A. A's queue has 60
+/// packets.
 fn bench(held: bool) -> Bench {
     let mut config = config(&PipelineConfig::default());
     config.guests[0].pipeline.queue = QueueConfig::FqCodel(FqCodelConfig {
@@ -61,7 +61,7 @@ fn bench(held: bool) -> Bench {
 }
 
 impl Bench {
-    /// Lets A take what waits for it.
+    /// Delivers A's queued frames.
     fn delivered(&mut self) -> Vec<(u8, u16)> {
         self.wires[A].borrow_mut().room = None;
         self.switch.handle_writable(PortIndex(A));
@@ -70,8 +70,8 @@ impl Bench {
     }
 }
 
-/// A flood from outside and from a guest of the host fills A's queue; what then comes within
-/// the guarantees of its tenant is neither dropped nor later than anything of those.
+/// A flood from outside and from a guest of the host fills A's queue. Later frames within the
+/// guarantees of A's tenant are neither dropped nor delayed behind the flood.
 #[test]
 fn what_conforms_is_served_before_a_flood_and_not_dropped_for_it() {
     for held in [true, false] {
@@ -97,8 +97,8 @@ fn what_conforms_is_served_before_a_flood_and_not_dropped_for_it() {
     }
 }
 
-/// Back-pressure is about what A's senders are guaranteed: a flood from others fills its
-/// queue, and takes nothing from what they are granted.
+/// Backpressure concerns only the guaranteed traffic of A's senders: a flood from others fills A's
+/// queue, and takes nothing from the granted rates.
 #[test]
 fn what_a_guest_has_taken_of_what_conforms_is_told_and_nothing_of_a_flood() {
     let mut bench = bench(true);
@@ -121,8 +121,8 @@ fn what_a_guest_has_taken_of_what_conforms_is_told_and_nothing_of_a_flood() {
     assert_eq!(bench.switch.drained(GuestId::first(9)), None);
 }
 
-/// A sender whose host does not hold it to its guarantee, and one that nobody announced:
-/// what exceeds goes below, and takes nothing from one that keeps to its own.
+/// A sender whose host does not enforce its guarantee, and a sender that is not announced: their
+/// excess has a lower priority, and takes nothing from a sender within its guarantee.
 #[test]
 fn what_exceeds_a_guarantee_or_claims_one_is_served_below() {
     let mut bench = bench(true);
@@ -135,8 +135,8 @@ fn what_exceeds_a_guarantee_or_claims_one_is_served_below() {
     }
     bench.settle();
     let delivered = bench.delivered();
-    // A burst, and the frame that may have waited for its guest's others; then what
-    // exceeds, as far as it was offered to the port before the other burst came.
+    // A burst, and the frame that may have waited for its guest's others; then the excess that was
+    // offered to the port before the other burst arrived.
     let ours = |sender: u8, frames: u16| (0..frames).map(move |n| (MACHINE + sender, n));
     let expected: Vec<_> = ours(1, 11).collect();
     assert_eq!(delivered[..11], expected);

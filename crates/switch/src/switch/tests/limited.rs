@@ -1,10 +1,10 @@
-//! Guests that are limited, in virtual time.
+//! Guests with limits, in virtual time.
 
 use super::*;
 use tailbound_dataplane::shaper::{BucketConfig, RateLimit, WindowConfig};
 use tailbound_dataplane::{Guarantee, PacedPipelineConfig, PacerConfig, ShaperConfig};
 
-/// 500 B a millisecond.
+/// 500 B per millisecond.
 const LIMIT: Rate = Rate::from_mbit(4);
 
 fn smooth(rate: Rate) -> ShaperConfig {
@@ -18,7 +18,7 @@ fn bucket(rate: Rate) -> ShaperConfig {
     })
 }
 
-/// A is limited.
+/// Makes a configuration with a limit of A.
 fn limited(limit: Option<ShaperConfig>) -> SwitchConfig {
     let mut config = config(&PipelineConfig::default());
     config.guests[0].limit = limit;
@@ -59,8 +59,8 @@ fn bytes(frames: &[Vec<u8>]) -> usize {
     frames.iter().map(Vec::len).sum()
 }
 
-/// The limit counts what goes to guests here and to the wire, in the order it came, and the
-/// guest's port is not read while as much waits as may.
+/// The limit includes traffic to guests here and to the wire, in its order, and the guest's port is
+/// not read while the limit holds the maximum.
 #[test]
 fn what_a_guest_sends_is_held_to_its_limit_wherever_it_goes() {
     for limit in [smooth(LIMIT), bucket(LIMIT)] {
@@ -101,7 +101,7 @@ fn others_do_not_wait_for_a_guest_that_is_at_its_limit() {
     assert_eq!(bench.sent(UPLINK).len(), 1);
 }
 
-/// What waited goes before what comes after the limit has ended, and none of it is lost.
+/// After a limit has ended, its queued frames leave before later ones, and none is lost.
 #[test]
 fn a_limit_that_ends_lets_go_what_waits_in_order() {
     for limit in [smooth(LIMIT), bucket(LIMIT)] {
@@ -141,7 +141,8 @@ fn another_limit_holds_from_then_on() {
     }
 }
 
-/// A is guaranteed 8 Mbit/s and 15,380 B, and limited to 16 Mbit/s.
+/// Makes a configuration in which A has a guarantee of 8 Mbit/s and 15,380 B, and a limit of 16
+/// Mbit/s.
 fn guaranteed(is_guaranteed: bool, limit: Option<Rate>) -> SwitchConfig {
     let link = Rate::from_mbit(1000);
     let mut config = limited(limit.map(bucket));
@@ -160,7 +161,8 @@ impl Bench {
         changed.expect("no rule is broken");
     }
 
-    /// Has A send 32 Mbit/s to the outside for so long, and returns how many bytes left.
+    /// Sends 32 Mbit/s from A to the outside for `millis` milliseconds; returns the bytes that
+    /// left.
     fn flood(&mut self, millis: u16) -> usize {
         let mut sent = 0;
         for n in 0..millis {
@@ -174,8 +176,8 @@ impl Bench {
     }
 }
 
-/// A guest whose limit is at least what it is guaranteed sends that at once, and no more than
-/// its limit on an idle wire.
+/// A guest with a guarantee within its limit sends its guarantee without delay, and at most its
+/// limit on an idle wire.
 #[test]
 fn a_limit_caps_what_a_guaranteed_guest_sends_beyond_its_guarantee() {
     let limit = Rate::from_mbit(16);
@@ -198,7 +200,7 @@ fn a_limit_caps_what_a_guaranteed_guest_sends_beyond_its_guarantee() {
     assert!(counted.stats.sent.packets > 3900 && counted.backlog.memory.0 > 0);
 }
 
-/// What it sends to a guest here counts as well: with what leaves by the wire it is within the limit,
+/// Traffic to a guest here is included: together with traffic to the wire it is within the limit,
 /// and each frame is counted once.
 #[test]
 fn what_a_guaranteed_guest_sends_to_guests_here_counts_for_its_limit() {
@@ -226,7 +228,7 @@ fn what_a_guaranteed_guest_sends_to_guests_here_counts_for_its_limit() {
         (to_guest, to_wire)
     };
     let most = 4_000_000 + 40_000;
-    // Alone, what is for here has the guarantee, less what frames take beside themselves.
+    // Alone, traffic to guests here has the guarantee, minus the overhead of frames.
     let (here, none) = sent(4, 0);
     assert!(
         none == 0 && (1_900_000..=2_016_000).contains(&here),
@@ -240,14 +242,14 @@ fn what_a_guaranteed_guest_sends_to_guests_here_counts_for_its_limit() {
     );
 }
 
-/// Whichever comes or goes first, the guarantee or the limit, the limit holds on.
+/// The limit stays in force when the guarantee or the limit changes, in any order.
 #[test]
 fn a_limit_goes_on_where_a_guarantee_begins_or_ends() {
     let limit = Some(Rate::from_mbit(16));
     let mut bench = Bench::new(&PipelineConfig::default());
     for is_guaranteed in [false, true, false, true] {
         bench.become_guaranteed(is_guaranteed, limit);
-        // What waited in the pacer for a guarantee that has ended leaves at once.
+        // Frames that waited in the pacer for an ended guarantee leave immediately.
         bench.flood(20);
         let sent = bench.flood(500);
         assert!((980_000..1_040_000).contains(&sent), "{sent} B");
@@ -263,7 +265,7 @@ fn a_limit_goes_on_where_a_guarantee_begins_or_ends() {
     assert!(bench.guest(A).limit.is_none());
 }
 
-/// What comes for a guest is held to its limit in, whoever sends it, and what is large is cut.
+/// All traffic to a guest is within its limit in, and large packets are segmented.
 #[test]
 fn what_comes_for_a_guest_is_held_to_its_limit() {
     let mut bench = Bench::new(&PipelineConfig::default());
@@ -281,7 +283,7 @@ fn what_comes_for_a_guest_is_held_to_its_limit() {
     assert!(sent <= 510_000 && sent > 490_000, "{sent} B");
 }
 
-/// A guest that is drained has sent all when nothing of it waits for its limit.
+/// A drained guest is finished only when none of its frames waits for its limit.
 #[test]
 fn what_waits_for_a_limit_is_not_forgotten_where_a_guest_is_drained() {
     let mut bench = Bench::limited(smooth(LIMIT));

@@ -1,13 +1,13 @@
-//! Many ports, of which few have anything to do.
+//! Many ports, of which few have work.
 
 use super::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How often a port was asked or told anything.
+/// The number of calls of a port's methods.
 type Asked = Arc<AtomicU64>;
 
-/// A memory port that counts what it is asked.
+/// A memory port that counts the calls of its methods.
 struct Counting {
     port: MemoryPort,
     asked: Asked,
@@ -56,7 +56,7 @@ fn mac(guest: usize) -> Mac {
     Mac([2, 3, 0, 0, high, low])
 }
 
-/// So many guests behind counting ports; nobody is asked twice at the start.
+/// Makes `guests` guests behind counting ports; no port is called twice at the start.
 fn crowd(guests: usize) -> (Bench, Vec<Asked>) {
     let asked: Vec<_> = (0..=guests).map(|_| Asked::default()).collect();
     let (ports, wires) = asked
@@ -154,7 +154,7 @@ fn while_it_is_drained_no_port_is_read_and_then_all_are() {
     assert_eq!(bench.sent(2).len(), 1);
 }
 
-/// A port that has a frame for the switch every millisecond, and says when.
+/// A port that has a frame for the switch every millisecond, and returns that time.
 struct Ticking {
     port: MemoryPort,
     next: Nanos,

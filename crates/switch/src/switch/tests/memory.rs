@@ -1,9 +1,9 @@
-//! Memory that a guest can have the host hold.
+//! Memory on the host that a guest can occupy.
 
 use super::*;
 use tailbound_dataplane::{FqCodelConfig, Pool, Spare};
 
-/// What each queue may hold.
+/// The memory limit of each queue.
 const MEMORY: Bytes = Bytes(4 << 20);
 
 fn queue(memory: Bytes) -> PipelineConfig {
@@ -41,13 +41,13 @@ fn frame(to: Mac, destination: std::net::Ipv4Addr, len: usize) -> Vec<u8> {
     ethernet(to, MAC_A, 0x0800, &ipv4(A4, destination, 17, &payload))
 }
 
-/// At rest: what is kept for ever, and the ports' own.
+/// Returns the memory of an idle switch: the pool's minimum, and the ports' own.
 fn rest() -> u64 {
     4 * Pool::KEPT as u64
 }
 
-/// Whatever their length, frames take at most twice the memory that their queue may have,
-/// and 10 s after they left nothing but the rest is held.
+/// Frames of any length take at most twice the memory limit of their queue, and 10 s after they
+/// left only the memory of an idle switch is held.
 #[test]
 fn frames_of_any_length_hold_what_their_queue_may_and_it_is_given_back() {
     for len in [60, 1514, 2033, 2100, 4100, 9000, 16_400, 65_000] {
@@ -86,7 +86,7 @@ fn frames_of_any_length_hold_what_their_queue_may_and_it_is_given_back() {
     }
 }
 
-/// One length after another, so that each takes buffers of another size.
+/// Frames of one length after another, so that each length takes buffers of another size.
 #[test]
 fn changing_lengths_hold_no_more() {
     let memory = Bytes(8 * MEMORY.0);
@@ -106,7 +106,7 @@ fn changing_lengths_hold_no_more() {
     }
 }
 
-/// 500 segments out of one packet of 64 KiB: each a buffer of its own.
+/// 500 segments of one packet of 64 KiB: each has its own buffer.
 #[test]
 fn segments_hold_what_their_queue_may() {
     let mut bench = bench(true, MEMORY);
@@ -134,7 +134,7 @@ fn segments_hold_what_their_queue_may() {
     assert!((MEMORY.0 / 2..=2 * MEMORY.0).contains(&held.0), "{held}");
 }
 
-/// The kernel would refuse them, after they waited.
+/// Too long frames are dropped early: the kernel would refuse them after they waited.
 #[test]
 fn a_frame_above_the_mtu_of_its_port_is_not_queued_but_what_is_to_be_cut_is() {
     let mut bench = Bench::new(&PipelineConfig::default());

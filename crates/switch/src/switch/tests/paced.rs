@@ -26,8 +26,7 @@ pub(super) fn wire() -> PacerConfig {
     PacerConfig::strict(LINK)
 }
 
-/// The guests of [`Bench`] behind an uplink that is paced, and what A and B are
-/// guaranteed.
+/// Makes the guests of [`Bench`] behind a paced uplink, with the guarantees of A and B.
 pub(super) fn paced(
     wire: &PacerConfig,
     a: Option<Guarantee>,
@@ -40,7 +39,7 @@ pub(super) fn paced(
     config
 }
 
-/// How the uplink of `config` is paced.
+/// Returns the pacing of `config`'s uplink.
 fn pacing(config: &mut SwitchConfig) -> &mut PacedPipelineConfig {
     match &mut config.uplink {
         Some(EgressConfig::Pacer(pacing)) => pacing,
@@ -55,25 +54,25 @@ fn bench(config: SwitchConfig) -> Bench {
 }
 
 impl Bench {
-    /// What the uplink's pacer has done.
+    /// Returns the counters of the uplink's pacer.
     fn pacing(&mut self) -> UplinkPacing {
         let snapshot = self.switch.snapshot(&mut self.ports);
         let uplink = snapshot.uplink.expect("there is one");
         uplink.pacing.expect("it is paced")
     }
 
-    /// What it does with the frames of the guest at a port.
+    /// Returns the pacer's counters for the guest at a port.
     fn guest_pacing(&mut self, port: usize) -> GuestPacing {
         self.guest(port).pacing.expect("the uplink is paced")
     }
 }
 
-/// A full frame from A or B to a station behind the uplink.
+/// Makes a full frame from A or B to a station behind the uplink.
 pub(super) fn full(guest: usize, n: u32) -> Vec<u8> {
     frame(guest, n, 1472)
 }
 
-/// Such a frame with so many bytes of payload.
+/// Makes such a frame with `len` bytes of payload.
 fn frame(guest: usize, n: u32, len: usize) -> Vec<u8> {
     let (mac, ip) = if guest == A { (MAC_A, A4) } else { (MAC_B, B4) };
     let mut payload = n.to_be_bytes().to_vec();
@@ -86,7 +85,7 @@ fn frame(guest: usize, n: u32, len: usize) -> Vec<u8> {
     )
 }
 
-/// The number in a frame of [`full`], and whose it is; `None` for a void.
+/// Returns the guest and the number in a frame of [`full`]; `None` for a void.
 fn read(frame: &[u8]) -> Option<(usize, u32)> {
     if frame[..6] == frame[6..12] {
         assert_eq!(frame[12..14], [0x88, 0xb5]);
@@ -97,8 +96,8 @@ fn read(frame: &[u8]) -> Option<(usize, u32)> {
     Some((guest, u32::from_be_bytes(*number)))
 }
 
-/// The frames on a wire that sends what it is given back to back, each with the
-/// byte at which it begins.
+/// The frames on a wire that sends the given items back to back, each with the byte at which it
+/// begins.
 #[derive(Default)]
 struct OnTheWire {
     at: u64,
@@ -117,7 +116,7 @@ impl OnTheWire {
         }
     }
 
-    /// Every interval between two frames of `guest` conforms to its guarantee.
+    /// Checks that every interval between two frames of `guest` conforms to its guarantee.
     fn check(&self, guest: usize, guarantee: &Guarantee) {
         let begins = self.frames.iter().filter(|(_, from, _)| *from == guest);
         let begins: Vec<_> = begins.map(|(at, ..)| *at).collect();
@@ -137,8 +136,8 @@ impl OnTheWire {
     }
 }
 
-/// The `n`th TCP packet of `len` bytes of payload from A or B, to be cut to `size`
-/// each.
+/// Makes the `n`th TCP packet of `len` bytes of payload from A or B, to be segmented at `size`
+/// bytes.
 fn tcp(guest: usize, n: u32, len: usize, size: u16) -> (Vec<u8>, [u8; 10]) {
     let (mac, ip) = if guest == A { (MAC_A, A4) } else { (MAC_B, B4) };
     let payload = vec![n as u8; len];

@@ -1,4 +1,4 @@
-//! Forwarding, and queues on the way out.
+//! Forwarding, and queues in front of ports.
 
 use super::*;
 
@@ -282,9 +282,8 @@ fn a_warm_loop_takes_no_new_buffers() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
-    /// Whatever a guest and the world outside send: nothing panics, nothing goes
-    /// back to where it came from, and the other guest sees A's frames only in
-    /// A's name.
+    /// With any frames from a guest and from outside: nothing panics, no frame goes back to its
+    /// origin, and the other guest sees A's frames only in A's name.
     #[test]
     fn hostile_frames_reach_nobody_in_anothers_name(
         frames in prop::collection::vec(
@@ -320,7 +319,7 @@ proptest! {
     }
 }
 
-/// A port whose device is busy until a moment: what it takes stays until then.
+/// A port whose device is busy until some time: frames stay in it until then.
 struct BusyPort {
     port: MemoryPort,
     wire: WireEnd,

@@ -1,4 +1,4 @@
-//! A switch that becomes another one a few guests at a time, amid traffic.
+//! Reloads of a switch, a few guests at a time, amid traffic.
 
 use super::*;
 use tailbound_dataplane::{FqCodelConfig, Guarantee, PacedPipelineConfig, PacerConfig};
@@ -10,8 +10,8 @@ fn mac(guest: u32) -> Mac {
     Mac([6, 0, a, b, c, d])
 }
 
-/// A and B, and behind them others by number, each with a guarantee of so many megabits
-/// a second.
+/// Makes a configuration of A, B and other guests by number, each with a guarantee of `mbit`
+/// Mbit/s.
 fn with(others: impl IntoIterator<Item = u32>, mbit: u64) -> SwitchConfig {
     let mut config = config(&PipelineConfig::default());
     let pacer = PacerConfig::strict(LINK);
@@ -39,7 +39,7 @@ impl Bench {
         self.settle();
     }
 
-    /// Becomes a switch of `config`, with what `turn` does between all steps of `work`.
+    /// Reloads to `config`, and calls `turn` between all steps of `work`.
     fn reload_by(&mut self, config: SwitchConfig, work: usize, mut turn: impl FnMut(&mut Self)) {
         let guests = config.guests.len();
         let mut reload = Switch::begin_reload(self.plan(config));
@@ -59,8 +59,8 @@ impl Bench {
     }
 }
 
-/// A frame that B gets between all steps, and how much each step allocates at most: what
-/// it does goes with what it makes.
+/// Sends B a frame between all steps, and returns the most allocations of a step: its work is
+/// proportional to them.
 fn most_allocations(guests: u32, to: SwitchConfig) -> u64 {
     let mut bench = Bench::new(&PipelineConfig::default());
     let before = with(0..guests, 1);
@@ -127,7 +127,7 @@ fn a_reload_that_breaks_a_rule_has_changed_nothing() {
         .guests()
         .map(|(id, name)| (id, name.to_owned()))
         .collect();
-    // Of what they have, the last ones do not fit any more.
+    // The last of these guarantees do not fit into the link.
     let mut too_much = with(0..300, 1);
     let pacer = PacerConfig::strict(Rate::from_mbit(250));
     too_much.uplink = Some(EgressConfig::Pacer(PacedPipelineConfig::new(pacer)));
@@ -176,9 +176,9 @@ fn ports_that_stay_are_not_looked_at_again() {
 }
 
 proptest! {
-    /// Guests come, go, change places, guarantees and queues, with frames on their way and
-    /// stations learned: whether all at once or a few at a time, all is the same in the end,
-    /// and no frame between two guests that stay is lost or doubled.
+    /// Guests are added and removed, and change places, guarantees and queues, with frames queued
+    /// and stations learned. A reload in steps has the same result as one in a single step, and no
+    /// frame between two guests that stay is lost or doubled.
     #[test]
     fn a_few_at_a_time_is_as_all_at_once(
         changes in prop::collection::vec(

@@ -1,16 +1,16 @@
-//! Who may have how much of the thread.
+//! Shares of ports of the thread's time.
 
 use super::*;
 use crate::mac::Mac;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Segments of a packet of [`crumbs`], nearly as many as one may have.
+/// Segments of a packet of [`crumbs`], close to the maximum.
 const CRUMBS: usize = 500;
-/// Frames of `B` that one turn of its own may be: a burst.
+/// Frames of `B` in one of its turns: a burst.
 const TURN: u64 = BURST as u64;
 
-/// A TCP packet of A that is to be cut to one byte a segment.
+/// Makes a TCP packet of A to be segmented at one byte.
 fn crumbs() -> (Vec<u8>, Option<[u8; 10]>) {
     let segment = [&[0; 12][..], &[5 << 4, 0x10], &[0; 6], &[0; CRUMBS]].concat();
     let frame = ethernet(GATEWAY, MAC_A, 0x0800, &ipv4(A4, FAR, 6, &segment));
@@ -31,9 +31,9 @@ fn segmenting() -> PipelineConfig {
     }
 }
 
-/// A guest that has its packets cut to 500 segments gets no more of the thread than one
-/// that sends single frames, at any moment while both have something to send; and between
-/// two turns of the other at most one such packet is cut.
+/// A guest with packets to be segmented into 500 segments gets no more of the thread than a guest
+/// with single frames, at any time while both have something to send. Between two turns of the
+/// other guest, at most one such packet is segmented.
 #[test]
 fn a_packet_of_500_segments_is_paid_for_by_the_guest_that_sends_it() {
     let mut bench = Bench::new(&segmenting());
@@ -64,7 +64,7 @@ fn a_packet_of_500_segments_is_paid_for_by_the_guest_that_sends_it() {
     assert!(cut > read, "A has its share too: {cut} beside {read}");
 }
 
-/// Nobody else has work, so nobody waits for a guest's share to come round again.
+/// A guest that is alone does not wait for the next round of shares.
 #[test]
 fn a_guest_alone_has_a_packet_cut_in_each_turn() {
     let mut bench = Bench::new(&segmenting());
@@ -80,7 +80,7 @@ fn a_guest_alone_has_a_packet_cut_in_each_turn() {
     }
 }
 
-/// A broadcast costs its sender what all its copies cost.
+/// A broadcast is charged to its sender for all its copies.
 #[test]
 fn a_broadcast_is_paid_for_as_often_as_it_is_copied() {
     const GUESTS: usize = 64;
@@ -115,8 +115,8 @@ fn a_broadcast_is_paid_for_as_often_as_it_is_copied() {
     );
 }
 
-/// Two guests with neighbouring ports flood a third one's short queue, which has room for
-/// eight frames a turn: whoever is served first in a turn has it. Sixty others are idle.
+/// Two guests with neighbouring ports flood a third one's short queue, which has room for eight
+/// frames per turn: the guest that is served first takes the room. Sixty others are idle.
 #[test]
 fn neighbours_are_first_equally_often_however_many_idle_ports_there_are() {
     let mut config = config(&PipelineConfig::default());
@@ -155,7 +155,7 @@ fn neighbours_are_first_equally_often_however_many_idle_ports_there_are() {
     }
 }
 
-/// A port with a number of descriptors for each frame, both ways.
+/// A port with a number of descriptors for each frame, in both directions.
 struct Pieces(MemoryPort, usize);
 
 impl Port for Pieces {
@@ -231,7 +231,7 @@ fn descriptors_of_a_receiver_are_paid_for_by_that_receiver() {
     let share = 300 * TURN * 80 / PIECES as u64 * 4 / 3 + TURN;
     assert!(before <= share, "{before} frames, {share} at most");
     assert!(before >= share / 2, "{before} frames, {share} at most");
-    // Nobody else has anything to do: it has what there is, and all of it.
+    // No other port has work: this one has the whole thread.
     for wire in [UPLINK, B] {
         bench.wires[wire].borrow_mut().to_port.clear();
     }
@@ -241,7 +241,7 @@ fn descriptors_of_a_receiver_are_paid_for_by_that_receiver() {
     assert_eq!(bench.port(A).sent.0, before + waiting - drops);
 }
 
-/// The moment in virtual time, which work takes.
+/// The virtual time, which advances with work.
 #[derive(Debug, Default, Clone)]
 struct Watch(Arc<AtomicU64>);
 
@@ -261,7 +261,7 @@ impl Stopwatch for Watch {
     }
 }
 
-/// A port that takes a given time for each frame that is put into it.
+/// A port that takes a given time for each frame sent to it.
 struct Slow(MemoryPort, Nanos, Watch);
 
 impl Port for Slow {
@@ -278,9 +278,9 @@ impl Port for Slow {
     }
 }
 
-/// A guest whose kernel takes 700 us for each frame that it is sent, beside one that takes 1 us,
-/// both flooded from outside while B sends: B and its flood wait for one frame of A's, and A has
-/// its share of the time.
+/// A guest whose kernel takes 700 us for each frame sent to it, beside one that takes 1 us, both
+/// flooded from outside while B sends: B and its flood wait for one frame of A's, and A has its
+/// share of the time.
 #[test]
 fn time_that_a_receiver_takes_is_paid_for_by_that_receiver() {
     const DEAR: Nanos = Nanos::from_micros(700);

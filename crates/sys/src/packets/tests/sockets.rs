@@ -107,7 +107,7 @@ fn an_answer_behind_a_neighbours_bulk_names_the_neighbour() {
     waits_behind_a_neighbour(100, 10_000);
 }
 
-/// A queue that cuts what is too long for it: the first segment has another address.
+/// A queue segments frames that are too long for it: the first segment has another address.
 #[test]
 fn an_answer_that_the_queue_segments_is_followed() {
     waits_behind_a_neighbour(12_000, 3_000);

@@ -21,7 +21,7 @@ pub(super) fn link(host: &str, end: &str) -> bool {
     run(&format!("ip -n {host} tuntap add {end} mode tap vnet_hdr"))
 }
 
-/// The host, and what its TAPs' readers do: they take each frame by hand.
+/// The host, with the readers of its TAPs, which take each frame on request.
 struct Taps {
     host: Host,
     ends: [tap::Tap; 3],

@@ -12,7 +12,7 @@ fn the_kernel_says_what_it_was_built_with_where_it_says_so_at_all() {
     }
 }
 
-/// Any process may have a slice of its own; a guest's threads are somebody else's.
+/// Any process may set its own slice; a guest's threads belong to another user.
 #[test]
 fn a_slice_for_oneself_is_none_for_guests() {
     let asked = Nanos::from_micros(300);
@@ -37,7 +37,7 @@ fn a_slice_for_oneself_is_none_for_guests() {
     assert_eq!(refused.mend, old.mend);
 }
 
-/// The device's group is how every distribution opens it; nobody is told to open it to all.
+/// Every distribution opens the device by its group; the advice never opens it to all users.
 #[test]
 fn whoever_may_not_use_kvm_is_told_its_group() {
     assert_eq!(
@@ -63,7 +63,7 @@ fn whoever_may_not_use_kvm_is_told_its_group() {
     }
 }
 
-/// Memory that nothing uses was asked for once.
+/// Regression: a trial requested memory that nothing uses.
 #[test]
 fn nothing_asks_for_huge_pages() {
     assert!(!include_str!("../trials.rs").contains("nr_hugepages"));

@@ -1,4 +1,4 @@
-//! Which class a frame has, and which marks, on a paced wire.
+//! Classes and marks of frames on a paced wire.
 
 use super::*;
 use tailbound_dataplane::{Class, Classes, Coverage, Fabric};
@@ -79,8 +79,8 @@ fn with_the_hose_what_a_machine_sends_where_no_limit_is_set_leaves_in_the_lowest
     assert_eq!(stats.map(|stats| stats.taken.packets), Some(5));
 }
 
-/// Has A send a frame; returns its DSCP on the wire, and which destinations with a
-/// limit it was charged to.
+/// Sends a frame from A; returns its DSCP on the wire, and the limited destinations that it was
+/// charged to.
 fn charged(bench: &mut Bench, frame: &[u8]) -> (Option<u8>, Vec<u128>) {
     bench.send(A, frame);
     bench.run(bench.now + Nanos::from_millis(100));
@@ -114,16 +114,15 @@ fn what_goes_to_a_limited_station_is_limited_as_that_whatever_address_it_names()
     let padded = [arp(1, MAC_A, A4, FAR), vec![0; 1000]].concat();
     let frame = ethernet(GATEWAY, MAC_A, 0x0806, &padded);
     assert_eq!(charged(&mut bench, &frame).1, [station]);
-    // One that another tenant's machine is reached by has no limit here, and so what is
-    // sent to it has no guarantee.
+    // A station of another tenant's VM has no limit here, so frames to it have no guarantee.
     limit(&mut bench, station, None);
     assert_eq!(charged(&mut bench, &full(A, 2)), (Some(0), vec![]));
     bench.switch.set_limited_by_station(GATEWAY, false);
     assert_eq!(charged(&mut bench, &full(A, 3)), (Some(46), vec![far]));
 }
 
-/// A meter of 1 Mbit/s and two full frames beside ten full frames of A, which is
-/// guaranteed more, and of B, which is not: how many of each leave with which DSCP.
+/// A meter of 1 Mbit/s and two full frames, for ten full frames each of A, which has a larger
+/// guarantee, and of B, which has none: returns the number of each guest's frames by DSCP.
 fn metered(fabric: Fabric) -> [Vec<(u8, usize)>; 2] {
     let mut config = paced(&wire(), Some(guarantee(100)), None);
     config.classes = Some(Classes::of(fabric));
@@ -153,8 +152,8 @@ fn metered(fabric: Fabric) -> [Vec<(u8, usize)>; 2] {
     })
 }
 
-/// A meter once tagged a guaranteed guest's conforming frames down, and its bound did
-/// not hold.
+/// Regression: a meter tagged a guaranteed guest's conforming frames down, and their bound did not
+/// hold.
 #[test]
 fn conforming_frames_of_a_guaranteed_guest_keep_the_class_of_their_bound() {
     let [guaranteed, best_effort] = metered(Fabric::ThreeClasses);

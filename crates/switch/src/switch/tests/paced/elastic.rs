@@ -1,17 +1,16 @@
-//! Flows that send beyond what their guest is guaranteed, on an idle link.
+//! Flows that exceed their guest's guarantee, on an idle link.
 
 use super::*;
 
-/// What a guest's frames take of the link in a millisecond each, in percent, and the DSCPs
-/// that they bear then.
+/// The share of a guest's frames of the link in a millisecond, in percent, and their DSCPs.
 #[derive(Debug)]
 struct Millisecond {
     share: f64,
     dscps: Vec<u8>,
 }
 
-/// Guests that offer the link's rate or nothing, millisecond by millisecond, and what
-/// leaves of A.
+/// Runs guests that offer the link's rate or nothing, millisecond by millisecond, and returns A's
+/// sent frames.
 fn watch(wire: &PacerConfig, offers: &[(bool, bool)]) -> (Bench, Vec<Millisecond>, Vec<u32>) {
     let mut bench = bench(paced(wire, Some(guarantee(100)), None));
     // Its bucket fills.

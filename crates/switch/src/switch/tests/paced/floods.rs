@@ -1,4 +1,4 @@
-//! Guests that send more than there is room for, or make much work of little.
+//! Guests that exceed the room of queues, or cause much work with few packets.
 
 use super::*;
 
@@ -48,10 +48,10 @@ fn a_guest_that_sends_what_it_may_not_is_read_no_faster_than_the_link() {
 /// Segments that one turn may cut for one port: its share is less than one such packet,
 /// so that a turn takes one and leaves the next.
 const TURN: usize = CRUMBS;
-/// Segments of one packet of [`crumbs`]: as many as a packet may have.
+/// Segments of one packet of [`crumbs`]: the maximum.
 const CRUMBS: usize = 512;
 
-/// A TCP packet that its guest wants cut to one byte a segment.
+/// Makes a TCP packet that its guest leaves to be segmented at one byte.
 fn crumbs(guest: usize) -> (Vec<u8>, Option<[u8; 10]>) {
     let (frame, virtio) = tcp(guest, 0, CRUMBS, 1);
     (frame, Some(virtio))
@@ -64,7 +64,7 @@ impl Bench {
         self.switch.handle_readable(PortIndex(guest));
     }
 
-    /// Frames that went to the uplink, or wait for it.
+    /// Returns the number of frames that went to the uplink, or wait for it.
     fn cut(&mut self) -> usize {
         let uplink = self.port(UPLINK);
         uplink.sent.0 as usize + uplink.backlog_packets
@@ -139,7 +139,7 @@ fn a_turn_cuts_a_few_hundred_segments_however_much_a_guest_is_guaranteed() {
     while before < 2 * BURST * CRUMBS {
         bench.switch.poll(bench.now, &mut bench.ports);
         let cut = bench.cut();
-        // What was offered again, and what was read.
+        // The frames that were offered again, and the received ones.
         assert!(cut - before <= 2 * TURN, "{} in a turn", cut - before);
         before = cut;
         bench.now += Nanos::from_micros(50);
@@ -163,7 +163,7 @@ fn a_guest_that_has_its_packets_cut_small_is_read_no_faster_than_the_link() {
     assert!(bench.drops(UPLINK, "queue_full") as usize <= 813 + TURN);
 }
 
-/// A queue that holds whatever comes.
+/// Makes a queue that holds all frames of a test.
 fn roomy() -> QueueConfig {
     QueueConfig::Fifo(FifoConfig {
         packets: 1 << 20,

@@ -1,8 +1,8 @@
-//! Guarantees and wires as they change.
+//! Changes of guarantees and of wires.
 
 use super::*;
 
-/// What a guest is held to, in megabits a second.
+/// Returns the guarantee of a guest in the pacer, in Mbit/s.
 fn held(bench: &Bench, guest: usize) -> Option<u64> {
     let id = GuestId::first((guest - A) as u32);
     let held = bench.switch.guarantee(id)?;
@@ -121,8 +121,8 @@ fn a_wire_on_which_its_guests_do_not_fit_is_refused_and_nothing_changes() {
     assert_eq!(held(&bench, A), Some(200));
 }
 
-/// A reload that makes the link faster or slower finds destinations with limits,
-/// slower than the new link can count or faster than it is.
+/// A reload to a faster or slower link, with limits of destinations that are slower than the new
+/// link can represent, or faster than the link.
 #[test]
 fn a_reload_changes_a_link_on_which_destinations_have_limits() {
     for (from, to, limit) in [

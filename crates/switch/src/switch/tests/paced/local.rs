@@ -1,8 +1,8 @@
-//! What guaranteed guests send to each other.
+//! Traffic between guaranteed guests of one host.
 
 use super::*;
 
-/// B as the destination of what A sends to its station.
+/// B as the destination of frames to its station.
 const STATION_B: u128 = FlowKey::station(MAC_B.0);
 
 /// A full frame from A to B.
@@ -21,7 +21,7 @@ fn sized_to_b(n: u32, len: usize) -> Vec<u8> {
     )
 }
 
-/// The numbers of the frames that came to B from A.
+/// Returns the numbers of the frames that arrived at B from A.
 fn numbers(frames: &[Vec<u8>]) -> Vec<u32> {
     let number = |frame: &Vec<u8>| {
         let number = frame[42..46].first_chunk().expect("four bytes");
@@ -31,7 +31,7 @@ fn numbers(frames: &[Vec<u8>]) -> Vec<u32> {
 }
 
 impl Bench {
-    /// Limits what A sends to B, as the hose does where they are of one tenant.
+    /// Limits A's rate to B, as the hose does for VMs of one tenant.
     fn limit(&mut self, rate: Rate) {
         let now = self.now;
         self.switch.set_limited_by_station(MAC_B, true);
@@ -41,14 +41,14 @@ impl Bench {
             .expect("no rule is broken");
     }
 
-    /// How many frames A has sent to B, and their bytes on the wire.
+    /// Returns the number of frames that A has sent to B, and their bytes on the wire.
     fn local(&mut self) -> (u64, u64) {
         let local = self.pacing().stats.local;
         (local.packets, local.bytes.0)
     }
 }
 
-/// A second of waiting, so that buckets are full.
+/// Makes a bench after a second of rest, so that buckets are full.
 fn rested(config: SwitchConfig) -> Bench {
     let mut bench = bench(config);
     bench.run(bench.now + Nanos::from_secs(1));

@@ -1,4 +1,4 @@
-//! Whatever changes, and when.
+//! Random changes at random times.
 
 use super::*;
 
@@ -6,11 +6,11 @@ use super::*;
 enum Event {
     Send(usize, u8),
     Wait(u64),
-    /// Guarantees by number, of guests that need not be there.
+    /// Guarantees by number, some of them for guests that do not exist.
     Apply(Vec<(u32, Option<Guarantee>)>),
     File(Option<u64>, Option<u64>),
     Wire(u64, u64),
-    /// The uplink is paced no longer, or again.
+    /// Stops or starts pacing the uplink.
     Unpaced,
 }
 
@@ -35,8 +35,8 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// Whatever the file and the service say, and when: no frame is lost, and none
-    /// overtakes another of its flow.
+    /// With any configurations of the file and the service, at any times, no frame is lost, and
+    /// none overtakes another of its flow.
     #[test]
     fn no_change_of_guarantees_or_of_the_wire_loses_or_reorders_a_frame(events in events()) {
         let roomy = |mut wire: PacerConfig| {

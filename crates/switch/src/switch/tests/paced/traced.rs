@@ -12,7 +12,7 @@ fn traced(bench: &mut Bench) -> Traced {
     bench.switch.end_trace().expect("one was begun")
 }
 
-/// What both A and B send, a burst of A's bucket and one frame of B's.
+/// Sends from both A and B: a burst of A's bucket and one frame of B's.
 fn send(bench: &mut Bench, frames: u32) {
     for n in 0..frames {
         bench.send(A, &full(A, n));
@@ -99,7 +99,7 @@ fn a_frame_is_told_at_each_place_where_it_waits() {
         bench.send(A, &full(A, n));
     }
     bench.send(A, &a_to_b(1));
-    // What comes for A from outside and from B, and what goes past it.
+    // Frames to A from outside and from B, and frames past A.
     let answer = |to, address| datagram(to, GATEWAY, (FAR, address), 1);
     bench.send(UPLINK, &answer(MAC_A, A4));
     bench.send(UPLINK, &answer(MAC_B, B4));
@@ -120,7 +120,7 @@ fn a_frame_is_told_at_each_place_where_it_waits() {
         .iter()
         .any(|frame| frame.wait == Wait::Limit && frame.released > frame.enqueued);
     assert!(waited, "{frames:?}");
-    // A guest that is guaranteed something waits in the pacer for what goes to others here.
+    // Frames of a guaranteed guest to others here wait in the pacer.
     let mut bench = begun(100);
     bench.send(A, &a_to_b(1));
     bench.run(bench.now + Nanos::from_millis(1));

@@ -216,8 +216,7 @@ pub(crate) fn batch(
     })
 }
 
-/// Returns the line number of the failed command: iproute2 ends its message with `Command failed
-/// -:LINE`.
+/// Returns the line number in iproute2's message, which ends with `Command failed -:LINE`.
 fn failed_line(message: &str) -> Option<usize> {
     let (_, line) = message.trim().rsplit_once("-:")?;
     line.trim().parse().ok().filter(|line| *line > 0)

@@ -414,8 +414,8 @@ pub enum GuaranteesBy {
     /// Each host's own configuration.
     #[default]
     File,
-    /// The placement service, which admits the tenants after the hosts have reported that they
-    /// enforce guarantees.
+    /// The placement service, which admits the tenants; hosts report to it that they enforce the
+    /// guarantees.
     Service,
 }
 

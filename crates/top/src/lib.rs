@@ -3,8 +3,8 @@
 //!
 //! [`State`] holds the shown data and is updated by looks at a daemon. The program that has the
 //! connection to the daemon sends these, each a [`Look`]. [`watch`] shows them in a terminal until
-//! a user quits, [`State::text`] once. Do not use this crate for programs that read the figures:
-//! `tailbound-watch` has them as JSON.
+//! a user quits, [`State::text`] once. Do not use this crate in programs that process the figures:
+//! the daemon's socket and `tailbound-watch` have them as JSON.
 
 pub mod guests;
 mod state;

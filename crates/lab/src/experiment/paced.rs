@@ -60,9 +60,9 @@ impl Pacing {
 pub struct Guaranteed {
     /// The tenant of the VMs.
     pub tenant: Name,
-    /// B.
+    /// B, the bandwidth.
     pub bandwidth: Rate,
-    /// S, at least a full frame.
+    /// S, the burst; at least a full frame.
     pub burst: Bytes,
     /// Bmax; the default is the rate of the pacer's link.
     pub burst_rate: Option<Rate>,

@@ -1,8 +1,8 @@
 use super::*;
 use tailbound_host::socket::{Bucket, Count, Kept, Link};
 
-/// Returns a guest that has sent this number of bytes, with buckets of its packets' waits: the upper
-/// bound in microseconds, and the count.
+/// Returns a guest that has sent this number of bytes, with buckets of its packets' waits: the
+/// upper bound in microseconds, and the count.
 pub(crate) fn guest(name: &str, bytes: u64, waits: &[(Option<u64>, u64)]) -> Guest {
     Guest {
         port: Port {

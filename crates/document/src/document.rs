@@ -7,14 +7,14 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// A file that is TOML.
+/// A file with valid TOML syntax.
 #[derive(Debug)]
 pub struct Document<'t> {
     pub(crate) text: &'t str,
     /// The byte at which each line begins.
     lines: Vec<usize>,
     pub(crate) root: Spanned<DeValue<'t>>,
-    /// Keys at the top of the file that are read elsewhere.
+    /// Keys at the top of the file that another reader reads.
     pub(crate) elsewhere: &'static [&'static str],
 }
 
@@ -52,8 +52,8 @@ impl<'t> Document<'t> {
         Err(mistakes)
     }
 
-    /// The entries at the top of the file, each to be read by itself, so that a
-    /// mistake in one does not hide those in the others.
+    /// Returns the entries at the top of the file, each read by itself, so that a mistake in one
+    /// does not hide those in the others.
     pub fn entries(&self) -> impl Iterator<Item = Entry<'_, 't>> {
         let table = self.root.get_ref().as_table();
         table.into_iter().flatten().map(|(key, value)| Entry {
@@ -64,19 +64,19 @@ impl<'t> Document<'t> {
         })
     }
 
-    /// The same file as if only these keys were at its top.
+    /// Returns the same file with only these keys at its top.
     #[must_use]
     pub fn only(&self, keys: &[&str]) -> Self {
         self.filtered(&[], |key| keys.contains(&key))
     }
 
-    /// The same file as if these keys, which are read elsewhere, were not at its top.
+    /// Returns the same file without these keys, which another reader reads, at its top.
     #[must_use]
     pub fn without(&self, keys: &'static [&'static str]) -> Self {
         self.filtered(keys, |key| !keys.contains(&key))
     }
 
-    /// Whether a key is at the top of the file.
+    /// Returns whether a key is at the top of the file.
     pub fn has(&self, key: &str) -> bool {
         self.root.get_ref().get(key).is_some()
     }
@@ -98,7 +98,8 @@ impl<'t> Document<'t> {
         }
     }
 
-    /// The span of the value at `path`; of what is around it where there is none.
+    /// Returns the span of the value at `path`; of the table or list around it if the value is
+    /// missing.
     pub fn find(&self, path: &[Step]) -> Range<usize> {
         let mut value = &self.root;
         for step in path {
@@ -115,7 +116,7 @@ impl<'t> Document<'t> {
         value.span()
     }
 
-    /// A mistake at the bytes `span` of the text.
+    /// Returns a mistake at the bytes `span` of the text.
     pub fn mistake(&self, span: Range<usize>, message: impl Into<String>) -> Mistake {
         Mistake {
             location: Location::within(self.text, &self.lines, span.start),
@@ -123,7 +124,7 @@ impl<'t> Document<'t> {
         }
     }
 
-    /// Where each problem stands, in the order of their location.
+    /// Returns each problem with its location, in the order of the locations.
     pub fn locate(&self, problems: impl IntoIterator<Item = Problem>) -> Vec<Mistake> {
         let mut mistakes: Vec<_> = problems
             .into_iter()
@@ -144,18 +145,18 @@ pub struct Entry<'d, 't> {
 }
 
 impl Entry<'_, '_> {
-    /// The key.
+    /// Returns the key.
     pub fn key(&self) -> &str {
         self.key
     }
 
-    /// Reads the value; where it does not fit, adds why to `mistakes`.
+    /// Reads the value; adds the reason to `mistakes` if it does not fit.
     pub fn read<T: DeserializeOwned>(&self, mistakes: &mut Vec<Mistake>) -> Option<T> {
         self.document.section(self.value, mistakes)
     }
 
-    /// Reads each table of a list by itself, and returns those that fit with their
-    /// index. `[[key]]` is how a file writes such a list.
+    /// Reads each table of a list by itself, and returns the fitting ones with their index.
+    /// `[[key]]` is the syntax of such a list.
     pub fn read_list<T: DeserializeOwned>(&self, mistakes: &mut Vec<Mistake>) -> Vec<(usize, T)> {
         let key = self.key;
         let Some(list) = self.value.get_ref().as_array() else {
@@ -170,12 +171,12 @@ impl Entry<'_, '_> {
             .collect()
     }
 
-    /// How many values the list has; none where the value is no list.
+    /// Returns the number of values in the list; 0 if the value is no list.
     pub fn items(&self) -> usize {
         self.value.get_ref().as_array().map_or(0, |list| list.len())
     }
 
-    /// A mistake at the key.
+    /// Returns a mistake at the key.
     pub fn wrong_key(&self, message: impl Into<String>) -> Mistake {
         self.document.mistake(self.key_span.clone(), message)
     }

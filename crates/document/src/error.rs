@@ -1,20 +1,20 @@
-//! What is wrong with a file, and where.
+//! Mistakes of a file, and their locations.
 
 use crate::{Location, Step};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Something wrong with a value, named by the way to it.
+/// A mistake in a value, named by the path to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// The way from the top of the file to the value.
+    /// The path from the top of the file to the value.
     pub path: Vec<Step>,
-    /// What is wrong; what would be right.
+    /// The mistake, and the correct value.
     pub message: String,
 }
 
 impl Problem {
-    /// Something wrong with the value at `path`.
+    /// Returns a problem of the value at `path`.
     pub fn new(path: &[Step], message: impl Into<String>) -> Self {
         Self {
             path: path.to_vec(),
@@ -23,13 +23,13 @@ impl Problem {
     }
 }
 
-/// Something wrong with a file, at a line and a column. Prints as
-/// `LINE:COLUMN: what is wrong; what would be right`.
+/// A mistake in a file, at a line and a column. Prints as `LINE:COLUMN: what is wrong; what would
+/// be right`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mistake {
-    /// Where it stands.
+    /// Location of the mistake.
     pub location: Location,
-    /// What is wrong; what would be right.
+    /// The mistake, and the correct value.
     pub message: String,
 }
 
@@ -39,17 +39,17 @@ impl fmt::Display for Mistake {
     }
 }
 
-/// Mistakes of a file that are printed.
+/// Maximum of printed mistakes of a file.
 const MAX_SHOWN: usize = 20;
 
-/// Why a file cannot be used.
+/// Reason why a file cannot be used.
 #[derive(Debug)]
 pub enum DocumentError {
     /// The file cannot be read.
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// The file has mistakes, at least one, in the order of their location.
@@ -62,7 +62,7 @@ pub enum DocumentError {
 }
 
 impl DocumentError {
-    /// Reads the file at `path` and gives its text a meaning by `parse`.
+    /// Reads the file at `path` and converts its text by `parse`.
     ///
     /// # Errors
     /// The file cannot be read, or `parse` finds mistakes.
@@ -82,8 +82,8 @@ impl DocumentError {
 }
 
 impl fmt::Display for DocumentError {
-    /// One line a mistake: `FILE:LINE:COLUMN: what is wrong; what would be right`. Of many
-    /// the first are shown, and how many more were found.
+    /// Writes one line for each mistake: `FILE:LINE:COLUMN: what is wrong; what would be right`. If
+    /// there are many, the first are shown, and the number of the others.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Read { path, source } => {

@@ -1,9 +1,8 @@
-//! Where something stands in a text.
+//! Locations in a text.
 
 use std::fmt;
 
-/// A place in a text, as editors count: `line:column`, both from 1, columns in
-/// characters.
+/// A location in a text in the form of editors: `line:column`, both from 1, columns in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Location {
     /// Counted from 1.
@@ -13,18 +12,19 @@ pub struct Location {
 }
 
 impl Location {
-    /// Where byte `offset` of `text` stands; its end for one beyond it.
+    /// Returns the location of byte `offset` of `text`; the end of the text for an offset beyond
+    /// it.
     pub fn of(text: &str, offset: usize) -> Self {
         Self::within(text, &Self::lines(text), offset)
     }
 
-    /// The byte at which each line of `text` begins.
+    /// Returns the byte at which each line of `text` begins.
     pub(crate) fn lines(text: &str) -> Vec<usize> {
         let after = text.match_indices('\n').map(|(newline, _)| newline + 1);
         std::iter::once(0).chain(after).collect()
     }
 
-    /// The same as [`Self::of`], by the beginnings of the lines of `text`.
+    /// Returns the same as [`Self::of`], from the beginnings of the lines of `text`.
     pub(crate) fn within(text: &str, lines: &[usize], offset: usize) -> Self {
         let before = text.get(..offset).unwrap_or(text);
         let line = lines.partition_point(|start| *start <= before.len());

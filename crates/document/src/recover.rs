@@ -1,4 +1,4 @@
-//! All values of a section that do not fit, found one after the other.
+//! Finds all values of a section that do not fit, one after the other.
 
 use crate::words::{explain, nearest, quoted, unknown_word};
 use crate::{Document, Mistake};
@@ -7,8 +7,8 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeArray, DeValue, ValueDeserializer};
 
-/// Mistakes that are looked for in one section. Each costs another reading of it, so this
-/// bounds the time that a file of nothing but mistakes takes.
+/// Maximum of mistakes that are found in one section. Each costs another reading of the section, so
+/// this bounds the time for a file with many mistakes.
 const MAX_ROUNDS: usize = 50;
 
 /// A key that is ignored from now on.
@@ -59,7 +59,7 @@ impl<'t> Document<'t> {
             let Some(out) = leave_out(&mut rest, &span) else {
                 break;
             };
-            // A key that was misspelt is not missing as well.
+            // A misspelt key is not reported as missing as well.
             let (word, known) = quoted(message);
             let meant = nearest(word, &known).filter(|_| message.starts_with("unknown field"));
             left_out.extend(meant.map(|meant| LeftOut {
@@ -71,8 +71,8 @@ impl<'t> Document<'t> {
         None
     }
 
-    /// A message of serde's in the words of a file. An unknown key at the top may be
-    /// meant as one that is read elsewhere.
+    /// Returns a message of serde's in the terms of a file. An unknown key at the top may be a
+    /// misspelt key of another reader.
     fn explain(&self, root: &Spanned<DeValue<'_>>, place: &Range<usize>, message: &str) -> String {
         let (word, known) = quoted(message);
         let is_top = self.is_root(root) && root.get_ref().get(word).is_some();
@@ -87,7 +87,7 @@ impl<'t> Document<'t> {
         value.span() == self.root.span()
     }
 
-    /// The same of what stands at `place`.
+    /// Returns the message for the value at `place`.
     fn explain_at(&self, place: &Range<usize>, message: &str) -> String {
         let (what, example) = match message.trim_end() {
             "invalid socket address syntax" => ("address and port", "127.0.0.1:9464"),
@@ -125,7 +125,7 @@ fn follows(
     !is_own && inside.next().is_some()
 }
 
-/// The value at `span`.
+/// Returns the value at `span`.
 fn find<'v, 't>(
     value: &'v Spanned<DeValue<'t>>,
     span: &Range<usize>,
@@ -178,8 +178,8 @@ fn leave_out(value: &mut Spanned<DeValue<'_>>, span: &Range<usize>) -> Option<Le
     }
 }
 
-/// The span of the key or text that a message names. Inside of tagged enums serde
-/// only knows the table around it.
+/// Returns the span of the key or text that a message names. Inside of tagged enums serde only
+/// knows the table around it.
 fn narrow(value: &Spanned<DeValue<'_>>, place: &Range<usize>, message: &str) -> Range<usize> {
     let named = message.split('`').nth(1).unwrap_or_default();
     let found = if message.starts_with("unknown ") {
@@ -190,8 +190,8 @@ fn narrow(value: &Spanned<DeValue<'_>>, place: &Range<usize>, message: &str) -> 
     found.unwrap_or_else(|| place.clone())
 }
 
-/// The span of the text in a list that a message quotes at its start, as those of types with a
-/// text form do: serde only knows the list.
+/// Returns the span of the text in a list that a message quotes at its start, as types with a text
+/// form do: serde only knows the list.
 fn quoted_item(list: &Spanned<DeValue<'_>>, message: &str) -> Option<Range<usize>> {
     let mut items = list.get_ref().as_array()?.iter();
     let item = items.find(|item| {
@@ -201,7 +201,7 @@ fn quoted_item(list: &Spanned<DeValue<'_>>, message: &str) -> Option<Range<usize
     item.map(Spanned::span)
 }
 
-/// Where `name` stands, as a key or as a text, in the table at `place`.
+/// Returns the span of `name`, as a key or as a text, in the table at `place`.
 fn within(value: &Spanned<DeValue<'_>>, place: &Range<usize>, name: &str) -> Option<Range<usize>> {
     let inside = value.span() == *place;
     match value.get_ref() {

@@ -1,6 +1,6 @@
-//! The way to a value in a file.
+//! The path to a value in a file.
 
-/// A step on the way to a value.
+/// A step on the path to a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
     /// Into a table, by a key that the program knows.

@@ -1,12 +1,12 @@
-//! Messages of serde's and of TOML's in the words of a file.
+//! Messages of serde and of TOML in the terms of a file.
 
-/// The words that a message of serde's quotes: the first, and the others.
+/// Returns the words that a message of serde's quotes: the first, and the others.
 pub(crate) fn quoted(message: &str) -> (&str, Vec<&str>) {
     let mut quoted = message.split('`').skip(1).step_by(2);
     (quoted.next().unwrap_or_default(), quoted.collect())
 }
 
-/// A message of serde's in the words of a file: what is wrong; what would be right.
+/// Returns a message of serde's in the terms of a file: what is wrong; what would be right.
 pub(crate) fn explain(message: &str) -> String {
     let (first, known) = quoted(message);
     if message.starts_with("unknown field") {
@@ -24,12 +24,12 @@ pub(crate) fn explain(message: &str) -> String {
     }
 }
 
-/// `what, expected this` becomes `what; expected this`.
+/// Changes `what, expected this` to `what; expected this`.
 pub(crate) fn semicolon(message: &str) -> String {
     message.trim_end().replacen(", expected", "; expected", 1)
 }
 
-/// The words of TOML for a type that serde expects; its own if TOML has none.
+/// Returns TOML's term for a type that serde expects; serde's own if TOML has none.
 fn in_words_of_toml(expected: &str) -> &str {
     match expected {
         "a string" | "string" => "a text in quotes",
@@ -48,8 +48,8 @@ fn in_words_of_toml(expected: &str) -> &str {
     }
 }
 
-/// States that `word` is not among the `known` ones, and which of them is nearest;
-/// `what` names its sort, such as "key". If the nearest is less sure, all are listed.
+/// Returns the message that `word` is not among the `known` ones, with the nearest of them; `what`
+/// names its kind, such as "key". If the nearest is less certain, the message lists all.
 pub fn unknown_word(what: &str, word: &str, known: &[&str]) -> String {
     let list = || format!("known here: {}", known.join(", "));
     match (alike(word, known), nearest(word, known)) {
@@ -62,12 +62,12 @@ pub fn unknown_word(what: &str, word: &str, known: &[&str]) -> String {
     }
 }
 
-/// The known word that `word` was probably meant for.
+/// Returns the known word for which `word` is probably a misspelling.
 pub(crate) fn nearest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
     alike(word, known).or_else(|| edited(word, known))
 }
 
-/// The known word that has most of its letters in the same places.
+/// Returns the known word that has most of its letters in the same positions.
 fn alike<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
     let close = known
         .iter()
@@ -77,8 +77,8 @@ fn alike<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
     close.map(|(_, candidate)| *candidate)
 }
 
-/// The known word that `word` becomes by few edits. A short word with two letters exchanged,
-/// such as `mca`, has too few letters in their places to be alike.
+/// Returns the known word that `word` becomes by few edits. A short word with two exchanged
+/// letters, such as `mca`, has too few letters in their positions to be alike.
 fn edited<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
     let lower = word.to_lowercase();
     let length = word.chars().count();

@@ -1,4 +1,4 @@
-//! What is read from a file, and where its mistakes are.
+//! Reading of files, and locations of their mistakes.
 
 use serde::Deserialize;
 use std::path::Path;
@@ -74,7 +74,7 @@ fn problems_are_located_in_the_order_of_the_file() {
         Problem::new(&pet(0, "name"), "first"),
     ]);
     assert_eq!(shown(&located), ["3:8: first", "7:8: second", "9:9: rooms"]);
-    // What is not there stands where it would have to be.
+    // A missing value has the location where it would have to be.
     let missing = document.locate([Problem::new(&pet(1, "tail"), "no tail")]);
     assert_eq!(missing[0].location.line, 5);
 }

@@ -1,31 +1,31 @@
-//! Charts that an experiment asks for: figures of its variants over what was varied.
+//! Charts of an experiment: figures of its variants over the varied quantity.
 
 use crate::figure::check_figure;
 use crate::{Figure, Mistakes, Name, figure_of};
 use serde::Deserialize;
 use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Scale, Variant};
 
-/// A chart over what was varied.
+/// A chart over the varied quantity.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChartSpec {
     /// Stable name.
     pub name: Name,
-    /// What it shows, in one line.
+    /// Title in one line.
     pub title: String,
-    /// The axis of what was varied.
+    /// The axis of the varied quantity.
     pub x: AxisSpec,
     /// The axis of the figures.
     pub y: AxisSpec,
     /// The figures, `SERIES.STATISTIC` or a value; each is a line for each [`Curve`].
     pub of: Vec<Name>,
-    /// What the paper says.
+    /// Results of the paper.
     #[serde(default)]
     pub paper: Vec<KnownLine>,
-    /// What is promised.
+    /// Promised values.
     #[serde(default)]
     pub bound: Vec<KnownLine>,
-    /// What a reader must know.
+    /// A note for readers.
     pub note: Option<String>,
 }
 
@@ -35,18 +35,18 @@ pub struct ChartSpec {
 pub struct CdfSpec {
     /// Stable name.
     pub name: Name,
-    /// What it shows, in one line.
+    /// Title in one line.
     pub title: String,
-    /// The axis of the samples; without a unit of its own it has that of the series.
+    /// The axis of the samples; without a unit of its own it has the unit of the series.
     pub x: AxisSpec,
     /// The series.
     pub of: Name,
     /// The variants; a line for each.
     pub at: Vec<Name>,
-    /// What the paper says.
+    /// Results of the paper.
     #[serde(default)]
     pub paper: Vec<KnownLine>,
-    /// What a reader must know.
+    /// A note for readers.
     pub note: Option<String>,
 }
 
@@ -54,38 +54,38 @@ pub struct CdfSpec {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AxisSpec {
-    /// What stands on it.
+    /// Label of the axis.
     pub label: String,
     /// The unit of its figures; times are in `ns`.
     #[serde(default)]
     pub unit: String,
-    /// How figures are spread over it.
+    /// Scale of the axis.
     #[serde(default)]
     pub scale: Scale,
 }
 
-/// A line of a chart that is known beforehand.
+/// A line of a chart with points that are known beforehand.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KnownLine {
-    /// What the legend calls it.
+    /// Name in the legend.
     pub name: Name,
     /// x and y; a time as text.
     pub points: Vec<(Figure, Figure)>,
 }
 
-/// Variants that differ in what was varied alone: a line of a chart.
+/// Variants that differ in the varied quantity only: a line of a chart.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Curve {
-    /// What the legend calls it where there are several; one without a name is called
-    /// by its figures.
+    /// Name in the legend if there are several curves. A curve without a name has the name of its
+    /// figure.
     pub name: String,
-    /// Where each variant stands on the x axis, and its name.
+    /// Position of each variant on the x axis, and the variant's name.
     pub points: Vec<(f64, String)>,
 }
 
 impl ChartSpec {
-    /// Finds what is wrong with it in an experiment of these curves and variants.
+    /// Adds the mistakes of the chart, in an experiment of these curves and variants.
     pub(crate) fn check(&self, curves: &[Curve], variants: &[Variant], mistakes: &mut Mistakes) {
         if self.of.is_empty() {
             mistakes.at(&self.name, "shows nothing: name figures in `of`");
@@ -101,7 +101,7 @@ impl ChartSpec {
         }
     }
 
-    /// The chart, from the variants that ran.
+    /// Draws the chart from the variants that ran.
     pub(crate) fn draw(&self, curves: &[Curve], variants: &[Variant]) -> Chart {
         let mut lines = Vec::new();
         for of in &self.of {
@@ -133,7 +133,7 @@ impl ChartSpec {
 }
 
 impl CdfSpec {
-    /// Finds what is wrong with it in an experiment of these variants.
+    /// Adds the mistakes of the chart, in an experiment of these variants.
     pub(crate) fn check(&self, variants: &[Variant], mistakes: &mut Mistakes) {
         if self.at.is_empty() {
             mistakes.at(&self.name, "shows nothing: name variants in `at`");
@@ -146,7 +146,7 @@ impl CdfSpec {
         }
     }
 
-    /// The chart, from the variants that ran: each at every percentile of its samples.
+    /// Draws the chart from the variants that ran: each at every percentile of its samples.
     pub(crate) fn draw(&self, variants: &[Variant]) -> Chart {
         let mut lines = Vec::new();
         for name in &self.at {
@@ -179,7 +179,7 @@ impl CdfSpec {
     }
 }
 
-/// A figure of the variants of a curve; what could not be measured leaves a gap.
+/// Returns a figure of the variants of a curve; a missing figure leaves a gap.
 fn measured(curve: &Curve, of: &str, variants: &[Variant]) -> Vec<(f64, f64)> {
     let point = |(x, name): &(f64, String)| {
         let variant = variants.iter().find(|variant| variant.name == *name)?;

@@ -1,4 +1,4 @@
-//! What an experiment expects, and whether that can be judged at all.
+//! Checks of an experiment: expectations, and their validation before a run.
 
 use crate::figure::check_figure;
 use crate::{ChartSpec, Curve, Figure, Mistakes, Name};
@@ -6,9 +6,9 @@ use serde::Deserialize;
 use tailbound_report::Variant;
 use toml::Spanned;
 
-/// The name of the bound that follows from guarantees alone: what is promised.
+/// The name of the promised bound, which follows from guarantees alone.
 pub const PROMISED: &str = "promised";
-/// The name of the bound that network calculus finds.
+/// The name of the bound that network calculus computes.
 pub const COMPUTED: &str = "computed";
 
 /// An expectation.
@@ -17,17 +17,16 @@ pub const COMPUTED: &str = "computed";
 pub struct Check {
     /// Stable name.
     pub name: Name,
-    /// How the figure is computed.
+    /// Computation of the figure.
     #[serde(default)]
     pub kind: CheckKind,
-    /// Which figure: `SERIES.STATISTIC` or a value; for `distance` the chart.
+    /// The figure: `SERIES.STATISTIC` or a value; for `distance` the chart.
     pub of: Name,
-    /// The variants that are judged. Of several the one that is furthest from what is
-    /// expected counts.
+    /// The judged variants. The one with the largest deviation from the expected range counts.
     #[serde(default)]
     pub at: Vec<Name>,
-    /// The variants that are judged where one of `at` did not run; the first of them
-    /// that did.
+    /// Replacements for variants of `at` that did not run: the first of them that did run is
+    /// judged.
     #[serde(default)]
     pub instead: Vec<Name>,
     /// The variant to compare with; for `distance` the line of the paper.
@@ -36,54 +35,53 @@ pub struct Check {
     pub at_least: Option<Spanned<Figure>>,
     /// and this or less. One of the two, or both.
     pub at_most: Option<Spanned<Figure>>,
-    /// The fewest samples in each variant, if that is more than the figure wants by itself: 30 for
-    /// a mean, ten above a percentile. With fewer the check is NOT TESTED.
+    /// The fewest samples in each variant, if that is more than the statistic's own minimum: 30 for
+    /// a mean, ten above a percentile. With fewer samples the check is NOT TESTED.
     pub samples: Option<Spanned<u64>>,
-    /// The series whose events decide the figure, such as large answers that small ones queue
-    /// behind. Many samples in few clusters are worth no more than the clusters: with fewer than 30 of
-    /// these events in a variant the check is NOT TESTED.
+    /// The series whose events decide the figure, for example large answers that small ones queue
+    /// behind. Many samples in few clusters are worth no more than the clusters: with fewer than 30
+    /// of these events in a variant the check is NOT TESTED.
     pub driven_by: Option<Spanned<String>>,
-    /// Where the expectation comes from.
+    /// Source of the expectation.
     pub source: String,
-    /// Why it is known not to hold: then the verdict does not rest on it, and says so.
+    /// Known reason of a failure: the verdict then reports the check and does not depend on it.
     pub misses: Option<String>,
 }
 
-/// How a check's figure is computed from `a`, the figure of the variant `from`, and
-/// `b`, that of the variant that is judged. What is relative is a part of one: 0.4 is
-/// 40 %.
+/// Computation of a check's figure from `a`, the figure of the variant `from`, and `b`, the figure
+/// of the judged variant. Relative figures are fractions: 0.4 is 40 %.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CheckKind {
     /// b alone.
     #[default]
     Value,
-    /// b/a: how many times larger it is.
+    /// b/a, the factor by which b is larger.
     Ratio,
-    /// a/b: how many times lower it is.
+    /// a/b, the factor by which b is lower.
     TimesLower,
-    /// b - a: by how much it is larger.
+    /// b - a, the difference.
     Difference,
-    /// 1 - b/a: by which part it went down.
+    /// 1 - b/a, the relative reduction.
     Reduction,
-    /// b/a - 1: by which part it went up.
+    /// b/a - 1, the relative increase.
     Increase,
-    /// b over what the guarantees promise for the series: 1 and less keeps it.
+    /// b relative to the promised bound of the series: at most 1 keeps the promise.
     OfPromise,
-    /// b over the bound that is computed for the series.
+    /// b relative to the computed bound of the series.
     OfBound,
-    /// The largest distance of a chart's measured line from the paper's, over the
-    /// points of the latter. Of several measured lines the first counts.
+    /// The largest distance of a chart's measured line from the paper's line, over the points of
+    /// the latter. If there are several measured lines, the first counts.
     Distance,
 }
 
 impl CheckKind {
-    /// Whether a check of this kind needs a `from`.
+    /// Returns whether a check of this kind needs a `from`.
     const fn compares(self) -> bool {
         !matches!(self, Self::Value | Self::OfPromise | Self::OfBound)
     }
 
-    /// The name of the bound that a check of this kind divides by.
+    /// Returns the name of the bound that a check of this kind divides by.
     pub(crate) const fn bound(self) -> Option<&'static str> {
         match self {
             Self::OfPromise => Some(PROMISED),
@@ -94,7 +92,7 @@ impl CheckKind {
 }
 
 impl Check {
-    /// The bounds of the figure.
+    /// Returns the bounds of the figure.
     pub(crate) fn bounds(&self) -> (f64, f64) {
         let bound = |figure: &Option<Spanned<Figure>>| figure.as_ref().map(|it| it.get_ref().0);
         (
@@ -103,18 +101,18 @@ impl Check {
         )
     }
 
-    /// The series whose samples it rests on.
+    /// Returns the series of the figure's samples.
     pub(crate) fn series(&self) -> Option<&str> {
         self.of.get_ref().split_once('.').map(|(series, _)| series)
     }
 
-    /// Whether it compares or judges a variant.
+    /// Returns whether the check compares or judges a variant.
     pub(crate) fn names(&self, variant: &str) -> bool {
         let mut named = self.at.iter().chain(&self.instead).chain(&self.from);
         named.any(|name| name.get_ref() == variant)
     }
 
-    /// Finds what is wrong with it in an experiment of these variants and charts.
+    /// Adds the mistakes of the check, in an experiment of these variants and charts.
     pub(crate) fn check(
         &self,
         variants: &[Variant],

@@ -1,28 +1,28 @@
-//! Why an experiment has no result.
+//! Errors of experiments.
 
 use tailbound_document::{DocumentError, Mistake};
 use tailbound_report::ReportError;
 
-/// Why an experiment has no result.
+/// Reason of an experiment without a result.
 #[derive(Debug, thiserror::Error)]
 pub enum ExperimentError {
-    /// There is no such experiment.
+    /// There is no experiment with this name.
     #[error("there is no experiment {name:?}; name a file, or one of {known}")]
     Unknown {
-        /// What was asked for.
+        /// The requested name.
         name: String,
         /// The experiments that come with the program.
         known: String,
     },
-    /// Its file cannot be read, or has mistakes: a line for each.
+    /// Its file cannot be read, or has mistakes: one line for each.
     #[error(transparent)]
     Document(#[from] DocumentError),
-    /// A run could not be made, or came to no end.
+    /// A run could not be started, or did not end.
     #[error("variant {variant}: {message}")]
     Run {
         /// The variant.
         variant: String,
-        /// What went wrong.
+        /// The error message.
         message: String,
     },
     /// The result could not be written.
@@ -31,13 +31,13 @@ pub enum ExperimentError {
 }
 
 impl ExperimentError {
-    /// The mistakes of a file.
+    /// Returns the error for the mistakes of a file.
     pub fn mistakes(file: &str, mistakes: Vec<Mistake>) -> Self {
         let path = file.into();
         DocumentError::Mistakes { path, mistakes }.into()
     }
 
-    /// What is wrong, without where: the mistakes of a text that no file has.
+    /// Returns the mistakes without their locations, for a text without a file.
     pub fn messages(&self) -> Vec<String> {
         match self {
             Self::Document(DocumentError::Mistakes { mistakes, .. }) => {
@@ -47,7 +47,7 @@ impl ExperimentError {
         }
     }
 
-    /// A run of `variant` that could not be made.
+    /// Returns the error of a run of `variant`.
     #[expect(clippy::needless_pass_by_value, reason = "errors end here")]
     pub fn run(variant: &str, message: impl ToString) -> Self {
         Self::Run {

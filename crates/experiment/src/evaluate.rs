@@ -1,21 +1,21 @@
-//! Whether a run found what its experiment expects. Pure.
+//! Evaluates the checks of a run. Pure.
 
 use crate::verdict::{Noise, delayed, lost, too_few, too_noisy};
 use crate::{Check, CheckKind, figure_of};
 use tailbound_report::{Chart, CheckResult, LineStyle, Point, Value, Variant};
 
-/// Why a check has no figure.
+/// Reason why a check has no figure.
 enum Missing {
     /// A variant that it needs did not run.
     Variant(String),
-    /// All ran, and yet the figure could not be computed.
+    /// All variants ran, but the figure could not be computed.
     Figure(String),
 }
 
-/// A figure, and what else there is to know of it.
+/// A figure and a note about it.
 type Judged = Result<(Value, Option<String>), Missing>;
 
-/// Judges every check on the variants that ran, with and without the samples that were set apart.
+/// Judges every check on the variants that ran, with and without the disturbed samples.
 pub(crate) fn evaluate(
     checks: &[Check],
     variants: &[Variant],
@@ -57,7 +57,7 @@ pub(crate) fn evaluate(
     checks.iter().map(judge).collect()
 }
 
-/// The variants whose figures decide a check: those that are judged, and the one that they are
+/// Returns the variants whose figures decide a check: the judged ones, and the one that they are
 /// compared with.
 fn rests_on<'v>(check: &Check, variants: &'v [Variant]) -> Vec<&'v Variant> {
     let from = check.from.as_ref();
@@ -67,7 +67,7 @@ fn rests_on<'v>(check: &Check, variants: &'v [Variant]) -> Vec<&'v Variant> {
     all
 }
 
-/// The variant with its disturbed samples counted.
+/// Returns the variant with its disturbed samples counted.
 fn with_hit(mut variant: Variant) -> Variant {
     for series in variant.series.values_mut() {
         series.stats = series.all.clone();
@@ -75,12 +75,13 @@ fn with_hit(mut variant: Variant) -> Variant {
     variant
 }
 
-/// The cause of delayed samples in the check's series, if the check may come out the other way
-/// without as many of the longest samples.
+/// Returns the cause of delayed samples in the check's series, if the check may come out the other
+/// way without the same number of the longest samples.
 ///
 /// Delays are never negative, so each variant's figure is between the figure of all samples and the
-/// figure of the rest. A check is a monotonic function of the judged figure and of the one that it is
-/// compared with: equal results at the four ends of these two ranges leave no other one in between.
+/// figure of the rest. A check is a monotonic function of the judged figure and of the one that it
+/// is compared with: equal results at the four ends of these two ranges leave no other one in
+/// between.
 fn delays_decide(
     check: &Check,
     variants: &[Variant],
@@ -106,12 +107,12 @@ fn delays_decide(
         let without: Vec<Variant> = variants.iter().map(without).collect();
         one(check, &without, charts).pass != holds
     };
-    // Of no samples there is no figure.
+    // Without samples there is no figure.
     let decides = share >= 1.0 || ends.into_iter().any(differs);
     decides.then(|| most.of(check))
 }
 
-/// The variant without this share of the longest samples of a series.
+/// Returns the variant without this share of the longest samples of a series.
 fn without_longest(mut variant: Variant, series: &str, share: f64) -> Variant {
     if let Some(series) = variant.series.get_mut(series) {
         series.stats = series.stats.without_longest(share);
@@ -154,8 +155,8 @@ fn one(check: &Check, variants: &[Variant], charts: &[Chart]) -> CheckResult {
     }
 }
 
-/// How figures are told: what they are divided by, and the unit. Times are told in
-/// milliseconds, long ones in seconds.
+/// Returns the divisor and the unit of printed figures. Times are printed in milliseconds, long
+/// ones in seconds.
 fn scale<'u>(check: &Check, unit: &'u str) -> (f64, &'u str) {
     let (low, high) = check.bounds();
     let longest = [low, high].into_iter().filter(|bound| bound.is_finite());
@@ -178,7 +179,7 @@ fn want(check: &Check, unit: &str) -> String {
     }
 }
 
-/// The figure of the judged variant that is furthest from what is expected.
+/// Returns the figure of the judged variant with the largest deviation from the expected range.
 fn worst(check: &Check, variants: &[Variant]) -> Judged {
     let (low, high) = check.bounds();
     let excess = |found: &Value| (low - found.value).max(found.value - high);
@@ -203,8 +204,7 @@ fn worst(check: &Check, variants: &[Variant]) -> Judged {
     Ok((found, note))
 }
 
-/// The variants that are judged: those of `at` that ran, or the first that did
-/// of those that stand in for them.
+/// Returns the judged variants: those of `at` that ran, or the first replacement that ran.
 fn judged<'v>(check: &Check, variants: &'v [Variant]) -> Result<Vec<&'v Variant>, Missing> {
     let mut judged = Vec::new();
     let mut missing = None;
@@ -237,7 +237,7 @@ fn ran<'v>(name: &str, variants: &'v [Variant]) -> Result<&'v Variant, Missing> 
     }
 }
 
-/// The check's figure of one variant, or why there is none.
+/// Returns the check's figure of one variant, or the reason why there is none.
 fn compute(check: &Check, from: Option<&Variant>, at: &Variant) -> Result<Value, String> {
     let of = check.of.get_ref();
     let read = |variant: &Variant| {
@@ -264,7 +264,7 @@ fn compute(check: &Check, from: Option<&Variant>, at: &Variant) -> Result<Value,
     }
 }
 
-/// What the samples of the check's series were to stay below, by the bound of that name.
+/// Returns the bound with that name for the samples of the check's series.
 fn bound(name: &str, check: &Check, variant: &Variant) -> Result<f64, String> {
     let series = check.series().unwrap_or_default();
     let mut bounds = variant.bounds.get(series).into_iter().flatten();
@@ -273,7 +273,7 @@ fn bound(name: &str, check: &Check, variant: &Variant) -> Result<f64, String> {
     found.map(|bound| bound.value as f64).ok_or_else(missing)
 }
 
-/// The largest distance of the first measured line from a line of the paper.
+/// Returns the largest distance of the first measured line from a line of the paper.
 fn distance(check: &Check, charts: &[Chart]) -> Judged {
     let missing = |what: &str| Missing::Figure(format!("there is no {what} of this name"));
     let chart = charts

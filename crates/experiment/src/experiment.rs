@@ -12,82 +12,82 @@ use std::collections::BTreeMap;
 use tailbound_document::{Document, DocumentError, Mistake};
 use tailbound_report::{Chart, Results, SCHEMA, Variant};
 
-/// A kind of experiments: what is in a file beside what all have, and how it is run.
+/// A kind of experiments: its own part of a file, and its runs.
 pub trait Experiment: Sized {
-    /// What a run needs to know beside its seed.
+    /// Options of a run beside its seed.
     type Options;
-    /// Why a run has no result.
+    /// Error of a run.
     type Error: From<ExperimentError>;
 
     /// The experiments that come with the program.
     const CATALOGUE: Catalogue;
 
-    /// Reads what is the kind's own.
+    /// Reads the keys of this kind.
     ///
     /// # Errors
     /// All values that do not fit.
     fn read(document: &Document<'_>) -> Result<Self, Vec<Mistake>>;
 
-    /// Finds what is wrong with values that all have the right type. `file` says from
-    /// where files that are named are found; what is read from them may be kept.
+    /// Adds the mistakes of values with the right types. Paths in the experiment are relative to
+    /// `file`; contents of these files may be kept.
     fn check(&mut self, file: &str, mistakes: &mut Mistakes);
 
-    /// The variants of a run with the names of all that will be measured, and no
-    /// figures: checks are held against it before anything runs. It must not panic
-    /// on what [`Experiment::check`] refuses.
+    /// Returns the variants of a run with the names of all figures, and no values: checks are
+    /// validated against them before a run. It must not panic on an experiment that
+    /// [`Experiment::check`] refuses.
     fn outline(&self) -> Vec<Variant>;
 
-    /// What it read from files that its own names, as text: with the same seed, and the same text
-    /// of its own, it finds the same.
+    /// Returns the contents of the files that the experiment names, as text: with the same seed,
+    /// and the same text of its own, the experiment has the same result.
     fn inputs(&self) -> String {
         String::new()
     }
 
-    /// The charts that are asked for.
+    /// Returns the charts of the experiment.
     fn charts(&self) -> &[ChartSpec] {
         &[]
     }
 
-    /// The lines of these charts.
+    /// Returns the curves of these charts.
     fn curves(&self) -> Vec<Curve> {
         Vec::new()
     }
 
-    /// Runs it.
+    /// Runs the experiment.
     ///
     /// # Errors
-    /// It could not be run to its end.
+    /// The run did not end.
     fn run(&self, run: &mut Run<'_, Self::Options>) -> Result<Found, Self::Error>;
 }
 
-/// What a run follows from beside its experiment, and who hears of it.
+/// Inputs of a run beside its experiment, and the receiver of its progress.
 pub struct Run<'r, O> {
-    /// Everything random follows from it.
+    /// Seed of all random numbers.
     pub seed: u64,
-    /// What else a run of this kind needs to know.
+    /// Options of the run.
     pub options: &'r O,
-    /// Hears how far it is.
+    /// Receiver of progress messages.
     pub progress: &'r mut Progress<'r>,
 }
 
-/// Hears how far a run is, in words.
+/// Receiver of a run's progress messages.
 pub type Progress<'p> = dyn FnMut(&str) + Send + 'p;
 
-/// What a run found, before it is judged.
+/// Result of a run, before it is judged.
 #[derive(Debug, Clone, Default)]
 pub struct Found {
-    /// What was compared.
+    /// The compared variants.
     pub variants: Vec<Variant>,
-    /// Charts beside those that the experiment asks for.
+    /// Charts beside those of the experiment.
     pub charts: Vec<Chart>,
-    /// What the run depended on.
+    /// Conditions of the run.
     pub conditions: BTreeMap<String, Json>,
-    /// What the machine did meanwhile.
+    /// Disturbances of the computer during the run.
     pub noise: Noise,
 }
 
 impl Found {
-    /// These variants, under no condition yet.
+    /// Returns a result with these variants and without conditions.
     pub fn of(variants: Vec<Variant>) -> Self {
         Self {
             variants,
@@ -95,13 +95,13 @@ impl Found {
         }
     }
 
-    /// Says under which condition it was found.
+    /// Adds a condition of the run.
     pub fn condition(&mut self, name: impl Into<String>, value: impl Into<Json>) {
         self.conditions.insert(name.into(), value.into());
     }
 }
 
-/// What every experiment has.
+/// Common keys of all experiments.
 #[derive(Debug, Clone, Deserialize)]
 struct Head {
     name: Name,
@@ -125,7 +125,7 @@ const HEAD: &[&str] = &[
 /// An experiment without mistakes.
 #[derive(Debug, Clone)]
 pub struct Loaded<E> {
-    /// What is the kind's own.
+    /// The part of its kind.
     pub experiment: E,
     head: Head,
 }
@@ -139,7 +139,7 @@ impl<E: Experiment> Loaded<E> {
         Self::parse_changed(source, |_| {})
     }
 
-    /// Reads an experiment, changes it, and checks it then.
+    /// Reads an experiment, applies `change`, and checks it then.
     ///
     /// # Errors
     /// All its mistakes.
@@ -176,31 +176,31 @@ impl<E: Experiment> Loaded<E> {
         }
     }
 
-    /// The name of the experiment and of its result.
+    /// Returns the name of the experiment and of its result.
     pub fn name(&self) -> &str {
         self.head.name.get_ref()
     }
 
-    /// What it shows, in one line.
+    /// Returns the title in one line.
     pub fn title(&self) -> &str {
         &self.head.title
     }
 
-    /// The paper and section that it reproduces.
+    /// Returns the paper and section that it reproduces.
     pub fn source(&self) -> &str {
         &self.head.source
     }
 
-    /// The names of what it expects.
+    /// Returns the names of its checks.
     pub fn checks(&self) -> impl Iterator<Item = &str> {
         let names = self.head.check.iter();
         names.map(|check| check.name.get_ref().as_str())
     }
 
-    /// Runs it and judges what it found.
+    /// Runs the experiment and judges its result.
     ///
     /// # Errors
-    /// It could not be run to its end.
+    /// The run did not end.
     pub fn run(
         &self,
         seed: u64,
@@ -226,7 +226,7 @@ impl<E: Experiment> Loaded<E> {
         let words = self.head.words.iter();
         let words = words.map(|(name, words)| (name.get_ref().clone(), words.clone()));
         let words: BTreeMap<String, String> = words.collect();
-        // After the checks, which know lines by their names.
+        // After the checks, which identify lines by their names.
         for line in charts.iter_mut().flat_map(|chart| &mut chart.lines) {
             if let Some(words) = words.get(&line.name) {
                 line.name.clone_from(words);
@@ -251,7 +251,7 @@ impl<E: Experiment> Loaded<E> {
     }
 }
 
-/// Holds the checks and charts of an experiment against what it will measure.
+/// Validates the checks and charts of an experiment against its outline.
 fn check_expectations<E: Experiment>(experiment: &E, head: &Head, mistakes: &mut Mistakes) {
     let variants = experiment.outline();
     let (charts, curves) = (experiment.charts(), experiment.curves());

@@ -1,4 +1,4 @@
-//! Figures: what checks compare and charts show.
+//! Figures of checks and charts.
 
 use crate::{Mistakes, Name};
 use serde::de::{Error, Visitor};
@@ -7,8 +7,8 @@ use std::fmt;
 use tailbound_report::{Statistic, Value, Variant};
 use tailbound_units::Nanos;
 
-/// A figure in the unit of what it is compared with. In TOML a number, or a time as
-/// text (`"10ms"`), which counts in nanoseconds.
+/// A figure in the unit of the value that it is compared with. In TOML a number, or a time as text
+/// (`"10ms"`), which counts in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Figure(pub f64);
 
@@ -42,8 +42,8 @@ impl<'de> Deserialize<'de> for Figure {
     }
 }
 
-/// The figure `of` of a variant: `SERIES.STATISTIC` or the name of a value. Nothing
-/// where the variant lacks it, or where it could not be computed.
+/// Returns the figure `of` of a variant: `SERIES.STATISTIC` or the name of a value; `None` if the
+/// variant lacks the figure, or if it could not be computed.
 pub fn figure_of(variant: &Variant, of: &str) -> Option<Value> {
     let Some((series, statistic)) = of.split_once('.') else {
         let value = variant.values.get(of).filter(|it| it.value.is_finite())?;
@@ -58,8 +58,8 @@ pub fn figure_of(variant: &Variant, of: &str) -> Option<Value> {
     }
 }
 
-/// Sees that each of the `named` variants has the figure `of`; `all` are those that
-/// there are, for the words that are known.
+/// Checks that each of the `named` variants has the figure `of`; `all` are the existing variants,
+/// for the list of known words.
 pub(crate) fn check_figure(
     of: &Name,
     named: &[&Variant],

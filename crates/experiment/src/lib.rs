@@ -1,11 +1,13 @@
-//! What all experiments share, whatever they measure: where their text comes from,
-//! what they expect, and how that becomes a verdict.
+//! Common parts of all experiments: the source of their text, their checks, and the verdict.
 //!
-//! Read [`Experiment`] first: it is what a kind of experiments implements, and
-//! [`Loaded`] is one of them, read and checked. An experiment is a TOML file. Its
-//! name, title, source and [`Check`]s are the same in every kind and are read here;
-//! the kind reads the rest. Everything that a check names is held against
-//! [`Experiment::outline`] before anything runs, so that a mistake costs no run.
+//! Do not use this crate to run an experiment: `tailbound-lab` and `tailbound-sim` implement the
+//! kinds.
+//!
+//! Read [`Experiment`] first: a kind of experiments implements it, and [`Loaded`] is one
+//! experiment, read and checked. An experiment is a TOML file. Its name, title, source and
+//! [`Check`]s are the same in every kind and are read here; the kind reads the rest. All names in a
+//! check are validated against [`Experiment::outline`] before a run, so that a mistake costs no
+//! run.
 
 mod chart;
 mod check;

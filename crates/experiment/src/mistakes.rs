@@ -1,30 +1,31 @@
-//! What is wrong with an experiment whose values all have the right type.
+//! Mistakes of an experiment whose values all have the right type.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::ops::{Range, RangeInclusive};
 use tailbound_document::{Document, Mistake, Step, unknown_word};
 
-/// A text that remembers where in its file it stands.
+/// A text with its location in its file.
 pub type Name = toml::Spanned<String>;
 
-/// The longest name of anything.
+/// The longest permitted name.
 const LONGEST_NAME: usize = 60;
 
-/// The mistakes of an experiment, as they are found.
+/// The mistakes of an experiment, collected.
 #[derive(Debug)]
 pub struct Mistakes {
-    /// Where the experiment's own name stands: mistakes of the whole are shown there.
+    /// Location of the experiment's own name, which is the location of mistakes of the whole
+    /// experiment.
     name: Range<usize>,
     found: Vec<(Spot, String)>,
 }
 
-/// Where a mistake is.
+/// Location of a mistake.
 #[derive(Debug)]
 enum Spot {
     /// At these bytes of the text.
     Span(Range<usize>),
-    /// At the value that this leads to.
+    /// At the value at this path.
     Path(Vec<Step>),
 }
 
@@ -43,7 +44,7 @@ impl Mistakes {
         }
     }
 
-    /// Whether none was found so far.
+    /// Returns whether there is no mistake so far.
     pub const fn is_empty(&self) -> bool {
         self.found.is_empty()
     }
@@ -63,7 +64,7 @@ impl Mistakes {
         self.at_span(self.name.clone(), message);
     }
 
-    /// The top of the file.
+    /// Returns the top of the file.
     pub const fn top(&mut self) -> Section<'_> {
         Section {
             mistakes: self,
@@ -71,14 +72,14 @@ impl Mistakes {
         }
     }
 
-    /// Sees that names can stand in files, on command lines and in figures such as
-    /// `rtt.p99`, and that none is there twice; `what` says what they name.
+    /// Checks that names are usable in files, on command lines and in figures such as `rtt.p99`,
+    /// and that they are unique; `what` is the kind of the named things.
     pub fn names<'n>(&mut self, what: &str, names: impl Iterator<Item = &'n Name> + Clone) {
         names.clone().for_each(|name| self.plain(name));
         self.unique(what, names);
     }
 
-    /// Sees that no name is there twice.
+    /// Checks that names are unique.
     pub fn unique<'n>(&mut self, what: &str, names: impl Iterator<Item = &'n Name>) {
         let mut seen = BTreeSet::new();
         for name in names {
@@ -90,10 +91,10 @@ impl Mistakes {
         }
     }
 
-    /// Sees that a name can stand in files, on command lines and in figures.
+    /// Checks that a name is usable in files, on command lines and in figures.
     pub fn plain(&mut self, name: &Name) {
         let text = name.get_ref();
-        // The name of a scheduler may hold a release: "xen-4.1".
+        // The name of a scheduler may contain a release: "xen-4.1".
         let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         if text.is_empty() || text.len() > LONGEST_NAME || !text.chars().all(fits) {
             let message = format!(
@@ -103,8 +104,8 @@ impl Mistakes {
         }
     }
 
-    /// Sees that `name` is among those that are known; `what` says what they name.
-    /// Returns whether it is.
+    /// Checks that `name` is among the `known` ones; `what` is the kind of the named thing. Returns
+    /// whether it is known.
     pub fn known<'n>(
         &mut self,
         what: &str,
@@ -114,7 +115,7 @@ impl Mistakes {
         self.known_word(what, name.get_ref(), name, known)
     }
 
-    /// The same for `word`, which is a part of what stands at `name`.
+    /// Checks that `word`, a part of the text at `name`, is among the `known` ones.
     pub(crate) fn known_word<'n>(
         &mut self,
         what: &str,
@@ -138,7 +139,7 @@ impl Mistakes {
         false
     }
 
-    /// The mistakes with their lines and columns, in the order of the text.
+    /// Returns the mistakes with their lines and columns, in the order of the text.
     pub(crate) fn locate(self, document: &Document<'_>) -> Vec<Mistake> {
         let located = |(spot, message)| match spot {
             Spot::Span(span) => document.mistake(span, message),
@@ -152,12 +153,12 @@ impl Mistakes {
 }
 
 impl Section<'_> {
-    /// The table at a key.
+    /// Returns the table at a key.
     pub fn table(&mut self, key: &'static str) -> Section<'_> {
         self.step(&[Step::Key(key)])
     }
 
-    /// A table of the list at a key, counted from 0.
+    /// Returns a table of the list at a key, counted from 0.
     pub fn item(&mut self, key: &'static str, index: usize) -> Section<'_> {
         self.step(&[Step::Key(key), Step::Index(index)])
     }
@@ -175,7 +176,7 @@ impl Section<'_> {
         self.mistakes.found.push((Spot::Path(path), message.into()));
     }
 
-    /// Sees that the value of a key lies between two bounds.
+    /// Checks that the value of a key lies between two bounds.
     pub fn range<T: Copy + PartialOrd + Display>(
         &mut self,
         key: &'static str,
@@ -188,7 +189,7 @@ impl Section<'_> {
         }
     }
 
-    /// Sees that a list has so many items.
+    /// Checks the number of items of a list.
     pub fn count(&mut self, key: &'static str, got: usize, range: RangeInclusive<usize>) {
         if !range.contains(&got) {
             let (least, most) = range.into_inner();
@@ -199,7 +200,7 @@ impl Section<'_> {
         }
     }
 
-    /// Adds what is wrong with the value of a key, if anything is.
+    /// Adds the error of the value of a key, if there is one.
     pub fn hold<E: Display>(&mut self, key: &'static str, done: Result<(), E>) {
         if let Err(message) = done {
             self.at(key, message.to_string());

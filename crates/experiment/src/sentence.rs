@@ -1,29 +1,29 @@
-//! What came out of a run in one sentence, for who reads nothing else. Pure.
+//! The result of a run in one sentence, for readers of nothing else. Pure.
 
 use crate::{Mistakes, Name};
 use serde::Deserialize;
 use tailbound_report::{Series, Statistic, Variant, Verdict, human};
 
-/// What the sentence is about.
+/// Subject of the sentence.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Sentence {
-    /// What is counted, in words: "small answers".
+    /// The counted things, in words: "small answers".
     what: String,
-    /// What becomes of them, in words: "were complete within".
+    /// The verb, in words: "were complete within".
     did: String,
     /// The series of their latencies.
     series: Name,
-    /// The variant with what is under test,
+    /// The variant with the tested mechanism,
     at: Name,
-    /// the one to look at where that did not run,
+    /// its replacement if that variant did not run,
     instead: Option<Name>,
-    /// and the one without it.
+    /// and the variant without the mechanism.
     from: Name,
 }
 
 impl Sentence {
-    /// Finds what is wrong with it in an experiment of these variants.
+    /// Adds the mistakes of the sentence, in an experiment of these variants.
     pub(crate) fn check(&self, variants: &[Variant], mistakes: &mut Mistakes) {
         let named = [Some(&self.at), self.instead.as_ref(), Some(&self.from)];
         for name in named.into_iter().flatten() {
@@ -34,7 +34,7 @@ impl Sentence {
         mistakes.known("series", &self.series, series.map(String::as_str));
     }
 
-    /// The sentence. Checks and noise stand beside it in every report, so it has neither.
+    /// Returns the sentence. Every report shows checks and noise beside it, so it has neither.
     pub(crate) fn tell(&self, verdict: Verdict, variants: &[Variant]) -> String {
         match verdict {
             Verdict::Noisy => {

@@ -1,4 +1,4 @@
-//! Where the text of an experiment comes from.
+//! Source of an experiment's text.
 
 use crate::ExperimentError;
 use std::fs;
@@ -8,9 +8,9 @@ use tailbound_document::DocumentError;
 /// The experiments of a kind that come with the program.
 #[derive(Debug, Clone, Copy)]
 pub struct Catalogue {
-    /// Where their files are in the repository.
+    /// Folder of their files in the repository.
     pub folder: &'static str,
-    /// The name and the text of each, in the order in which they are listed and run.
+    /// The name and the text of each, in the order of listings and runs.
     pub embedded: &'static [(&'static str, &'static str)],
 }
 
@@ -19,11 +19,11 @@ pub struct Catalogue {
 pub struct Source {
     /// The TOML.
     pub text: String,
-    /// What messages call it, and from where files that it names are found.
+    /// Name of the file for messages, which is also the base of relative paths in it.
     pub file: String,
 }
 
-/// The [`Catalogue`] of the files `NAME.toml` in a folder of the repository.
+/// Returns the [`Catalogue`] of the files `NAME.toml` in a folder of the repository.
 #[macro_export]
 macro_rules! catalogue {
     ($folder:literal: $($name:literal),* $(,)?) => {
@@ -40,13 +40,13 @@ macro_rules! catalogue {
 }
 
 impl Catalogue {
-    /// The names of the experiments.
+    /// Returns the names of the experiments.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
         self.embedded.iter().map(|(name, _)| *name)
     }
 
-    /// The text of an experiment: the one of this name that comes with the program,
-    /// else the file at this path.
+    /// Returns the text of an experiment: the embedded one of this name, or else the file at this
+    /// path.
     ///
     /// # Errors
     /// There is neither.

@@ -1,8 +1,8 @@
-//! A recorded video: when each of its pictures is sent, and how long it is.
+//! A recorded video: the sending time and the size of each picture.
 //!
-//! One comes with the program, of `ffmpeg`'s test source (`scripts/trace` records another):
-//! 1280x720 at 25 pictures a second, H.264 of constant quality with a key frame every second,
-//! six times as long as what moves in between.
+//! One trace is embedded in the program, of `ffmpeg`'s test source (`scripts/trace` records
+//! another): 1280x720 at 25 pictures per second, H.264 of constant quality with a key frame every
+//! second, which is six times as long as the pictures in between.
 
 use tailbound_units::{Bytes, Nanos};
 
@@ -14,59 +14,59 @@ const HEAD: &str = "time_ms,bytes,key";
 /// A picture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Picture {
-    /// When it is sent, from the video's beginning.
+    /// Sending time, from the video's beginning.
     pub at: Nanos,
-    /// How long it is.
+    /// Size of the picture.
     pub size: Bytes,
-    /// Whether it needs no other to be shown.
+    /// True if the picture can be shown without others.
     pub is_key: bool,
 }
 
-/// A video that begins anew at its end.
+/// A video that starts again at its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trace {
     pictures: Vec<Picture>,
     length: Nanos,
 }
 
-/// What is wrong with a file.
+/// Mistake in a trace file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TraceError {
-    /// It is no such file.
+    /// The file is no trace.
     #[error("a trace begins with the line {HEAD:?}; write one with scripts/trace")]
     Head,
-    /// A line that says no picture.
+    /// A line is not a picture.
     #[error("line {line}: {text:?} is no picture; say milliseconds, bytes, and 0 or 1")]
     Line {
         /// Its number, from 1 on.
         line: usize,
-        /// What is there.
+        /// Text of the line.
         text: String,
     },
-    /// Pictures that are not in order.
+    /// Pictures are not in order.
     #[error("line {line}: it is not later than the one before")]
     Order {
         /// Its number.
         line: usize,
     },
-    /// Its length is how far the last picture is from the one before.
+    /// The file has no length: the length needs the distance of the last two pictures.
     #[error("a trace has at least two pictures")]
     Short,
 }
 
 impl Trace {
-    /// That of the test source.
+    /// Returns the trace of the test source.
     ///
     /// # Panics
-    /// Never: what comes with the program is sound.
+    /// Never: the embedded trace is valid.
     pub fn test_source() -> Self {
         Self::parse(TEST_SOURCE).expect("it comes with the program")
     }
 
-    /// Reads lines of a time in milliseconds, bytes, and 1 for a key frame.
+    /// Parses lines of a time in milliseconds, bytes, and 1 for a key frame.
     ///
     /// # Errors
-    /// The first line that is wrong.
+    /// The first mistake.
     pub fn parse(text: &str) -> Result<Self, TraceError> {
         let mut lines = text.lines().map(str::trim).zip(1..);
         if lines.next().is_none_or(|(head, _)| head != HEAD) {
@@ -90,18 +90,18 @@ impl Trace {
         Ok(Self { pictures, length })
     }
 
-    /// How long it takes.
+    /// Returns the length of the video.
     pub const fn length(&self) -> Nanos {
         self.length
     }
 
-    /// Its pictures, in order.
+    /// Returns its pictures, in order.
     pub fn pictures(&self) -> &[Picture] {
         &self.pictures
     }
 
-    /// When packets are sent that carry so much of it each: all of a picture at once, the last
-    /// one filled up.
+    /// Returns the sending times of packets with this payload: all packets of a picture have the
+    /// same time, and the last one is filled up.
     pub fn packets(&self, payload: Bytes) -> Vec<Nanos> {
         let each = self.pictures.iter().flat_map(|picture| {
             let packets = picture.size.0.div_ceil(payload.0);
@@ -115,7 +115,7 @@ fn picture(line: &str) -> Option<Picture> {
     let mut cells = line.split(',');
     let mut cell = || cells.next()?.trim().parse::<u64>().ok();
     let (millis, bytes, key) = (cell()?, cell()?, cell()?);
-    // Within an hour, and no longer than a second of 100 Gbit/s.
+    // Within an hour, and no longer than a second at 100 Gbit/s.
     let is_sound = millis < 3_600_000 && bytes < 12_500_000_000 && key <= 1;
     (is_sound && cells.next().is_none()).then_some(Picture {
         at: Nanos::from_millis(millis),

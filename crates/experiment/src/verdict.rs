@@ -1,43 +1,43 @@
 //! The verdict on a run. Pure.
 //!
-//! A check that rests on a variant that did not run, or on too few samples, is NOT TESTED: it
+//! A check that depends on a variant that did not run, or on too few samples, is NOT TESTED: it
 //! neither holds nor fails. A check that noise on the computer may have decided is NOISY. A check
-//! that is known to miss decides nothing. The run fails if a check fails, is NOISY if a check is
-//! and no other fails, and is NOT TESTED if no check was tested. The reason of every verdict
-//! states the noise, each cause once.
+//! with a known miss decides nothing. The run fails if a check fails, is NOISY if a check is and no
+//! other fails, and is NOT TESTED if no check was tested. The reason of every verdict states the
+//! noise, each cause once.
 
 use crate::Check;
 use std::fmt;
 use tailbound_report::{CheckResult, Hit, Outcome, Statistic, Variant, Verdict};
 
-/// What is known of the machine's own noise during a run.
+/// Knowledge of the computer's noise during a run.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub enum Noise {
-    /// Time was virtual: no noise reaches it.
+    /// Time was virtual: no noise affects it.
     #[default]
     Virtual,
-    /// Times are the machine's own, and nobody watched what else it did.
+    /// Times are this computer's, and its noise was not watched.
     Unknown,
-    /// The machine was watched: disturbed samples are set apart in their series,
-    /// and these are the other figures that it disturbed.
+    /// The computer was watched: disturbed samples are separated in their series, and this list has
+    /// the other disturbed figures.
     Watched(Vec<Disturbance>),
 }
 
-/// Figures of a variant that the machine's noise made useless.
+/// Figures of a variant that noise made useless.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Disturbance {
     /// The variant.
     pub variant: String,
     /// Its values and series; `None` for all of them.
     pub figures: Option<Vec<String>>,
-    /// What happened.
+    /// Cause of the disturbance.
     pub cause: Cause,
-    /// What that may have done to a check.
+    /// Possible effect on a check.
     pub harm: Harm,
 }
 
 impl Disturbance {
-    /// True if the figure of the check is among those that were disturbed.
+    /// Returns whether the check's figure was disturbed.
     fn reaches(&self, check: &Check) -> bool {
         self.figures.as_ref().is_none_or(|figures| {
             let mut figures = figures.iter().map(String::as_str);
@@ -45,15 +45,15 @@ impl Disturbance {
         })
     }
 
-    /// The disturbance of the check's figure, in words.
+    /// Returns the disturbance of the check's figure, in words.
     pub(crate) fn of(&self, check: &Check) -> String {
         let (of, variant) = (check.of.get_ref(), &self.variant);
         format!("{of} of variant {variant} was disturbed: {}", self.cause)
     }
 }
 
-/// The disturbance that delayed the most samples of the check's series in this variant, with the
-/// share of samples that it delayed at most.
+/// Returns the disturbance that delayed the most samples of the check's series in this variant,
+/// with the largest share of samples that it may have delayed.
 pub(crate) fn delayed<'n>(
     check: &Check,
     variant: &str,
@@ -106,26 +106,27 @@ impl fmt::Display for Cause {
     }
 }
 
-/// What noise may have done to a check that rests on what it disturbed.
+/// Possible effect of noise on a check that depends on disturbed figures.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Harm {
-    /// Helped it or kept it from holding: it is not judged.
+    /// The check may hold or fail because of it: it is not judged.
     Either,
-    /// Kept it from holding, and nothing else: a check that holds is judged.
+    /// The check may only fail because of it: a check that holds is judged.
     Against,
-    /// Slowed the whole variant down. That may help a comparison or a lower bound; an upper bound
-    /// on a figure of one variant that holds is judged.
+    /// The whole variant was slower. That may help a comparison or a lower bound; an upper bound on
+    /// a figure of one variant that holds is judged.
     Slower,
-    /// Delayed some samples of the series, at most this share of them, and hurried none: a check
-    /// is judged that comes out the same without as many of the longest, in each of the variants
-    /// that it rests on. Figures that are no series' are disturbed either way.
+    /// Some samples of the series were delayed, at most this share of them, and none was
+    /// accelerated: a check is judged if it comes out the same without this share of the longest
+    /// samples, in each of the variants that it depends on. Figures of no series count as disturbed
+    /// in either direction.
     Delayed(f64),
-    /// Ended the variant before it had figures.
+    /// The variant ended before it had figures.
     Lost,
 }
 
 impl Harm {
-    /// True if a check that holds is judged all the same.
+    /// Returns whether a check that holds is judged despite the disturbance.
     fn spares(self, check: &Check) -> bool {
         match self {
             Self::Either | Self::Lost => false,
@@ -136,8 +137,8 @@ impl Harm {
     }
 }
 
-/// The verdict on checks and why, in one line. What fails where nothing disturbs it fails;
-/// otherwise a check that noise may have decided leaves the run without a verdict.
+/// Returns the verdict on checks and its reason in one line. A check that fails without a
+/// disturbance fails the run; otherwise a check that noise may have decided makes the run NOISY.
 pub(crate) fn verdict(
     variants: &[Variant],
     noise: &Noise,
@@ -206,9 +207,9 @@ fn holds(number: usize) -> String {
     }
 }
 
-/// Why the check has too few samples to be tested: its figure wants more of them than one of the
-/// variants that it rests on has. Requests without an answer count: they are no reason to test
-/// less. In virtual time only what the check itself wants counts.
+/// Returns the reason if the check has too few samples for a test: a variant that it depends on has
+/// fewer samples than its figure needs. Unanswered requests count as samples, because they must not
+/// prevent a test. In virtual time only the check's own minimum counts.
 pub(crate) fn too_few(check: &Check, rests_on: &[&Variant], noise: &Noise) -> Option<String> {
     let (series, statistic) = check.of.get_ref().split_once('.')?;
     let wanted = match noise {
@@ -242,7 +243,7 @@ pub(crate) fn too_few(check: &Check, rests_on: &[&Variant], noise: &Noise) -> Op
     })
 }
 
-/// Why noise ended a variant that the check needs, if it did.
+/// Returns the reason if noise ended a variant that the check needs.
 pub(crate) fn lost(check: &Check, noise: &Noise, judged: bool) -> Option<String> {
     let Noise::Watched(disturbed) = noise else {
         return None;
@@ -256,9 +257,9 @@ pub(crate) fn lost(check: &Check, noise: &Noise, judged: bool) -> Option<String>
     Some(format!("variant {} was lost: {}", it.variant, it.cause))
 }
 
-/// Why the computer was too noisy for a check that `holds` or does not: a figure that it rests on
-/// was disturbed; it holds only with or only without the samples that were set apart; or it fails
-/// either way and more of them were set apart than its figure allows.
+/// Returns the reason if the computer was too noisy for a check that `holds` or does not: a figure
+/// that it depends on was disturbed; it holds only with or only without the disturbed samples; or
+/// it fails either way and the share of disturbed samples exceeds its figure's allowance.
 pub(crate) fn too_noisy(
     check: &Check,
     rests_on: &[&Variant],
@@ -280,7 +281,7 @@ pub(crate) fn too_noisy(
     let holds_with_hit = holds_with_hit();
     let (series, statistic) = check.of.get_ref().split_once('.')?;
     let allowance = Statistic::of_key(statistic)?.allowance();
-    // The variant of which the largest share was set apart.
+    // The variant with the largest share of disturbed samples.
     let set_apart = rests_on.iter().filter_map(|variant| {
         let series = variant.series.get(series)?;
         let share = series.hit.total() as f64 / series.all.count.max(1) as f64;
@@ -302,7 +303,7 @@ pub(crate) fn too_noisy(
     }
 }
 
-/// The noise in one clause: each cause once.
+/// Returns the noise in one clause: each cause once.
 pub(crate) fn told(noise: &Noise, variants: &[Variant]) -> String {
     match noise {
         Noise::Virtual => "no noise, time is virtual".to_owned(),
@@ -326,7 +327,7 @@ pub(crate) fn told(noise: &Noise, variants: &[Variant]) -> String {
     }
 }
 
-/// Each cause once, with the range of its percentages and the variants that it disturbed.
+/// Returns each cause once, with the range of its percentages and the variants that it disturbed.
 fn causes(disturbed: &[Disturbance]) -> Vec<String> {
     let mut groups: Vec<Vec<&Disturbance>> = Vec::new();
     for it in disturbed {
@@ -359,7 +360,7 @@ fn causes(disturbed: &[Disturbance]) -> Vec<String> {
     groups.into_iter().map(text).collect()
 }
 
-/// The number of samples that were disturbed, by cause.
+/// Returns the number of disturbed samples, by cause.
 fn disturbed_samples(hit: Hit, all: u64) -> String {
     match hit.total() {
         0 => format!("none of {all} samples was disturbed"),

@@ -1,5 +1,4 @@
-//! Experiments from their text to their verdict, of a kind that measures what its
-//! file says.
+//! Experiments from their text to their verdict, of a kind whose measurements are in its file.
 
 use proptest::prelude::*;
 use serde::Deserialize;
@@ -37,13 +36,13 @@ struct ToyVariant {
     promised: Option<u64>,
     #[serde(default)]
     stolen: u64,
-    /// What samples took that were hit.
+    /// Latency of disturbed samples.
     stolen_rtt: Option<u64>,
     #[serde(default)]
     disturbed: Option<String>,
-    /// The harm of that: "either" unless it says "against", "slower" or "lost".
+    /// The harm of the disturbance: "either" is the default; "against", "slower", "lost".
     harm: Option<String>,
-    /// The share of the samples that it delayed at most, if delay is its harm.
+    /// The largest share of delayed samples, if the harm is a delay.
     delayed: Option<f64>,
     /// Samples of `rtt` that took something else, and how long they took.
     #[serde(default)]
@@ -92,7 +91,7 @@ impl ToyVariant {
 }
 
 impl Experiment for Toy {
-    /// How often something ran.
+    /// Counts its runs.
     type Options = Cell<u32>;
     type Error = ExperimentError;
 
@@ -199,7 +198,7 @@ at_least = 0.5
 source = "s"
 "#;
 
-/// [`SOUND`] with some of it replaced.
+/// Returns [`SOUND`] with replacements.
 fn with(changes: &[(&str, &str)]) -> String {
     changes.iter().fold(SOUND.to_owned(), |text, (from, to)| {
         assert!(text.contains(from), "{from}");
@@ -220,7 +219,7 @@ fn run(changes: &[(&str, &str)]) -> Results {
     loaded.run(1, &Cell::new(0), &mut |_| {}).unwrap()
 }
 
-/// The only check, which is replaced by one of this text.
+/// Returns the result of the only check, which is replaced by this text.
 fn judged(check: &str) -> CheckResult {
     let (whole, _) = SOUND.split_once("[[check]]").unwrap();
     let text = format!("{whole}[[check]]\nname = \"c\"\nsource = \"s\"\n{check}");
@@ -231,8 +230,8 @@ fn judged(check: &str) -> CheckResult {
 
 const BOTH: &str = "from = \"before\"\nat = [\"after\"]";
 
-/// Kind, figure, variants and bound of a check; what it comes to, what is wanted, and
-/// whether that holds.
+/// Kind, figure, variants and bound of a check; the expected figure, the text of the expectation,
+/// and whether it holds.
 type Case = (
     &'static str,
     &'static str,
@@ -538,8 +537,8 @@ fn a_distribution_is_drawn_for_each_variant_beside_the_paper() {
     }
 }
 
-/// The verdict and its reason where [`SOUND`] is watched and `after` has these lines instead of
-/// its series.
+/// Returns the verdict and its reason if [`SOUND`] is watched and `after` has these lines instead
+/// of its series.
 fn watched(after: &str) -> (Verdict, String) {
     let results = run(&[WATCHED, ("rtt = 250\n", after)]);
     (results.verdict, results.verdict_reason)
@@ -879,7 +878,7 @@ fn words_label_what_is_measured_and_nothing_else() {
     words("rtt = \"Time until the answer\"\nbefore = \"without it\"").unwrap();
 }
 
-/// What is replaced in [`SOUND`], by what, and the whole message.
+/// A text in [`SOUND`], its replacement, and the whole message.
 const MISTAKES: &[(&str, &str, &str)] = &[
     (
         "at = [\"after\"]",

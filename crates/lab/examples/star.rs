@@ -1,5 +1,5 @@
-//! The simulator's TCP beside the kernel's: the same flows over the same star, in virtual time and
-//! over TAPs, and how long they took. `make compare-kernel` runs this.
+//! Compares the simulator's TCP with the kernel's: the same flows over the same star, in virtual
+//! time and over TAPs. Prints the durations of flows. `make compare-kernel` runs this.
 //!
 //! `cargo run --release -p tailbound-lab --example star -- [RUNS [SECONDS]]`
 
@@ -14,17 +14,17 @@ use tailbound_units::{Bytes, Nanos, Rate};
 const HOSTS: u8 = 6;
 const MBIT: u64 = 100;
 const DELAY_US: u64 = 500;
-/// Each host's flows: their mean length, and how far they are apart.
+/// Mean length of each host's flows, and their mean interval.
 const MEAN: &str = "60KB";
 const EVERY: &str = "14ms";
 
-/// What is compared: room at a port of the switch, and the least timeout is Linux's.
+/// Compared cases: names, and buffers of a switch port. The smallest timeout is Linux's.
 const CASES: [(&str, Bytes); 2] = [
     ("without losses", Bytes(16_000_000)),
     ("with losses", Bytes(60 * 1_538)),
 ];
 
-/// Flows of up to so many bytes are told apart, too.
+/// Upper limit of short flows in bytes. Their durations are also printed separately.
 const SHORT: u64 = 100_000;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -53,7 +53,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The star in simulation: what is left out is as in Linux.
+/// Returns the messages of the simulated star. Settings that are left out are as in Linux.
 fn messages(buffer: Bytes, seconds: u64) -> Result<Messages, Box<dyn Error>> {
     let source = Source {
         file: "star".to_owned(),
@@ -81,7 +81,7 @@ transport = {{ congestion = "cubic" }}
     Ok(loaded.experiment.messages.ok_or("there are messages")?)
 }
 
-/// The flows of a simulation, in the order in which they begin.
+/// Returns the flows of a simulation, in the order of their beginnings.
 fn flows(simulated: &Outcome) -> Vec<Flow> {
     let mut told: Vec<_> = simulated.messages().collect();
     told.sort_by_key(|it| (it.begun, it.from, it.to));
@@ -94,7 +94,7 @@ fn flows(simulated: &Outcome) -> Vec<Flow> {
     told.iter().map(flow).collect()
 }
 
-/// How long flows of up to so many bytes took, in nanoseconds.
+/// Returns the durations of flows of up to `most` bytes, in nanoseconds.
 fn simulated_times(simulated: &Outcome, most: u64) -> Histogram<u64> {
     let mut times = empty_histogram();
     for it in simulated.messages().filter(|it| it.size.0 <= most) {
@@ -157,7 +157,7 @@ fn tell(name: &str, flows: &[Flow], simulated: &Outcome, carried: &[Carried]) {
     );
 }
 
-/// The one in the middle.
+/// Returns the median; of an even number of values, the larger of the middle two.
 fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

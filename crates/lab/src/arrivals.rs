@@ -1,26 +1,26 @@
-//! Random moments that are the same whenever the seed is.
+//! Random arrivals that depend on the seed only.
 
 use rand::RngExt;
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 use tailbound_units::Nanos;
 
-/// When something is to happen, and which of several peers it concerns.
+/// The arrival of one event, and the peer that it concerns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arrival {
-    /// Counted from the start of the load.
+    /// Time since the start of the load.
     pub at: Nanos,
-    /// The peer's place in its list.
+    /// The peer's position in its list.
     pub peer: usize,
 }
 
-/// A Poisson process over `span` with a mean gap of `mean_gap`, given that
-/// exactly as many arrivals happen as are expected: they are then independent and
-/// uniform. So the load is what was asked for also where only a few large
-/// requests fit into a run. Peers are uniform over `peers`.
+/// Returns the arrivals of a Poisson process over `span` with a mean gap of `mean_gap`, under the
+/// condition that exactly the expected number of arrivals happens: they are then independent and
+/// uniform. The offered load is therefore exact, even if only a few large requests fit into a run.
+/// Peers are uniform over `peers`.
 ///
-/// Depends on nothing but its arguments, so every variant of an experiment sees
-/// the same load.
+/// The result depends on the arguments only, so that every variant of an experiment has the same
+/// load.
 pub fn poisson(seed: u64, mean_gap: Nanos, span: Nanos, peers: usize) -> Vec<Arrival> {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let gap = mean_gap.as_nanos().max(1);
@@ -35,7 +35,7 @@ pub fn poisson(seed: u64, mean_gap: Nanos, span: Nanos, peers: usize) -> Vec<Arr
     arrivals
 }
 
-/// The seed of one load: different loads of a run must not be in step.
+/// Returns the seed of one load: different loads of a run must not be in step.
 pub fn seed_for(seed: u64, load: &str) -> u64 {
     // FNV-1a: fixed for good, unlike the standard library's hasher.
     let start = 0xcbf2_9ce4_8422_2325 ^ seed;

@@ -1,11 +1,11 @@
-//! What a variant's guarantees promise for the latencies that its loads measure,
-//! and what follows from them by network calculus. Pure.
+//! Bounds of the latencies that a variant's loads measure: those that its guarantees promise, and
+//! those that network calculus computes. Pure.
 //!
-//! Promised is Silo's message latency (4.1): M/Bmax + d for a message of at most S,
-//! with (M - S)/B more for the rest of a longer one, for each way. Computed has in
-//! place of d what a frame may wait in this data centre: in its host for a batch and
-//! for the bursts of the host's other guests, at the switch's port for the bursts of
-//! all who may send there. Neither counts processing.
+//! The promised bound is Silo's message latency (4.1): M/Bmax + d for a message of at most S, and
+//! (M - S)/B more for the rest of a longer message, for each direction. The computed bound replaces
+//! d by the longest wait of a frame in this data centre: in its host for a batch and for the bursts
+//! of the host's other guests, and at the switch's port for the bursts of all permitted senders.
+//! Neither bound includes processing times.
 
 use crate::experiment::{Guaranteed, LabExperiment, Pacing, SwitchMode, Variant, Watch};
 use std::collections::BTreeMap;
@@ -14,28 +14,28 @@ use tailbound_netcalc::{Flow, Network, Port, PortId};
 use tailbound_report::Bound;
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// What a TCP segment takes of the wire beside its payload: Ethernet's 14 B and 24 B
-/// around a frame, IPv4's 20 B, TCP's 32 B with time stamps.
+/// Overhead of a TCP segment on the wire in bytes: Ethernet's 14 B and 24 B around a frame, IPv4's
+/// 20 B, TCP's 32 B with time stamps.
 const TCP: u64 = 90;
 /// An echo request of 56 B on the wire.
 const ECHO: Bytes = Bytes(122);
-/// A request for a value: `get`, a key of 250 B at most, its end.
+/// Size of a request for a value: `get`, a key of at most 250 B, and its end.
 const GET: u64 = 256;
-/// What is around a value in an answer: its head with the key, its end.
+/// Overhead of a value in an answer: the head with the key, and the end.
 const AROUND_VALUE: u64 = 280;
 
-/// One message of a load: who may send it to whom, and its size on the wire.
+/// One message of a load: its possible senders and receivers, and its size on the wire.
 struct Leg<'a> {
     from: Vec<&'a Name>,
     to: Vec<&'a Name>,
     size: Bytes,
 }
 
-/// The delay that each tenant is promised, by the placement service.
+/// Delay that the placement service promised to each tenant.
 pub(crate) type Promises = BTreeMap<String, Nanos>;
 
-/// The bounds of each series that the variant's loads measure, where there are any. What is
-/// promised is what the placement service said, where it was asked.
+/// Returns the bounds of each series that the variant's loads measure, if there are any. If the
+/// placement service made promises, these are the promised delays.
 pub(crate) fn of(
     experiment: &LabExperiment,
     variant: &Variant,
@@ -80,8 +80,8 @@ pub(crate) fn of(
     bounds
 }
 
-/// The longest that a conforming frame waits in a host, before its wire; nothing where nothing
-/// follows.
+/// Returns the longest wait of a conforming frame in a host before the wire; `None` without a
+/// bound.
 pub(crate) fn own_queue(
     experiment: &LabExperiment,
     variant: &Variant,
@@ -97,7 +97,7 @@ pub(crate) fn own_queue(
     setting.uplink(host)
 }
 
-/// The messages behind each sample of each load that runs.
+/// Returns the messages behind each sample of each running load.
 fn ways<'a>(experiment: &'a LabExperiment, variant: &Variant) -> Vec<(&'a str, Vec<Leg<'a>>)> {
     let mut ways = Vec::new();
     let leg = |from: &Vec<&'a Name>, to: &Vec<&'a Name>, size| Leg {
@@ -122,29 +122,29 @@ fn ways<'a>(experiment: &'a LabExperiment, variant: &Variant) -> Vec<(&'a str, V
         let ends = [vec![&ping.from], vec![&ping.to]];
         ways.push((ping.series.as_str(), round(ends, [ECHO; 2])));
     }
-    // One that starts at a random moment may find others of its guest before it,
-    // and nothing bounds how many.
+    // A message that starts at a random time may be queued behind an unbounded number of other
+    // messages of its guest.
     let messages = variant.running(&experiment.message);
     for message in messages.filter(|load| load.every.is_some()) {
         let [from, to] = [&message.from, &message.to].map(|names| names.iter().collect());
-        // A machine's own kernel and its vCPU are before one ring and behind the other.
+        // A VM's own kernel and vCPU are before one ring and behind the other.
         let series = message.ring.as_ref().unwrap_or(&message.series);
         ways.push((series.as_str(), vec![leg(&from, &to, message.size)]));
     }
     ways
 }
 
-/// What a message of that payload takes of the wire, as TCP segments.
+/// Returns the size of a message with this payload on the wire, as TCP segments.
 fn by_tcp(payload: Bytes) -> Bytes {
     Bytes(payload.as_u64() + payload.as_u64().div_ceil(1448) * TCP)
 }
 
-/// What holds the machines that send to a port.
+/// Limit of the VMs that send to a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Limit {
     /// {B, S} of each sender.
     Senders,
-    /// {`B_i`, S} of each pair: B of each receiver in all.
+    /// {`B_i`, S} of each pair: B of each receiver in total.
     Pairs,
 }
 
@@ -166,8 +166,8 @@ impl<'a> Setting<'a> {
         members.find(|member| member.tenant.get_ref() == tenant)
     }
 
-    /// The longest that a leg's message takes, in nanoseconds; nothing where
-    /// somebody on the way has no guarantee, or nothing follows from it.
+    /// Returns the longest time of a leg's message in nanoseconds; `None` if a guest on the path
+    /// has no guarantee, or without a bound.
     fn latency(&self, leg: &Leg<'_>, computed: bool) -> Option<u64> {
         let mut longest = 0;
         for from in &leg.from {
@@ -186,7 +186,7 @@ impl<'a> Setting<'a> {
         Some(longest)
     }
 
-    /// d of a tenant.
+    /// Returns the delay d of a tenant.
     fn promised(&self, sender: &Guaranteed) -> Option<Nanos> {
         match self.service {
             Some(promises) => promises.get(sender.tenant.get_ref()).copied(),
@@ -194,7 +194,7 @@ impl<'a> Setting<'a> {
         }
     }
 
-    /// How long the sender's own buckets take to let a message pass.
+    /// Returns the delay of a message in the sender's own token buckets.
     fn shaped(&self, sender: &Guaranteed, size: Bytes) -> Nanos {
         let fast = size.min(sender.burst);
         let slow = Bytes(size.as_u64() - fast.as_u64());
@@ -206,11 +206,11 @@ impl<'a> Setting<'a> {
         self.experiment.host_of(guest)
     }
 
-    /// The longest that a conforming frame waits between two hosts.
+    /// Returns the longest wait of a conforming frame between two hosts.
     fn network(&self, from: &str, to: &str) -> Option<Nanos> {
         let uplink = self.uplink(from)?;
         let hosts = self.experiment.hosts.keys();
-        // What all hosts' uplinks may bunch up, this port gets at once.
+        // Bytes that all hosts' uplinks may bunch up arrive at this port together.
         let bunched = hosts
             .map(|host| self.uplink(host))
             .collect::<Option<Vec<_>>>()?
@@ -219,8 +219,8 @@ impl<'a> Setting<'a> {
         Some(uplink.saturating_add(self.port(to, bunched)?))
     }
 
-    /// At a host's own uplink: its guests' bursts, after a batch that was begun and
-    /// what the wire may be behind.
+    /// Returns the bound at a host's own uplink: the bursts of its guests, after a batch that was
+    /// begun and the largest backlog of the wire.
     fn uplink(&self, host: &str) -> Option<Nanos> {
         let guests = self.experiment.hosts.get(host)?;
         let members = guests
@@ -236,8 +236,8 @@ impl<'a> Setting<'a> {
         self.bound(flows, wait)
     }
 
-    /// What a host sends past its pacer, or comes to it so from all others: a frame of each
-    /// other host at once.
+    /// Returns the traffic that a host sends past its pacer, which is also the traffic of this kind
+    /// from all other hosts: bursts of one frame of each other host.
     fn beside(&self) -> Option<(Rate, Bytes, Rate)> {
         let rate = self.pacing.beside;
         let others = self.experiment.hosts.len() as u64 - 1;
@@ -245,8 +245,8 @@ impl<'a> Setting<'a> {
         (rate > Rate::ZERO).then(|| (rate, burst, self.link()))
     }
 
-    /// At the switch's port towards a host: what each tenant's machines elsewhere may
-    /// send to those here, by what holds the senders or what holds their pairs.
+    /// Returns the bound at the switch's port towards a host: the traffic of each tenant's VMs
+    /// elsewhere to those of this host, by the tighter limit: of the senders, or of their pairs.
     fn port(&self, host: &str, bunched: Nanos) -> Option<Nanos> {
         let limits = [Limit::Senders, Limit::Pairs].into_iter();
         limits
@@ -254,7 +254,7 @@ impl<'a> Setting<'a> {
             .min()
     }
 
-    /// The same by one of them.
+    /// Returns the bound at this port by one of the limits.
     fn port_by(&self, host: &str, bunched: Nanos, limit: Limit) -> Option<Nanos> {
         let here = self.experiment.hosts.get(host)?;
         let mut flows = Vec::new();
@@ -266,7 +266,7 @@ impl<'a> Setting<'a> {
             if senders == 0 || receivers == 0 {
                 continue;
             }
-            // Without rates agreed between hosts nothing limits what a receiver gets.
+            // Without rates agreed between hosts, the traffic to a receiver has no limit.
             let by_pairs = limit == Limit::Pairs && receivers < senders;
             let (sending, bursts) = match self.pacing.hose {
                 // A frame of each pair may wait for its turn, and was charged to the pair before.
@@ -285,15 +285,15 @@ impl<'a> Setting<'a> {
         let mut others = all.filter(|(_, guest)| self.guaranteed(guest).is_none());
         let wait = match (others.next().is_some(), self.variant.switch) {
             (false, _) => Nanos::ZERO,
-            // One frame of theirs may be on its way.
+            // One best-effort frame may be in transmission.
             (true, SwitchMode::TagsHonoured) => self.link().time_for(self.pacing.frame()),
             (true, SwitchMode::TagsIgnored) => return None,
         };
         self.bound(flows, wait)
     }
 
-    /// The longest that a datagram of a message waits in a port that is watched,
-    /// where each sender keeps to its share of its receiver's bandwidth.
+    /// Returns the longest wait of a message's datagram in a watched port, if each sender keeps to
+    /// its share of its receiver's bandwidth.
     fn watched(&self, watch: &Watch) -> Option<Nanos> {
         let host = watch.host.get_ref();
         let mut network = Network::new(self.pacing.frame(), true);
@@ -322,7 +322,7 @@ impl<'a> Setting<'a> {
         first_delay(&network)
     }
 
-    /// The link behind a port that all frames come to so much later.
+    /// Returns the link behind a port with this latency.
     fn wire(&self, latency: Nanos) -> Port {
         Port {
             name: String::new(),
@@ -332,8 +332,8 @@ impl<'a> Setting<'a> {
         }
     }
 
-    /// What `machines` of a tenant send together at that rate on average and with these bursts, each
-    /// of them bunched up over at most that time.
+    /// Returns the traffic of `machines` VMs of a tenant with this average rate and these bursts,
+    /// each of them bunched up over at most `bunched`.
     fn flow(
         &self,
         member: &Guaranteed,
@@ -352,7 +352,7 @@ impl<'a> Setting<'a> {
         member.burst_rate(self.pacing, self.link())
     }
 
-    /// The delay of a port that all these flows meet at.
+    /// Returns the delay of a port that all these flows share.
     fn bound(&self, flows: Vec<(Rate, Bytes, Rate)>, latency: Nanos) -> Option<Nanos> {
         if flows.is_empty() {
             return Some(latency);
@@ -366,7 +366,7 @@ impl<'a> Setting<'a> {
     }
 }
 
-/// A flow with this average, burst and rate of the burst.
+/// Returns a flow with this average rate, burst, and rate of the burst.
 fn flow(path: Vec<PortId>, (rate, burst, burst_rate): (Rate, Bytes, Rate)) -> Flow {
     Flow {
         name: String::new(),
@@ -379,7 +379,7 @@ fn flow(path: Vec<PortId>, (rate, burst, burst_rate): (Rate, Bytes, Rate)) -> Fl
     }
 }
 
-/// The longest delay of a network's first port.
+/// Returns the longest delay of a network's first port.
 fn first_delay(network: &Network) -> Option<Nanos> {
     let bounds = network.bounds().ok()?;
     let classes = bounds.ports.first()?.classes.iter();

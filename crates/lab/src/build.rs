@@ -1,5 +1,5 @@
-//! Builds the data centre: carries out what [`crate::topology`] and
-//! [`crate::wire`] plan, with iproute2.
+//! Builds the data centre: executes the plans of [`crate::topology`] and [`crate::wire`] with
+//! iproute2.
 
 use crate::LabError;
 use crate::experiment::LabExperiment;
@@ -12,16 +12,16 @@ use std::time::{Duration, Instant};
 use tailbound_sys::process::program_path;
 use tailbound_units::Bytes;
 
-/// What every namespace is told.
+/// Kernel settings of every namespace.
 pub(crate) const SETTINGS: [(&str, &str); 2] = [
-    // Neighbour discovery and router solicitations would be traffic of nobody's.
+    // Neighbour discovery and router solicitations would be traffic that no guest sends.
     ("net/ipv6/conf/all/disable_ipv6", "1"),
     ("net/ipv6/conf/default/disable_ipv6", "1"),
 ];
 
-/// What guests are told besides.
+/// More kernel settings of guests.
 const GUEST_SETTINGS: [(&str, &str); 1] = [
-    // What one variant learned about a path must not help the next.
+    // Path metrics of one variant must not affect the next.
     ("net/ipv4/tcp_no_metrics_save", "1"),
 ];
 
@@ -39,7 +39,7 @@ pub(crate) fn build(topology: &Topology) -> Result<(), LabError> {
         batch("ip", Some(host), &topology.host_links(host))?;
     }
     for guest in &topology.guests {
-        // A machine sets up its own.
+        // A VM sets up its own links.
         if guest.kind == GuestKind::Namespace {
             batch("ip", Some(&guest.name), &topology.guest_links(guest))?;
         }
@@ -50,12 +50,12 @@ pub(crate) fn build(topology: &Topology) -> Result<(), LabError> {
     await_cables(topology)
 }
 
-/// How long the kernel has to see that cables are plugged in. It takes a second at most.
+/// Time limit for the kernel to detect the plugged-in cables. It needs at most a second.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How often that is looked at.
+/// Interval of these checks.
 const POLL: Duration = Duration::from_millis(20);
 
-/// An interface, as `ip -j -d link` shows it.
+/// An interface in the output of `ip -j -d link`.
 #[derive(Debug, Deserialize)]
 struct Link {
     ifname: String,
@@ -74,9 +74,10 @@ struct BridgePort {
     state: String,
 }
 
-/// Waits until the kernel has seen that all wires are plugged in. Where both ends of one happen to
-/// have the same number in their namespaces it looks once a second, and until then the switch's
-/// port drops what comes: also the only frames by which a host could know where a guest is.
+/// Waits until the kernel has detected that all wires are plugged in. If both ends of a wire have
+/// the same interface number in their namespaces, the kernel checks once a second only. Until then
+/// the switch's port drops frames, also the only frames from which a host could learn the location
+/// of a guest.
 fn await_cables(topology: &Topology) -> Result<(), LabError> {
     let deadline = Instant::now() + PATIENCE;
     let hosts = topology.hosts.iter().map(String::as_str);
@@ -95,7 +96,7 @@ fn await_cables(topology: &Topology) -> Result<(), LabError> {
     Ok(())
 }
 
-/// The wires that end in a namespace, as JSON.
+/// Returns the wires that end in a namespace, as JSON.
 fn links(namespace: &str) -> Result<Vec<u8>, LabError> {
     let mut command = Command::new(program_path("ip"));
     command.args(["-n", namespace, "-j", "-d", "link", "show", "type", "veth"]);
@@ -103,7 +104,7 @@ fn links(namespace: &str) -> Result<Vec<u8>, LabError> {
     Ok(output.stdout)
 }
 
-/// The first of these wires that does not carry frames yet.
+/// Returns the first of these wires that does not carry frames yet.
 fn unplugged(links: &[u8]) -> Result<Option<String>, LabError> {
     let links: Vec<Link> = serde_json::from_slice(links)
         .map_err(|error| LabError::io("reading what ip -j link says")(error.into()))?;
@@ -115,14 +116,14 @@ fn unplugged(links: &[u8]) -> Result<Option<String>, LabError> {
     Ok(dark.next().map(|link| link.ifname))
 }
 
-/// Makes the namespaces alone: enough where nobody uses the network.
+/// Makes the namespaces only: sufficient if the variant does not use the network.
 pub(crate) fn namespaces(topology: &Topology) -> Result<(), LabError> {
     let add = |name| format!("netns add {name}\n");
     let commands: String = topology.namespaces().map(add).collect();
     batch("ip", None, &commands)
 }
 
-/// Makes the wires and the switch's ports what a variant asks for.
+/// Configures the wires and the switch's ports for a variant.
 pub(crate) fn shape(
     topology: &Topology,
     experiment: &LabExperiment,
@@ -148,7 +149,7 @@ pub(crate) fn shape(
     batch("tc", Some(SWITCH), &commands)
 }
 
-/// Takes away what the variant before set up; there may be nothing.
+/// Removes the setup of the previous variant, if there is any.
 fn clear(namespace: &str, interface: &str) -> Result<(), LabError> {
     let mut command = Command::new(program_path("tc"));
     command.args(["-n", namespace, "qdisc", "del", "dev", interface, "root"]);
@@ -164,7 +165,7 @@ pub(crate) fn configure(namespace: &str, settings: &[(&str, &str)]) -> Result<()
         settings.iter().try_for_each(|(name, value)| {
             let path = format!("/proc/sys/{name}");
             match std::fs::write(&path, value) {
-                // A kernel without IPv6 needs no telling.
+                // A kernel without IPv6 needs no setting.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
                 result => result.map_err(LabError::io(format!("writing {value} to {path}"))),
             }
@@ -199,7 +200,7 @@ pub(crate) fn batch(
         _ => LabError::io(program)(error),
     })?;
     if let Some(mut stdin) = child.stdin.take() {
-        // A program that stops reading says why on its standard error.
+        // A program that stops reading reports the reason on its standard error.
         let _ = stdin.write_all(commands.as_bytes());
     }
     let output = child.wait_with_output().map_err(LabError::io(program))?;
@@ -215,7 +216,7 @@ pub(crate) fn batch(
     })
 }
 
-/// iproute2 ends its message with `Command failed -:LINE`.
+/// Returns the line number in iproute2's message, which ends with `Command failed -:LINE`.
 fn failed_line(message: &str) -> Option<usize> {
     let (_, line) = message.trim().rsplit_once("-:")?;
     line.trim().parse().ok().filter(|line| *line > 0)
@@ -225,7 +226,7 @@ fn failed_line(message: &str) -> Option<usize> {
 mod tests {
     use super::*;
 
-    /// What iproute2 6.1 says, but for keys that nobody reads.
+    /// Output of iproute2 6.1, without unused keys.
     #[test]
     fn a_wire_carries_frames_once_both_its_ends_are_seen_and_the_switch_forwards() {
         let links = |state: &str, forwards: &str| {

@@ -1,11 +1,11 @@
-//! How fast frames pass from one machine's card to another's: through tailbound's
-//! vhost-user ports, beside its TAP ports and a Linux bridge.
+//! Throughput in frames from one VM's NIC to another's: through tailbound's vhost-user ports,
+//! compared with its TAP ports and a Linux bridge.
 //!
-//! DPDK's testpmd is both machines, in one process on one CPU; tailbound has another one.
-//! It sends a fixed number of frames in a circle, from its first port to its second and
-//! back, so that nothing is lost and the slowest sets the pace. Behind TAPs and the bridge
-//! it has packet sockets with rings (`net_af_packet`). The backends take turns, and what
-//! counts is the ratio within one round.
+//! DPDK's testpmd plays both VMs, in one process on one CPU; tailbound has another CPU. testpmd
+//! sends a fixed number of frames in a circle, from its first port to its second and back, so that
+//! no frame is lost and the slowest part limits the throughput. On TAPs and the bridge it uses
+//! packet sockets with rings (`net_af_packet`). The backends take turns, and the result is the
+//! ratio within one round.
 
 use crate::LabError;
 use crate::build::batch;
@@ -33,37 +33,37 @@ const TESTPMD: &str = "dpdk-testpmd";
 /// Bytes of frames without the FCS: the smallest, and a full one.
 const SMALL: u32 = 60;
 const FULL: u32 = 1514;
-/// Bursts of 32 frames that each port begins with.
+/// Bursts of 32 frames that each port sends first.
 const BURSTS: u32 = 8;
 const WARMUP: Nanos = Nanos::from_millis(500);
-/// The namespace of testpmd, and that of the bridge.
+/// Namespaces of testpmd and of the bridge.
 const GUESTS: &str = "cards";
 const MIDDLE: &str = "middle";
 
-/// What is between the two machines.
+/// Backend between the two VMs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Backend {
-    /// `tailbound host`, which has their cards.
+    /// `tailbound host` with a vhost-user port for each VM.
     Vhost,
-    /// `tailbound host`, and a TAP each.
+    /// `tailbound host` with a TAP for each VM.
     Tap,
-    /// A Linux bridge, and a veth pair each.
+    /// A Linux bridge with a veth pair for each VM.
     Bridge,
 }
 
-/// One backend, measured once: frames a second.
+/// One measurement of a backend in frames per second.
 #[derive(Debug, Clone, Copy)]
 struct Measured {
     small: f64,
     full: f64,
 }
 
-/// The one experiment: what it expects is in its file.
+/// The experiment `cards`. Its file has the checks.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CardsExperiment {}
 
-/// What the measurements share.
+/// State that the measurements share.
 struct Bench<'a> {
     place: &'a Place,
     duration: Nanos,
@@ -124,7 +124,7 @@ impl Experiment for CardsExperiment {
     }
 }
 
-/// The backends with their figures. A ratio is the median of those of each round.
+/// Returns the backends with their figures. A ratio is the median of the ratios of all rounds.
 fn variants(measured: &BTreeMap<Backend, Vec<Measured>>) -> Vec<Variant> {
     type Figure = fn(&Measured) -> f64;
     const SMALL: Figure = |measured| measured.small;
@@ -201,7 +201,7 @@ impl Backend {
         )
     }
 
-    /// Takes everything away again.
+    /// Removes all interfaces.
     fn remove(self) -> Result<(), LabError> {
         if self == Self::Bridge {
             batch("ip", None, &format!("netns del {MIDDLE}\n"))?;
@@ -211,7 +211,7 @@ impl Backend {
 }
 
 impl Bench<'_> {
-    /// Frames a second of a size, both ways together.
+    /// Measures the frames of this size per second, of both directions together.
     fn measure(&self, backend: Backend, size: u32) -> Result<f64, LabError> {
         let mut supervisor = Supervisor::new(&self.place.run_dir, Arc::clone(&self.place.signal));
         backend.build()?;
@@ -221,7 +221,7 @@ impl Bench<'_> {
         let testpmd = self.testpmd(&mut supervisor, backend, size)?;
         supervisor.tell(testpmd, &format!("start tx_first {BURSTS}\n"))?;
         supervisor.rest(WARMUP.into())?;
-        // What it shows the second time is since the first.
+        // The second output covers the time since the first.
         supervisor.tell(testpmd, "show port stats all\n")?;
         supervisor.rest(self.duration.into())?;
         supervisor.tell(testpmd, "show port stats all\nstop\nquit\n")?;
@@ -240,7 +240,7 @@ impl Bench<'_> {
         Ok(rate)
     }
 
-    /// Starts a daemon with both machines, on a CPU of its own.
+    /// Starts a daemon with both VMs, on a CPU of its own.
     fn daemon(&self, supervisor: &mut Supervisor<'_>, backend: Backend) -> Result<(), LabError> {
         let [testpmd, own] = self.cpus;
         let mut config = String::new();
@@ -254,7 +254,8 @@ impl Bench<'_> {
             } else {
                 format!("kind = \"tap\", interface = \"eth{number}\"")
             };
-            // Writing to a string cannot fail. What testpmd sends has one IP source for both.
+            // Writing to a string cannot fail. Both VMs' frames from testpmd have the same IP
+            // source.
             let _ = write!(
                 config,
                 "[[guest]]\nname = \"card{number}\"\nmac = \"{}\"\nanti_spoofing = false\n\
@@ -269,7 +270,7 @@ impl Bench<'_> {
             .map(drop)
     }
 
-    /// Starts both machines on a CPU of their own.
+    /// Starts both VMs on a CPU of their own.
     fn testpmd(
         &self,
         supervisor: &mut Supervisor<'_>,
@@ -318,7 +319,7 @@ impl Bench<'_> {
     }
 }
 
-/// The frames a second that both ports received, as testpmd says at the end.
+/// Parses the frames per second that both ports received from testpmd's last output.
 fn rate(text: &str) -> Option<f64> {
     let rates = text.lines().filter_map(|line| {
         let (_, rest) = line.split_once("Rx-pps:")?;
@@ -326,7 +327,7 @@ fn rate(text: &str) -> Option<f64> {
     });
     let rates: Vec<f64> = rates.collect();
     let last = rates.last_chunk::<2>()?;
-    // Twice it was asked: the first time it tells of the time before.
+    // testpmd printed the statistics twice: the first output covers the warm-up.
     (rates.len() == 4).then(|| last.iter().sum())
 }
 

@@ -1,5 +1,5 @@
-//! Gives guests on the shared core the class that a variant is about, through
-//! the vCPU agent's own library.
+//! Sets the scheduling class of guests on the shared core that a variant measures, through the vCPU
+//! agent's own library.
 
 use crate::LabError;
 use crate::cpus::Cpus;
@@ -17,17 +17,17 @@ use tailbound_sys::procfs;
 use tailbound_sys::sched::{Policy, probe, probe_slice};
 use tailbound_units::Nanos;
 
-/// The least share there is: 15 to the default's 1024. Anybody may be nicer, so
+/// The smallest possible share: 15 of the default's 1024. Raising nice needs no privilege, so
 /// [`VcpuMode::Weight`] makes the neighbours' share small.
 const NICEST: Policy = Policy::Share {
     nice: 19,
     slice: Nanos::ZERO,
 };
 
-/// In a run's directory: what the agent has changed of hosts' own paths.
+/// File in a run's directory: the agent's changes of hosts' packet loops.
 pub(crate) const PATHS: &str = "paths.json";
 
-/// What the agent calls that; nothing where it has nothing to do.
+/// Returns the agent's class for this mode; `None` if the agent changes nothing.
 fn class(mode: VcpuMode, shared: &SharedCore) -> Option<Class> {
     let slice = shared.slice;
     Some(match mode {
@@ -48,7 +48,7 @@ fn class(mode: VcpuMode, shared: &SharedCore) -> Option<Class> {
     })
 }
 
-/// Why guests cannot be given a class here; `None` where they can.
+/// Returns the reason if guests cannot have their class on this computer; `None` if they can.
 pub(crate) fn refusal(
     mode: VcpuMode,
     shared: &SharedCore,
@@ -61,11 +61,11 @@ pub(crate) fn refusal(
     // A plan for this very process changes nothing.
     match plan(&mut agent, &[std::process::id()], class) {
         Ok(_) => Ok(match class {
-            // What a plan cannot see: a kernel that has lost count of bandwidth.
+            // A plan cannot detect a kernel that has lost count of bandwidth.
             Class::Periodic(periodic) => probe(Policy::Deadline(periodic.into()))
                 .err()
                 .map(|error| format!("the kernel refuses SCHED_DEADLINE: {error}")),
-            // There is nothing but a slice to give, of which older kernels read back none.
+            // This mode sets a slice only; older kernels report no slice.
             _ if mode == VcpuMode::Slice => match probe_slice(Nanos::from_micros(300)) {
                 Ok(Nanos::ZERO) => Some(Capability::CustomSlice.unsupported()),
                 Ok(_) => None,
@@ -103,9 +103,9 @@ fn plan(agent: &mut Agent, processes: &[u32], class: Class) -> Result<Plan, Agen
     agent.plan(&desired)
 }
 
-/// Gives the packet loops of these daemons what the agent gives a host's own path, for as long as
-/// they run. Where no real-time class can be had that is a short slice, as the agent has it for
-/// kernels that refuse one. `state` is where the agent writes down what was there before.
+/// Sets the class of these daemons' packet loops, as the agent does on a host, until the daemons
+/// end. If no real-time class is available, the loops have a short slice, as the agent does it on
+/// kernels that refuse that class. The agent records the previous classes in `state`.
 pub(crate) fn give_paths(daemons: &[u32], real_time: bool, state: &Path) -> Result<(), LabError> {
     let class = if real_time {
         Class::RealTime
@@ -125,7 +125,7 @@ pub(crate) fn give_paths(daemons: &[u32], real_time: bool, state: &Path) -> Resu
     Ok(())
 }
 
-/// Classes that guests have until they are taken back.
+/// Classes of guests until the guard restores the previous ones.
 #[derive(Debug)]
 pub(crate) struct ClassGuard {
     agent: Agent,
@@ -133,9 +133,9 @@ pub(crate) struct ClassGuard {
 }
 
 impl ClassGuard {
-    /// Gives the processes of the guests that the experiment is about their
-    /// class, and their neighbours what goes with it. `state` is where the agent
-    /// writes down what was there before; `priority` is for whoever watches.
+    /// Sets the class of the processes of the measured guests, and the matching class of their
+    /// neighbours. The agent records the previous classes in `state`; `priority` is the priority of
+    /// the watching thread.
     pub(crate) fn give(
         mode: VcpuMode,
         shared: &SharedCore,
@@ -162,8 +162,7 @@ impl ClassGuard {
         Ok(Self { agent, keeper })
     }
 
-    /// Takes them back; returns how often a guest had to be brought back to the
-    /// shared core.
+    /// Restores the previous classes; returns how often a guest was moved back to the shared core.
     pub(crate) fn take_back(mut self) -> Result<u64, LabError> {
         let brought_back = self.keeper.take().map_or(Ok(0), Watcher::finish);
         self.agent.restore()?;
@@ -172,8 +171,8 @@ impl ClassGuard {
 }
 
 impl Drop for ClassGuard {
-    /// Where something failed: a thread that has used its reservation up may not be killed before it
-    /// gets it again, and the lab waits for those that it kills.
+    /// Restores the classes after an error: a killed thread that has used up its reservation does
+    /// not die before the next period, and the lab waits for the threads that it kills.
     fn drop(&mut self) {
         let _ = self.keeper.take().map(Watcher::finish);
         let _ = self.agent.restore();

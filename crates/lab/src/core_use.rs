@@ -1,23 +1,22 @@
-//! Use of the CPUs by other programs: of the shared core, which its guests then lack, and of all
-//! CPUs, which the lab then lacks.
+//! CPU time of other programs: on the shared core, where its guests lack this time, and on all
+//! CPUs, where the lab lacks it.
 
 use crate::guest::now;
 use tailbound_sys::procfs;
 use tailbound_units::Nanos;
 
-/// A reading.
+/// A reading of the shared core's CPU times.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CoreUse {
     at: Nanos,
-    /// How long the core has computed for anybody.
+    /// CPU time of all programs on the core.
     busy: Nanos,
-    /// How long for its guests.
+    /// CPU time of the core's guests.
     guests: Nanos,
 }
 
 impl CoreUse {
-    /// Reads what `cpu` has done, and what for these processes; `None` if one of
-    /// them has ended.
+    /// Reads the CPU times of `cpu` and of these processes; `None` if a process has ended.
     pub(crate) fn read(cpu: u32, guests: impl Iterator<Item = u32>) -> Option<Self> {
         let mut sum = Nanos::ZERO;
         for pid in guests {
@@ -31,8 +30,8 @@ impl CoreUse {
         })
     }
 
-    /// The share of the core that others had until `last`; `None` where the time
-    /// is too short for the steps in which the kernel shows it.
+    /// Returns the share of the core that other programs had until `last`; `None` if the interval
+    /// is too short for the kernel's tick.
     pub(crate) fn foreign(&self, last: &Self) -> Option<f64> {
         let time = last.at.since(self.at);
         if time.as_nanos() < 50 * procfs::TICK.as_nanos() {
@@ -54,8 +53,8 @@ pub(crate) struct CpuUse {
 }
 
 impl CpuUse {
-    /// Reads it. `children` are those of this process that may still run; what those used that
-    /// have ended is this process's by now.
+    /// Reads the times. `children` are the children that may still run; the times of ended children
+    /// already belong to this process.
     pub(crate) fn read(children: impl Iterator<Item = u32>) -> Option<Self> {
         let own = procfs::user_time(std::process::id())?;
         let ours = children
@@ -69,11 +68,11 @@ impl CpuUse {
         })
     }
 
-    /// The shares taken of all CPUs until `last`; `None` if the time is too short for the steps
-    /// in which the kernel shows it.
+    /// Returns the shares of all CPUs taken until `last`; `None` if the interval is too short for
+    /// the kernel's tick.
     ///
-    /// Of other programs only the time in user mode counts: the kernel works for the lab's
-    /// packets in interrupts and in threads of its own, which belong to no process.
+    /// Of other programs only the time in user mode counts: the kernel works for the lab's packets
+    /// in interrupts and in threads of its own, which belong to no process.
     pub(crate) fn taken(&self, last: &Self) -> Option<CpusTaken> {
         let time = last.at.since(self.at);
         if time.as_nanos() < 50 * procfs::TICK.as_nanos() || last.all.count == 0 {
@@ -90,16 +89,16 @@ impl CpuUse {
     }
 }
 
-/// The shares of all CPUs that were not there for the lab.
+/// Shares of all CPUs that the lab did not have.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct CpusTaken {
     /// The share used by other programs.
     pub(crate) others: f64,
-    /// The share that the hypervisor below gave to others.
+    /// The share that the hypervisor gave to other VMs.
     pub(crate) stolen: f64,
 }
 
-/// What a process has used of the CPU.
+/// A reading of a process's CPU time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ProcessUse {
     at: Nanos,
@@ -107,13 +106,13 @@ pub(crate) struct ProcessUse {
 }
 
 impl ProcessUse {
-    /// Reads it; `None` if the process has ended.
+    /// Reads the CPU time; `None` if the process has ended.
     pub(crate) fn read(pid: u32) -> Option<Self> {
         let used = procfs::cpu_time(pid).ok()?;
         Some(Self { at: now(), used })
     }
 
-    /// The share of a CPU that it had from here to `last`, in percent.
+    /// Returns the share of a CPU that the process had until `last`, in percent.
     pub(crate) fn share(&self, last: &Self) -> f64 {
         let time = last.at.since(self.at).as_secs_f64();
         let used = last.used.since(self.used).as_secs_f64();

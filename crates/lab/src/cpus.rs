@@ -1,26 +1,26 @@
-//! Which CPU runs what.
+//! Assignment of CPUs.
 //!
-//! One CPU plays the core that guests share. Everything else runs on the others:
-//! daemons, the other guests, the monitor. With a single CPU there is no choice.
+//! One CPU plays the core that guests share. Daemons, other guests and the monitor run on the other
+//! CPUs. A computer with a single CPU has no separation.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::io;
 
-/// The CPUs this process may use, and what for.
+/// The CPUs that this process may use, and their purposes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cpus {
     /// All of them.
     pub(crate) all: CpuSet,
-    /// How many those are.
+    /// Number of these CPUs.
     pub(crate) count: u32,
     /// The core that guests share.
     pub(crate) shared_core: u32,
-    /// What runs the rest.
+    /// CPUs for all other processes and threads.
     pub(crate) others: CpuSet,
 }
 
 impl Cpus {
-    /// Looks at what this thread may use.
+    /// Detects the CPUs that this thread may use.
     pub(crate) fn detect() -> io::Result<Self> {
         let all = sched_getaffinity(None)?;
         let shared_core = (0..CpuSet::MAX_CPU)
@@ -38,21 +38,20 @@ impl Cpus {
         })
     }
 
-    /// The shared core alone.
+    /// Returns the shared core alone.
     pub(crate) fn shared(&self) -> CpuSet {
         let mut cpus = CpuSet::new();
         cpus.set(self.shared_core as usize);
         cpus
     }
 
-    /// Keeps the calling thread, and what it starts, off the shared core.
+    /// Keeps the calling thread, and the processes that it starts, off the shared core.
     pub(crate) fn leave_shared_core(&self) -> io::Result<()> {
         Ok(sched_setaffinity(None, &self.others)?)
     }
 }
 
-/// The size of the shared core's L2 cache in bytes; 1 MiB where the kernel does
-/// not say.
+/// Returns the size of the shared core's L2 cache in bytes; 1 MiB if the kernel does not report it.
 pub(crate) fn l2_size(cpu: u32) -> u64 {
     let path = format!("/sys/devices/system/cpu/cpu{cpu}/cache/index2/size");
     let size = std::fs::read_to_string(path).ok().and_then(|text| {

@@ -8,19 +8,18 @@ use crate::variant::{FOREIGN_SHARE, Measured};
 use tailbound_experiment::{Cause, Disturbance, Harm};
 use tailbound_report::Variant;
 
-/// The share of a core that went to other programs, beyond which the work that was done on it
-/// cannot be judged.
+/// Share of a core used by other programs, above which the work on that core cannot be judged.
 const MAX_FOREIGN_SHARE: f64 = 0.03;
-/// Share of the samples that are delayed by a unit share of a core's time which went to other
-/// programs: the samples that began then, and as many that waited behind them.
+/// Share of delayed samples for each unit share of a core's time that other programs used: the
+/// samples that began in this time, and an equal number that were queued behind them.
 const DELAYED_BY_SHARE: f64 = 2.0;
-/// Less than this is what the kernel's own threads take of a core.
+/// Upper limit of the share of a core that the kernel's own threads use.
 const LEAST_FOREIGN_SHARE: f64 = 0.005;
-/// The share of all CPUs that other programs or other machines took, beyond which no figure of
-/// the variant may fail. Ticks of 10 ms show it to some 2 % in a run of three seconds.
+/// Share of all CPUs used by other programs or other VMs, above which no figure of the variant may
+/// fail. Its resolution with ticks of 10 ms is about 2 % in a run of three seconds.
 const MAX_TAKEN_SHARE: f64 = 0.05;
 
-/// The cause of too much use of all CPUs, if there was.
+/// Returns the causes of excessive use of all CPUs, if there are any.
 fn too_much(taken: CpusTaken) -> Vec<Cause> {
     let shares = [
         ("other programs used", taken.others),
@@ -49,7 +48,7 @@ pub(crate) fn lost(error: LabError, before: Option<CpuUse>) -> Result<Measured, 
 fn lost_by(error: LabError, taken: Option<CpusTaken>) -> Result<Measured, LabError> {
     let is_busy = taken.is_some_and(|taken| !too_much(taken).is_empty());
     let why = match &error {
-        // Other programs take CPU from a child; they send it no signal.
+        // Other programs take CPU time from a child; they send it no signal.
         LabError::Child { who, what, stderr }
             if !stderr.contains("panicked") && !what.contains("killed by ") =>
         {
@@ -71,7 +70,7 @@ fn lost_by(error: LabError, taken: Option<CpusTaken>) -> Result<Measured, LabErr
     })
 }
 
-/// Removes the runs that were lost; returns why the first was if none is left.
+/// Removes the lost runs; returns the reason of the first one if no run is left.
 pub(crate) fn take_lost(repeats: &mut Vec<Measured>) -> Option<String> {
     let why = repeats.iter().find_map(|repeat| repeat.lost.clone());
     repeats.retain(|repeat| repeat.lost.is_none());
@@ -92,8 +91,8 @@ pub(crate) fn of_taken(variant: &str, taken: CpusTaken) -> Vec<Disturbance> {
 /// Disturbances of a variant's runs by other use, and by runs that were lost.
 pub(crate) fn of_runs(variant: &str, repeats: &[Measured]) -> Vec<Disturbance> {
     let lost: Vec<&String> = repeats.iter().filter_map(|it| it.lost.as_ref()).collect();
-    // A flaw leaves a variant without figures as well: the kernel moves a guest away from a core
-    // that others fill.
+    // A flaw also leaves a variant without figures: the kernel moves a guest away from a core that
+    // other programs fill.
     let is_flawed = repeats.iter().any(|repeat| repeat.flaw.is_some());
     let harm = if is_flawed || lost.len() == repeats.len() {
         Harm::Lost
@@ -106,7 +105,7 @@ pub(crate) fn of_runs(variant: &str, repeats: &[Measured]) -> Vec<Disturbance> {
         cause: Cause::Event(why.clone()),
         harm,
     });
-    // As figures are, the median of the repeats.
+    // The median of the repeats, as for figures.
     let median = |of: fn(&CpusTaken) -> f64| {
         let shares = repeats.iter().filter_map(|it| it.cpus_taken.as_ref());
         summarise::value("", shares.map(of).collect()).value

@@ -1,4 +1,4 @@
-//! What can go wrong with a run.
+//! Errors of a run.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,30 +7,30 @@ use tailbound_experiment::{ExperimentError, TraceError};
 use tailbound_report::ReportError;
 use tailbound_sys::user_namespace::EnterError;
 
-/// Why a run has no result.
+/// Reason for a run without a result.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
-    /// The experiment is of no use.
+    /// The experiment is invalid.
     #[error(transparent)]
     Experiment(#[from] ExperimentError),
-    /// A variant was asked for that the experiment does not have.
+    /// The experiment does not have the requested variant.
     #[error("{0}")]
     UnknownVariant(String),
-    /// Another one runs.
+    /// Another lab is running.
     #[error(
         "another lab runs on this machine{}: two would measure each other; wait until it is over",
         pid.map_or(String::new(), |pid| format!(" (process {pid})"))
     )]
     Busy {
-        /// Its process, where that can be seen.
+        /// Its process ID, if visible.
         pid: Option<u32>,
     },
-    /// No namespaces.
+    /// Namespaces are not available.
     #[error(
         "{0}\nThe lab needs namespaces of its own: `tailbound doctor` says what this machine allows and how to mend it"
     )]
     Enter(#[from] EnterError),
-    /// A program that the lab needs is not there.
+    /// A program that the lab needs is not installed.
     #[error("{program} is not installed: apt-get install {package}")]
     Missing {
         /// The program.
@@ -38,12 +38,12 @@ pub enum LabError {
         /// Debian's package.
         package: &'static str,
     },
-    /// A recorded video is of no use.
+    /// A recorded video is invalid.
     #[error("{path}: {wrong}")]
     Trace {
         /// Its file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The mistake in it.
         wrong: TraceError,
     },
     /// A command that builds the data centre failed.
@@ -51,34 +51,34 @@ pub enum LabError {
     Build {
         /// The command.
         command: String,
-        /// What it said.
+        /// Its error message.
         message: String,
     },
-    /// Guests could not be given their class.
+    /// The agent could not set the class of guests.
     #[error(transparent)]
     Class(#[from] AgentError),
-    /// A child died, or did not become ready.
+    /// A child process died, or did not become ready.
     #[error("{who} {what}{}", tail(.stderr))]
     Child {
-        /// Which one.
+        /// Name of the child.
         who: String,
-        /// What happened to it.
+        /// Description of the failure.
         what: String,
-        /// The end of what it said.
+        /// The end of its standard error.
         stderr: String,
     },
-    /// A system call or a file of the run failed.
+    /// A system call or a file operation of the run failed.
     #[error("{what}: {source}")]
     Io {
-        /// What was tried.
+        /// The attempted operation.
         what: String,
-        /// Why it failed.
+        /// Cause of the failure.
         source: io::Error,
     },
     /// The result could not be written.
     #[error(transparent)]
     Report(#[from] ReportError),
-    /// A signal ended it.
+    /// A signal ended the run.
     #[error("interrupted; everything that was built is gone")]
     Interrupted {
         /// Its number.

@@ -1,4 +1,4 @@
-//! An experiment as data: what its TOML file says, checked.
+//! An experiment as data: the checked contents of its TOML file.
 //!
 //! Read [`LabExperiment`] first.
 
@@ -27,23 +27,23 @@ use tailbound_units::{Bytes, Nanos, Rate};
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LabExperiment {
-    /// How long each variant is measured.
+    /// Length of each variant's measurement.
     pub duration: Nanos,
-    /// How long the load runs before that.
+    /// Length of the load before the measurement.
     #[serde(default = "default_warmup")]
     pub warmup: Nanos,
     /// The rate of every link.
     #[serde(default = "default_link_rate")]
     pub link_rate: Rate,
-    /// What a switch port can queue for each of its classes.
+    /// Buffer of a switch port for each of its classes.
     #[serde(default = "default_switch_buffer")]
     pub switch_buffer: Bytes,
-    /// What counts for a frame's time on the wire.
+    /// Bytes that count for a frame's time on the wire.
     #[serde(default)]
     pub wire: Wire,
     /// The guests of each host.
     pub hosts: BTreeMap<String, Vec<Name>>,
-    /// The guests that are the machines of one tenant, by its name.
+    /// The guests that are the VMs of one tenant, by its name.
     #[serde(default)]
     pub tenant: BTreeMap<String, Vec<Name>>,
     /// Sets of guarantees, by name.
@@ -53,9 +53,9 @@ pub struct LabExperiment {
     pub shared_core: Option<SharedCore>,
     /// Guests that are virtual machines.
     pub machines: Option<Machines>,
-    /// Guests whose CPU time is limited, in variants that say so.
+    /// Guests whose CPU time is limited, in variants with `quota = true`.
     pub quota: Option<Quota>,
-    /// What hosts do with packets, by name.
+    /// Pipelines of hosts, by name.
     #[serde(default)]
     pub pipeline: BTreeMap<String, Pipeline>,
     /// Request and response load.
@@ -85,13 +85,13 @@ pub struct LabExperiment {
     /// Streams of iperf3.
     #[serde(default)]
     pub iperf: Vec<Iperf>,
-    /// Frames of a guest's own making.
+    /// Frames that guests compose themselves.
     #[serde(default)]
     pub flood: Vec<Flood>,
-    /// Measures of what a guest receives.
+    /// Measurements of a guest's received traffic.
     #[serde(default)]
     pub meter: Vec<Meter>,
-    /// Ports of the switch that are watched.
+    /// Watched ports of the switch.
     #[serde(default)]
     pub watch: Vec<Watch>,
     /// Guests that use CPU.
@@ -103,21 +103,20 @@ pub struct LabExperiment {
     /// `tailbound probe` in a guest.
     #[serde(default)]
     pub probe: Vec<Probe>,
-    /// A guest that sleeps and sees when it wakes.
+    /// Guests that sleep until random times and measure the delay of their wakeups.
     #[serde(default)]
     pub wakeup: Vec<Wakeup>,
-    /// Guests that are called in workflows, and who calls them.
+    /// Guests that are called in workflows, and their caller.
     pub nodes: Option<Nodes>,
-    /// `tailbound select` of them.
+    /// Selections of these guests by `tailbound select`.
     #[serde(default)]
     pub selection: Vec<Selection>,
-    /// Workflows of calls to them.
+    /// Workflows of calls to these guests.
     #[serde(default)]
     pub workflow: Vec<Workflow>,
-    /// What is compared.
+    /// The compared configurations.
     pub variant: Vec<Variant>,
-    /// What is drawn over the count of neighbours, a line for each name that has
-    /// several.
+    /// Charts over the count of neighbours, with a line for each name that has several counts.
     #[serde(default)]
     pub chart: Vec<ChartSpec>,
 }
@@ -136,21 +135,21 @@ const fn default_switch_buffer() -> Bytes {
     Bytes(650_000)
 }
 
-/// Guests whose threads all run on one CPU, and what tells some of them from the
-/// others in variants that name a class in `vcpu`.
+/// Guests whose threads all run on one CPU, and the guests among them that have a class in variants
+/// with `vcpu`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SharedCore {
     /// The guests.
     pub guests: Vec<Name>,
-    /// Which of them get a class, and what it is if that is a reservation.
+    /// The guests that have a class, and its parameters if the class is a reservation.
     pub periodic: Periodic,
-    /// The time slice of those with a short one.
+    /// The time slice of guests with a short one.
     #[serde(default = "default_slice")]
     pub slice: Nanos,
 }
 
-/// The shortest that Linux takes.
+/// The shortest slice that Linux accepts.
 const fn default_slice() -> Nanos {
     Nanos::from_micros(100)
 }
@@ -160,27 +159,27 @@ const fn default_slice() -> Nanos {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machines {
-    /// What they run in.
+    /// The VMM of the guests.
     pub kind: MachineKind,
     /// The guests.
     pub guests: Vec<Name>,
 }
 
-/// What a machine runs in.
+/// The VMM of a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MachineKind {
-    /// QEMU, whose card is spoken to by vhost-user.
+    /// QEMU, whose NIC uses vhost-user.
     Qemu,
 }
 
-/// CPU time that a guest's machine has in each period, as a control group's quota.
+/// CPU time of a guest's VM in each period, as a control group's quota.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Quota {
-    /// Whose: each has one of its own.
+    /// The guests; each has a quota of its own.
     pub guests: Vec<Name>,
-    /// The time, of all threads of the machine.
+    /// The time of all threads of the VM.
     pub runtime: Nanos,
     /// The period.
     pub period: Nanos,
@@ -190,23 +189,22 @@ pub struct Quota {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Periodic {
-    /// Who has it.
+    /// The guests with a reservation.
     pub guests: Vec<Name>,
     /// CPU time in each period.
     pub runtime: Nanos,
-    /// By when.
+    /// The deadline, from the beginning of the period.
     pub deadline: Nanos,
     /// The period.
     pub period: Nanos,
 }
 
-/// What a host does with packets on their way out: it has a NIC queue and a
-/// pipeline before it, or a pacer.
+/// Packet path of a host towards its link: a NIC queue and a pipeline before it, or a pacer.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pipeline {
-    /// How long the NIC's own queue is, in time at the link rate: its limit in
-    /// bytes follows the rate. Only without a pacer, which fills the wire itself.
+    /// Length of the NIC's own queue, in time at the link rate: its limit in bytes follows the
+    /// rate. Only without a pacer, which fills the wire itself.
     pub nic_queue: Option<Nanos>,
     /// The host's pipeline without its NIC.
     #[serde(default = "no_config")]
@@ -219,13 +217,13 @@ fn no_config() -> toml::Spanned<PipelineConfig> {
     toml::Spanned::new(0..0, PipelineConfig::default())
 }
 
-/// Requests at random moments, each answered by one of several servers.
+/// Requests at random times, each answered by one of several servers.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Query {
-    /// What variants call it.
+    /// Name of the load, for variants.
     pub name: Name,
-    /// The guest that asks.
+    /// The guest that sends requests.
     pub client: Name,
     /// The guests that answer; each request goes to one of them at random.
     pub servers: Vec<Name>,
@@ -238,7 +236,7 @@ pub struct Query {
     /// Connections to each server that are open from the start.
     #[serde(default = "default_connections")]
     pub connections: usize,
-    /// Who answers.
+    /// The server program.
     #[serde(default)]
     pub tool: QueryTool,
     /// The series of completion times.
@@ -249,14 +247,14 @@ const fn default_connections() -> usize {
     4
 }
 
-/// Who answers queries.
+/// Server program of queries.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum QueryTool {
     /// The lab's own server.
     #[default]
     Own,
-    /// memcached, asked for one value of the answer's size.
+    /// memcached, queried for one value of the answer's size.
     Memcached,
 }
 
@@ -264,22 +262,22 @@ pub enum QueryTool {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bulk {
-    /// What variants call it.
+    /// Name of the load, for variants.
     pub name: Name,
     /// The sender.
     pub from: Name,
     /// The receiver.
     pub to: Name,
-    /// Who sends.
+    /// The sending program.
     #[serde(default)]
     pub tool: BulkTool,
-    /// The value of the rate received.
+    /// Name of the value of the received rate.
     pub value: String,
-    /// That of the share of a CPU that the daemon of the sender's host used, in percent.
+    /// Name of the value of the CPU share that the daemon of the sender's host used, in percent.
     pub cpu_value: Option<String>,
 }
 
-/// Who sends a bulk stream.
+/// Sending program of a bulk stream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BulkTool {
@@ -290,26 +288,26 @@ pub enum BulkTool {
     Iperf3,
 }
 
-/// ICMP echo requests at fixed moments.
+/// ICMP echo requests at fixed intervals.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ping {
-    /// What variants call it.
+    /// Name of the load, for variants.
     pub name: Name,
-    /// Who asks.
+    /// The guest that sends requests.
     pub from: Name,
-    /// Whose kernel answers.
+    /// The guest whose kernel answers.
     pub to: Name,
     /// The time between requests.
     pub every: Nanos,
-    /// Who sends.
+    /// The sending program.
     #[serde(default)]
     pub tool: PingTool,
-    /// The series of round trips.
+    /// Name of the series of round trips.
     pub series: String,
 }
 
-/// Who sends echo requests.
+/// Sending program of echo requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PingTool {
@@ -324,7 +322,7 @@ pub enum PingTool {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hog {
-    /// What variants call it.
+    /// Name of the load, for variants.
     pub name: Name,
     /// The guests; each runs one.
     pub guests: Vec<Name>,
@@ -334,14 +332,14 @@ pub struct Hog {
     /// The length of a sleep.
     #[serde(default = "default_sleep")]
     pub sleep: Nanos,
-    /// The size of the block; otherwise that of the L2 cache.
+    /// The size of the block; the default is that of the L2 cache.
     pub block: Option<Bytes>,
-    /// How nice they are: 5 leaves another thread three times the share of each.
+    /// Nice value of the hogs: with 5, another thread has three times the share of each.
     #[serde(default)]
     pub nice: u8,
-    /// The value of all guests' scans a second together.
+    /// Name of the value of all guests' scans per second together.
     pub value: String,
-    /// That of the share of a CPU that they got together, in percent.
+    /// Name of the value of their CPU share together, in percent.
     pub cpu_value: Option<String>,
 }
 
@@ -353,94 +351,93 @@ const fn default_sleep() -> Nanos {
     Nanos::from_millis(1)
 }
 
-/// A guest that sleeps until random moments.
+/// A guest that sleeps until random times.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Wakeup {
-    /// What variants call it.
+    /// Name of the load, for variants.
     pub name: Name,
     /// The guest.
     pub guest: Name,
-    /// The mean time between two moments.
+    /// The mean time between two wakeups.
     pub mean_gap: Nanos,
-    /// The series of how late it woke.
+    /// Name of the series of the wakeups' delays.
     pub series: String,
 }
 
-/// One of the configurations that are compared.
+/// One of the compared configurations.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Variant {
     /// Stable name: an interface.
     pub name: Name,
-    /// The hosts' pipeline, where the load uses the network.
+    /// The hosts' pipeline, if the load uses the network.
     pub pipeline: Option<Name>,
-    /// The set of guarantees that hold; guests of tenants that it does not name are
-    /// best effort.
+    /// The set of guarantees that hold; guests of tenants without one in it are best effort.
     pub guarantees: Option<Name>,
-    /// Who tells the hosts of them.
+    /// Source of the hosts' guarantees.
     #[serde(default)]
     pub guarantees_by: GuaranteesBy,
-    /// What the switch makes of the tags.
+    /// The switch's use of the tags.
     #[serde(default)]
     pub switch: SwitchMode,
     /// The scheduling class of the guests named under `shared_core.periodic`.
     #[serde(default)]
     pub vcpu: VcpuMode,
-    /// What the hosts' daemons get of the CPU.
+    /// Scheduling class of the hosts' packet loops.
     #[serde(default)]
     pub path: PathMode,
-    /// By when a guest with a reservation runs, and how often, where that is not what
-    /// `shared_core.periodic` says: it has the same share of the core.
+    /// Deadline and period of a guest with a reservation, if they differ from those of
+    /// `shared_core.periodic`. Its share of the core is the same.
     pub deadline: Option<Nanos>,
-    /// Acknowledge TCP early for all guests that are machines.
+    /// Acknowledge TCP early for all guests that are VMs.
     pub snoop: Option<SnoopMode>,
     /// Limit the CPU time of the guests named under `quota`.
     #[serde(default)]
     pub quota: bool,
-    /// Run it only where scheduling classes cannot be set: what remains of the
-    /// comparison there.
+    /// Run this variant only if scheduling classes cannot be set, as the part of the comparison
+    /// that remains possible.
     #[serde(default)]
     pub only_without_periodic: bool,
-    /// The loads that run, by name.
+    /// The running loads, by name.
     pub loads: Vec<Name>,
-    /// How many of each hog's guests run. A list of counts stands for a variant
-    /// each, called by the variant's name and the count.
+    /// Number of running guests of each hog. A list of counts stands for a variant each, named by
+    /// the variant's name and the count.
     #[serde(default)]
     pub neighbours: Vec<usize>,
 }
 
-/// Who tells hosts what their guests are guaranteed.
+/// Source of the hosts' guarantees.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum GuaranteesBy {
     /// Each host's own configuration.
     #[default]
     File,
-    /// The placement service, which admits the tenants and is told by the hosts that they keep
-    /// it.
+    /// The placement service, which admits the tenants; hosts report to it that they enforce the
+    /// guarantees.
     Service,
 }
 
-/// What the switch makes of the tags.
+/// The switch's use of the tags.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SwitchMode {
-    /// One queue for all.
+    /// One queue for all classes.
     #[default]
     TagsIgnored,
-    /// Each class goes before those below it.
+    /// Strict priority of the classes.
     TagsHonoured,
 }
 
-/// What a host's own path gets of the CPU.
+/// Scheduling class of a host's packet loop.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PathMode {
-    /// What the vCPU agent gives it.
+    /// The class that the vCPU agent sets.
     #[default]
     Given,
-    /// What the kernel gives to any thread.
+    /// The kernel's default for any thread.
     None,
 }
 
@@ -448,21 +445,21 @@ pub enum PathMode {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum VcpuMode {
-    /// What the kernel gives to any thread.
+    /// The kernel's default for any thread.
     #[default]
     Default,
-    /// A larger share than its neighbours': they get nice 19.
+    /// A larger share than its neighbours, which have nice 19.
     Weight,
     /// A short time slice.
     Slice,
-    /// A short slice and a larger share, as the vCPU agent gives them.
+    /// A short slice and a larger share, as the vCPU agent sets them.
     Aperiodic,
     /// A reservation.
     Periodic,
 }
 
 impl LabExperiment {
-    /// All guests with their hosts, hosts and guests in order.
+    /// Returns all guests with their hosts, hosts and guests in order.
     pub fn guests(&self) -> impl Iterator<Item = (&str, &str)> {
         self.hosts.iter().flat_map(|(host, guests)| {
             let guests = guests.iter();
@@ -470,27 +467,27 @@ impl LabExperiment {
         })
     }
 
-    /// The host of a guest.
+    /// Returns the host of a guest.
     pub(crate) fn host_of(&self, guest: &str) -> Option<&str> {
         let mut guests = self.guests();
         let found = guests.find(|(_, name)| *name == guest);
         found.map(|(host, _)| host)
     }
 
-    /// Whether a variant has machines: guests of its network, or the probe's.
+    /// Returns whether a variant has VMs: guests of its network, or the probe's.
     pub(crate) fn has_machines(&self, variant: &Variant) -> bool {
         let mut probes = variant.running(&self.probe);
         let guests = variant.pipeline.is_some() && self.machines.is_some();
         guests || probes.any(|load| load.place == Surroundings::Machine)
     }
 
-    /// Whether a guest is a virtual machine.
+    /// Returns whether a guest is a VM.
     pub fn is_machine(&self, guest: &str) -> bool {
         let machines = self.machines.iter().flat_map(|machines| &machines.guests);
         machines.into_iter().any(|name| name.get_ref() == guest)
     }
 
-    /// The lines of charts: the variants of one name over their counts of neighbours.
+    /// Returns the lines of charts: the variants of one name over their counts of neighbours.
     pub(crate) fn families(&self) -> Vec<Curve> {
         let mut curves: Vec<Curve> = Vec::new();
         for variant in &self.variant {
@@ -510,8 +507,8 @@ impl LabExperiment {
         curves
     }
 
-    /// The values that say what was done on the shared core, and the series of what took as long
-    /// as a guest on it did.
+    /// Returns the values of work on the shared core, and the series of durations that depend on a
+    /// guest on that core.
     pub(crate) fn on_shared_core(&self) -> Vec<String> {
         let shared = self.shared_core.iter().flat_map(|core| &core.guests);
         let shared: Vec<&str> = shared.map(|name| name.get_ref().as_str()).collect();
@@ -553,7 +550,8 @@ impl LabExperiment {
 }
 
 impl SharedCore {
-    /// The same where a reservation has that deadline and period, and the same share of the core.
+    /// Returns the same core with a reservation of this deadline and period, and the same share of
+    /// the core.
     pub(crate) fn with_deadline(&self, deadline: Nanos) -> Self {
         let mut shared = self.clone();
         let periodic = &mut shared.periodic;
@@ -565,7 +563,7 @@ impl SharedCore {
 }
 
 impl Query {
-    /// The mean time between requests where every link has `rate`.
+    /// Returns the mean time between requests if every link has `rate`.
     pub fn gap(&self, rate: Rate) -> Nanos {
         match (self.mean_gap, self.utilisation) {
             (Some(gap), _) => gap,

@@ -1,12 +1,11 @@
-//! How fast frames pass from one guest to another through tailbound, behind each kind of
-//! port, beside what else an operator could put there: a Linux bridge (the kernel's own
-//! limit) and Open vSwitch's userspace datapath, both with the fastest port that they know,
-//! a veth pair; and beside a bare loop of read and write between the same TAPs, which is
-//! the limit of that kind of port.
+//! Throughput in frames from one guest to another through tailbound, behind each kind of port,
+//! compared with the alternatives of an operator: a Linux bridge (the kernel's own limit) and Open
+//! vSwitch's userspace datapath, both with their fastest port, a veth pair. A bare loop of read and
+//! write between the same TAPs is the limit of that kind of port.
 //!
-//! Two guests, one TCP stream, then a flood of the smallest UDP frames, then those at a
-//! fixed rate. The backends take turns (A B C D A B C D ...), and what counts is the ratio
-//! within one round, so a machine that changes its speed changes all of them.
+//! Two guests exchange one TCP stream, then a flood of the smallest UDP frames, then such frames at
+//! a fixed rate. The backends take turns (A B C D A B C D ...), and the result is the ratio within
+//! one round, so that a change of the computer's speed affects all of them.
 
 mod backend;
 
@@ -29,11 +28,10 @@ use tailbound_units::{Bytes, Nanos};
 
 /// UDP payload of the smallest Ethernet frame: 64 bytes with the FCS.
 const SMALL_PAYLOAD: Bytes = Bytes(64 - 4 - 14 - 20 - 8);
-/// The smallest frames a second that are offered where they are not sent as fast as the
-/// sender can.
+/// The smallest frames per second that are offered in the run with a fixed rate.
 const OFFERED: u32 = 300_000;
 const WARMUP: Nanos = Nanos::from_millis(500);
-/// How long an idle daemon is watched.
+/// Length of an idle daemon's observation.
 const IDLE: Nanos = Nanos::from_secs(5);
 /// The guests of an idle daemon.
 const IDLE_GUESTS: u8 = 4;
@@ -45,8 +43,8 @@ struct Measured {
     small_packets_s: f64,
     /// Share of the small packets that did not arrive.
     small_loss: f64,
-    /// What a sender could send of the packets offered at a fixed rate, and the share of
-    /// that which did not arrive.
+    /// Packets that the sender could send in the run with a fixed rate, and the share of them that
+    /// did not arrive.
     offered_packets_s: f64,
     offered_loss: f64,
 }
@@ -57,7 +55,7 @@ type Figure = fn(&Measured) -> f64;
 const BULK: Figure = |measured| measured.bulk_bit_s;
 const SMALL: Figure = |measured| measured.small_packets_s;
 
-/// The figures of a backend: the name of each, its unit, and which it is.
+/// The figures of a backend: name, unit, and function of each.
 const FIGURES: [(&str, &str, Figure); 5] = [
     ("bulk_bit_s", "bit/s", BULK),
     ("small_packets_s", "packets/s", SMALL),
@@ -68,7 +66,7 @@ const FIGURES: [(&str, &str, Figure); 5] = [
     ("offered_loss", "ratio", |measured| measured.offered_loss),
 ];
 
-/// The ratios of what a backend reaches to what others reach.
+/// Ratios between the figures of two backends.
 const RATIOS: [(Backend, &str, Figure, Backend); 11] = [
     (Backend::Tap, "bulk_to_copy", BULK, Backend::Copy),
     (Backend::Tap, "small_to_copy", SMALL, Backend::Copy),
@@ -93,7 +91,7 @@ const RATIOS: [(Backend, &str, Figure, Backend); 11] = [
     (Backend::Xdp, "small_to_bridge", SMALL, Backend::Bridge),
 ];
 
-/// The one experiment: what it expects is in its file.
+/// The experiment `forward`. Its file has the checks.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ForwardExperiment {}
@@ -203,8 +201,8 @@ impl Bench<'_> {
         })
     }
 
-    /// Runs a sender and a receiver in two guests that `backend` connects. A
-    /// sender that ends has an outcome; a bulk stream goes on until it is killed.
+    /// Runs a sender and a receiver in two guests that `backend` connects. A sender that ends has
+    /// an outcome; a bulk stream continues until it is killed.
     fn load(
         &self,
         backend: Backend,
@@ -235,7 +233,7 @@ impl Bench<'_> {
         Ok([sent, arrived])
     }
 
-    /// The share of a core that a daemon with nothing to do takes.
+    /// Returns the share of a core that an idle daemon uses.
     fn idle_share(&self) -> Result<f64, LabError> {
         let mut supervisor = self.0.supervisor();
         let daemon = backend::tailbound(&mut supervisor, self.0.place, Kind::Tap, IDLE_GUESTS)?;

@@ -1,10 +1,9 @@
-//! What runs inside guests: the lab starts its own program there, with a task.
+//! Programs inside guests: the lab starts its own program there with a task.
 //!
-//! A task is prepared (sockets opened, connections made, memory filled), says
-//! `ready` on standard output, reads the moment to start from standard input,
-//! and writes its [`Outcome`] to a file. Tasks that are load for others go on
-//! after that until they are killed, so that the last requests of the others
-//! meet the same conditions as the first.
+//! A task is prepared (sockets opened, connections made, memory filled), prints `ready` on standard
+//! output, reads the start time from standard input, and writes its [`Outcome`] to a file. Tasks
+//! that are load for others continue after that until they are killed, so that the last requests of
+//! the others meet the same conditions as the first.
 
 mod bulk;
 mod copy;
@@ -63,23 +62,23 @@ use tailbound_units::{Bytes, Nanos};
 /// The interface of a guest.
 pub const GUEST_INTERFACE: &str = "eth0";
 
-/// What one process in a guest is to do.
+/// The task of one process in a guest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Task {
     /// The work.
     pub work: Work,
-    /// How long the load runs before samples count.
+    /// Length of the load before samples count.
     pub warmup: Nanos,
-    /// How long samples count.
+    /// Time in which samples count.
     pub duration: Nanos,
-    /// How long to wait for answers after that.
+    /// Longest wait for answers after that time.
     pub grace: Nanos,
-    /// Where the outcome goes.
+    /// Path of the outcome's file.
     pub outcome: PathBuf,
 }
 
 impl Task {
-    /// Writes it where the process that is to do it finds it.
+    /// Writes the task to the file that the process in the guest reads.
     pub(crate) fn write(&self, path: &Path) -> Result<(), LabError> {
         let text = serde_json::to_vec_pretty(self).map_err(io::Error::from);
         text.and_then(|text| std::fs::write(path, text))
@@ -87,7 +86,7 @@ impl Task {
     }
 }
 
-/// The arguments of this program that make it do the task in a file.
+/// Returns the arguments of this program for the task in a file.
 pub(crate) fn command(task: &Path) -> Vec<String> {
     vec!["lab".into(), "guest".into(), task.display().to_string()]
 }
@@ -98,90 +97,90 @@ pub(crate) fn command(task: &Path) -> Vec<String> {
 pub enum Work {
     /// Answers requests.
     Server {
-        /// Where it listens.
+        /// Its TCP port.
         port: u16,
     },
-    /// Sends requests at random moments.
+    /// Sends requests at random times.
     Query(Queries),
-    /// Asks memcached for values.
+    /// Requests values from memcached.
     Etc(Requests),
-    /// Sends TCP streams and receives them; the amount is bytes received.
+    /// Sends TCP streams and receives others; the amount is bytes received.
     Shuffle {
-        /// Where it listens.
+        /// The TCP port of the receiving side.
         port: u16,
-        /// To whom it sends.
+        /// The receivers of its streams.
         peers: Vec<SocketAddrV4>,
     },
     /// Sends one TCP stream.
     BulkSender {
-        /// To whom.
+        /// The receiver.
         to: SocketAddrV4,
     },
     /// Receives TCP streams; the amount is bytes.
     BulkReceiver {
-        /// Where it listens.
+        /// Its TCP port.
         port: u16,
     },
     /// Sends UDP datagrams; the amount is datagrams.
     Flood {
-        /// To whom.
+        /// The receiver.
         to: SocketAddrV4,
-        /// The size of each, without headers.
+        /// The size of each datagram, without headers.
         payload: Bytes,
-        /// How many a second; as many as it can where that is not said.
+        /// Datagrams per second; `None` is the sender's full speed.
         offered: Option<u32>,
-        /// Each is left to be cut into datagrams of so many bytes (`UDP_SEGMENT`).
+        /// Size in bytes of the datagrams into which the kernel segments each send (`UDP_SEGMENT`).
         segment: Option<u16>,
     },
     /// Sends a stream of RTP; the amount is packets.
     RtpSender(Stream),
-    /// Receives one, and measures its jitter; the amount is packets.
+    /// Receives a stream of RTP and measures its jitter; the amount is packets.
     RtpReceiver {
-        /// Where it listens.
+        /// Its UDP port.
         port: u16,
     },
-    /// Fetches pages at random moments; the amount is pages.
+    /// Fetches pages at random times; the amount is pages.
     Pages(Pages),
     /// Copies frames between two TAPs.
     Copy {
-        /// Of whom.
+        /// The TAPs.
         taps: [TapOf; 2],
     },
     /// Receives UDP datagrams; the amount is datagrams.
     Sink {
-        /// Where it listens.
+        /// Its UDP port.
         port: u16,
     },
-    /// Sends frames of its own making as fast as it can; the amount is frames.
+    /// Sends frames that it composes itself at its full speed; the amount is frames.
     Frames(Frames),
-    /// Measures what arrives.
+    /// Measures the received traffic from one sender.
     Meter {
-        /// From whom.
+        /// The sender.
         from: std::net::Ipv4Addr,
     },
     /// Sends messages; the amount is messages.
     Messages(Messages),
     /// Receives messages.
     MessageSink {
-        /// Where it listens.
+        /// Its UDP port.
         port: u16,
     },
     /// Sends transfers.
     Transfers(Transfers),
     /// Receives transfers.
     TransferSink {
-        /// Where it listens.
+        /// Its TCP port.
         port: u16,
-        /// The size of each.
+        /// The size of each transfer.
         size: Bytes,
-        /// Senders close behind it.
+        /// Senders close the connection after a transfer.
         closes: bool,
     },
     /// Watches a port of the switch.
     Watch(Watch),
     /// Sends ICMP echo requests.
     Echo {
-        /// To whom.
+        /// The receiver.
         to: std::net::Ipv4Addr,
         /// The time between requests.
         every: Nanos,
@@ -206,29 +205,29 @@ pub enum Work {
     Probe {
         /// Its arguments.
         args: Vec<String>,
-        /// How long after the start.
+        /// Delay from the start of the load to that of the probe.
         #[serde(default)]
         after: Nanos,
-        /// Where all that it says goes, too.
+        /// Path of a copy of the probe's output.
         #[serde(default)]
         result: Option<PathBuf>,
     },
     /// Runs workflows of calls to many nodes.
     Workflows(Workflows),
-    /// Sleeps until random moments.
+    /// Sleeps until random times.
     Wakeup {
-        /// The mean time between two.
+        /// The mean time between two wakeups.
         mean_gap: Nanos,
-        /// Where the moments come from.
+        /// Seed of the wakeups' times.
         seed: u64,
     },
 }
 
-/// What a query client and its servers speak.
+/// Protocol of a query client and its servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Protocol {
-    /// The lab's own: eight bytes that name the size of the answer.
+    /// The lab's own: eight bytes with the size of the answer.
     Own,
     /// The text protocol of memcached.
     Memcached,
@@ -237,47 +236,48 @@ pub enum Protocol {
 /// One measured event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sample {
-    /// Its place among the arrivals: the same in every variant.
+    /// Its index among the arrivals: the same in every variant.
     pub arrival: u32,
-    /// When it was to start, on `CLOCK_MONOTONIC`.
+    /// Scheduled start, on `CLOCK_MONOTONIC`.
     pub start: Nanos,
-    /// When it was over.
+    /// End, on `CLOCK_MONOTONIC`.
     pub end: Nanos,
 }
 
 impl Sample {
-    /// How long it took, from when it was *to* start.
+    /// Returns the duration, from the *scheduled* start.
     pub fn latency(&self) -> Nanos {
         self.end.since(self.start)
     }
 }
 
-/// What a task found.
+/// Outcome of a task.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// The events whose start lay in the measured time, in order of arrival.
     pub samples: Vec<Sample>,
-    /// The longest time without progress in each of them, of those that make some.
+    /// The longest time without progress in each event, for events with progress.
     #[serde(default)]
     pub pauses: Vec<Sample>,
-    /// Events that had no end when the grace was over.
+    /// Events without an end after the grace time.
     pub unanswered: u64,
     /// Bytes or scans in the measured time.
     pub amount: u64,
-    /// CPU time used in it, by those that compute.
+    /// CPU time used in the measured time, of tasks that compute.
     #[serde(default)]
     pub cpu: Nanos,
-    /// How long that was.
+    /// Length of the measured time.
     pub time: Nanos,
-    /// How many requests were served on each CPU.
+    /// Number of served requests on each CPU.
     pub served: BTreeMap<u32, u64>,
-    /// What the probe said.
+    /// The probe's report.
     #[serde(default)]
     pub probe: Option<ProbeReport>,
-    /// What arrived in each second, in bytes on the wire; of TCP and UDP what programs had of it.
+    /// Received traffic in each second, in bytes on the wire; for TCP and UDP, the bytes that the
+    /// program received.
     #[serde(default)]
     pub windows: Vec<u64>,
-    /// When the first of these began.
+    /// Begin of the first second.
     #[serde(default)]
     pub windows_from: Nanos,
     /// The pauses between arrivals.
@@ -286,20 +286,20 @@ pub struct Outcome {
     /// Other figures, by name.
     #[serde(default)]
     pub figures: BTreeMap<String, f64>,
-    /// What can be drawn, by name: points in order.
+    /// Points to draw in a chart, by name and in order.
     #[serde(default)]
     pub lines: BTreeMap<String, Vec<(f64, f64)>>,
 }
 
 impl Outcome {
-    /// What a task left in its file.
+    /// Reads the outcome that a task left in its file.
     pub(crate) fn read(path: &Path) -> Result<Self, LabError> {
         let text = std::fs::read(path).map_err(LabError::file("reading", path))?;
         let outcome = serde_json::from_slice(&text).map_err(io::Error::from);
         outcome.map_err(LabError::file("reading", path))
     }
 
-    /// The share of a CPU used, in percent.
+    /// Returns the share of a CPU used, in percent.
     pub fn cpu_percent(&self) -> f64 {
         match self.time {
             Nanos::ZERO => 0.0,
@@ -307,7 +307,7 @@ impl Outcome {
         }
     }
 
-    /// The amount in a second.
+    /// Returns the amount per second.
     pub fn rate(&self) -> f64 {
         match self.time {
             Nanos::ZERO => 0.0,
@@ -316,19 +316,19 @@ impl Outcome {
     }
 }
 
-/// What arrives is counted by that.
+/// Interval of the counts of received traffic.
 const WINDOW: Nanos = Nanos::from_secs(1);
 
-/// When a task's phases begin, on `CLOCK_MONOTONIC`.
+/// Begin of each phase of a task, on `CLOCK_MONOTONIC`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Schedule {
     /// The load starts.
     pub(crate) start: Nanos,
-    /// Samples count from here
+    /// Begin of the time in which samples count
     pub(crate) from: Nanos,
-    /// to here; the load of those who measure ends.
+    /// and its end; measuring tasks end their load.
     pub(crate) to: Nanos,
-    /// What has no answer yet will have none.
+    /// Time at which pending requests count as unanswered.
     pub(crate) give_up: Nanos,
 }
 
@@ -344,39 +344,39 @@ impl Schedule {
         }
     }
 
-    /// What arrives in each second that counts: nothing yet.
+    /// Returns a count of received traffic for each second that counts, all 0.
     pub(crate) fn windows(&self) -> Vec<u64> {
         vec![0; self.window(self.to)]
     }
 
-    /// Which of these a moment that counts is in.
+    /// Returns the index of the second that contains this time.
     pub(crate) fn window(&self, moment: Nanos) -> usize {
         (moment.since(self.from).as_nanos() / WINDOW.as_nanos()) as usize
     }
 
-    /// Whether something that starts at `moment` counts.
+    /// Returns whether an event that starts at `moment` counts.
     pub(crate) fn counts(&self, moment: Nanos) -> bool {
         (self.from..self.to).contains(&moment)
     }
 }
 
-/// The time on `CLOCK_MONOTONIC`.
+/// Returns the time on `CLOCK_MONOTONIC`.
 pub(crate) fn now() -> Nanos {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     Nanos(now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned())
 }
 
-/// The CPU time of this thread.
+/// Returns the CPU time of this thread.
 pub(crate) fn cpu_time() -> Nanos {
     let used = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Nanos(used.tv_sec.cast_unsigned() * 1_000_000_000 + used.tv_nsec.cast_unsigned())
 }
 
-/// The congestion control of guests: the paper's guests ran Linux's default,
-/// which most guests still do, whatever this machine's is.
+/// The congestion control of guests: the paper's guests ran Linux's default, which is still common
+/// in guests, independently of this computer's setting.
 pub const CONGESTION_CONTROL: &str = "cubic";
 
-/// Gives a socket that; connections that a listener accepts inherit it.
+/// Sets this congestion control for a socket; connections that a listener accepts inherit it.
 pub(crate) fn control_congestion(socket: impl std::os::fd::AsFd) -> io::Result<()> {
     rustix::net::sockopt::set_tcp_congestion(socket, CONGESTION_CONTROL).map_err(|errno| {
         let error = io::Error::from(errno);
@@ -387,7 +387,7 @@ pub(crate) fn control_congestion(socket: impl std::os::fd::AsFd) -> io::Result<(
     })
 }
 
-/// Sleeps until `moment`; returns at once if that has passed.
+/// Sleeps until `moment`; returns immediately if `moment` has passed.
 pub(crate) fn sleep_until(moment: Nanos) {
     let moment = events::timespec(moment);
     while rustix::thread::clock_nanosleep_absolute(rustix::thread::ClockId::Monotonic, &moment)
@@ -395,16 +395,16 @@ pub(crate) fn sleep_until(moment: Nanos) {
     {}
 }
 
-/// Where guests' broadcasts go, to a port at which nobody listens (RFC 863).
+/// Destination of guests' broadcasts: the discard port (RFC 863), which no process uses.
 const EVERYBODY: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 77, 255, 255), 9);
 
-/// How often, until what is measured starts: the kernel drops what a guest sends before it has
-/// seen that its card's cable is plugged in, up to a second after it was.
+/// Interval of these broadcasts until the measurement starts: the kernel drops a guest's frames
+/// until it has detected that the NIC's cable is plugged in, which takes up to a second.
 const ANNOUNCED_EVERY: Nanos = Nanos::from_millis(50);
 
-/// Tells the network where this guest is, as a machine does when it starts, `until` then. A
-/// guest that only receives would be unknown to other hosts, on which guests have a budget for
-/// what they send to such.
+/// Announces this guest's location to the network `until` that time, as a VM does when it starts. A
+/// guest that only receives would be unknown to other hosts, which limit their guests' traffic to
+/// unknown destinations.
 fn announce(until: Nanos) -> io::Result<()> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     socket.set_broadcast(true)?;
@@ -415,7 +415,7 @@ fn announce(until: Nanos) -> io::Result<()> {
     Ok(())
 }
 
-/// Says that everything is prepared and waits for the moment to start.
+/// Reports that a task is prepared, and waits for the start time.
 struct Starter<'a>(&'a Task);
 
 impl Starter<'_> {
@@ -432,62 +432,59 @@ impl Starter<'_> {
         Ok(Schedule::new(self.0, Nanos(start)))
     }
 
-    /// The same for who sends nothing: the network hears where he is until what is measured
-    /// starts.
+    /// Reports readiness for a task that sends no frames: the guest announces itself until the
+    /// measurement starts.
     fn ready_to_listen(&self) -> io::Result<Schedule> {
         let schedule = self.ready()?;
         let until = schedule.from;
-        // Where a load has a network of its own, no other host is on it.
+        // A load with a network of its own has no other host on it.
         std::thread::spawn(move || announce(until));
         Ok(schedule)
     }
 
     fn finish(&self, outcome: &Outcome) -> io::Result<()> {
         leave(&self.0.outcome, &serde_json::to_vec(outcome)?)?;
-        // For who waits for it where the file is not seen: outside of a machine.
+        // A process outside of a VM cannot see the file, so it waits for this line.
         let mut stdout = io::stdout().lock();
         writeln!(stdout, "{FINISHED}")?;
         stdout.flush()
     }
 }
 
-/// Writes a file under another name first: whoever sees it sees all of it.
+/// Writes a file under another name first, so that a reader never sees a part of it.
 fn leave(path: &Path, text: &[u8]) -> io::Result<()> {
     let partial = path.with_extension("partial");
     std::fs::write(&partial, text)?;
     std::fs::rename(&partial, path)
 }
 
-/// What a task prints when it is prepared.
+/// Output of a prepared task.
 pub const READY: &str = "ready";
-/// And when its outcome is written.
+/// Output of a task after it has written its outcome.
 const FINISHED: &str = "finished";
 
-/// Why a task could not be done.
+/// Reason of a failed task.
 #[derive(Debug, thiserror::Error)]
 pub enum TaskError {
-    /// The file that describes it is of no use.
+    /// The task's file is not readable.
     #[error("cannot read the task {path}: {source}")]
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// It failed.
+    /// A system call of the task failed.
     #[error("{what}: {source}")]
     Failed {
-        /// What was tried.
+        /// The attempted operation.
         what: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// Does the task that `path` describes.
-///
-/// # Errors
-/// The task cannot be read or a system call failed.
+/// Executes the task that `path` describes.
 pub fn run(path: &Path) -> Result<(), TaskError> {
     let read = |source| TaskError::Read {
         path: path.to_owned(),
@@ -495,7 +492,7 @@ pub fn run(path: &Path) -> Result<(), TaskError> {
     };
     let text = std::fs::read(path).map_err(read)?;
     let task: Task = serde_json::from_slice(&text).map_err(|error| read(error.into()))?;
-    // Wake up when asked to, not 50 us later (the default timer slack).
+    // Wake up at the requested time, not 50 us later (the default timer slack).
     if let Some(least) = std::num::NonZeroU64::new(1) {
         let _ = rustix::thread::set_current_timer_slack(Some(least));
     }
@@ -503,7 +500,7 @@ pub fn run(path: &Path) -> Result<(), TaskError> {
     result.map_err(|source| TaskError::Failed { what, source })
 }
 
-/// Does the work of a task; what it is called, and how it ended.
+/// Executes the work of a task; returns its name and its result.
 fn work(task: &Task) -> (&'static str, io::Result<()>) {
     let starter = Starter(task);
     match &task.work {

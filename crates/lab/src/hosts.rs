@@ -49,7 +49,7 @@ struct Peer {
 #[derive(Serialize)]
 struct Uplink {
     port: Port,
-    /// Beside a pacer its meter alone: the host would refuse the rest.
+    /// With a pacer only a meter: the host would refuse the rest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pipeline: Option<PipelineConfig>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -87,29 +87,29 @@ enum Port {
     },
 }
 
-/// The socket of a machine's card.
+/// Returns the path of the socket of a VM's NIC.
 pub(crate) fn card(directory: &Path, guest: &str) -> PathBuf {
     directory.join(format!("{guest}.card"))
 }
 
-/// What passes a machine's card.
+/// Returns the path of the capture of a VM's NIC.
 pub(crate) fn capture(directory: &Path, guest: &str) -> PathBuf {
     directory.join(format!("{guest}.pcap"))
 }
 
-/// The bytes that a pipeline's NIC queue holds at `link`; a pacer has none, but
-/// hands over a batch at once.
+/// Returns the bytes that a pipeline's NIC queue holds at `link`; a pacer has no such queue, but
+/// passes a batch at a time to the NIC.
 pub(crate) fn nic_queue(pipeline: &Pipeline, link: Rate) -> Bytes {
     let batch = pipeline.pacer.as_ref().map(|pacing| pacing.batch);
     let time = pipeline.nic_queue.or(batch).unwrap_or_default();
     link.bytes_in(time).max(Bytes(1))
 }
 
-/// Who owns the lab's tenants.
+/// Owner of the lab's tenants.
 pub(crate) const OWNER: &str = "lab";
 
-/// The text of the configuration of `host` in `variant`, which has `pipeline`
-/// towards the wire. `directory` has the hosts' key.
+/// Returns the configuration of `host` in `variant`, with `pipeline` towards the wire. `directory`
+/// contains the hosts' key.
 ///
 /// # Errors
 /// The pipeline has no text form.
@@ -174,7 +174,7 @@ pub(crate) fn config(
         hose: pacing.and_then(|pacing| pacing.hose).map(|interval| Hose {
             machines: match variant.guarantees_by {
                 GuaranteesBy::File => tenants(experiment),
-                // It says that, too.
+                // The service also reports the number of VMs.
                 GuaranteesBy::Service => BTreeMap::new(),
             },
             ..hose(topology, host, interval, directory)
@@ -182,16 +182,16 @@ pub(crate) fn config(
     })
 }
 
-/// The classes of a host with that pipeline, where they are not what follows from it alone.
+/// Returns the classes of a host with that pipeline; `None` if the pipeline alone implies them.
 pub(crate) fn fabric(pipeline: &Pipeline) -> Option<Fabric> {
-    // A meter beside a pacer is for those without a guarantee.
+    // A meter beside a pacer is for traffic without a guarantee.
     let both = pipeline.pacer.is_some() && pipeline.config.get_ref().meter.is_some();
     both.then_some(Fabric::ThreeClasses)
 }
 
-/// How many machines each tenant has that hosts agree about.
+/// Returns the number of VMs of each tenant whose rates hosts negotiate.
 fn tenants(experiment: &LabExperiment) -> BTreeMap<String, usize> {
-    // A machine alone has nobody to agree with.
+    // A single VM needs no negotiation.
     let tenants = experiment.tenant.iter();
     tenants
         .filter(|(_, guests)| guests.len() > 1)
@@ -199,15 +199,15 @@ fn tenants(experiment: &LabExperiment) -> BTreeMap<String, usize> {
         .collect()
 }
 
-/// Where hosts listen for each other's rates.
+/// UDP port of hosts for the exchange of rates.
 const HOSE_PORT: u16 = 4785;
-/// The key of these, in the run's directory.
+/// File of the key of this exchange, in the run's directory.
 const HOSE_KEY: &str = "hose.key";
 
 /// Makes the key that the hosts share.
 ///
 /// # Errors
-/// The directory takes no file, or the kernel gives no random bytes.
+/// The directory accepts no file, or the kernel returns no random bytes.
 pub(crate) fn make_key(directory: &Path) -> io::Result<()> {
     let mut random = [0; 32];
     File::open("/dev/urandom")?.read_exact(&mut random)?;
@@ -223,7 +223,7 @@ pub(crate) fn make_key(directory: &Path) -> io::Result<()> {
         .try_for_each(|byte| write!(file, "{byte:02x}"))
 }
 
-/// How a host agrees with the others, about no machines yet.
+/// Returns a host's configuration of the exchange, without VMs.
 fn hose(topology: &Topology, host: &str, interval: Nanos, directory: &Path) -> Hose {
     let address = |host: &str| SocketAddrV4::new(topology.station(host).0, HOSE_PORT);
     let others = topology.hosts.iter().filter(|other| *other != host);
@@ -242,7 +242,7 @@ fn hose(topology: &Topology, host: &str, interval: Nanos, directory: &Path) -> H
     }
 }
 
-/// What each machine of `tenant` has in `variant`, by its host's own file.
+/// Returns the guarantee of each VM of `tenant` in `variant`, for its host's own file.
 fn guarantee(experiment: &LabExperiment, variant: &Variant, tenant: &str) -> Option<Guarantee> {
     if variant.guarantees_by == GuaranteesBy::Service {
         return None;

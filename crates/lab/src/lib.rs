@@ -1,10 +1,13 @@
-//! A data centre on one machine, and experiments in it.
+//! A data centre of network namespaces on one computer, and experiments in it.
 //!
-//! Read [`experiment::LabExperiment`] first: what is built and compared.
-//! Hosts, guests and the switch are network namespaces ([`topology`] plans them,
-//! `build` makes them); each host runs this program's own daemon; what runs
-//! inside guests is in [`guest`]. `variant` runs one variant; `monitor` and
-//! [`noise`] tell the mechanism's own tail from the machine's.
+//! Do not use this crate for results about real hardware: links, switch and hosts share this
+//! computer's CPUs. `tailbound-sim` has deterministic simulations.
+//!
+//! Read [`experiment::LabExperiment`] first: the configuration of the data centre and its variants.
+//! Hosts, guests and the switch are network namespaces ([`topology`] plans them, `build` makes
+//! them); each host runs this program's own daemon; [`guest`] has the programs inside guests.
+//! `variant` runs one variant; `monitor` and [`noise`] separate the mechanism's own tail from the
+//! disturbances of this computer.
 
 pub mod arrivals;
 mod bounds;

@@ -1,4 +1,4 @@
-//! One lab at a time: two would measure each other.
+//! One lab at a time: two labs would measure each other.
 
 use crate::LabError;
 use rustix::net::sockopt::socket_peercred;
@@ -6,18 +6,18 @@ use std::io;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 
-/// A name in the machine's own network namespace: everybody sees it, whoever
-/// they are, and it goes away with its process.
+/// A name in this computer's own network namespace: it is visible to all users, and disappears with
+/// its process.
 const NAME: &str = "tailbound-lab";
 
-/// Held while a lab runs.
+/// A lock that is held while a lab runs.
 #[derive(Debug)]
 pub(crate) struct Lock {
     _listener: UnixListener,
 }
 
 impl Lock {
-    /// Takes it. Call this before entering namespaces.
+    /// Acquires the lock. Call this before entering namespaces.
     ///
     /// # Errors
     /// [`LabError::Busy`] when another lab runs.
@@ -40,7 +40,7 @@ impl Lock {
     }
 }
 
-/// The process that has it; `None` if it has ended meanwhile, or is in another
+/// Returns the process that holds the lock; `None` if it has ended meanwhile, or is in another
 /// namespace.
 fn holder(address: &SocketAddr) -> Option<u32> {
     let stream = UnixStream::connect_addr(address).ok()?;

@@ -1,4 +1,4 @@
-//! What this machine is, has and is asked to do.
+//! This computer's properties, and signals to this process.
 
 use crate::LabError;
 use crate::cpus::Cpus;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use tailbound_sys::user_namespace::Privilege;
 
-/// The conditions of any run on this machine, as of now.
+/// Returns the present conditions of any run on this computer.
 pub(crate) fn conditions(privilege: Privilege, cpus: &Cpus) -> BTreeMap<String, Value> {
     let system = rustix::system::uname();
     let kernel = system.release().to_string_lossy().into_owned();
@@ -26,7 +26,7 @@ pub(crate) fn conditions(privilege: Privilege, cpus: &Cpus) -> BTreeMap<String, 
     ])
 }
 
-/// Notes the first signal that asks this process to end.
+/// Records the first signal that requests the end of this process.
 pub(crate) fn watch_signals() -> Result<Arc<AtomicUsize>, LabError> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     let noted = Arc::new(AtomicUsize::new(0));
@@ -47,7 +47,7 @@ fn cpu_model() -> String {
     model.map_or_else(|| "unknown".into(), |(_, name)| name.trim().to_owned())
 }
 
-/// The machine's load average over the last minute.
+/// Returns this computer's load average over the last minute.
 pub(crate) fn load_average() -> Option<f64> {
     let text = std::fs::read_to_string("/proc/loadavg").ok()?;
     text.split_ascii_whitespace().next()?.parse().ok()

@@ -1,5 +1,5 @@
-//! Watches what the machine takes away while an experiment runs: the readings
-//! that [`crate::noise`] judges by.
+//! Watches the CPU time that this computer loses while an experiment runs: the readings of
+//! [`crate::noise`].
 
 use crate::guest::now;
 use crate::noise::Lost;
@@ -15,21 +15,21 @@ use tailbound_sys::procfs::{self, Reread};
 use tailbound_sys::sched::Policy;
 use tailbound_units::Nanos;
 
-/// How often threads are looked at.
+/// Interval of the readings of threads.
 pub(crate) const THREADS_EVERY: Nanos = Nanos::from_millis(2);
-/// How often CPUs are: what is shown of them changes no faster.
+/// Interval of the readings of CPUs: the kernel's values change no faster.
 pub(crate) const CPUS_EVERY: Nanos = procfs::TICK;
 
-/// What a monitor saw.
+/// Readings of a monitor.
 #[derive(Debug, Default)]
 pub(crate) struct Record {
-    /// Time taken from each CPU by the hypervisor below.
+    /// Time that the hypervisor has taken from each CPU.
     pub(crate) stolen: BTreeMap<u32, Lost>,
-    /// What was taken of a CPU, as the vCPU agent measures it.
+    /// CPU time taken by interrupts, as measured by the vCPU agent.
     pub(crate) taken: Measured,
     /// Time that each thread of each process waited in a run queue.
     pub(crate) waited: BTreeMap<u32, Vec<Lost>>,
-    /// All the time that threads which run vCPUs waited, by guest.
+    /// Total wait of threads that run vCPUs, by guest.
     pub(crate) vcpus: BTreeMap<String, Vec<Lost>>,
 }
 
@@ -41,8 +41,8 @@ pub(crate) struct VcpuOf {
     pub(crate) thread: u32,
 }
 
-/// Watches all CPUs, the threads that these processes have now, and those of `vcpus`.
-/// With `priority` it is not kept waiting itself.
+/// Watches all CPUs, the present threads of these processes, and those of `vcpus`. With `priority`
+/// the monitor itself does not wait.
 pub(crate) fn start(
     processes: &[u32],
     vcpus: &[VcpuOf],

@@ -1,42 +1,40 @@
-//! Finds the samples that the machine disturbed.
+//! Finds the samples that this computer disturbed.
 //!
-//! The machines that run this are shared. While an experiment runs, a monitor
-//! notes how much time the hypervisor below has taken from each CPU
-//! (*stolen*) and how long the threads that a request passes through waited in
-//! a run queue (*ours*: our infrastructure had no CPU; stalls only, see
-//! [`Lost::read_stalls`]). Threads whose waiting is
-//! the very thing under test are not among them.
+//! The computers that run the lab are shared. While an experiment runs, a monitor records the time
+//! that the hypervisor has taken from each CPU (*stolen*), and the waits in a run queue of the
+//! threads that a request passes through (*ours*: our infrastructure had no CPU; stalls only, see
+//! [`Lost::read_stalls`]). Threads whose waits are the subject of the measurement are not among
+//! them.
 //!
 //! A sample is *late* when it took more than twice its variant's median. A sample is *disturbed*,
-//! late or not, when the time lost around it, beyond what samples in time usually met, is at least
+//! late or not, when the time lost around it, beyond the usual loss of samples in time, is at least
 //! half a median: that could have made a sample late. For a late sample the lost time must also be
-//! half of its excess over the median. So a late sample must meet the condition of one in time,
-//! too, and the tail is not trimmed more than the rest. Stolen time is looked at first. A late
+//! half of its excess over the median. A late sample must therefore also meet the condition of one
+//! in time, and the tail is not trimmed more than the rest. Stolen time is checked first. A late
 //! sample that is not disturbed is *unexplained*: the mechanism's own tail.
 //!
-//! While a packet queues in a switch the threads before and behind it wait for a CPU
-//! again and again, and it waits for none of that. What passes a thread a known number
-//! of times is delayed by no more than as many of that thread's waits, so no more of
-//! them count than its longest ([`Losses::passages`]).
+//! While a packet queues in a switch, the threads before and behind it wait for a CPU many times,
+//! and these waits do not delay it. A packet that passes a thread a known number of times is
+//! delayed by at most that number of the thread's waits, so that only the longest ones count
+//! ([`Losses::passages`]).
 
 use crate::guest::Sample;
 use tailbound_units::Nanos;
 
-/// A sample is late beyond this many medians.
+/// Limit of a sample in time, in medians.
 const LATE: u64 = 2;
 
-/// A growing total that was read now and then, such as a CPU's steal time.
+/// A growing total with occasional readings, for example a CPU's steal time.
 ///
-/// `/proc/stat` shows whole ticks of 10 ms. A step of one tick says only that
-/// the last 10 ms of loss lie somewhere since the step before, so they are
-/// spread evenly over that time; of a larger step the rest was lost since the
-/// reading before.
+/// `/proc/stat` shows whole ticks of 10 ms. A step of one tick only shows that the last 10 ms of
+/// loss lie somewhere since the previous step, so they are spread evenly over that time; the rest
+/// of a larger step was lost since the previous reading.
 #[derive(Debug, Clone, Default)]
 pub struct Lost {
     /// Amounts, each spread evenly over its time.
     spans: Vec<Span>,
     previous: Option<Reading>,
-    /// When the total last changed.
+    /// Time of the last change of the total.
     changed: Nanos,
 }
 
@@ -74,11 +72,10 @@ impl Lost {
         self.changed = at;
     }
 
-    /// Adds a reading of an exact total of which only stalls count: what was lost
-    /// since the reading before, if that is a quarter of the time or more. A
-    /// thread that wakes often waits a little each time; that belongs to any
-    /// busy host, adds up over a long request, and delays it by nothing like the
-    /// sum.
+    /// Adds a reading of an exact total of which only stalls count: the loss since the previous
+    /// reading, if it is at least a quarter of the time. A thread that wakes often waits briefly
+    /// each time; such waits are normal on any busy host, add up over a long request, and delay it
+    /// by much less than the sum.
     pub fn read_stalls(&mut self, at: Nanos, total: Nanos) {
         let previous = self.previous.replace(Reading { at, total });
         let Some(previous) = previous else {
@@ -96,13 +93,13 @@ impl Lost {
         }
     }
 
-    /// What was lost between two moments.
+    /// Returns the loss between two times.
     pub fn between(&self, from: Nanos, to: Nanos) -> Nanos {
         let sum: u128 = self.parts(from, to).sum();
         Nanos(u64::try_from(sum).unwrap_or(u64::MAX))
     }
 
-    /// The `count` largest losses between two moments, together.
+    /// Returns the sum of the `count` largest losses between two times.
     fn largest(&self, count: usize, from: Nanos, to: Nanos) -> Nanos {
         let mut parts: Vec<u128> = self.parts(from, to).filter(|part| *part > 0).collect();
         parts.sort_unstable_by(|a, b| b.cmp(a));
@@ -110,10 +107,10 @@ impl Lost {
         Nanos(u64::try_from(sum).unwrap_or(u64::MAX))
     }
 
-    /// What of each loss lies between two moments.
+    /// Returns the part of each loss between two times.
     fn parts(&self, from: Nanos, to: Nanos) -> impl Iterator<Item = u128> {
-        // Spans end in order; those that begin after `to` may still be followed
-        // by one that began earlier, so all that end after `from` are looked at.
+        // Spans end in order; spans that begin after `to` may precede a span that began earlier, so
+        // all spans that end after `from` are checked.
         let start = self.spans.partition_point(|span| span.to <= from);
         self.spans[start..].iter().map(move |span| {
             let common = span.to.min(to).since(span.from.max(from)).as_nanos();
@@ -122,28 +119,28 @@ impl Lost {
         })
     }
 
-    /// All that was lost.
+    /// Returns the total loss.
     pub fn total(&self) -> Nanos {
         let total = self.spans.iter().map(|span| span.amount.as_nanos());
         Nanos(total.fold(0, u64::saturating_add))
     }
 }
 
-/// What became of a sample.
+/// Class of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SampleClass {
     /// In time.
     OnTime,
-    /// Late for no reason that lies outside of what is measured.
+    /// Late without a cause outside of the measured mechanism.
     Unexplained,
-    /// Disturbed, as our infrastructure waited for a CPU.
+    /// Disturbed, because our infrastructure waited for a CPU.
     Ours,
-    /// Disturbed, as the hypervisor below took the CPU away.
+    /// Disturbed, because the hypervisor took the CPU away.
     Stolen,
 }
 
 impl SampleClass {
-    /// Whether the machine is to blame: such a sample is set apart.
+    /// Returns whether this computer disturbed the sample: such samples are separated.
     pub const fn is_hit(self) -> bool {
         matches!(self, Self::Ours | Self::Stolen)
     }
@@ -152,18 +149,18 @@ impl SampleClass {
 /// Time lost in one way, as far as it concerns a series.
 #[derive(Debug, Clone, Default)]
 pub struct Losses<'a> {
-    /// What was lost: one entry a CPU or a thread.
+    /// Losses: one entry for each CPU or thread.
     pub lost: Vec<&'a Lost>,
-    /// How often it was read: when in that time it was lost is not known, so
-    /// that much is added to both ends of a sample.
+    /// Interval of the readings: the time of a loss within it is unknown, so the interval is added
+    /// to both ends of a sample.
     pub margin: Nanos,
-    /// How often what is measured passes each thread at most: so many of a thread's losses
-    /// delay it, the longest of them at worst. Where that is not known, all count.
+    /// Maximum of passages of a sample through each thread: at worst, this number of the thread's
+    /// longest losses delays it. `None` is unknown, and all losses count.
     pub passages: Option<usize>,
 }
 
 impl Losses<'_> {
-    /// What was lost between two moments.
+    /// Returns the loss between two times.
     pub(crate) fn between(&self, from: Nanos, to: Nanos) -> Nanos {
         let amount = |lost: &&Lost| match self.passages {
             Some(count) => lost.largest(count, from, to).as_nanos(),
@@ -173,8 +170,8 @@ impl Losses<'_> {
         Nanos(amounts.fold(0, u64::saturating_add))
     }
 
-    /// What was lost around a sample, and what it is set against: how long a time that was, or
-    /// the sample itself, where no more of its time means no more passages.
+    /// Returns the loss around a sample, and its reference: the length of that time, or 1 for the
+    /// sample itself if a longer time means no more passages.
     fn around(&self, sample: &Sample) -> (u64, u64) {
         let from = sample.start.saturating_sub(self.margin);
         let to = sample.end.saturating_add(self.margin);
@@ -185,7 +182,7 @@ impl Losses<'_> {
         (self.between(from, to).as_nanos(), set_against)
     }
 
-    /// What is usually lost around these samples, of what it is set against.
+    /// Returns the usual loss around these samples, relative to its reference.
     fn usual<'s>(&self, samples: impl Iterator<Item = &'s Sample>) -> f64 {
         let share = |sample| {
             let (amount, set_against) = self.around(sample);
@@ -199,14 +196,14 @@ impl Losses<'_> {
         *shares.select_nth_unstable_by(middle, f64::total_cmp).1
     }
 
-    /// What was lost around a sample beyond that.
+    /// Returns the loss around a sample beyond the usual one.
     fn unusual(&self, sample: &Sample, usual: f64) -> u64 {
         let (amount, set_against) = self.around(sample);
         amount.saturating_sub((set_against as f64 * usual) as u64)
     }
 }
 
-/// The class of each sample of a series, in their order.
+/// Returns the class of each sample of a series, in the samples' order.
 pub fn judge(samples: &[Sample], stolen: &Losses<'_>, ours: &Losses<'_>) -> Vec<SampleClass> {
     let median = median(samples);
     let late = |sample: &Sample| sample.latency().as_nanos() > median.saturating_mul(LATE);

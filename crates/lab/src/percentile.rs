@@ -1,6 +1,6 @@
-//! Percentiles of figures that are few enough to keep.
+//! Percentiles of sets of figures that fit into memory.
 
-/// The figure below which so many percent are; no number where there are none.
+/// Returns the figure at this percentile; NaN for an empty set.
 pub(crate) fn percentile(figures: &[f64], percent: f64) -> f64 {
     let mut sorted = figures.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -1,6 +1,6 @@
-//! What the placement service of a run is given: the tree of its hosts, a certificate, and who
-//! may call it. As an operator has it: by TLS, with a token for each host, on a network beside
-//! the guests' wire. Its store lives as long as a variant.
+//! Configuration of a run's placement service: the tree of its hosts, a certificate, and its
+//! callers' tokens. It is set up like an operator's service: with TLS, with a token for each host,
+//! on a network beside the guests' wire. Its store lasts for one variant.
 
 use crate::LabError;
 use crate::bounds;
@@ -15,13 +15,13 @@ use std::process::Command;
 use tailbound_dataplane::Fabric;
 use tailbound_units::{Bytes, Rate};
 
-/// In the run's directory: whom to trust to be the service.
+/// File in the run's directory: the service's certificate, which clients trust.
 const CERTIFICATE: &str = "place.pem";
 const KEY: &str = "place.key";
 const TOKENS: &str = "tokens.toml";
 const TREE: &str = "tree.toml";
 const STORE: &str = "place.db";
-/// Whose token it is that may do everything. No host is called so: that is one word.
+/// Name of the token with all rights. No host has this name because it has two words.
 const OPERATOR: &str = "the operator";
 
 #[derive(Serialize)]
@@ -50,8 +50,8 @@ struct Uplink {
     up_buffer: Bytes,
 }
 
-/// The service's tree in a variant whose pacers are told that: each host with a slot for each
-/// guest that is guaranteed something, and queues as the lab has them.
+/// Returns the service's tree in a variant with this pacer configuration: each host with a slot for
+/// each guest with a guarantee, and the lab's queues.
 ///
 /// # Errors
 /// A host's own queue has no bound.
@@ -91,7 +91,7 @@ pub(crate) fn tree(
     text.map_err(LabError::io("writing the placement service's tree"))
 }
 
-/// The hosts that follow the service in a variant: those with guests that it promises something.
+/// Returns the hosts that follow the service in a variant: those with guests that have a guarantee.
 pub(crate) fn followers<'e>(
     experiment: &'e LabExperiment,
     variant: &Variant,
@@ -103,7 +103,7 @@ pub(crate) fn followers<'e>(
 /// Makes a certificate, and a token for the operator and each host.
 ///
 /// # Errors
-/// The directory takes no file, or `program` makes no token.
+/// The directory accepts no file, or `program` makes no token.
 pub(crate) fn prepare(program: &Path, directory: &Path, hosts: &[String]) -> Result<(), LabError> {
     let write = |name: &str, text: &str| {
         let path = directory.join(name);
@@ -121,7 +121,7 @@ pub(crate) fn prepare(program: &Path, directory: &Path, hosts: &[String]) -> Res
     write(TOKENS, &tokens)
 }
 
-/// Makes a token, keeps its secret, and returns its lines for the service's file.
+/// Makes a token, stores its secret, and returns its lines for the service's file.
 fn token(program: &Path, directory: &Path, whose: &str, role: &[&str]) -> Result<String, LabError> {
     let mut command = Command::new(program);
     let asked = command.args(["place", "token", "--role"]).args(role);
@@ -142,12 +142,12 @@ fn secret_of(directory: &Path, whose: &str) -> PathBuf {
     directory.join(format!("{whose}.token"))
 }
 
-/// Where a host keeps what the service said last.
+/// Returns the path where a host stores the service's last state.
 fn state_of(directory: &Path, host: &str) -> PathBuf {
     directory.join(format!("{host}.guarantees"))
 }
 
-/// Why `program` cannot be a placement service; `None` if it can.
+/// Returns the reason if `program` cannot be a placement service; `None` if it can.
 pub(crate) fn refusal(program: &Path) -> Option<String> {
     let mut command = Command::new(program);
     let output = command.args(["place", "serve", "--help"]).output();
@@ -155,12 +155,12 @@ pub(crate) fn refusal(program: &Path) -> Option<String> {
     (!is_there).then(|| "this program was built without `place`".to_owned())
 }
 
-/// Writes the tree of a variant down, in which nothing was decided yet.
+/// Writes the tree of a variant, and removes the state of the previous one.
 ///
 /// # Errors
-/// The directory takes no file.
+/// The directory accepts no file.
 pub(crate) fn begin(directory: &Path, tree: &str, hosts: &[String]) -> Result<(), LabError> {
-    // Of a variant before.
+    // Files of the previous variant.
     for end in ["", "-wal", "-shm", "-journal"] {
         let _ = fs::remove_file(directory.join(format!("{STORE}{end}")));
     }
@@ -171,7 +171,7 @@ pub(crate) fn begin(directory: &Path, tree: &str, hosts: &[String]) -> Result<()
     fs::write(&path, tree).map_err(LabError::file("writing", &path))
 }
 
-/// The arguments by which the program is the service.
+/// Returns the arguments of the service.
 pub(crate) fn serve(directory: &Path) -> Vec<String> {
     let file = |name: &str| directory.join(name).display().to_string();
     [
@@ -186,7 +186,7 @@ pub(crate) fn serve(directory: &Path) -> Vec<String> {
     .concat()
 }
 
-/// Those that have a host's daemon follow it.
+/// Returns the arguments by which a host's daemon follows the service.
 pub(crate) fn follow(directory: &Path, host: &str) -> Vec<String> {
     let text = |path: PathBuf| path.display().to_string();
     [
@@ -202,7 +202,7 @@ pub(crate) fn follow(directory: &Path, host: &str) -> Vec<String> {
     .collect()
 }
 
-/// Those that ask it something as its operator does.
+/// Returns the arguments of an operator's request to the service.
 pub(crate) fn ask(directory: &Path, words: &str) -> Vec<String> {
     let text = |path: PathBuf| path.display().to_string();
     let asked = words.split(' ').map(str::to_owned);
@@ -221,12 +221,12 @@ pub(crate) fn ask(directory: &Path, words: &str) -> Vec<String> {
         .collect()
 }
 
-/// A tenant as the service calls it.
+/// Returns the service's name of a tenant.
 pub(crate) fn tenant(name: &str) -> String {
     format!("{OWNER}/{name}")
 }
 
-/// How a tenant of so many machines asks to be admitted.
+/// Returns the request of a tenant with `vms` VMs for admission.
 pub(crate) fn request(guaranteed: &Guaranteed, pacing: &Pacing, link: Rate, vms: usize) -> String {
     let Guaranteed {
         tenant,

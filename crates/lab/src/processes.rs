@@ -1,5 +1,5 @@
-//! The children of a run: daemons, servers, clients. All die with the lab, and
-//! none dies unnoticed.
+//! The children of a run: daemons, servers, clients. All of them end with the lab, and an
+//! unexpected end of one is an error.
 
 use crate::LabError;
 use crate::run_dir::{OWNER_VARIABLE, RunDir};
@@ -15,36 +15,35 @@ use tailbound_sys::process::{Child, Spawn, how_it_ended};
 use tailbound_sys::sched::{Policy, probe};
 use tailbound_units::Nanos;
 
-/// How often children are looked after.
+/// Interval of the checks of children.
 pub(crate) const POLL: Duration = Duration::from_millis(20);
-/// How long a child may take to become ready.
+/// Time limit for a child to become ready.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// How much of what a dead child said is shown.
+/// Number of the last lines of a dead child's standard error in the error message.
 const TAIL_LINES: usize = 12;
 
-/// What a child says when it is ready.
+/// Sign that a child is ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ready {
     /// A line of this text on standard output.
     Stdout(&'static str),
     /// A line with this word on standard error.
     Stderr(&'static str),
-    /// Nothing: it needs no preparation, or its peers wait for it.
+    /// None: the child needs no preparation, or its peers wait for it.
     Silent,
 }
 
-/// How urgent a child is among those off the shared core.
+/// Priority of a child among those off the shared core.
 ///
-/// Daemons stand for hardware and for a host's kernel, which do not wait behind
-/// programs; where that is allowed they get `SCHED_FIFO`, so that whatever else
-/// this machine does is not measured. Hosts of their own would not wait behind
-/// each other, either; here those that the experiment is about go first. Guests
-/// on the shared core keep the class that is under test.
+/// Daemons stand for hardware and for a host's kernel, which do not wait behind programs; if
+/// permitted, they have `SCHED_FIFO`, so that other use of this computer is not measured. Separate
+/// hosts would not wait behind each other, either; here the measured ones run first. Guests on the
+/// shared core keep the class that is under test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rank {
     /// Watches the others.
     Monitor,
-    /// Forwards packets of what the experiment is about, or measures that.
+    /// Forwards packets of the measured load, or measures that load.
     OnPath,
     /// Forwards or measures other packets.
     Infrastructure,
@@ -55,7 +54,7 @@ pub(crate) enum Rank {
 }
 
 impl Rank {
-    /// Its scheduling class where anything may be set; `None` for the default.
+    /// Returns the scheduling class if any class may be set; `None` for the default.
     const fn real_time(self) -> Option<Policy> {
         match self {
             Self::Monitor => Some(Policy::Fifo(4)),
@@ -66,13 +65,13 @@ impl Rank {
         }
     }
 
-    /// Whether such a class may be set here.
+    /// Returns whether real-time classes may be set on this computer.
     pub(crate) fn real_time_is_allowed() -> bool {
         let highest = Self::Monitor.real_time();
         highest.is_some_and(|policy| probe(policy).is_ok())
     }
 
-    /// Its scheduling class, by whether one of real time may be set.
+    /// Returns the scheduling class, depending on whether real-time classes may be set.
     pub(crate) const fn policy(self, real_time: bool) -> Option<Policy> {
         if real_time {
             self.real_time()
@@ -81,7 +80,7 @@ impl Rank {
         }
     }
 
-    /// What comes closest to that without a privilege.
+    /// Returns the closest class that needs no privilege.
     const fn share(self) -> Option<Policy> {
         const SHORT: Nanos = Nanos::from_micros(100);
         let (nice, slice) = match self {
@@ -94,8 +93,8 @@ impl Rank {
     }
 }
 
-/// A class as it is where this process runs: whoever was started by `nice` has shares below its own,
-/// since it may not leave that without a privilege.
+/// Returns the class relative to this process: if `nice` started the process, shares are below its
+/// own nice value, because a lower value needs a privilege.
 pub(crate) fn from_here(policy: Policy) -> io::Result<Policy> {
     match policy {
         Policy::Share { .. } => {
@@ -106,7 +105,7 @@ pub(crate) fn from_here(policy: Policy) -> io::Result<Policy> {
     }
 }
 
-/// The class at a nice value of `own` instead of 0.
+/// Returns the class at a nice value of `own` instead of 0.
 fn below(policy: Policy, own: i32) -> Policy {
     match policy {
         Policy::Share { nice, slice } => Policy::Share {
@@ -117,20 +116,20 @@ fn below(policy: Policy, own: i32) -> Policy {
     }
 }
 
-/// A child and what is expected of it.
+/// A child and its expected behaviour.
 #[derive(Debug)]
 pub(crate) struct Member {
-    /// In words, for messages.
+    /// Name for messages.
     pub(crate) name: String,
     pub(crate) child: Child,
     pub(crate) stdout: PathBuf,
     stderr: PathBuf,
     ready: Ready,
-    /// Whether it ends by itself when it has measured.
+    /// True if the child ends by itself after its measurement.
     ends: bool,
 }
 
-/// What to start.
+/// A child to start.
 #[derive(Debug)]
 pub(crate) struct Start<'a> {
     pub(crate) name: String,
@@ -144,7 +143,7 @@ pub(crate) struct Start<'a> {
     pub(crate) ends: bool,
 }
 
-/// Starts and looks after children.
+/// Starts and supervises children.
 #[derive(Debug)]
 pub(crate) struct Supervisor<'a> {
     run_dir: &'a RunDir,
@@ -163,7 +162,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Starts a child and returns its place.
+    /// Starts a child and returns its index.
     pub(crate) fn start(&mut self, start: Start<'_>) -> Result<usize, LabError> {
         self.started += 1;
         let stem: String = start
@@ -202,12 +201,12 @@ impl<'a> Supervisor<'a> {
         Ok(self.members.len() - 1)
     }
 
-    /// How many children there are: the place of the next.
+    /// Returns the number of children, which is the index of the next one.
     pub(crate) fn len(&self) -> usize {
         self.members.len()
     }
 
-    /// The processes of all children, those that have ended included.
+    /// Returns the process IDs of all children, ended ones included.
     pub(crate) fn children(&self) -> impl Iterator<Item = u32> {
         self.members.iter().map(|member| member.child.id())
     }
@@ -244,7 +243,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Gives every child that waits for it the moment to start.
+    /// Sends the start time to every child that waits for it.
     pub(crate) fn start_at(&mut self, line: &str) -> Result<(), LabError> {
         for member in &mut self.members {
             if !matches!(member.ready, Ready::Stdout(_)) {
@@ -258,7 +257,7 @@ impl<'a> Supervisor<'a> {
         Ok(())
     }
 
-    /// Tells a child something more than the moment to start.
+    /// Sends more text than the start time to a child.
     pub(crate) fn tell(&mut self, place: usize, text: &str) -> Result<(), LabError> {
         let member = &mut self.members[place];
         let told = match &mut member.child.stdin {
@@ -268,7 +267,7 @@ impl<'a> Supervisor<'a> {
         told.map_err(LabError::io(format!("speaking to {}", member.name)))
     }
 
-    /// Waits for a child that ends by itself, and returns what it printed.
+    /// Waits for a child that ends by itself, and returns its output.
     pub(crate) fn finish(&mut self, place: usize) -> Result<String, LabError> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -285,7 +284,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Whether all that end by themselves have ended.
+    /// Returns whether all children that end by themselves have ended.
     pub(crate) fn all_ended(&mut self) -> Result<bool, LabError> {
         self.look()?;
         for member in self.members.iter_mut().filter(|member| member.ends) {
@@ -296,8 +295,7 @@ impl<'a> Supervisor<'a> {
         Ok(true)
     }
 
-    /// An error if a signal asked this process to end, or if a child died that
-    /// should not have.
+    /// Returns an error if this process received a signal to end, or if a child ended unexpectedly.
     pub(crate) fn look(&mut self) -> Result<(), LabError> {
         let signal = self.signal.load(Ordering::Relaxed);
         if signal != 0 {
@@ -315,7 +313,7 @@ impl<'a> Supervisor<'a> {
         Ok(())
     }
 
-    /// Waits, and looks after the children meanwhile.
+    /// Waits, and supervises the children meanwhile.
     pub(crate) fn rest(&mut self, time: Duration) -> Result<(), LabError> {
         let end = Instant::now() + time;
         loop {
@@ -328,7 +326,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Kills the load and asks the daemons to end; those that do not are killed.
+    /// Kills the load and sends SIGTERM to the daemons; daemons that do not end are killed.
     pub(crate) fn end(mut self) -> Result<(), LabError> {
         let daemons = |member: &Member| matches!(member.ready, Ready::Stderr(_));
         self.members.retain(daemons);

@@ -1,4 +1,4 @@
-//! Which variants cannot run here, and why.
+//! Variants that cannot run on this computer, and the reasons.
 
 use crate::LabError;
 use crate::class;
@@ -9,23 +9,23 @@ use crate::variant::{CLASSES, confinement};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// What is missing.
+/// Missing capabilities.
 #[derive(Debug)]
 pub(crate) struct Refusals {
-    /// Classes that cannot be given, and why.
+    /// Classes that cannot be set, and the reasons.
     classes: BTreeMap<VcpuMode, String>,
-    /// Why there can be no machines.
+    /// Reason why VMs are unavailable.
     machines: Option<String>,
-    /// Why there can be no placement service.
+    /// Reason why the placement service is unavailable.
     service: Option<String>,
-    /// Why no machine's CPU time can be limited.
+    /// Reason why a VM's CPU time cannot be limited.
     quota: Option<String>,
-    /// Whether real-time classes may be set.
+    /// True if real-time classes may be set.
     real_time: bool,
 }
 
 impl Refusals {
-    /// Tries what the experiment needs; changes nothing.
+    /// Tests the capabilities that the experiment needs; changes nothing.
     pub(crate) fn find(
         experiment: &LabExperiment,
         program: &Path,
@@ -55,7 +55,7 @@ impl Refusals {
         })
     }
 
-    /// Why a variant cannot run here; `None` if it can.
+    /// Returns the reason why a variant cannot run here; `None` if it can.
     pub(crate) fn of(&self, experiment: &LabExperiment, variant: &Variant) -> Option<&str> {
         if let Some(why) = self.classes.get(&variant.vcpu) {
             return Some(why);
@@ -85,7 +85,7 @@ impl Refusals {
         None
     }
 
-    /// Whether a variant is to run here.
+    /// Returns whether a variant runs on this computer.
     pub(crate) fn runs(&self, experiment: &LabExperiment, variant: &Variant) -> bool {
         let without_periodic = self.classes.contains_key(&VcpuMode::Periodic);
         self.of(experiment, variant).is_none()
@@ -93,7 +93,7 @@ impl Refusals {
     }
 }
 
-/// Why a quota cannot be had here; `None` where it can, or none is asked for.
+/// Returns the reason why a quota is unavailable here; `None` if it is available or not needed.
 fn quota_refusal(experiment: &LabExperiment) -> Option<String> {
     let quota = experiment.quota.as_ref()?;
     let error = confinement(quota, "try").err()?;

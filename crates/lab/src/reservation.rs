@@ -1,16 +1,15 @@
-//! Keeps guests with a reservation on the core they share.
+//! Keeps guests with a reservation on the core that they share.
 //!
-//! The kernel takes a thread for `SCHED_DEADLINE` only when it may run on all
-//! CPUs, so it cannot be pinned. A thread that alone has a deadline wakes where
-//! it ran last; but when it has used its reservation up, the kernel pushes it to
-//! another CPU as it hands out the next. Whoever watches it sees that within
-//! [`EVERY`] and brings it back. The servers count where they ran, so the report
-//! says what that did not catch.
+//! The kernel accepts a thread for `SCHED_DEADLINE` only if the thread may run on all CPUs, so it
+//! cannot be pinned. A single thread with a deadline wakes where it last ran; but when it has used
+//! up its reservation, the kernel pushes it to another CPU at the next replenishment. The watcher
+//! detects that within [`EVERY`] and moves the thread back. The servers count requests by CPU, so
+//! the report contains the remaining cases.
 //!
-//! A thread that had used its reservation up and leaves the class keeps that in mind until its debt is
-//! over ([`DEBT`]). If it is given the class again between the moment at which it would have had its
-//! next share and that, the kernel waits for a timer that has passed, and never runs it again, not
-//! even to be killed.
+//! A thread that had used up its reservation and leaves the class keeps that state until its debt
+//! is over ([`DEBT`]). If it has the class again between the time of its next share and the end of
+//! the debt, the kernel waits for a timer in the past, and never runs the thread again, not even to
+//! kill it.
 
 use crate::cpus::Cpus;
 use crate::guest::{now, sleep_until};
@@ -24,18 +23,18 @@ use tailbound_sys::sched::{Deadline, Policy, policy, set_policy};
 use tailbound_sys::thread::release_bandwidth;
 use tailbound_units::Nanos;
 
-/// How often threads are looked at.
+/// Interval of the checks of threads.
 const EVERY: Nanos = Nanos::from_millis(1);
-/// Before every other real-time class on a usual machine.
+/// A priority above every other real-time class on a usual computer.
 const FIRST: u32 = 50;
-/// The periods after which no debt is left: it has its deadline in one, and has exceeded its share
-/// by far less than another.
+/// The periods after which no debt is left: the thread has its deadline in one period, and has
+/// exceeded its share by far less than another.
 const DEBT: u64 = 3;
-/// How long a process may take to stop.
+/// Time limit for a process to stop.
 const PATIENCE: Nanos = Nanos::from_secs(1);
 
-/// Keeps processes with that reservation on the shared core. The watcher itself runs
-/// as `priority` says; it saw how often a process had to be brought back.
+/// Keeps processes with that reservation on the shared core. The watcher itself runs with the class
+/// `priority`; its result is the number of times that a process was moved back.
 pub(crate) fn start(
     processes: Vec<u32>,
     deadline: Deadline,
@@ -73,7 +72,7 @@ fn keep(
             }
             match bring_back(*pid, deadline, cpus) {
                 Ok(()) => count += 1,
-                // It had done its work, and ended meanwhile.
+                // The process had done its work, and ended meanwhile.
                 Err(error) if is_gone(&error) => {}
                 Err(error) => return Err(error),
             }
@@ -88,19 +87,17 @@ fn is_gone(error: &io::Error) -> bool {
         || rustix::io::Errno::from_io_error(error) == Some(rustix::io::Errno::SRCH)
 }
 
-/// Brings a process to the shared core and gives its threads the reservation
-/// again.
+/// Moves a process to the shared core and sets the reservation of its threads again.
 ///
-/// Until its debt is over it is a real-time thread there. Then it is stopped: a
-/// thread that runs with a wide mask and without a deadline would be taken over by
-/// any idle CPU.
+/// Until its debt is over it is a real-time thread there. Then it is stopped: any idle CPU would
+/// pull a thread that runs with a wide mask and without a deadline.
 fn bring_back(pid: u32, deadline: Deadline, cpus: &Cpus) -> io::Result<()> {
     let process = Pid::from_raw(pid.cast_signed()).ok_or(io::ErrorKind::InvalidInput)?;
     let threads = procfs::threads(pid)?;
     for thread in &threads {
-        // Where the kernel has no such reservation it may count too much.
+        // If the kernel has no such reservation, its count may be too high.
         let _ = release_bandwidth(*thread, 0);
-        // First of all on that core, so that it is there, and stops, at once.
+        // First on that core, so that the thread arrives there and stops immediately.
         set_policy(*thread, Policy::Fifo(FIRST))?;
         sched_setaffinity(Pid::from_raw(thread.cast_signed()), &cpus.shared())?;
     }

@@ -1,4 +1,4 @@
-//! An experiment of the lab, run.
+//! Runs an experiment of the lab.
 
 use crate::LabError;
 use crate::bounds;
@@ -29,20 +29,20 @@ use tailbound_experiment::{
 use tailbound_sys::process::find_program;
 use tailbound_sys::user_namespace::{self, Privilege};
 
-/// How a run is done.
+/// Options of a run.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Only these variants.
     pub variants: Option<Vec<String>>,
-    /// How often each variant runs, in turn.
+    /// Number of runs of each variant, in turn.
     pub repeat: u32,
-    /// What guests that are machines boot; otherwise the newest in `/boot`.
+    /// Kernel of guests that are VMs; the default is the newest in `/boot`.
     pub guest_kernel: Option<PathBuf>,
-    /// Whether the run's files are kept.
+    /// Keep the run's files.
     pub keep: bool,
 }
 
-/// Time that a variant takes to be set up and taken down, about.
+/// Approximate time for the setup and removal of a variant.
 const AROUND: Duration = Duration::from_secs(2);
 
 impl Experiment for LabExperiment {
@@ -82,15 +82,15 @@ impl Experiment for LabExperiment {
         self.families()
     }
 
-    /// Moves this process into namespaces of its own, so it must have a single thread,
-    /// and cannot go back. Nothing of the run is left when it failed, either.
+    /// Moves this process into namespaces of its own, so it must have a single thread, and cannot
+    /// return. An error also leaves no state of the run.
     fn run(&self, run: &mut tailbound_experiment::Run<'_, Options>) -> Result<Found, LabError> {
         let (options, progress) = (run.options, &mut run.progress);
         let chosen = choose(self, options)?;
         require_tools(self, &chosen)?;
         let _lock = Lock::take()?;
-        // In namespaces of one's own the kernel tells a path from the machine's root, which may be
-        // another than this process's.
+        // In namespaces of its own the process sees paths from the computer's root, which may
+        // differ from this process's root.
         let program = std::env::current_exe().map_err(LabError::io("looking for this program"))?;
         let privilege = user_namespace::enter()?;
         let signal = watch_signals()?;
@@ -98,7 +98,7 @@ impl Experiment for LabExperiment {
         let real_time = Rank::real_time_is_allowed();
         let run_dir =
             RunDir::create(options.keep).map_err(LabError::io("making a directory for the run"))?;
-        // A deadline is admitted only to threads that may run everywhere.
+        // The kernel accepts a deadline only for threads that may run on all CPUs.
         let machines = machines(self, &chosen, options, &program, &run_dir);
         let why_not = machines
             .as_ref()
@@ -130,7 +130,7 @@ impl Experiment for LabExperiment {
     }
 }
 
-/// The variants of a run that were chosen, and what cannot run here.
+/// The selected variants of a run, and the variants that cannot run here.
 struct Run<'r> {
     context: &'r Context<'r>,
     chosen: Vec<&'r Variant>,
@@ -138,7 +138,7 @@ struct Run<'r> {
 }
 
 impl Run<'_> {
-    /// What each of the chosen variants measured each time.
+    /// Returns the measurements of each selected variant in each round.
     fn measure(
         &self,
         repeat: u32,
@@ -259,7 +259,8 @@ fn choose<'a>(
     Ok(all.filter(|it| names.contains(it.name.get_ref())).collect())
 }
 
-/// What machines share, or why there can be none; nothing where none are asked for.
+/// Returns the VMs' shared files, or the reason why VMs are unavailable; `None` if no variant needs
+/// VMs.
 fn machines(
     experiment: &LabExperiment,
     chosen: &[&Variant],
@@ -281,9 +282,9 @@ fn machines(
     }))
 }
 
-/// The programs that guests run, beside this one.
+/// Returns the programs that guests run, beside this one.
 fn tools_in_machines(experiment: &LabExperiment, chosen: &[&Variant]) -> Vec<&'static str> {
-    // It sets up the links.
+    // `ip` sets up the links.
     let mut tools = vec!["ip"];
     tools.extend(tools_of(experiment, chosen).map(|(program, _)| program));
     tools.sort_unstable();
@@ -291,7 +292,7 @@ fn tools_in_machines(experiment: &LabExperiment, chosen: &[&Variant]) -> Vec<&'s
     tools
 }
 
-/// The programs that the variants' loads name, each with its package.
+/// Returns the programs that the variants' loads name, each with its package.
 fn tools_of<'e>(
     experiment: &'e LabExperiment,
     chosen: &'e [&Variant],
@@ -315,7 +316,7 @@ fn tools_of<'e>(
     })
 }
 
-/// Sees that the programs are there that the experiment names as load.
+/// Checks that the programs that the experiment names as load are installed.
 fn require_tools(experiment: &LabExperiment, chosen: &[&Variant]) -> Result<(), LabError> {
     match tools_of(experiment, chosen).find(|(program, _)| find_program(program).is_none()) {
         Some((program, package)) => Err(LabError::Missing { program, package }),
@@ -323,7 +324,7 @@ fn require_tools(experiment: &LabExperiment, chosen: &[&Variant]) -> Result<(), 
     }
 }
 
-/// TAPs where they can be opened, as guests of virtual machines have them.
+/// Returns TAPs if this process can open them, as for VMs; veth pairs otherwise.
 fn guest_port() -> GuestPort {
     let opened = std::fs::OpenOptions::new()
         .read(true)

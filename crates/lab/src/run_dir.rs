@@ -1,9 +1,8 @@
-//! The directory a run keeps its files in, and what a crashed run left behind.
+//! The directory of a run's files, and the remains of a crashed run.
 //!
-//! Namespaces, interfaces and processes of a run vanish by themselves when the
-//! lab ends, however it ends. Its directory does not, and a child that runs a
-//! program with file capabilities (`ping`) may survive it: [`clean`] sees to
-//! both.
+//! Namespaces, interfaces and processes of a run disappear with the lab, also after a crash. Its
+//! directory does not, and a child that runs a program with file capabilities (`ping`) may survive
+//! it: [`clean`] removes both.
 
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use std::fs::{self, DirBuilder};
@@ -13,14 +12,13 @@ use std::path::{Path, PathBuf};
 use tailbound_sys::procfs;
 use tailbound_sys::root::Root;
 
-/// The variable that every child of a lab carries: whose it is.
+/// The environment variable of every child of a lab, which names its owner.
 pub(crate) const OWNER_VARIABLE: &str = "TAILBOUND_LAB";
 
 const PREFIX: &str = "tailbound-lab-";
 const OWNER_FILE: &str = "owner";
 
-/// A process for good: its id may be given to another one later, but not with
-/// the same start time.
+/// A unique process: its ID may be reused later, but not with the same start time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Owner {
     pid: u32,
@@ -53,7 +51,7 @@ impl Owner {
     }
 }
 
-/// The directory of this run. Dropping it removes it, unless it is to be kept.
+/// The directory of this run. Dropping it removes the directory, unless `keep` is set.
 #[derive(Debug)]
 pub(crate) struct RunDir {
     path: PathBuf,
@@ -62,12 +60,12 @@ pub(crate) struct RunDir {
 }
 
 impl RunDir {
-    /// Makes it, for the user's eyes only.
+    /// Makes the directory, readable by this user only.
     pub(crate) fn create(keep: bool) -> io::Result<Self> {
         let owner = Owner::this_process();
         let path = std::env::temp_dir().join(format!("{PREFIX}{}", owner.pid));
         if is_ours(&path) {
-            // Of an earlier process with the same id.
+            // The directory of an earlier process with the same ID.
             fs::remove_dir_all(&path)?;
         }
         DirBuilder::new().mode(0o700).create(&path)?;
@@ -75,12 +73,12 @@ impl RunDir {
         Ok(Self { path, owner, keep })
     }
 
-    /// Where it is.
+    /// Returns its path.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What children of this run carry in [`OWNER_VARIABLE`].
+    /// Returns the value of [`OWNER_VARIABLE`] for children of this run.
     pub(crate) fn owner(&self) -> String {
         self.owner.text()
     }
@@ -89,13 +87,13 @@ impl RunDir {
 impl Drop for RunDir {
     fn drop(&mut self) {
         if !self.keep {
-            // What is left is for `lab clean`.
+            // `lab clean` removes the rest.
             let _ = fs::remove_dir_all(&self.path);
         }
     }
 }
 
-/// What [`clean`] found and did.
+/// Result of [`clean`].
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Cleaned {
     /// Directories that were removed.
@@ -104,8 +102,8 @@ pub struct Cleaned {
     pub processes: Vec<u32>,
 }
 
-/// Removes the directories and ends the processes of labs that are gone. Those
-/// of other users and of labs that run are left alone.
+/// Removes the directories and ends the processes of ended labs. Labs of other users and running
+/// labs are not touched.
 pub fn clean() -> io::Result<Cleaned> {
     let mut cleaned = Cleaned::default();
     for pid in procfs::processes(&Root::default())? {
@@ -132,7 +130,7 @@ fn owner_of(directory: &Path) -> Option<Owner> {
     Owner::parse(&fs::read_to_string(directory.join(OWNER_FILE)).ok()?)
 }
 
-/// Whether it is the directory of a run of this user.
+/// Returns whether the path is the directory of a run of this user.
 fn is_ours(path: &Path) -> bool {
     let named = path
         .file_name()
@@ -141,7 +139,7 @@ fn is_ours(path: &Path) -> bool {
             name.strip_prefix(PREFIX)
                 .is_some_and(|pid| pid.parse::<u32>().is_ok())
         });
-    // Not through a link: that could lead anywhere.
+    // Links are not followed: they could lead anywhere.
     named
         && fs::symlink_metadata(path)
             .is_ok_and(|meta| meta.is_dir() && meta.uid() == geteuid().as_raw())

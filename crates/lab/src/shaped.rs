@@ -1,10 +1,10 @@
-//! What limits of guests do to real packets: tailbound's, and those of the kernel.
+//! Effects of guests' limits on real packets: tailbound's limits, and those of the kernel.
 //!
-//! One guest sends to another, and is held to a limit in between: by `tailbound host` with
-//! each kind of limit or by its pacer, and by each queueing discipline of Linux that limits a
-//! rate and that this kernel has; and by nothing. There are three loads, each an experiment:
-//! streams of RTP (Cheng and Wang, figures 17 and 18), pages (19 and 20) and bulk (21). The
-//! limiters take turns (A B C A B C ...), and what counts is the ratio within one round.
+//! One guest sends to another, and is limited between them: by `tailbound host` with each kind of
+//! limit or by its pacer, by each of Linux's rate limiting queueing disciplines that this kernel
+//! has, or not at all. There are three loads, each an experiment: streams of RTP (Cheng and Wang,
+//! figures 17 and 18), pages (19 and 20) and bulk (21). The limiters take turns (A B C A B C ...),
+//! and the result is the ratio within one round.
 
 mod bulk;
 mod limiter;
@@ -30,31 +30,31 @@ use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Variant};
 use tailbound_sys::process::find_program;
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// The namespace of whatever stands between the guests.
+/// The namespace of the limiter between the guests.
 const MIDDLE: &str = "middle";
 const WARMUP: Nanos = Nanos::from_secs(1);
-/// What may still be on its way.
+/// Time for packets in transit after the load.
 const GRACE: Nanos = Nanos::from_millis(500);
 
-/// What is measured, how long and how often.
+/// Options of a measurement.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// How long each load is measured, and how often.
+    /// Length and number of each load's measurements.
     pub turns: Turns,
-    /// The limiters that are measured; all where there are none.
+    /// The measured limiters; an empty list means all.
     pub only: Vec<Limiter>,
     /// The video that is sent beside the streams at a constant rate.
     pub trace: Trace,
 }
 
-/// An experiment: its load. What it expects is in its file.
+/// An experiment with its load. Its file has the checks.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ShapedExperiment {
     load: Load,
 }
 
-/// What the guest sends.
+/// The load of the sending guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Load {
@@ -62,20 +62,20 @@ enum Load {
     Rtp,
     /// Pages of nginx.
     Http,
-    /// TCP and UDP without end.
+    /// Endless TCP and UDP.
     Rate,
 }
 
-/// What is found with one limiter in one round.
+/// Figures of one limiter in one round.
 #[derive(Debug, Clone, Default)]
 struct Measured {
-    /// By name, with their units.
+    /// Figures by name, with their units.
     figures: BTreeMap<String, (&'static str, f64)>,
     /// Points of lines, by their charts' names.
     lines: BTreeMap<String, Vec<(f64, f64)>>,
 }
 
-/// What the measurements share.
+/// State that the measurements share.
 struct Bench<'a> {
     options: &'a Options,
     guests: GuestPair<'a>,
@@ -150,7 +150,7 @@ impl Experiment for ShapedExperiment {
 }
 
 impl Load {
-    /// The names of all that is measured.
+    /// Returns the names of all measured figures.
     fn figures(self) -> Vec<String> {
         match self {
             Self::Rtp => stream::figures(),
@@ -179,7 +179,7 @@ impl Load {
         }
     }
 
-    /// What the axes of its charts show.
+    /// Returns the axes of its charts.
     fn axes(self) -> (ChartAxis, ChartAxis) {
         match self {
             Self::Rtp => (
@@ -198,7 +198,7 @@ impl Load {
     }
 }
 
-/// A limiter with its figures: medians of the rounds.
+/// Returns a limiter with its figures: medians of the rounds.
 fn variant(limiter: Limiter, rounds: &[Measured]) -> Variant {
     let mut variant = Variant {
         name: limiter.name().into(),
@@ -216,7 +216,7 @@ fn variant(limiter: Limiter, rounds: &[Measured]) -> Variant {
     variant
 }
 
-/// Charts with a line for each limiter, of the first round.
+/// Returns charts with a line for each limiter, from the first round.
 fn charts(load: Load, measured: &BTreeMap<Limiter, Vec<Measured>>) -> Vec<Chart> {
     let mut charts: BTreeMap<&str, Vec<Line>> = BTreeMap::new();
     for (limiter, rounds) in measured {
@@ -280,7 +280,7 @@ impl Bench<'_> {
     }
 }
 
-/// A full Ethernet frame.
+/// Size of a full Ethernet frame.
 const FULL: Bytes = Bytes(1514);
 
 #[cfg(test)]

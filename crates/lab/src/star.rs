@@ -1,9 +1,9 @@
-//! Hosts at one switch with the kernel's own TCP between them, and nothing else of ours on the way:
-//! what a simulation of the same star is held against.
+//! Hosts at one switch with the kernel's own TCP between them and no other mechanism of tailbound
+//! on the path: the reference for a simulation of the same star.
 //!
-//! A host is a network namespace with a TAP. Links and switch are the module `wires`, carried out by one
-//! thread: a TBF or an HTB would send the first frames after a pause at once, as a token
-//! bucket must, and a link does not. Kernels hand over single frames, and nothing is offloaded.
+//! A host is a network namespace with a TAP. One thread executes the links and the switch, which
+//! are the module `wires`: a TBF or an HTB would send the first frames after a pause without a gap,
+//! like any token bucket, and a link does not. Kernels pass single frames, and offloads are off.
 
 mod wires;
 
@@ -29,50 +29,48 @@ use tailbound_units::{Bytes, Nanos};
 pub use wires::Links;
 use wires::{Framed, Wires};
 
-/// What a frame takes of a wire beside what a TAP sees: preamble, FCS and gap; and the least in all.
+/// Bytes of a frame on a wire beside those on a TAP: preamble, FCS and gap; and the smallest total.
 const OVERHEAD: u64 = 24;
 const SHORTEST: u64 = 84;
-/// The longest frame that a TAP hands over.
+/// The longest frame that a TAP passes.
 const LONGEST: usize = 65_550;
 const PORT: u16 = 7_100;
-/// How long a star waits for what is missing after the last flow has begun.
+/// Time limit of a star's wait for missing bytes after the last flow has begun.
 const PATIENCE: Nanos = Nanos::from_secs(10);
-/// How often the switch looks whether it is to end.
+/// Interval in which the switch checks for its end.
 const LOOK: Nanos = Nanos::from_millis(20);
-/// Flows begin so long after all is ready.
+/// Time from the end of the setup to the beginning of flows.
 const HEAD_START: Nanos = Nanos::from_millis(50);
 
-/// What kernels are told beside the lab's own settings: no window ends what a flow may do but that
-/// of congestion.
+/// Kernel settings beside the lab's own: only the congestion window limits a flow.
 const SETTINGS: [(&str, &str); 3] = [
     ("net/ipv4/tcp_no_metrics_save", "1"),
     ("net/ipv4/tcp_rmem", "4096 4194304 33554432"),
     ("net/ipv4/tcp_wmem", "4096 4194304 33554432"),
 ];
 
-/// Some bytes over a connection of their own, which is open before.
+/// A transfer of bytes over a connection of its own, which was opened before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Flow {
-    /// When it is written, from the start on.
+    /// Time at which it is written, from the start on.
     pub begun: Nanos,
-    /// The host that sends,
+    /// The sending host,
     pub from: usize,
-    /// and the one that receives.
+    /// and the receiving host.
     pub to: usize,
-    /// How much.
+    /// Number of bytes.
     pub size: Bytes,
 }
 
-/// What came of flows.
+/// Result of a run with flows.
 #[derive(Debug)]
 pub struct Carried {
-    /// How long each took, from when it was to be written until its last byte was read; `None` if it
-    /// did not come.
+    /// Duration of each flow, from its scheduled time until its last byte was read; `None` if its
+    /// bytes did not arrive.
     pub took: Vec<Option<Nanos>>,
-    /// Frames that were lost for want of room.
+    /// Frames that were dropped at full ports.
     pub lost: u64,
-    /// By how many nanoseconds frames came later than the links say, since this machine had other
-    /// things to do.
+    /// Delays of frames in nanoseconds beyond those of the links, because this computer was busy.
     pub late: Histogram<u64>,
 }
 
@@ -85,11 +83,11 @@ pub struct Star {
 }
 
 impl Star {
-    /// Builds it. Moves this process into namespaces of its own, so it must have a single thread,
-    /// and cannot go back. Connections have CUBIC.
+    /// Builds the star. Moves this process into namespaces of its own, so it must have a single
+    /// thread, and cannot return. Connections use CUBIC.
     ///
     /// # Errors
-    /// The machine does not allow that, or lacks iproute2 or ethtool.
+    /// This computer does not allow namespaces, or lacks iproute2 or ethtool.
     pub fn build(hosts: u8) -> Result<Self, LabError> {
         let place = Place::enter()?;
         raise_files().map_err(LabError::io("asking for more open files"))?;
@@ -127,10 +125,7 @@ impl Star {
         })
     }
 
-    /// Sends flows, in the order in which they begin, over links that are like this.
-    ///
-    /// # Errors
-    /// A connection or the switch failed.
+    /// Sends flows, in the order of their beginnings, over these links.
     pub fn run(&self, links: &Links, flows: &[Flow]) -> Result<Carried, LabError> {
         let is_over = AtomicBool::new(false);
         let (took, carried) = std::thread::scope(|scope| {
@@ -151,13 +146,13 @@ impl Star {
         })
     }
 
-    /// This thread stands for hardware, or for hosts of their own.
+    /// Sets the class of this thread, which stands for hardware or for separate hosts.
     fn rank(&self, rank: Rank) -> io::Result<()> {
         rank.policy(self.real_time)
             .map_or(Ok(()), |policy| set_policy(0, policy))
     }
 
-    /// The switch and all links, until it is over.
+    /// Executes the switch and all links until `is_over`.
     fn carry(&self, links: &Links, is_over: &AtomicBool) -> io::Result<(u64, Histogram<u64>)> {
         self.rank(Rank::OnPath)?;
         let mut wires = Wires::new(self.taps.len(), *links);
@@ -182,7 +177,7 @@ impl Star {
         Ok((wires.lost, late))
     }
 
-    /// All flows' ends.
+    /// Executes the ends of all flows.
     fn send(&self, flows: &[Flow]) -> io::Result<Vec<Option<Nanos>>> {
         self.rank(Rank::Infrastructure)?;
         let mut pairs = self.connect(flows)?;
@@ -226,7 +221,7 @@ impl Star {
         Ok(took)
     }
 
-    /// A connection for each flow.
+    /// Opens a connection for each flow.
     fn connect(&self, flows: &[Flow]) -> io::Result<Vec<Pair>> {
         let listen = || {
             let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT))?;
@@ -254,8 +249,8 @@ impl Star {
     }
 }
 
-/// Connects. What another congestion control would have left on the socket, as BBR its pacing, must not
-/// be there, so this comes first.
+/// Connects. The congestion control is set first, because another one could leave state on the
+/// socket, for example BBR its pacing.
 fn connect(ip: Ipv4Addr) -> io::Result<TcpStream> {
     let flags = SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
@@ -268,7 +263,7 @@ fn connect(ip: Ipv4Addr) -> io::Result<TcpStream> {
 struct Pair {
     sender: TcpStream,
     receiver: TcpStream,
-    /// What is to be written, and to be read.
+    /// Bytes that remain to be written, and to be read.
     unsent: u64,
     unread: u64,
 }
@@ -285,7 +280,7 @@ impl Pair {
         })
     }
 
-    /// Writes what there is room for.
+    /// Writes the bytes that the socket accepts.
     fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         while self.unsent > 0 {
             let most = bytes.len().min(self.unsent as usize);
@@ -298,7 +293,7 @@ impl Pair {
         Ok(())
     }
 
-    /// Reads what is there. Returns whether that was the last.
+    /// Reads the available bytes. Returns whether the last byte was among them.
     fn receive(&mut self, buffer: &mut [u8]) -> io::Result<bool> {
         while self.unread > 0 {
             match self.receiver.read(buffer) {
@@ -315,7 +310,7 @@ impl Pair {
     }
 }
 
-/// Takes all frames off a TAP.
+/// Receives all frames of a TAP.
 fn receive(
     tap: &Tap,
     from: usize,
@@ -328,7 +323,7 @@ fn receive(
             Err(error) if is_retry(&error) => return Ok(()),
             Err(error) => return Err(error),
         };
-        // The last byte of the receiver's address is its number; nobody else is asked for.
+        // The last byte of the receiver's address is its number; frames have no other destinations.
         let to = buffer[VIRTIO_HEADER_LEN + 5];
         let size = (length - VIRTIO_HEADER_LEN) as u64 + OVERHEAD;
         wires.send(
@@ -343,16 +338,16 @@ fn receive(
     }
 }
 
-/// Hands a frame to a host's kernel.
+/// Passes a frame to a host's kernel.
 fn transmit(tap: &Tap, frame: &[u8]) -> io::Result<()> {
     match tap.transmit(frame) {
-        // It may be full for a moment, as a card may: lost.
+        // The TAP may be full briefly, like a NIC: the frame is lost.
         Err(error) if !is_retry(&error) => Err(error),
         _ => Ok(()),
     }
 }
 
-/// Has a kernel cut and checksum what it hands over.
+/// Turns off a kernel's offloads of segmentation and checksums.
 fn single_frames(namespace: &str) -> Result<(), LabError> {
     let mut command = Command::new(program_path("ip"));
     command.args(["netns", "exec", namespace, "ethtool", "-K", GUEST_INTERFACE]);
@@ -367,7 +362,7 @@ fn single_frames(namespace: &str) -> Result<(), LabError> {
     })
 }
 
-/// Two files a flow are open at a time.
+/// Raises the limit of open files: each flow has two.
 fn raise_files() -> io::Result<()> {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     Ok(setrlimit(

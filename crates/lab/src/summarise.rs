@@ -1,11 +1,11 @@
-//! From samples to figures: one variant's repeats become its part of the result.
+//! Converts samples to figures: one variant's repeats become its part of the result.
 
 use crate::noise::SampleClass;
 use crate::variant::{Measured, MeasuredSeries};
 use std::collections::BTreeMap;
 use tailbound_report::{Hit, Series, Statistic, Stats, Value, Variant, empty_histogram};
 
-/// The part of a variant that ran, once or several times.
+/// Returns the part of a variant that ran, once or several times.
 pub(crate) fn variant(name: &str, repeats: &[Measured]) -> Variant {
     let mut variant = Variant {
         name: name.to_owned(),
@@ -33,7 +33,7 @@ pub(crate) fn variant(name: &str, repeats: &[Measured]) -> Variant {
     variant
 }
 
-/// A variant that could not run here.
+/// Returns a variant that could not run here.
 pub(crate) fn unavailable(name: &str, why: &str) -> Variant {
     Variant {
         name: name.to_owned(),
@@ -42,7 +42,7 @@ pub(crate) fn unavailable(name: &str, why: &str) -> Variant {
     }
 }
 
-/// The median of some runs' figures, and their range.
+/// Returns the median of the runs' figures, and their range.
 pub(crate) fn value(unit: &str, mut runs: Vec<f64>) -> Value {
     runs.sort_by(f64::total_cmp);
     let middle = match runs.len() {
@@ -95,12 +95,12 @@ fn series(runs: &[&MeasuredSeries]) -> Series {
 
 type Spread = BTreeMap<String, [u64; 2]>;
 
-/// The median of each statistic over the repeats and its range; the histogram
-/// and the count are those of all repeats together.
+/// Returns the median of each statistic over the repeats and its range; the histogram and the count
+/// include all repeats.
 fn over_repeats(runs: &[hdrhistogram::Histogram<u64>]) -> (Stats, Option<Spread>) {
     let mut merged = empty_histogram();
     for run in runs {
-        // Both grow as needed, so what one holds fits the other.
+        // Both histograms grow as needed, so the values of one fit the other.
         let _ = merged.add(run);
     }
     let mut stats = Stats::from_histogram(&merged);

@@ -1,26 +1,26 @@
-//! Load from programs that are installed anyway: how they are called, and what
-//! they print.
+//! Load from installed programs: their arguments, and parsers of their output.
 
 use crate::experiment::Iperf;
 use crate::guest::{CONGESTION_CONTROL, Sample};
 use crate::topology::Guest;
 use tailbound_units::Nanos;
 
-/// The port of every server that an experiment starts: each guest has its own
-/// addresses, so loads differ by it only.
+/// The first port of an experiment's servers. Each guest has its own addresses, so loads differ by
+/// their ports only.
 pub(crate) const FIRST_PORT: u16 = 7_000;
 
-/// The arguments of a command line that has no spaces but those between them.
+/// Splits a command line without quoted spaces into its arguments.
 pub(crate) fn words(line: &str) -> Vec<String> {
     line.split_whitespace().map(str::to_owned).collect()
 }
 
-/// `iperf3` as a receiver, the program first.
+/// Returns the command of `iperf3` as a receiver, the program first.
 pub(crate) fn iperf3_server(port: u16) -> Vec<String> {
     words(&format!("iperf3 -s -1 -p {port}"))
 }
 
-/// `iperf3` as a sender. It starts at once and counts after the warm-up, in whole seconds.
+/// Returns the arguments of `iperf3` as a sender. It starts immediately and counts after the
+/// warm-up, in whole seconds.
 pub(crate) fn iperf3_client(to: &Guest, port: u16, warmup: Nanos, duration: Nanos) -> Vec<String> {
     let time = iperf3_time(warmup, duration);
     words(&format!(
@@ -34,12 +34,13 @@ fn iperf3_time(warmup: Nanos, duration: Nanos) -> String {
     format!("-O {} -t {}", seconds(warmup), seconds(duration).max(1))
 }
 
-/// `iperf3` as a receiver of datagrams, which says their jitter ten times a second.
+/// Returns the command of `iperf3` as a receiver of datagrams, which reports their jitter ten times
+/// a second.
 pub(crate) fn iperf3_datagram_server(port: u16) -> Vec<String> {
     words(&format!("iperf3 -s -1 -p {port} -i 0.1 -J"))
 }
 
-/// The sender of datagrams at a constant rate.
+/// Returns the arguments of the sender of datagrams at a constant rate.
 pub(crate) fn iperf3_datagrams(
     to: &Guest,
     port: u16,
@@ -56,8 +57,8 @@ pub(crate) fn iperf3_datagrams(
     ))
 }
 
-/// The mean jitter, in milliseconds, that the receiver of `iperf3 -u -J --get-server-output` saw.
-/// What it says at the end is that of the last 16 datagrams.
+/// Parses the mean jitter, in milliseconds, from the receiver's reports in `iperf3 -u -J
+/// --get-server-output`. Its final report is the jitter of the last 16 datagrams only.
 pub(crate) fn iperf3_jitter(json: &str) -> Option<f64> {
     let report: serde_json::Value = serde_json::from_str(json).ok()?;
     let intervals = report
@@ -73,7 +74,7 @@ pub(crate) fn iperf3_jitter(json: &str) -> Option<f64> {
     mean.is_finite().then_some(mean)
 }
 
-/// The rate, in bits a second, that the receiver of `iperf3 -J` saw.
+/// Parses the received rate in bit/s from the output of `iperf3 -J`.
 pub(crate) fn iperf3_rate(json: &str) -> Option<f64> {
     let report: serde_json::Value = serde_json::from_str(json).ok()?;
     report
@@ -82,22 +83,22 @@ pub(crate) fn iperf3_rate(json: &str) -> Option<f64> {
         .filter(|rate| rate.is_finite())
 }
 
-/// memcached with room for the values asked for, the program first. It listens on all addresses of
-/// its guest.
+/// Returns the command of memcached with room for the largest values, the program first. memcached
+/// listens on all addresses of its guest.
 pub(crate) fn memcached(port: u16) -> Vec<String> {
     words(&format!(
         "memcached -p {port} -U 0 -t 1 -u root -m 512 -I 128m"
     ))
 }
 
-/// `ping` with time stamps.
+/// Returns the arguments of `ping` with time stamps.
 pub(crate) fn ping(to: &Guest, every: Nanos, count: u64) -> Vec<String> {
     let every = every.as_secs_f64();
     words(&format!("-n -D -i {every} -c {count} -W 2 {}", to.ip))
 }
 
-/// What `ping -D` printed, as samples. Its time stamps are of the wall clock,
-/// which was `ahead` of the monotonic one.
+/// Parses the output of `ping -D` into samples. Its time stamps are of the wall clock, which was
+/// `ahead` of the monotonic one.
 pub(crate) fn ping_samples(output: &str, ahead: Nanos) -> Vec<Sample> {
     let line = |line: &str| {
         let (stamp, rest) = line.strip_prefix('[')?.split_once(']')?;

@@ -1,12 +1,10 @@
-//! The plan of the data centre: which namespaces there are, what their
-//! interfaces are called, and who has which address. Pure: `build`
-//! carries it out.
+//! The plan of the data centre: its namespaces, their interfaces, and all addresses. Pure: `build`
+//! executes the plan.
 //!
-//! Each host and each guest is a network namespace of its own, and so is the
-//! switch. A host's `uplink` is a veth pair whose other end is a port of the
-//! switch's bridge. A guest's `eth0` is the kernel side of a TAP whose other
-//! side the host's daemon holds, or one end of a veth pair where TAPs cannot be
-//! opened.
+//! Each host, each guest and the switch is a network namespace of its own. A host's `uplink` is a
+//! veth pair whose other end is a port of the switch's bridge. A guest's `eth0` is the kernel side
+//! of a TAP whose other side the host's daemon holds, or one end of a veth pair if TAPs are
+//! unavailable.
 
 use crate::experiment::LabExperiment;
 use crate::guest::GUEST_INTERFACE;
@@ -21,22 +19,22 @@ pub const UPLINK: &str = "uplink";
 pub const PLACE: &str = "place";
 /// The interface of a host towards the placement service.
 const MANAGE: &str = "manage";
-/// Where the placement service is, as hosts reach it.
+/// Address of the placement service for hosts.
 pub const SERVICE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 79, 255, 254), 7070);
-/// What every frame fits in: Ethernet's MTU.
+/// Size limit of frames: Ethernet's MTU.
 pub const MTU: u32 = 1500;
 
-/// How guests are connected to their host's daemon.
+/// Connection of guests to their host's daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GuestPort {
-    /// As a virtual machine is: a TAP.
+    /// A TAP, as for a VM.
     Tap,
-    /// As a container is: a veth pair, the daemon's end through `AF_PACKET`.
+    /// A veth pair, as for a container, with the daemon's end through `AF_PACKET`.
     Veth,
 }
 
 impl GuestPort {
-    /// The word for it in a report.
+    /// Returns its word in a report.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Tap => "tap",
@@ -45,16 +43,16 @@ impl GuestPort {
     }
 }
 
-/// What a guest is.
+/// Kind of a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GuestKind {
     /// A network namespace.
     Namespace,
-    /// A virtual machine, which has links of its own, and runs in the namespace.
+    /// A virtual machine in the namespace, which has links of its own.
     Machine,
 }
 
-/// A guest, and where it is.
+/// A guest and its location.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Guest {
     /// Its name, and its namespace's.
@@ -65,7 +63,7 @@ pub struct Guest {
     pub ip: Ipv4Addr,
     /// Its MAC address, locally administered.
     pub mac: [u8; 6],
-    /// What it is.
+    /// Kind of the guest.
     pub kind: GuestKind,
 }
 
@@ -79,7 +77,7 @@ impl Guest {
         self.kind == GuestKind::Namespace
     }
 
-    /// The host's end of the veth pair, where there is one.
+    /// Returns the host's end of the veth pair, if there is one.
     pub fn host_interface(&self) -> String {
         format!("guest-{}", self.name)
     }
@@ -88,22 +86,22 @@ impl Guest {
 /// All hosts and guests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Topology {
-    /// The hosts' names, which are their namespaces', too.
+    /// The hosts' names, which are also their namespaces' names.
     pub hosts: Vec<String>,
     /// The guests, in the order of their hosts.
     pub guests: Vec<Guest>,
-    /// How guests are connected.
+    /// Connection of guests.
     pub guest_port: GuestPort,
-    /// Whether hosts talk to each other: then they have addresses of their own on the
-    /// wire, in 10.78.0.0/16.
+    /// True if hosts exchange rates: then they have addresses of their own on the wire, in
+    /// 10.78.0.0/16.
     pub hosts_talk: bool,
-    /// Whether there is a placement service: then hosts have a network of their own to reach it,
-    /// 10.79.0.0/16, as an operator has one beside the guests' wire.
+    /// True if there is a placement service: then hosts have a network of their own to reach it,
+    /// 10.79.0.0/16, like an operator's network beside the guests' wire.
     pub has_service: bool,
 }
 
 impl Topology {
-    /// Gives everybody an address.
+    /// Plans the addresses of all hosts and guests.
     pub fn new(experiment: &LabExperiment, guest_port: GuestPort) -> Self {
         let hosts: Vec<String> = experiment.hosts.keys().cloned().collect();
         let guest = |(index, (host, name)): (usize, (&str, &str))| {
@@ -132,29 +130,29 @@ impl Topology {
         }
     }
 
-    /// A host's own address and MAC address on the wire.
+    /// Returns a host's own address and MAC address on the wire.
     pub fn station(&self, host: &str) -> (Ipv4Addr, [u8; 6]) {
         let number = self.number(host);
         (Ipv4Addr::new(10, 78, 0, number), [2, 0, 0, 1, number, 0])
     }
 
-    /// Its place among the hosts, from 1.
+    /// Returns a host's number among the hosts, from 1.
     fn number(&self, host: &str) -> u8 {
-        // The experiment's checks allow at most 200 guests, and so hosts.
+        // The experiment's checks allow at most 200 guests, and therefore hosts.
         self.hosts.iter().position(|h| h == host).unwrap_or(0) as u8 + 1
     }
 
-    /// The guest of that name, which the experiment's checks have seen to.
+    /// Returns the guest of that name; the experiment's checks have verified names.
     pub fn guest(&self, name: &str) -> Option<&Guest> {
         self.guests.iter().find(|guest| guest.name == name)
     }
 
-    /// The guests of a host.
+    /// Returns the guests of a host.
     pub fn guests_of<'a>(&'a self, host: &'a str) -> impl Iterator<Item = &'a Guest> {
         self.guests.iter().filter(move |guest| guest.host == host)
     }
 
-    /// All namespaces.
+    /// Returns all namespaces.
     pub fn namespaces(&self) -> impl Iterator<Item = &str> {
         let hosts = self.hosts.iter().map(String::as_str);
         let guests = self.guests.iter().map(|guest| guest.name.as_str());
@@ -162,8 +160,8 @@ impl Topology {
         hosts.chain(guests).chain([SWITCH]).chain(service)
     }
 
-    /// The `ip` commands that make everything but the insides of guests, to be
-    /// run in the lab's own namespace.
+    /// Returns the `ip` commands that make all links except those inside guests, for the lab's own
+    /// namespace.
     pub fn links(&self) -> String {
         let mut batch = Vec::new();
         for host in &self.hosts {
@@ -191,7 +189,7 @@ impl Topology {
         batch.concat()
     }
 
-    /// The `ip` commands inside a host.
+    /// Returns the `ip` commands inside a host.
     pub fn host_links(&self, host: &str) -> String {
         let mut batch = vec![format!("link set {UPLINK} up\n")];
         if self.hosts_talk {
@@ -222,7 +220,7 @@ impl Topology {
         batch.concat()
     }
 
-    /// The `ip` commands inside a guest. It knows everybody's MAC address, so
+    /// Returns the `ip` commands inside a guest. It has static entries for all MAC addresses, so
     /// that no address resolution disturbs a tail.
     pub fn guest_links(&self, guest: &Guest) -> String {
         let mut batch = vec!["link set lo up\n".to_owned()];
@@ -247,7 +245,7 @@ impl Topology {
         batch.concat()
     }
 
-    /// The `ip` commands inside the switch.
+    /// Returns the `ip` commands inside the switch.
     pub fn switch_links(&self) -> String {
         let mut batch = vec![
             "link add bridge type bridge stp_state 0 forward_delay 0 mcast_snooping 0\n".to_owned(),
@@ -259,12 +257,13 @@ impl Topology {
         batch.concat()
     }
 
-    /// The `ip` commands where the placement service is, if it is: a switch that is a station.
+    /// Returns the `ip` commands of the placement service's namespace, if the service is used: a
+    /// switch that is also a station.
     pub fn service_links(&self) -> String {
         if !self.has_service {
             return String::new();
         }
-        // Whoever asks it from here does so by the loopback interface.
+        // Requests from this namespace use the loopback interface.
         let more = format!(
             "address add {}/16 dev bridge\nlink set lo up\n",
             SERVICE.ip()
@@ -272,8 +271,8 @@ impl Topology {
         self.switch_links() + &more
     }
 
-    /// The `bridge` commands inside the switch: where every guest is, and every host
-    /// that has an address.
+    /// Returns the `bridge` commands inside the switch: the ports of all guests, and of all hosts
+    /// with an address.
     pub fn switch_stations(&self) -> String {
         let at = |mac, host: &str| {
             let port = switch_port(host);
@@ -290,12 +289,12 @@ fn mac_text(mac: [u8; 6]) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 
-/// The switch's port to a host.
+/// Returns the switch's port to a host.
 pub fn switch_port(host: &str) -> String {
     format!("port-{host}")
 }
 
-/// Where `ip netns` keeps the namespace `name`.
+/// Returns the path of the namespace `name` for `ip netns`.
 pub fn namespace_path(name: &str) -> PathBuf {
     PathBuf::from("/run/netns").join(name)
 }

@@ -1,5 +1,4 @@
-//! What the experiments share whose backends are measured in turn: namespaces of their own,
-//! and rounds.
+//! Shared parts of experiments that measure backends in turn: namespaces of their own, and rounds.
 
 use crate::LabError;
 use crate::core_use::CpuUse;
@@ -18,35 +17,36 @@ use tailbound_report::Variant;
 use tailbound_sys::user_namespace::{self, Privilege};
 use tailbound_units::Nanos;
 
-/// What to measure, and how often.
+/// Options of a measurement.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// How long each load is measured.
+    /// Length of each load's measurement.
     pub duration: Nanos,
-    /// How often each backend is measured, in turn.
+    /// Number of measurements of each backend, in turn.
     pub repeat: u32,
 }
 
-/// Where backends are measured. Nothing of it is left when it is dropped.
+/// Namespaces and files of the backends. Dropping the place removes all of them.
 pub(crate) struct Place {
     _lock: Lock,
     privilege: Privilege,
-    /// The reading of the CPUs' use before.
+    /// A reading of the CPU times at the beginning.
     before: Option<CpuUse>,
     pub(crate) run_dir: RunDir,
     /// This program.
     pub(crate) program: PathBuf,
     pub(crate) cpus: Cpus,
-    /// Whether real-time classes may be set.
+    /// True if real-time classes may be set.
     pub(crate) real_time: bool,
-    /// The signal by which the run is to end.
+    /// The signal that ends the run, or 0.
     pub(crate) signal: Arc<AtomicUsize>,
 }
 
 impl Place {
     /// Moves this process into namespaces of its own, as a run of the lab does.
     pub(crate) fn enter() -> Result<Self, LabError> {
-        // Before that, as the kernel tells a path from the machine's root afterwards.
+        // The path of this program must be read before: afterwards the kernel reports it from the
+        // computer's root.
         let program = std::env::current_exe().map_err(LabError::io("looking for this program"))?;
         Ok(Self {
             _lock: Lock::take()?,
@@ -97,7 +97,7 @@ impl Place {
         found
     }
 
-    /// Adds the variants that were measured since, and how far others used the computer meanwhile.
+    /// Adds the measured variants, and the use of the computer by others during the measurement.
     pub(crate) fn add(&self, variants: Vec<Variant>, found: &mut Found) {
         // All children have ended.
         let after = CpuUse::read(std::iter::empty());
@@ -115,8 +115,8 @@ impl Place {
     }
 }
 
-/// Measures all backends once, then again, as often as is wanted (A B C A B C ...), so that a
-/// machine that changes its speed changes all of them.
+/// Measures all backends once per round, in `repeat` rounds (A B C A B C ...), so that a change of
+/// the computer's speed affects all of them.
 pub(crate) fn in_turn<B: Copy + Ord, M, O>(
     run: &mut Run<'_, O>,
     repeat: u32,

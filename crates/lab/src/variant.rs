@@ -1,5 +1,5 @@
-//! One variant, from its daemons to its samples: [`load`] starts who makes the
-//! load, [`probe`] what concerns the probe, [`collect`] takes in what they leave.
+//! One variant, from its daemons to its samples: [`load`] starts the load, [`probe`] starts probes
+//! and their neighbours, [`collect`] reads the outcomes.
 
 mod collect;
 mod load;
@@ -40,67 +40,67 @@ use tailbound_sys::root::Root;
 use tailbound_sys::sched::Policy;
 use tailbound_units::{Nanos, Rate};
 
-/// How long answers that are late are waited for.
+/// Longest wait for late answers.
 const GRACE: Nanos = Nanos::from_secs(5);
-/// From the word to start to the start: long enough for everybody to hear it.
+/// Time from the start message to the start: all children receive the message in it.
 const LEAD: Nanos = Nanos::from_millis(300);
-/// The same where somebody hears it in a machine.
+/// The same time if a child in a VM receives the message.
 const MACHINES_LEAD: Nanos = Nanos::from_secs(1);
-/// How long after its end a run may still lack an outcome.
+/// Time limit for missing outcomes after the end of a run.
 const PATIENCE: Nanos = Nanos::from_secs(10);
-/// In the run's directory: what the vCPU agent has changed.
+/// File in the run's directory: the vCPU agent's changes.
 pub(crate) const CLASSES: &str = "classes.json";
-/// The value of the share of the shared core that others than its guests used.
+/// The value of the share of the shared core that programs other than its guests used.
 pub(crate) const FOREIGN_SHARE: &str = "foreign_share";
-/// Less of the reserved guests' work than this on the shared core means that
-/// the variant did not show what it says.
+/// Smallest share of the reserved guests' work on the shared core. With a smaller share, the
+/// variant is flawed.
 const SHARED_CORE_SHARE: f64 = 0.99;
 
-/// What all variants of a run have in common.
+/// Context that all variants of a run share.
 #[derive(Debug)]
 pub(crate) struct Context<'a> {
     pub(crate) experiment: &'a LabExperiment,
     pub(crate) topology: &'a Topology,
     pub(crate) cpus: Cpus,
-    /// Whether real-time classes may be set.
+    /// True if real-time classes may be set.
     pub(crate) real_time: bool,
     pub(crate) run_dir: &'a RunDir,
     /// This very program.
     pub(crate) program: PathBuf,
     pub(crate) seed: u64,
-    /// What machines share, where there are any.
+    /// The VMs' shared files, if there are VMs.
     pub(crate) machines: Option<Machines>,
-    /// The signal that asked this process to end, or 0.
+    /// The signal that requested the end of this process, or 0.
     pub(crate) signal: Arc<AtomicUsize>,
 }
 
 impl Context<'_> {
-    /// The scheduling class of a rank.
+    /// Returns the scheduling class of a rank.
     fn policy(&self, rank: Rank) -> Option<Policy> {
         rank.policy(self.real_time)
     }
 }
 
-/// What one run of a variant measured.
+/// Measurements of one run of a variant.
 #[derive(Debug, Default)]
 pub(crate) struct Measured {
     pub(crate) series: BTreeMap<String, MeasuredSeries>,
     pub(crate) values: BTreeMap<String, (&'static str, f64)>,
-    /// Time that the hypervisor below took from all CPUs together.
+    /// Time that the hypervisor took from all CPUs together.
     pub(crate) stolen: Nanos,
-    /// What was taken of a CPU, as the vCPU agent measures it.
+    /// CPU time taken by interrupts, as measured by the vCPU agent.
     pub(crate) taken: tailbound_agent::taken::Measured,
-    /// Why the figures do not show what the variant says.
+    /// Reason why the figures do not show the variant's configuration.
     pub(crate) flaw: Option<String>,
-    /// The values that rest on what the machine spoiled, and how it did.
+    /// The value that this computer disturbed, and the cause.
     pub(crate) spoiled: Option<(&'static str, String)>,
     /// The shares taken of all CPUs while samples counted.
     pub(crate) cpus_taken: Option<CpusTaken>,
-    /// Why it has no figures, where a computer that others use was too slow for it.
+    /// Reason why the run has no figures, if other use of the computer made it too slow.
     pub(crate) lost: Option<String>,
-    /// What the probe said, in a line.
+    /// The probe's verdict in a line.
     pub(crate) line: Option<String>,
-    /// What the placement service promised, where it was asked.
+    /// The placement service's promises, if the variant uses the service.
     pub(crate) promises: Option<Promises>,
 }
 
@@ -116,21 +116,21 @@ pub(crate) struct MeasuredSeries {
     pub(crate) samples: Vec<Sample>,
     pub(crate) classes: Vec<SampleClass>,
     pub(crate) unanswered: u64,
-    /// More samples, of which only this is known.
+    /// Further samples, of which only the histogram is known.
     pub(crate) counted: Option<Histogram<u64>>,
 }
 
-/// A load that runs: what it measures, and who is on its path.
+/// A running load: its figures, and the children on its path.
 struct Load {
     output: Output,
     source: Source,
-    /// The children whose waiting for a CPU is our fault.
+    /// The children whose waits for a CPU are disturbances.
     on_path: Vec<usize>,
-    /// How often what is measured passes each of them at most, where that is known.
+    /// Maximum of a sample's passages through each child, if known.
     passages: Option<usize>,
 }
 
-/// What is measured where messages go between machines.
+/// Measurements of messages between VMs.
 #[derive(Debug, Default)]
 struct Rings {
     /// The series of times from ring to ring.
@@ -142,7 +142,7 @@ struct Rings {
 }
 
 enum Output {
-    /// The series; its source may also have values of fixed names.
+    /// The series; its source may also have values with fixed names.
     Series(String),
     Value(String, &'static str),
 }
@@ -152,62 +152,62 @@ enum Source {
     Own(Vec<PathBuf>),
     /// Pauses in transfers, in the outcome file of their receiver.
     Pauses(PathBuf),
-    /// Messages: what the senders and what the receivers say.
+    /// Messages: outcomes of the senders and of the receivers.
     Messages {
         sent: Vec<PathBuf>,
         received: Vec<PathBuf>,
-        /// What is measured of their rings.
+        /// Measurements of their rings.
         rings: Rings,
     },
-    /// A meter's outcome and what it should have found.
+    /// A meter's outcome and its expected rate.
     Metered(PathBuf, Rate),
-    /// What the receiver of a stream of RTP left, and how far its packets are apart.
+    /// Outcome of the receiver of an RTP stream, and the interval of its packets.
     Rtp(PathBuf, Nanos),
     /// A watch's outcome.
     Watched(PathBuf),
     /// A probe's outcome.
     Probed(PathBuf),
-    /// What a host's daemon used of a CPU.
+    /// CPU share of a host's daemon.
     Daemon(String),
-    /// The output of `iperf3 -J`: its rate, or the jitter that its receiver saw.
+    /// The output of `iperf3 -J`: its rate, or its receiver's jitter.
     Iperf3(usize),
-    /// The output of `ping -D`, and how many requests were to count.
+    /// The output of `ping -D`, and the number of requests that count.
     Ping(usize, u64),
 }
 
-/// What a child in a guest is there for.
+/// Role of a child in a guest.
 #[derive(Debug, Clone, Copy)]
 enum Role {
-    /// It measures, and ends when it has.
+    /// Measures, and ends after its measurement.
     Measures,
-    /// It is load, or answers, until it is killed.
+    /// Is load or answers requests, until it is killed.
     Serves,
-    /// It measures what passes elsewhere: before all others, on a core that they do
+    /// Measures frames elsewhere: with the highest priority, on a core that the other children do
     /// not need.
     Watches,
-    /// It sends as fast as it can until it is killed, on a core of its own.
+    /// Sends at its full speed until it is killed, on a core of its own.
     Floods,
-    /// It stands for a node: nobody interrupts whom it waits for, nor it. What else this machine
-    /// does goes behind.
+    /// Stands for a node: no other process on this computer preempts it or the processes that it
+    /// waits for.
     Node {
-        /// Whether it ends by itself.
+        /// True if it ends by itself.
         ends: bool,
     },
-    /// It uses CPU, until it is killed.
+    /// Uses CPU until it is killed.
     Computes {
-        /// How little of it beside others.
+        /// Its nice value.
         nice: u8,
     },
-    /// It does so before all others on its core.
+    /// Uses CPU with the highest priority on its core.
     Monopolizes,
-    /// Another program: it gets no real-time class, for it may spin.
+    /// Another program: it has no real-time class, because it may spin.
     Foreign {
-        /// Whether it ends by itself.
+        /// True if it ends by itself.
         ends: bool,
     },
 }
 
-/// What starts only when the load does, because it cannot wait for the word.
+/// A program that starts with the load, because it cannot wait for a start message.
 struct Late<'a> {
     load: usize,
     guest: &'a Guest,
@@ -225,29 +225,29 @@ struct Run<'a> {
     inside: BTreeMap<&'a str, Vec<usize>>,
     loads: Vec<Load>,
     late: Vec<Late<'a>>,
-    /// The guests that are machines.
+    /// The guests that are VMs.
     machines: BTreeMap<&'a str, Started>,
     /// Outcomes of servers.
     servers: BTreeMap<&'a str, Vec<PathBuf>>,
     next_port: u16,
     tasks: usize,
-    /// How often a guest had used its reservation up and was moved.
+    /// Number of moves of a guest that had used up its reservation.
     brought_back: u64,
-    /// The share of the shared core that others than its guests used.
+    /// The share of the shared core that programs other than its guests used.
     foreign_share: Option<f64>,
     /// The shares taken of all CPUs while samples counted.
     cpus_taken: Option<CpusTaken>,
-    /// What each host's daemon used of a CPU while samples counted.
+    /// CPU share of each host's daemon while samples counted.
     daemon_cpu: BTreeMap<&'a str, f64>,
-    /// What the placement service promised, where it was asked.
+    /// The placement service's promises, if the variant uses the service.
     promises: Option<Promises>,
-    /// How long machines with a quota could not run for that.
+    /// Time in which a quota throttled VMs.
     throttled: Option<Nanos>,
-    /// When samples begin and cease to count, and when the last may end.
+    /// Begin and end of the time in which samples count.
     counted: [Nanos; 2],
 }
 
-/// Runs a variant once. `announce` is told what happens.
+/// Runs a variant once and reports progress to `announce`.
 pub(crate) fn run<'a>(
     context: &'a Context<'a>,
     variant: &'a Variant,
@@ -286,7 +286,7 @@ pub(crate) fn run<'a>(
     Ok(measured)
 }
 
-/// The share of a CPU that each daemon had from one reading to another, in percent.
+/// Returns the CPU share of each daemon between two readings, in percent.
 fn shares<'h>(
     first: &BTreeMap<&'h str, ProcessUse>,
     last: &BTreeMap<&'h str, ProcessUse>,
@@ -296,7 +296,7 @@ fn shares<'h>(
     first.iter().filter_map(share).collect()
 }
 
-/// Makes a control group for a guest's machine.
+/// Makes a control group for a guest's VM.
 pub(crate) fn confinement(quota: &Quota, guest: &str) -> std::io::Result<Confinement> {
     let name = format!("tailbound-lab-{}-{guest}", std::process::id());
     let quota = cgroup::Quota {
@@ -322,8 +322,8 @@ impl<'a> Run<'a> {
             self.variant.switch,
             nic_queue,
         )?;
-        // Hosts of their own would not wait for each other: those that the experiment is not about
-        // stand behind.
+        // Separate hosts would not wait for each other: daemons of hosts that are not measured have
+        // a lower priority.
         let about: BTreeSet<&str> = self.about().map(|guest| guest.host.as_str()).collect();
         let stands_behind = |host: &str| !about.is_empty() && !about.contains(host);
         let has_class = self.variant.path != PathMode::None;
@@ -367,7 +367,8 @@ impl<'a> Run<'a> {
         give_paths(&pids, self.context.real_time, &state)
     }
 
-    /// What has a host's daemon follow the placement service, where it is to.
+    /// Returns the arguments by which a host's daemon follows the placement service; empty if it
+    /// does not.
     fn follows(&self, host: &str) -> Vec<String> {
         let (experiment, variant) = (self.context.experiment, self.variant);
         let mut followers = place::followers(experiment, variant);
@@ -380,7 +381,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Gives the guests on the shared core their classes.
+    /// Sets the classes of the guests on the shared core.
     fn give_classes(&self) -> Result<Option<ClassGuard>, LabError> {
         let Some(shared) = &self.context.experiment.shared_core else {
             return Ok(None);
@@ -409,8 +410,8 @@ impl<'a> Run<'a> {
         Ok(Some(guard))
     }
 
-    /// Limits the CPU time of the machines that have a quota in this variant, until all that is
-    /// returned is dropped; `None` in a variant without.
+    /// Limits the CPU time of the VMs with a quota in this variant, until all returned groups are
+    /// dropped; `None` in a variant without a quota.
     fn confine(&self) -> Result<Option<Vec<Confinement>>, LabError> {
         let quota = self.context.experiment.quota.as_ref();
         let Some(quota) = quota.filter(|_| self.variant.quota) else {
@@ -427,7 +428,7 @@ impl<'a> Run<'a> {
         ))
     }
 
-    /// The processes in a guest.
+    /// Returns the processes in a guest.
     fn pids(&self, guest: &Name) -> impl Iterator<Item = u32> {
         let places = self.inside.get(guest.get_ref().as_str()).into_iter();
         places
@@ -435,30 +436,30 @@ impl<'a> Run<'a> {
             .map(|place| self.supervisor.member(*place).child.id())
     }
 
-    /// Who has used the shared core so far; `None` where there is none, or one of
-    /// its guests' processes has ended.
+    /// Reads the use of the shared core; `None` if there is none, or if a process of its guests has
+    /// ended.
     fn core_use(&self) -> Option<CoreUse> {
         let shared = self.context.experiment.shared_core.as_ref()?;
         let guests = shared.guests.iter().flat_map(|guest| self.pids(guest));
         CoreUse::read(self.context.cpus.shared_core, guests)
     }
 
-    /// A reading of the use of all CPUs.
+    /// Reads the use of all CPUs.
     fn cpu_use(&self) -> Option<CpuUse> {
         CpuUse::read(self.supervisor.children())
     }
 
-    /// What each host's daemon has computed so far.
+    /// Reads the CPU time of each host's daemon.
     fn daemon_use(&self) -> BTreeMap<&'a str, ProcessUse> {
         let daemons = self.daemons.iter().filter_map(|(host, place)| {
             let pid = self.supervisor.member(*place).child.id();
-            // Of one that died another look says so.
+            // The next check of children reports a dead daemon.
             Some((*host, ProcessUse::read(pid)?))
         });
         daemons.collect()
     }
 
-    /// Lets the load run and waits for all outcomes.
+    /// Starts the load and waits for all outcomes.
     fn measure(&mut self, announce: &mut dyn FnMut(&str)) -> Result<Record, LabError> {
         let experiment = self.context.experiment;
         let on_way: BTreeSet<usize> = self
@@ -493,8 +494,8 @@ impl<'a> Run<'a> {
                 _ => {}
             }
         }
-        // In mid warm-up: a server that accepts all its connections would use its
-        // reservation up, and be moved to another CPU when it gets it back.
+        // In the middle of the warm-up: a server that accepts all its connections would use up its
+        // reservation, and move to another CPU at its replenishment.
         self.supervisor
             .rest(Nanos(experiment.warmup.as_nanos() / 2).into())?;
         let guard = self.give_classes()?;
@@ -516,7 +517,7 @@ impl<'a> Run<'a> {
             .map_err(LabError::io("watching the machine"))
     }
 
-    /// Waits for the end of the counted time, and sees who uses the CPUs in it.
+    /// Waits for the end of the counted time, and measures the use of the CPUs in it.
     fn watch_use(&mut self, announce: &mut dyn FnMut(&str)) -> Result<(), LabError> {
         let [from, end] = self.counted;
         let read = |run: &Self| (run.core_use(), run.cpu_use(), run.daemon_use());
@@ -526,7 +527,7 @@ impl<'a> Run<'a> {
             if now() < from {
                 (core, cpus, of_daemons) = read(self);
             }
-            // Those that measure end with the time: then there is no other reading.
+            // Measuring children end with the time: then there is no other reading.
             last = self.core_use().or(last);
             let passed = now().since(from).as_secs_f64();
             let of = self.duration().as_secs_f64();
@@ -542,7 +543,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Waits for all outcomes of a load that ends so.
+    /// Waits for all outcomes of a load whose tasks end by themselves.
     fn await_outcomes(&mut self, end: Nanos) -> Result<(), LabError> {
         let latest = end + GRACE + PATIENCE + self.probes_limit();
         while !(self.supervisor.all_ended()? && self.outcomes().all(|path| path.exists())) {

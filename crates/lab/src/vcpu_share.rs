@@ -1,10 +1,10 @@
-//! What the vCPU adds to the bound of a message whose receiver has a reservation, and how many
-//! messages took longer than the whole.
+//! Part of the vCPU in the bound of a message whose receiver has a reservation, and the count of
+//! messages beyond the total bound.
 //!
-//! The reservation is kept in a pool of all CPUs as the vCPU agent would offer it for that one
-//! thread: with how late this kernel stops threads, and what interrupts took while the messages
-//! came, both as the agent measures them. What the hypervisor below took is in no bound here: a
-//! message that met that is counted apart.
+//! The reservation is part of a pool of all CPUs as the vCPU agent would offer it for that one
+//! thread: with the kernel's delay in stopping threads, and the CPU time of interrupts during the
+//! messages, both as the agent measures them. No bound includes the time that the hypervisor took:
+//! messages during it are counted separately.
 
 use crate::experiment::{LabExperiment, Message, Variant, VcpuMode};
 use crate::noise::SampleClass;
@@ -19,17 +19,16 @@ use tailbound_hypervisor::reservation::Deadline;
 use tailbound_report::Bound;
 use tailbound_units::Nanos;
 
-/// Bounds that do not end within so long are none.
+/// Limit of a busy period's length, above which there is no bound.
 const LONGEST: Nanos = Nanos::from_secs(10);
 
 /// The bounds of each series.
 pub(crate) type Bounds = BTreeMap<String, Vec<Bound>>;
 
-/// Adds what vCPUs add to the bounds of a variant's messages; drops those of which nothing is
-/// proved.
+/// Adds the vCPUs' part to the bounds of a variant's messages; removes bounds that are not proved.
 ///
 /// # Errors
-/// The kernel does not say what it allows to reservations.
+/// The kernel does not report its limits of reservations.
 pub(crate) fn add(
     experiment: &LabExperiment,
     variant: &Variant,
@@ -61,7 +60,7 @@ pub(crate) fn add(
     Ok(())
 }
 
-/// What all receivers of a load have reserved.
+/// Returns the reservation of all receivers of a load.
 fn reservation_of(
     experiment: &LabExperiment,
     variant: &Variant,
@@ -78,7 +77,7 @@ fn reservation_of(
     })
 }
 
-/// The pool that the agent offers for one such reservation.
+/// Returns the pool that the agent offers for one such reservation.
 fn pool(reservation: Deadline, taken: Taken) -> io::Result<Option<Pool>> {
     let machine = Observer::new()?.machine()?;
     let domains = machine.domains.iter();
@@ -96,7 +95,7 @@ fn pool(reservation: Deadline, taken: Taken) -> io::Result<Option<Pool>> {
     Ok(offer.pool(domain, &machine.limits, taken).ok())
 }
 
-/// The most that interrupts took in any of `measured`, without what was stolen.
+/// Returns the largest interrupt time in any of `measured`, without stolen time.
 pub(crate) fn interrupts<'a>(measured: impl IntoIterator<Item = &'a Measured>) -> Taken {
     let mut most = Taken::default();
     for Taken {
@@ -116,8 +115,8 @@ pub(crate) fn interrupts<'a>(measured: impl IntoIterator<Item = &'a Measured>) -
     most
 }
 
-/// How long a message takes at most, with those before it that its receiver may still have to
-/// take: all that were sent since as long before. `None` where nothing bounds that.
+/// Returns the longest time of a message, with the earlier messages that its receiver may still
+/// have to process: all messages sent within the same time before it. `None` without a bound.
 fn whole(
     reservation: Deadline,
     pool: &Pool,
@@ -139,7 +138,7 @@ fn whole(
     None
 }
 
-/// Counts of messages that took longer than their bound.
+/// Counts messages that took longer than their bound.
 pub(crate) fn count(
     experiment: &LabExperiment,
     variant: &Variant,

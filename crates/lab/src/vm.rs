@@ -1,17 +1,16 @@
-//! A guest that is a real virtual machine: QEMU, with a distribution's kernel and this very
-//! program as its first process.
+//! A guest that is a real virtual machine: QEMU with a distribution's kernel and this program as
+//! its first process.
 //!
-//! [`Machines`] is what all machines of a run share: the kernel, the file tree (`tree`), and
-//! whether KVM boots it here. [`Machines::arguments`] is one machine's command line: its
-//! memory is shared with the daemon that has the other side of its card (vhost-user), and
-//! its virtio-serial ports are sockets of the run's directory. By the first the lab has it
-//! set up its links and its clock ([`Boot`]); each of the others takes one order
-//! (`channel`), which a process of the lab's own stands for on this side ([`relay`]), so that
-//! whoever starts programs in guests need not know which guests are machines. What is on the
-//! other side of the ports is `inside`.
+//! [`Machines`] is shared by all VMs of a run: the kernel, the file tree (`tree`), and whether KVM
+//! boots it here. [`Machines::arguments`] returns one VM's command line: the daemon at the other
+//! side of its NIC (vhost-user) shares its memory, and its virtio-serial ports are sockets in the
+//! run's directory. The lab sets up the VM's links and clock through the first port ([`Boot`]);
+//! each of the others accepts one order (`channel`). A process of the lab represents the order on
+//! this side ([`relay`]), so that the rest of the lab treats all guests the same. `inside` is the
+//! other side of the ports.
 //!
-//! By emulation all is slow, but whoever sleeps needs little, and the guest has a kernel, a
-//! timer and a vCPU thread of its own: for the CPU it waits as any virtual machine does.
+//! Emulation is slow, but a sleeping guest needs little CPU, and the guest has a kernel, a timer
+//! and a vCPU thread of its own: it waits for the CPU like any VM.
 
 mod boot;
 mod channel;
@@ -35,17 +34,17 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tailbound_sys::process::{Spawn, find_program};
 
-/// The emulator.
+/// The VMM's program.
 pub(crate) const QEMU: &str = "qemu-system-x86_64";
 
-/// How many orders a machine takes in its life: one a port.
+/// Number of a VM's orders: one for each port.
 pub(crate) const ORDERS: usize = 15;
 
-/// What the first process is told, and what it prints when it was to show that it runs.
+/// Argument of the first process for the test of KVM, and its output in that test.
 const PROVE: &str = "prove";
 const PROVEN: &str = "the machine runs";
 
-/// How long a machine has to show that KVM runs it: several times what it takes.
+/// Time limit for this output: several times the usual time.
 const PATIENCE: Duration = Duration::from_secs(4);
 
 /// A kernel that guests can boot, and its modules.
@@ -56,10 +55,10 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// Takes `chosen`, or the newest in `/boot`.
+    /// Returns `chosen`, or the newest in `/boot`.
     ///
     /// # Errors
-    /// What is missing, and how to get it.
+    /// The missing file or package, and the command that installs it.
     pub fn find(chosen: Option<&Path>) -> Result<Self, String> {
         if cfg!(not(target_arch = "x86_64")) {
             return Err("machines run on x86-64 alone".into());
@@ -92,17 +91,17 @@ fn newest() -> Option<PathBuf> {
         .max()
 }
 
-/// What runs a machine's instructions.
+/// Executor of a VM's instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accelerator {
-    /// The processor, by the kernel here.
+    /// The processor, through the kernel's KVM.
     Kvm,
-    /// QEMU itself.
+    /// QEMU's own emulation.
     Emulation,
 }
 
 impl Accelerator {
-    /// The word for it in a report.
+    /// Returns its word in a report.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Kvm => "kvm",
@@ -111,27 +110,27 @@ impl Accelerator {
     }
 }
 
-/// What all machines of a run share.
+/// Files that all VMs of a run share.
 #[derive(Debug)]
 pub struct Machines {
     kernel: PathBuf,
     tree: PathBuf,
-    /// What runs them.
+    /// Executor of their instructions.
     pub accelerator: Accelerator,
 }
 
-/// A card of vhost-user.
+/// A vhost-user NIC.
 #[derive(Debug, Clone)]
 pub struct Card<'a> {
-    /// The socket of the daemon that has its other side.
+    /// The socket of the daemon at its other side.
     pub socket: &'a Path,
     /// Its MAC address.
     pub mac: &'a str,
 }
 
 impl Machines {
-    /// Writes the tree of `program` and `tools` into `directory`, and finds by a boot whether
-    /// KVM runs it.
+    /// Writes the tree of `program` and `tools` into `directory`, and tests with a boot whether KVM
+    /// runs it.
     ///
     /// # Errors
     /// A file cannot be read or written, or a tool is not installed.
@@ -154,8 +153,8 @@ impl Machines {
         Ok(machines)
     }
 
-    /// Whether a machine shows in time that it runs. Permissions say nothing: `/dev/kvm` may
-    /// be there and the kernel hang all the same.
+    /// Returns whether a VM boots in time under KVM. Permissions are no proof: `/dev/kvm` may exist
+    /// and the kernel may hang nevertheless.
     fn is_proven(&self, log: &Path) -> io::Result<bool> {
         if !Path::new("/dev/kvm").exists() {
             return Ok(false);
@@ -172,7 +171,7 @@ impl Machines {
         Ok(String::from_utf8_lossy(&fs::read(log)?).contains(PROVEN))
     }
 
-    /// The command line of a machine without memory and devices but its console, which is
+    /// Returns the command line of a VM without memory and devices except its console, which is
     /// standard input and output.
     fn hardware(&self, task: &str) -> Vec<String> {
         let (accelerator, processor, clock) = match self.accelerator {
@@ -205,13 +204,13 @@ impl Machines {
         arguments
     }
 
-    /// The command line of the machine `name`, whose channels are in `directory`. Its threads
-    /// have names, so that whoever gives scheduling classes finds its vCPU.
+    /// Returns the command line of the VM `name`, whose channels are in `directory`. Its threads
+    /// have names, so that the vCPU agent can find its vCPU.
     pub fn arguments(&self, name: &str, directory: &Path, card: Option<&Card<'_>>) -> Vec<String> {
         let mut arguments = self.hardware("boot");
         let mut add = |flag: &str, value: String| arguments.extend([flag.to_owned(), value]);
         add("-name", format!("guest={name},debug-threads=on"));
-        // 512 MiB hold this program as it is built for debugging, and a kernel.
+        // 512 MiB hold this program's debug build and a kernel.
         add(
             "-object",
             "memory-backend-memfd,id=memory,size=512M,share=on".into(),
@@ -244,12 +243,12 @@ impl Machines {
             );
             add("-netdev", "vhost-user,id=net,chardev=card".into());
             let mac = card.mac;
-            // QEMU 7.2 dies when a driver unmasks a vector of such a card without KVM.
+            // QEMU 7.2 crashes when a driver unmasks a vector of such a NIC without KVM.
             let vectors = match self.accelerator {
                 Accelerator::Kvm => "",
                 Accelerator::Emulation => ",vectors=0",
             };
-            // It boots from no network.
+            // The VM does not boot from the network.
             add(
                 "-device",
                 format!("virtio-net-pci,netdev=net,mac={mac},romfile={vectors}"),
@@ -259,7 +258,7 @@ impl Machines {
     }
 }
 
-/// The socket of a machine's channel: 0 is for [`Boot`], each other for one order.
+/// Returns the socket of a VM's channel: 0 is for [`Boot`], each other for one order.
 pub fn channel(directory: &Path, machine: &str, number: usize) -> PathBuf {
     directory.join(format!("{machine}.{number}"))
 }

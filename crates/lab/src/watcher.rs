@@ -1,4 +1,4 @@
-//! A thread of its own that watches until it is told to stop.
+//! A watching thread that runs until it is stopped.
 
 use crate::processes::from_here;
 use std::io;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
 use tailbound_sys::sched::{Policy, set_policy};
 
-/// A thread that watches, and what it will say that it saw.
+/// A watching thread, and its future result.
 #[derive(Debug)]
 pub(crate) struct Watcher<T> {
     stop: Arc<AtomicBool>,
@@ -15,8 +15,8 @@ pub(crate) struct Watcher<T> {
 }
 
 impl<T: Send + 'static> Watcher<T> {
-    /// Starts `watch`, which returns when its argument says so. With `priority` it is
-    /// not kept waiting itself.
+    /// Starts `watch`, which must return when its argument is set. With `priority` the watch itself
+    /// does not wait.
     pub(crate) fn start(
         name: &str,
         priority: Option<Policy>,
@@ -33,7 +33,7 @@ impl<T: Send + 'static> Watcher<T> {
         Ok(Self { stop, thread })
     }
 
-    /// Stops it and takes what it saw.
+    /// Stops the thread and returns its result.
     pub(crate) fn finish(self) -> io::Result<T> {
         self.stop.store(true, Ordering::Relaxed);
         match self.thread.join() {

@@ -1,36 +1,34 @@
 //! The emulated hardware: a NIC's wire and a switch's ports, as `tc` commands.
 //!
-//! The wire is a TBF on a host's uplink. It cuts packets to one MTU, as a NIC
-//! with segmentation offload does, and sends them at the link rate. A switch
-//! port is an HTB with three classes that all may use the whole link, the higher
-//! ones first, each with a finite buffer. On a wire that counts all that is on an
-//! Ethernet wire, void frames take their time like others.
+//! The wire is a TBF on a host's uplink. It cuts packets to one MTU, like a NIC with segmentation
+//! offload, and sends them at the link rate. A switch port is an HTB with three classes that may
+//! each use the whole link, in strict priority, each with a finite buffer. If a wire counts all
+//! bytes of an Ethernet wire, void frames take their time like others.
 //!
-//! Both run half a percent faster than the rate that the hosts are told. What
-//! limits a sender is then the byte-limited NIC queue of its own host, as with a
-//! real NIC, and no queue stands before the wire, or before a switch port that
-//! only one host sends to.
+//! Both run half a percent faster than the rate in the hosts' configuration. The limit of a sender
+//! is then the byte-limited NIC queue of its own host, as with a real NIC, and no queue builds
+//! before the wire, or before a switch port with a single sending host.
 
 use crate::experiment::{SwitchMode, Wire};
 use tailbound_dataplane::Mark;
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// A full frame and a little more: a GSO packet above it is cut.
+/// Slightly more than a full frame: the TBF cuts a longer GSO packet.
 const FRAME: u64 = 1_540;
-/// The time a timer may be late without the rate suffering.
+/// Delay of a timer that does not reduce the rate.
 const LATENESS: Nanos = Nanos::from_micros(200);
 
-/// What the wire and the switch run at where hosts are told `link`.
+/// Returns the rate of the wire and the switch for hosts with the rate `link`.
 pub(crate) fn wire_rate(link: Rate) -> Rate {
     Rate(link.as_bit_s() + link.as_bit_s() / 200)
 }
 
-/// What may be sent at once to make up for a timer that was late.
+/// Returns the burst that compensates a late timer.
 fn burst(link: Rate) -> u64 {
     link.bytes_in(LATENESS).as_u64().max(3 * FRAME)
 }
 
-/// What a frame takes of the wire beside its bytes, as `tc` says it.
+/// Returns the overhead of a frame on the wire, as an option of `tc`.
 const fn counted(wire: Wire) -> &'static str {
     match wire {
         Wire::Frame => "",
@@ -40,7 +38,7 @@ const fn counted(wire: Wire) -> &'static str {
     }
 }
 
-/// The size above which a packet is cut. The kernel takes the overhead off it.
+/// Returns the size above which a packet is cut. The kernel subtracts the overhead from it.
 const fn longest(wire: Wire) -> u64 {
     match wire {
         Wire::Frame => FRAME,
@@ -48,12 +46,12 @@ const fn longest(wire: Wire) -> u64 {
     }
 }
 
-/// The `tc` commands that make `interface` a wire of `link`, for a host whose
-/// NIC queue holds `nic_queue`.
+/// Returns the `tc` commands that make `interface` a wire of `link`, for a host whose NIC queue
+/// holds `nic_queue`.
 pub(crate) fn wire(interface: &str, link: Rate, counting: Wire, nic_queue: Bytes) -> String {
     let rate = wire_rate(link).as_bit_s();
-    // Room for what the NIC's queue admits, its one overshooting packet, and
-    // whatever the host sends past its queue. It is never full.
+    // Room for the packets that the NIC's queue admits, its one overshooting packet, and the
+    // packets that the host sends past its queue. It is never full.
     let limit = nic_queue.as_u64() + 1_000_000;
     format!(
         "qdisc replace dev {interface} root handle 1: tbf rate {rate}bit burst {} limit {limit} peakrate {}bit mtu {}{}\n",
@@ -64,7 +62,7 @@ pub(crate) fn wire(interface: &str, link: Rate, counting: Wire, nic_queue: Bytes
     )
 }
 
-/// The `tc` commands that make `interface` a switch port of `link`.
+/// Returns the `tc` commands that make `interface` a switch port of `link`.
 pub(crate) fn switch_port(
     interface: &str,
     link: Rate,
@@ -76,9 +74,8 @@ pub(crate) fn switch_port(
     let burst = burst(link);
     let buffer = buffer.as_u64();
     let counted = counted(counting);
-    // The leaves have next to no rate of their own: they borrow from the link,
-    // and whoever borrows first is the one with the higher priority. A packet
-    // that is being sent is not interrupted.
+    // The leaves have almost no rate of their own: they borrow from the link, and the class with
+    // the highest priority borrows first. A packet in transmission is not interrupted.
     let mut batch = vec![format!(
         "qdisc replace dev {interface} root handle 1: htb default 30\n\
          class replace dev {interface} parent 1: classid 1:1 htb rate {rate}bit ceil {rate}bit burst {burst} cburst {burst} quantum {FRAME}{counted}\n"

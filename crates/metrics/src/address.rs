@@ -1,14 +1,13 @@
-//! Where metrics may be served.
+//! Permitted addresses of metrics.
 
 use std::fmt;
 use std::net::SocketAddr;
 
-/// An address at which other machines could read metrics, which have no
-/// authentication.
+/// An address at which other computers could read metrics, which have no authentication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NotLoopback(SocketAddr);
 
-/// Checks that metrics at `address` are read from this machine alone.
+/// Checks that only this computer can read metrics at `address`.
 ///
 /// # Errors
 /// The address is not a loopback address.

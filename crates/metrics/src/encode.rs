@@ -1,5 +1,4 @@
-//! The forms of what was counted that Prometheus reads: text (`OpenMetrics` 1.0) and
-//! protobuf.
+//! Prometheus's formats of counts: text (`OpenMetrics` 1.0) and protobuf.
 
 use crate::protobuf::{
     BucketSpan, Counter, Gauge, Histogram as NativeHistogram, LabelPair, Metric, MetricFamily,
@@ -18,7 +17,7 @@ use std::fmt::{self, Error};
 /// The labels of a sample, each a name and a value.
 pub type Labels<const N: usize> = [(&'static str, String); N];
 
-/// Counts that can be written in each form.
+/// Counts that can be written in each format.
 pub trait Exposition: fmt::Debug + Send + Sync + 'static {
     /// Writes all metrics.
     ///
@@ -245,7 +244,7 @@ impl Family<'_> {
     }
 
     /// Writes a histogram of times in seconds with fewer buckets: a bound is four times the one
-    /// below it. One for each of many guests stays small.
+    /// below it. The metrics of hundreds of guests stay small.
     ///
     /// # Errors
     /// The histogram cannot be written.
@@ -336,10 +335,10 @@ pub fn gauge<const N: usize>(
     Ok(())
 }
 
-/// Bounds and counts, from the first bucket on that has one. A sum over histograms takes a
-/// bucket that is not there as empty, so none after that may be left out.
+/// Returns bounds and counts, from the first bucket with a count on. A sum over histograms treats a
+/// missing bucket as empty, so no later bucket may be left out.
 fn classic(histogram: &Histogram) -> Vec<(f64, u64)> {
-    // What is beyond all bounds goes to the bucket without one.
+    // Times above all bounds are in the bucket without a bound.
     let bounds = (0..Histogram::BUCKETS).map(Histogram::bound);
     let bounds = bounds.chain([f64::INFINITY]);
     let buckets = bounds.zip(histogram.counts().iter().copied());
@@ -347,7 +346,7 @@ fn classic(histogram: &Histogram) -> Vec<(f64, u64)> {
     used.collect()
 }
 
-/// Bounds and counts as [`classic`] has them, of which only powers of four are kept.
+/// Returns bounds and counts like [`classic`], with powers of four only.
 fn sparse(histogram: &Histogram) -> Vec<(f64, u64)> {
     let mut kept = Vec::new();
     let mut sum = 0;
@@ -368,8 +367,8 @@ fn sparse(histogram: &Histogram) -> Vec<(f64, u64)> {
     kept
 }
 
-/// Runs of buckets that have counts: how many are left out before each, and how many it
-/// has; and by how much each count is more than the one before.
+/// Runs of buckets that have counts: the number of left out buckets before each run, and its
+/// length; and the difference of each count to the previous one.
 type Runs = (Vec<BucketSpan>, Vec<i64>);
 
 fn native(histogram: &Histogram) -> NativeHistogram {
@@ -402,10 +401,11 @@ fn native_fine(fine: &FineHistogram) -> NativeHistogram {
     }
 }
 
-/// Makes runs of the indices of buckets that have a count, ascending, and these.
+/// Returns runs of the indices of buckets that have a count, ascending, and the differences of
+/// counts.
 ///
-/// The first bucket is the one around zero, and not among them. What is beyond all bounds
-/// goes to the bucket above the last.
+/// The first bucket is the one around zero, and not among them. Times above all bounds are in the
+/// bucket above the last.
 fn runs(used: impl Iterator<Item = (i32, u64)>) -> Runs {
     let (mut spans, mut deltas) = (Vec::<BucketSpan>::new(), Vec::new());
     let (mut next, mut before) = (0, 0);

@@ -1,4 +1,4 @@
-//! Times counted so finely that their quantiles are told to within 2.2 %.
+//! Counts of times in buckets that are fine enough for quantiles with an error of at most 2.2 %.
 
 use crate::Histogram;
 use tailbound_units::Nanos;
@@ -7,7 +7,7 @@ use tailbound_units::Nanos;
 /// Prometheus's native histograms of schema 4. Each bucket lies in one of [`Histogram`]'s.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FineHistogram {
-    /// Empty as long as nothing was counted; the last one takes whatever is beyond all bounds.
+    /// Empty as long as no time was counted; the last one counts times above all bounds.
     counts: Vec<u64>,
     sum: u64,
     longest: u64,
@@ -22,13 +22,13 @@ impl FineHistogram {
     const HIGHEST: i32 = 5;
     /// Buckets to a power of two.
     const PARTS: usize = 1 << Self::SCHEMA;
-    /// How many bounds there are.
+    /// Number of bounds.
     pub const BOUNDS: usize = Self::PARTS * (Self::HIGHEST - Self::LOWEST) as usize + 1;
-    /// How many cells [`Self::cells`] has: 16 to each power of two that a `u64` has.
+    /// Number of cells of [`Self::cells`]: 16 to each power of two that a `u64` has.
     pub const CELLS: usize = 16 * 64;
-    /// How many buckets of a [`Histogram`]'s bucket there are.
+    /// Number of buckets in a [`Histogram`]'s bucket.
     const IN_ONE: usize = Self::PARTS >> Histogram::SCHEMA;
-    /// How many buckets lie in a [`Histogram`]'s first one.
+    /// Number of buckets in a [`Histogram`]'s first one.
     const IN_FIRST: usize = Self::PARTS * (-20 - Self::LOWEST) as usize;
 
     /// The longest time of each bucket that has a bound, in nanoseconds.
@@ -37,7 +37,7 @@ impl FineHistogram {
     /// Adds counts, one for each bucket, of times that sum up to `sum` and are at most `longest`.
     ///
     /// # Panics
-    /// There are not [`Self::BOUNDS`] + 1 of them.
+    /// The number of counts is not [`Self::BOUNDS`] + 1.
     pub fn add(&mut self, counts: impl ExactSizeIterator<Item = u64>, sum: Nanos, longest: Nanos) {
         assert_eq!(counts.len(), Self::BOUNDS + 1, "one for each bucket");
         for (to, more) in self.counts_mut().iter_mut().zip(counts) {
@@ -47,7 +47,7 @@ impl FineHistogram {
         self.longest = self.longest.max(longest.0);
     }
 
-    /// Adds all that another one has counted.
+    /// Adds all counts of another histogram.
     pub fn merge(&mut self, other: &Self) {
         if !other.counts.is_empty() {
             self.add(other.counts.iter().copied(), other.sum(), other.longest());
@@ -59,7 +59,7 @@ impl FineHistogram {
         self.record_many(time, 1);
     }
 
-    /// Counts `time` as often as `count` says.
+    /// Counts `time` `count` times.
     pub fn record_many(&mut self, time: Nanos, count: u64) {
         self.counts_mut()[Self::bucket(time.0)] += count;
         self.sum = self.sum.saturating_add(time.0.saturating_mul(count));
@@ -73,20 +73,20 @@ impl FineHistogram {
         &mut self.counts
     }
 
-    /// The counts of the buckets that have one, ascending.
+    /// Returns the indices and counts of the buckets that have a count, ascending.
     pub fn used(&self) -> impl Iterator<Item = (usize, u64)> {
         let counts = self.counts.iter().copied().enumerate();
         counts.filter(|(_, count)| *count > 0)
     }
 
-    /// The bucket of a time: the first whose bound is not below it.
+    /// Returns the bucket of a time: the first whose bound is not below it.
     pub fn bucket(nanos: u64) -> usize {
         Self::LONGEST.partition_point(|longest| *longest < nanos)
     }
 
-    /// The bucket of the shortest time of each cell, where a cell has the times with the same
-    /// highest bit and the same four bits after that. None of its times is more than two
-    /// buckets further, so whoever cannot search looks here and compares twice.
+    /// Returns the bucket of the shortest time of each cell. A cell has the times with the same
+    /// highest bit and the same four bits after that. None of its times is more than two buckets
+    /// further, so a program that cannot search reads this table and compares twice.
     pub fn cells() -> Box<[u32; Self::CELLS]> {
         let mut cells = Box::new([0; Self::CELLS]);
         for (cell, bucket) in cells.iter_mut().enumerate() {
@@ -98,34 +98,34 @@ impl FineHistogram {
         cells
     }
 
-    /// The upper bound of bucket `index` is `2^(exponent / 16)` s, inclusive: its index in a
-    /// native histogram.
+    /// Returns the index in a native histogram: the upper bound of bucket `index` is `2^(exponent /
+    /// 16)` s, inclusive.
     pub const fn exponent(index: usize) -> i32 {
         (index as u32).cast_signed() + (Self::LOWEST << Self::SCHEMA)
     }
 
-    /// The upper bound of bucket `index` in seconds, inclusive.
+    /// Returns the upper bound of bucket `index` in seconds, inclusive.
     pub fn bound(index: usize) -> f64 {
         (f64::from(Self::exponent(index)) / Self::PARTS as f64).exp2()
     }
 
-    /// How many times were counted.
+    /// Returns the number of counted times.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// The sum of all times.
+    /// Returns the sum of all times.
     pub const fn sum(&self) -> Nanos {
         Nanos(self.sum)
     }
 
-    /// The longest time.
+    /// Returns the longest time.
     pub const fn longest(&self) -> Nanos {
         Nanos(self.longest)
     }
 
-    /// The time that a share of all times, 0 to 1, does not exceed: the middle of its bucket,
-    /// by ratio, and never more than the longest; `None` where nothing was counted.
+    /// Returns the time that a share of all times, 0 to 1, does not exceed: the middle of its
+    /// bucket, by ratio, and never more than the longest; `None` without times.
     pub fn quantile(&self, share: f64) -> Option<Nanos> {
         let total = self.count();
         let rank = ((share * total as f64).ceil() as u64).clamp(1, total.max(1));
@@ -134,7 +134,7 @@ impl FineHistogram {
             below += count;
             total > 0 && below >= rank
         })?;
-        // Beyond all bounds only the longest is known.
+        // Above all bounds only the longest is known.
         let middle = if bucket == Self::BOUNDS {
             self.longest
         } else {
@@ -144,7 +144,7 @@ impl FineHistogram {
         Some(Nanos(middle.min(self.longest)))
     }
 
-    /// All of it in coarser buckets: none of these is in two of those.
+    /// Returns all counts in coarser buckets: no fine bucket overlaps two coarse ones.
     pub fn coarse(&self) -> Histogram {
         let mut counts = [0; Histogram::BUCKETS + 1];
         for (index, count) in self.counts.iter().enumerate() {
@@ -178,7 +178,7 @@ const fn longest() -> [u64; FineHistogram::BOUNDS] {
             }
             at += 1;
         }
-        // Half powers are what they are in the coarser one, to the last digit.
+        // Half powers equal those of the coarser histogram, to the last digit.
         let power = (index / FineHistogram::PARTS) as u32;
         let scale = BITS + FineHistogram::LOWEST.unsigned_abs();
         longest[index] = (((1_000_000_000 * factor) << power) >> scale) as u64;

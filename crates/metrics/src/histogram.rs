@@ -1,5 +1,4 @@
-//! Sojourn times, counted in buckets: a record is a shift, two comparisons and an
-//! addition.
+//! Sojourn times in buckets: recording a time is a shift, two comparisons and an addition.
 
 use tailbound_units::Nanos;
 
@@ -8,7 +7,7 @@ use tailbound_units::Nanos;
 /// [`Histogram::SCHEMA`].
 #[derive(Debug, Clone)]
 pub struct Histogram {
-    /// The last one takes whatever is beyond all bounds.
+    /// The last one counts times above all bounds.
     counts: [u64; Self::BUCKETS + 1],
     /// Sum of all times, in nanoseconds.
     sum: u64,
@@ -21,7 +20,7 @@ impl Histogram {
     const LOWEST: i32 = -20;
     /// log2 of the highest bound in seconds: 32 s.
     const HIGHEST: i32 = 5;
-    /// How many bounds there are.
+    /// Number of bounds.
     pub const BUCKETS: usize = 2 * (Self::HIGHEST - Self::LOWEST) as usize + 1;
 
     /// The longest time of each bucket that has a bound, in nanoseconds.
@@ -48,15 +47,15 @@ impl Histogram {
         self.record_many(time, 1);
     }
 
-    /// Counts `time` as often as `count` says.
+    /// Counts `time` `count` times.
     pub fn record_many(&mut self, time: Nanos, count: u64) {
         self.counts[Self::bucket(time.0)] += count;
         self.sum = self.sum.saturating_add(time.0.saturating_mul(count));
     }
 
-    /// The bucket of a time: the first whose bound is not below it.
+    /// Returns the bucket of a time: the first whose bound is not below it.
     fn bucket(nanos: u64) -> usize {
-        // 2^(e / 2) s are 2^(e / 2 + 29.9) ns: no bucket before this one takes as much.
+        // 2^(e / 2) s are 2^(e / 2 + 29.9) ns: the bounds of all buckets before this one are lower.
         let from = (2 * nanos.max(1).ilog2() + 1).saturating_sub(20);
         let mut bucket = (from as usize).min(Self::BUCKETS);
         while bucket < Self::BUCKETS && Self::LONGEST[bucket] < nanos {
@@ -65,7 +64,7 @@ impl Histogram {
         bucket
     }
 
-    /// One with these counts, of times that sum up to `sum`.
+    /// Returns a histogram with these counts, of times that sum up to `sum`.
     pub(crate) const fn of_counts(counts: &[u64; Self::BUCKETS + 1], sum: Nanos) -> Self {
         Self {
             counts: *counts,
@@ -73,34 +72,34 @@ impl Histogram {
         }
     }
 
-    /// The longest time of bucket `index`, in nanoseconds.
+    /// Returns the longest time of bucket `index`, in nanoseconds.
     #[cfg(test)]
     pub(crate) const fn longest(index: usize) -> u64 {
         Self::LONGEST[index]
     }
 
-    /// The upper bound of bucket `index` is `2^(exponent / 2)` s, inclusive: its index in a
-    /// native histogram.
+    /// Returns the index in a native histogram: the upper bound of bucket `index` is `2^(exponent /
+    /// 2)` s, inclusive.
     pub const fn exponent(index: usize) -> i32 {
         (index as u32).cast_signed() + 2 * Self::LOWEST
     }
 
-    /// The upper bound of bucket `index` in seconds, inclusive.
+    /// Returns the upper bound of bucket `index` in seconds, inclusive.
     pub fn bound(index: usize) -> f64 {
         2_f64.powf(f64::from(Self::exponent(index)) / 2.0)
     }
 
-    /// The counts: of each bucket by itself, then of what is beyond them.
+    /// Returns the counts of the buckets, then of times above them.
     pub const fn counts(&self) -> &[u64; Self::BUCKETS + 1] {
         &self.counts
     }
 
-    /// How many times were counted.
+    /// Returns the number of counted times.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// The sum of all times.
+    /// Returns the sum of all times.
     pub const fn sum(&self) -> Nanos {
         Nanos(self.sum)
     }

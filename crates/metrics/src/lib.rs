@@ -1,9 +1,10 @@
-//! Histograms, and the forms of counts that Prometheus reads.
+//! Histograms, and Prometheus's formats of counts.
 //!
 //! A [`Histogram`] counts times at the cost of a shift and an addition, a [`FineHistogram`] has
 //! quantiles. With the feature `exposition`, an [`Exposition`] is written as [`text()`] or as
-//! [`protobuf()`], metric by metric through an [`Encoder`]. [`check_address`] checks the address
-//! at which it is served.
+//! [`protobuf()`], metric by metric through an [`Encoder`]. [`check_address`] checks the address of
+//! a server of metrics. Do not use a [`Histogram`] for exact percentiles: `tailbound-report` has
+//! histograms with three significant digits.
 
 mod address;
 #[cfg(feature = "exposition")]

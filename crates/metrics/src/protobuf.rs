@@ -1,7 +1,7 @@
-//! The part of Prometheus's protobuf form that is written.
+//! The written part of Prometheus's protobuf format.
 //!
-//! The numbers are those of `metrics.proto` (package `io.prometheus.client`). Fields that nothing
-//! here sets are left out: they are at their defaults for a reader.
+//! The numbers are those of `metrics.proto` (package `io.prometheus.client`). Fields that this
+//! crate never sets are left out: readers see their defaults.
 
 use prost::Message;
 
@@ -29,7 +29,7 @@ pub(crate) enum MetricType {
     Histogram = 4,
 }
 
-/// A sample: its labels, and the one of its three values that is of the family's type.
+/// A sample: its labels, and the value of the family's type.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Metric {
     #[prost(message, repeated, tag = "1")]
@@ -62,14 +62,14 @@ pub(crate) struct Counter {
     pub(crate) value: f64,
 }
 
-/// A native histogram (Prometheus, *Native Histograms*), of numbers that are not negative.
+/// A native histogram (Prometheus, *Native Histograms*) of non-negative numbers.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Histogram {
     #[prost(uint64, tag = "1")]
     pub(crate) count: u64,
     #[prost(double, tag = "2")]
     pub(crate) sum: f64,
-    /// The bound of each bucket is 2^(2^-schema) times the one before.
+    /// The bound of each bucket is 2^(2^-schema) times the previous one.
     #[prost(sint32, tag = "5")]
     pub(crate) schema: i32,
     /// The bound of the bucket around zero.
@@ -81,7 +81,7 @@ pub(crate) struct Histogram {
     /// The runs of buckets that have counts.
     #[prost(message, repeated, tag = "12")]
     pub(crate) spans: Vec<BucketSpan>,
-    /// For each of these buckets the difference to the count before.
+    /// For each of these buckets the difference to the previous count.
     #[prost(sint64, repeated, tag = "13")]
     pub(crate) deltas: Vec<i64>,
 }

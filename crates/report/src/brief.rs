@@ -1,5 +1,5 @@
 //! A run in at most eight lines for a terminal: the verdict, one figure of each variant as a bar,
-//! one sentence, the noise, and the page that has the rest.
+//! one sentence, the noise, and the page with the rest.
 
 use crate::results::{CheckResult, Hit, Outcome, Results, Variant};
 use crate::stats::Statistic;
@@ -7,9 +7,9 @@ use crate::text::{NOTHING, Paint, human, one_line};
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// More variants than this do not fit: the last stands after the first five.
+/// Maximum of shown variants: with more, the last variant follows the first five.
 const MAX_BARS: usize = 6;
-/// Up to this many variants stand below each other, more in two columns.
+/// Maximum of variants in one column; more variants have two columns.
 const MAX_BARS_IN_A_COLUMN: usize = 3;
 /// The width of all columns together.
 const WIDTH: usize = 78;
@@ -19,17 +19,17 @@ const VALUE_WIDTH: usize = 9;
 const MAX_LABEL_WIDTH: usize = 19;
 const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
 
-/// The characters that bars are drawn with.
+/// The characters of bars.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bars {
-    /// Unicode blocks, an eighth of a character exact.
+    /// Unicode blocks, exact to an eighth of a character.
     Blocks,
     /// ASCII, for a locale without UTF-8.
     Ascii,
 }
 
 impl Bars {
-    /// A bar over `share` of `width` characters; a share above zero has at least one mark.
+    /// Returns a bar over `share` of `width` characters; a share above zero has at least one mark.
     fn bar(self, share: f64, width: usize) -> String {
         let length = share.clamp(0.0, 1.0) * width as f64;
         if self == Self::Ascii {
@@ -52,7 +52,7 @@ struct Bar<'r> {
 }
 
 impl Results {
-    /// The run in at most eight lines, and a line more for each check that failed. `page` is the
+    /// Returns the run in at most eight lines, and a line more for each failed check. `page` is the
     /// HTML page with everything else.
     pub fn brief(&self, paint: Paint, bars: Bars, page: &Path) -> String {
         let mut lines = vec![self.verdict_line(paint)];
@@ -73,7 +73,7 @@ impl Results {
         )
     }
 
-    /// The number of checks by outcome, and why some were not tested.
+    /// Returns the number of checks by outcome, and why some were not tested.
     fn counted_checks(&self) -> String {
         let number = |outcome| self.with(outcome).count();
         let (held, failed) = (number(Outcome::Pass), number(Outcome::Fail));
@@ -113,7 +113,7 @@ impl Results {
         self.with(Outcome::Fail).map(line).collect()
     }
 
-    /// A title, and the variants' bars: the furthest percentile of the series with the most
+    /// Returns a title, and the variants' bars: the furthest percentile of the series with the most
     /// samples that all variants have enough samples for.
     fn bar_lines(&self, bars: Bars) -> Vec<String> {
         let Some(name) = self.series_names().first().copied() else {
@@ -140,7 +140,7 @@ impl Results {
         lines
     }
 
-    /// A bar for each variant that has samples of the series.
+    /// Returns a bar for each variant that has samples of the series.
     fn bars(&self, name: &str, statistic: Statistic) -> Vec<Bar<'_>> {
         let mut all = Vec::new();
         for variant in &self.variants {
@@ -156,7 +156,7 @@ impl Results {
         all
     }
 
-    /// The share of disturbed samples and their causes; none if no sample was disturbed.
+    /// Returns the share of disturbed samples and their causes; `None` if no sample was disturbed.
     fn noise_line(&self) -> Option<String> {
         let (mut hit, mut all) = (Hit::default(), 0);
         for series in self.variants.iter().flat_map(|it| it.series.values()) {
@@ -189,7 +189,7 @@ impl Results {
     }
 }
 
-/// The bars, one or two beside each other, column by column.
+/// Returns the lines of bars in one or two columns, column by column.
 fn columns(chosen: &[Bar<'_>], bars: Bars) -> Vec<String> {
     let number = if chosen.len() > MAX_BARS_IN_A_COLUMN {
         2
@@ -224,7 +224,7 @@ fn columns(chosen: &[Bar<'_>], bars: Bars) -> Vec<String> {
     (0..rows).map(row).collect()
 }
 
-/// A count with a comma between thousands.
+/// Returns a count with a comma between thousands.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::new();

@@ -1,4 +1,4 @@
-//! What every picture is drawn on: colours, sizes, and axes with ticks of our choice.
+//! Common parts of all pictures: colours, sizes, and axes with ticks of our choice.
 
 use crate::text::{prefix, tick, with_unit};
 use plotters::coord::Shift;
@@ -6,8 +6,8 @@ use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, Value
 use plotters::prelude::*;
 use std::ops::Range;
 
-/// Okabe and Ito's palette, which colour-blind readers can tell apart, without
-/// its yellow, which is too faint on white. After these, lines are dashed.
+/// Okabe and Ito's palette, which colour-blind readers can distinguish, without its yellow, which
+/// is too faint on white. After these, lines are dashed.
 pub(crate) const PALETTE: [RGBColor; 7] = [
     RGBColor(0x00, 0x72, 0xb2),
     RGBColor(0xd5, 0x5e, 0x00),
@@ -33,7 +33,7 @@ pub(crate) type Plot<'a> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<Axis, Ax
 pub(crate) struct Axis {
     pub(crate) range: Range<f64>,
     pub(crate) ticks: Vec<(f64, String)>,
-    /// What it shows; may be empty.
+    /// Label of the axis; may be empty.
     pub(crate) label: String,
 }
 
@@ -70,7 +70,7 @@ pub(crate) fn font(size: f64) -> TextStyle<'static> {
     ("sans-serif", size).into_font().color(&INK)
 }
 
-/// A plot with its grid, ticks and labels.
+/// Draws a plot's grid, ticks and labels.
 pub(crate) fn axes<'a>(
     area: &Area<'a>,
     x: Axis,
@@ -100,10 +100,9 @@ pub(crate) fn axes<'a>(
     Ok(chart)
 }
 
-/// A logarithmic axis over `range`, which is in powers of ten. Ticks stand at 1, 2
-/// and 5 of each decade, at decades only where there are many, and closer where
-/// there is less than half of one. All have the prefix of the unit that fits the middle, which the
-/// label names.
+/// Returns a logarithmic axis over `range`, which is in powers of ten. Ticks are at 1, 2 and 5 of
+/// each decade, at decades only if the range has many, and denser if it is shorter than half a
+/// decade. All have the prefix of the unit that fits the middle, which the label names.
 pub(crate) fn log_axis(range: Range<f64>, label: &str, unit: &str) -> Axis {
     let middle = 10_f64.powf(f64::midpoint(range.start, range.end));
     let (scale, unit) = prefix(middle, unit);

@@ -1,8 +1,8 @@
-//! A chart: figures of a run over what was varied, and beside them what the
-//! paper says and what was promised.
+//! A chart: figures of a run over the varied quantity, beside the paper's results and the promised
+//! values.
 //!
-//! Distributions of one series draw themselves ([`crate::View`]); a chart is for
-//! everything else, and its points are in the result file.
+//! Distributions of one series have their own pictures ([`crate::View`]); a chart is for everything
+//! else, and its points are in the result file.
 
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -11,15 +11,15 @@ use serde::{Deserialize, Deserializer, Serialize};
 pub struct Chart {
     /// Stable name: an interface.
     pub name: String,
-    /// What it shows, in one line.
+    /// Title in one line.
     pub title: String,
-    /// What was varied.
+    /// The varied quantity.
     pub x: ChartAxis,
-    /// What came of it.
+    /// The figures.
     pub y: ChartAxis,
-    /// The lines, those that were measured first.
+    /// The lines, measured ones first.
     pub lines: Vec<Line>,
-    /// What a reader must know, such as where the paper's points are from.
+    /// A note for readers, for example the source of the paper's points.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
@@ -27,17 +27,17 @@ pub struct Chart {
 /// One of the two axes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChartAxis {
-    /// What stands on it.
+    /// Label of the axis.
     pub label: String,
     /// The unit of its figures as in [`crate::Value`]: "ns", "%"; may be empty.
     pub unit: String,
-    /// How figures are spread over it.
+    /// Scale of the axis.
     #[serde(default)]
     pub scale: Scale,
 }
 
 impl ChartAxis {
-    /// An axis in proportion.
+    /// Returns a linear axis.
     pub fn linear(label: &str, unit: &str) -> Self {
         Self {
             label: label.into(),
@@ -46,7 +46,7 @@ impl ChartAxis {
         }
     }
 
-    /// An axis on which every decade has the same room.
+    /// Returns an axis on which every decade has the same length.
     pub fn log(label: &str, unit: &str) -> Self {
         Self {
             scale: Scale::Log,
@@ -55,30 +55,30 @@ impl ChartAxis {
     }
 }
 
-/// How figures are spread over an axis.
+/// Scale of an axis.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scale {
-    /// In proportion. The axis begins at zero unless that would hide what there is.
+    /// Linear. The axis begins at zero unless that would hide the differences.
     #[default]
     Linear,
-    /// By their logarithm. Points that are not above zero are left out.
+    /// Logarithmic. Points that are not above zero are left out.
     Log,
 }
 
 /// One line of a chart.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Line {
-    /// What the legend calls it.
+    /// Name in the legend.
     pub name: String,
-    /// Where its points come from.
+    /// Source of its points.
     pub style: LineStyle,
     /// Its points, in order of x.
     pub points: Vec<Point>,
 }
 
 impl Line {
-    /// A line of points x, y.
+    /// Returns a line of points x, y.
     pub fn new(
         name: impl Into<String>,
         style: LineStyle,
@@ -92,24 +92,24 @@ impl Line {
     }
 }
 
-/// Where the points of a line come from, and so how it is drawn.
+/// Source of a line's points, which decides its appearance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LineStyle {
     /// Measured in this run: a line in colour with full marks.
     Measured,
-    /// What the paper says: dashed with hollow marks. The first such line has the
-    /// colour of the first that was measured, and so on.
+    /// Result of the paper: dashed with hollow marks. The first such line has the colour of the
+    /// first measured one, and so on.
     Paper,
-    /// An edge of the band in which the measured line before it truly is: thin, in its colour,
-    /// without marks, and not in the legend.
+    /// An edge of the band that contains the true values of the measured line before it: thin, in
+    /// its colour, without marks, and not in the legend.
     Band,
-    /// What was promised: dotted, without colour or marks.
+    /// Promised value: dotted, without colour or marks.
     Bound,
 }
 
-/// A point: x, y. A figure that could not be computed is not a number, `null` in
-/// the file, and leaves a gap in its line.
+/// A point: x, y. A figure that could not be computed is not a number, `null` in the file, and
+/// leaves a gap in its line.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Point(
     /// On the x axis, in its unit.
@@ -120,7 +120,7 @@ pub struct Point(
     pub f64,
 );
 
-/// Reads a figure that is `null` in the file where it could not be computed.
+/// Reads a figure; `null` in the file is a figure that could not be computed.
 pub(crate) fn null_is_nan<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or(f64::NAN))
 }

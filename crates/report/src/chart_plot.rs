@@ -10,9 +10,9 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use std::ops::Range;
 
-/// With more points than this a line has no marks: they would hide it.
+/// Maximum of points of a line with marks: more marks would hide the line.
 const MOST_MARKS: usize = 40;
-/// Figures beyond this cannot be told from infinity on any axis.
+/// Figures beyond this value look like infinity on any axis.
 const FAR: f64 = 1e100;
 
 /// Draws a chart as an SVG document.
@@ -86,7 +86,7 @@ impl Chart {
         self.lines.iter().zip(colours).map(curve).collect()
     }
 
-    /// Where the points stand on the axes, cut wherever one cannot be drawn.
+    /// Returns the positions of the points on the axes, cut wherever a point cannot be drawn.
     fn pieces(&self, points: &[Point]) -> Vec<Vec<(f64, f64)>> {
         let mut pieces = vec![Vec::new()];
         for point in points {
@@ -110,7 +110,7 @@ impl Chart {
 }
 
 impl ChartAxis {
-    /// Where a figure stands, if it can be drawn.
+    /// Returns the position of a figure, if it can be drawn.
     fn place(&self, figure: f64) -> Option<f64> {
         let usable = figure.abs() <= FAR;
         match self.scale {
@@ -119,10 +119,10 @@ impl ChartAxis {
         }
     }
 
-    /// The axis for figures that stand in `range`.
+    /// Returns the axis for figures with positions in `range`.
     fn over(&self, range: Range<f64>) -> Axis {
         let Range { start, end } = range;
-        // What is all alike still needs some room around it.
+        // Equal figures still need some space around them.
         let width = (end - start).max(end.abs().max(1.0) * 1e-6);
         match self.scale {
             Scale::Log => {
@@ -138,7 +138,7 @@ impl ChartAxis {
     }
 }
 
-/// Ticks at 1, 2 or 5 times a power of ten, five to ten of them.
+/// Returns an axis with five to ten ticks, at 1, 2 or 5 times a power of ten.
 fn linear_axis(range: Range<f64>, label: &str, unit: &str) -> Axis {
     let (scale, unit) = prefix(range.start.abs().max(range.end.abs()), unit);
     let rough = (range.end - range.start) / 8.0;

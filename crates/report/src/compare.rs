@@ -1,4 +1,4 @@
-//! Two runs side by side.
+//! Comparison of two runs.
 
 use crate::results::{Results, Series, Variant, Verdict};
 use crate::stats::Statistic;
@@ -7,28 +7,29 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-/// What two runs have in common and where they differ. Serialized, this is what
-/// `tailbound report compare --output json` prints.
+/// Common and different parts of two runs. Serialized, this is the output of `tailbound report
+/// compare --output json`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {
     /// The first run.
     pub a: Run,
     /// The second run.
     pub b: Run,
-    /// Conditions that are not the same in both: read these before any ratio.
+    /// Conditions that differ: read these before any ratio.
     pub conditions: Vec<ConditionPair>,
     /// Figures that both runs have, in the order of the first.
     pub figures: Vec<FigurePair>,
-    /// Variants, series and values that only the first has, as "VARIANT" or "VARIANT/NAME (UNIT)".
+    /// Variants, series and values that only the first run has, as "VARIANT" or "VARIANT/NAME
+    /// (UNIT)".
     pub only_a: Vec<String>,
-    /// Those that only the second has.
+    /// Variants, series and values that only the second run has.
     pub only_b: Vec<String>,
 }
 
-/// What a run was.
+/// Identification of a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Run {
-    /// How the caller names it: its file.
+    /// The caller's name of the run: its file.
     pub label: String,
     /// The experiment.
     pub experiment: String,
@@ -41,9 +42,9 @@ pub struct Run {
 pub struct ConditionPair {
     /// Its name.
     pub name: String,
-    /// In the first run, if it is there.
+    /// Value in the first run, if present.
     pub a: Option<serde_json::Value>,
-    /// In the second run, if it is there.
+    /// Value in the second run, if present.
     pub b: Option<serde_json::Value>,
 }
 
@@ -54,20 +55,20 @@ pub struct FigurePair {
     pub variant: String,
     /// The series or the value.
     pub name: String,
-    /// Which figure of a series; nothing for a value.
+    /// The statistic of a series; `None` for a value.
     pub statistic: Option<&'static str>,
     /// The unit of both; empty for a count.
     pub unit: String,
-    /// In the first run; nothing when it could not be computed.
+    /// In the first run; `None` if it could not be computed.
     pub a: Option<f64>,
-    /// In the second run; nothing when it could not be computed.
+    /// In the second run; `None` if it could not be computed.
     pub b: Option<f64>,
-    /// `b / a`; nothing where `a` is zero or one of them is missing.
+    /// `b / a`; `None` if `a` is zero or if a figure is missing.
     pub ratio: Option<f64>,
 }
 
 impl Comparison {
-    /// Compares two runs. The labels are what tables call them.
+    /// Compares two runs. The labels are their names in tables.
     pub fn new((a_label, a): (&str, &Results), (b_label, b): (&str, &Results)) -> Self {
         let run = |label: &str, results: &Results| Run {
             label: label.into(),
@@ -84,8 +85,8 @@ impl Comparison {
         }
     }
 
-    /// The comparison as text: what differs in the conditions first, then what
-    /// only one run has, then a table for each series and the values.
+    /// Returns the comparison as text: different conditions first, then the parts that only one run
+    /// has, then a table for each series and the values.
     pub fn text(&self, colour: bool) -> String {
         let paint = Paint(colour);
         let mut out = String::new();
@@ -122,7 +123,8 @@ impl Comparison {
         out
     }
 
-    /// One table a series, rows A, B and B/A for each variant; one for the values.
+    /// Returns one table for each series, with rows A, B and B/A for each variant, and one for the
+    /// values.
     fn tables(&self) -> Vec<Table> {
         let of_series = |pair: &&FigurePair| pair.statistic.is_some();
         let names: BTreeSet<&str> = self
@@ -229,7 +231,7 @@ fn figures(a: &Results, b: &Results) -> Vec<FigurePair> {
     figures
 }
 
-/// The series of that name, if its unit is the same: others have no ratio.
+/// Returns the series of that name, if its unit is the same: different units have no ratio.
 fn same_series<'a>(variant: &'a Variant, name: &str, series: &Series) -> Option<&'a Series> {
     let other = variant.series.get(name)?;
     (other.unit == series.unit).then_some(other)
@@ -246,7 +248,7 @@ fn series_pairs<'a>(
             Statistic::Count => "",
             _ => a.unit.as_str(),
         };
-        // Of too few samples there is no percentile; of none only the count is a figure.
+        // Too few samples have no percentile; without samples only the count is a figure.
         let of = |series: &Series| {
             let there = statistic.is_carried_by(series.stats.count);
             there.then(|| series.stats.get(statistic) as f64)
@@ -277,7 +279,7 @@ fn pair(
     }
 }
 
-/// What `a` has and `b` has not, or has in another unit.
+/// Returns the names in `a` that `b` lacks, or has in another unit.
 fn only_in(a: &Results, b: &Results) -> Vec<String> {
     let mut only = Vec::new();
     for in_a in &a.variants {

@@ -1,27 +1,27 @@
-//! What can be wrong with a result file.
+//! Errors of result files.
 
 use crate::SCHEMA;
 use std::io;
 use std::path::PathBuf;
 
-/// Why a result could not be read, written or drawn. The message names the
-/// file, what was wrong and what would be right.
+/// Error of reading, writing or drawing a result. The message names the file, the mistake and the
+/// remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
     /// The file could not be read.
     #[error("{}: cannot be read: {source}", path.display())]
     Read {
-        /// The file that was asked for.
+        /// The requested file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The file could not be written.
     #[error("{}: cannot be written: {source}{}", path.display(), advice(source))]
     Write {
-        /// The file or directory that was to be written.
+        /// The file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The file is not JSON, or not JSON of this shape.
@@ -29,7 +29,7 @@ pub enum ReportError {
     Format {
         /// The file.
         path: PathBuf,
-        /// What the parser said, with line and column.
+        /// The parser's error, with line and column.
         source: serde_json::Error,
     },
     /// The file has another schema.
@@ -41,7 +41,7 @@ pub enum ReportError {
     Schema {
         /// The file.
         path: PathBuf,
-        /// The schema it says it has.
+        /// The schema in the file.
         found: u64,
     },
     /// A histogram in the result is damaged.
@@ -49,7 +49,7 @@ pub enum ReportError {
     Histogram {
         /// File, variant and series.
         place: String,
-        /// What is wrong with it.
+        /// The error of the decoder.
         source: HistogramError,
     },
     /// A histogram cannot be written as a log.
@@ -61,20 +61,20 @@ pub enum ReportError {
         /// The name.
         name: String,
     },
-    /// A series that is in no variant was asked for.
+    /// No variant has the requested series.
     #[error("no series {name:?}; there are: {known}")]
     NoSeries {
-        /// The name that was asked for.
+        /// The requested name.
         name: String,
-        /// The names there are.
+        /// The existing names.
         known: String,
     },
-    /// A chart that the run does not have was asked for.
+    /// The run has no such chart.
     #[error("no chart {name:?}; there are: {known}")]
     NoChart {
-        /// The name that was asked for.
+        /// The requested name.
         name: String,
-        /// The names there are.
+        /// The existing names.
         known: String,
     },
     /// The drawing failed.
@@ -82,12 +82,13 @@ pub enum ReportError {
     Drawing {
         /// The series or chart.
         series: String,
-        /// What the plotting library said.
+        /// The plotting library's error.
         reason: String,
     },
 }
 
-/// The remedy for a file that could not be written, with what precedes it; empty if none is known.
+/// Returns the remedy for a file that could not be written, with what precedes it; empty if none is
+/// known.
 fn advice(error: &io::Error) -> &'static str {
     use io::ErrorKind as Kind;
     match error.kind() {
@@ -100,21 +101,21 @@ fn advice(error: &io::Error) -> &'static str {
     }
 }
 
-/// Why a text is not a histogram.
+/// Reason why a text is not a histogram.
 #[derive(Debug, thiserror::Error)]
 pub enum HistogramError {
     /// Not base64.
     #[error("not base64: {0}")]
     Base64(#[from] base64::DecodeError),
-    /// Shorter than its header, or than its header says.
+    /// Shorter than its header, or than the length in its header.
     #[error("{found} bytes where the header asks for {wanted}")]
     Length {
-        /// How many bytes there should be.
+        /// The required number of bytes.
         wanted: u64,
-        /// How many there are.
+        /// The actual number of bytes.
         found: u64,
     },
-    /// Compressed data that does not unpack, or unpacks to more than any histogram needs.
+    /// Compressed data that cannot be decompressed, or has more bytes than any histogram needs.
     #[error("the compressed part does not unpack: {0}")]
     Deflate(#[source] std::io::Error),
     /// Bounds or digits that a histogram cannot have.

@@ -12,18 +12,18 @@ use std::path::{Path, PathBuf};
 pub struct Written {
     /// The result file.
     pub json: PathBuf,
-    /// The page that shows it.
+    /// The HTML page.
     pub html: PathBuf,
 }
 
 impl Results {
-    /// Writes `EXPERIMENT.json` and the page `EXPERIMENT.html` into `directory`,
-    /// which is made if it is not there. The JSON is written first, so that it is
-    /// there even when the page cannot be made.
+    /// Writes `EXPERIMENT.json` and the page `EXPERIMENT.html` into `directory`, which is made if
+    /// it does not exist. The JSON is written first, so that it exists even if the page cannot be
+    /// made.
     ///
     /// # Errors
-    /// The experiment's name cannot name a file, the directory cannot be written
-    /// to, or a histogram is damaged.
+    /// The experiment's name cannot name a file, the directory is not writable, or a histogram is
+    /// damaged.
     pub fn write(&self, directory: &Path) -> Result<Written, ReportError> {
         let stem = self.file_stem()?;
         let json = directory.join(format!("{stem}.json"));
@@ -48,9 +48,9 @@ impl Results {
     }
 }
 
-/// Writes a file so that it is there whole or as it was before: under a temporary name in the same
-/// directory, which is then changed. A path that is no ordinary file, such as `/dev/stdout`, is
-/// written to directly.
+/// Writes a file atomically: under a temporary name in the same directory, which is then changed,
+/// so that the file is complete or unchanged. A path that is no ordinary file, such as
+/// `/dev/stdout`, is written to directly.
 ///
 /// # Errors
 /// The file cannot be written; then no part is left behind.

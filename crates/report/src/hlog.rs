@@ -1,5 +1,5 @@
-//! `HdrHistogram` interval logs, version 1.3: what `HistogramLogProcessor` and the
-//! project's plotters read.
+//! `HdrHistogram` interval logs, version 1.3: the input of `HistogramLogProcessor` and the
+//! project's plotters.
 
 use crate::error::ReportError;
 use crate::results::Results;
@@ -10,16 +10,16 @@ use std::io::{self, Write};
 use std::ops::Range;
 use std::time::Duration;
 
-/// A log that is being written, one interval a line, tagged with what it is of.
+/// A log that is being written, one interval a line, tagged with its subject.
 #[derive(Debug)]
 pub struct IntervalLog<W>(W);
 
 impl<W: Write> IntervalLog<W> {
-    /// Writes the head: what it is of, in a few words, and the moment that its times count from, in
-    /// seconds since 1970.
+    /// Writes the head: the subject in a few words, and the origin of its times, in seconds since
+    /// 1970.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The head cannot be written.
     pub fn begin(mut out: W, what: &str, start: f64) -> io::Result<Self> {
         writeln!(out, "#[{what}: times in ns]")?;
         writeln!(out, "#[Histogram log format version 1.3]")?;
@@ -30,11 +30,11 @@ impl<W: Write> IntervalLog<W> {
         Ok(Self(out))
     }
 
-    /// Writes the times of one interval, counted from the start; nothing if there are none. What a
-    /// tag cannot have becomes `_`.
+    /// Writes the times of one interval, counted from the start; an empty histogram writes no line.
+    /// Characters that a tag cannot have become `_`.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The line cannot be written.
     pub fn write(
         &mut self,
         tag: &str,
@@ -46,7 +46,7 @@ impl<W: Write> IntervalLog<W> {
         }
         let length = span.end.saturating_sub(span.start);
         let tag = tag.replace([',', ' ', '\t', '\n', '\r'], "_");
-        // Without a head: that is there already.
+        // Without a head: the log already has it.
         IntervalLogWriterBuilder::new()
             .begin_log_with(&mut self.0, &mut V2DeflateSerializer::new())
             .and_then(|mut log| {
@@ -57,9 +57,10 @@ impl<W: Write> IntervalLog<W> {
 }
 
 impl Results {
-    /// All series of all variants as an interval log: one line each, tagged `VARIANT/SERIES`, of the
-    /// samples that were not disturbed; a second one, `VARIANT/SERIES/all`, of all samples where
-    /// some were. What is no time has its unit in the tag: `VARIANT/SERIES(UNIT)`.
+    /// Returns all series of all variants as an interval log: one line each, tagged
+    /// `VARIANT/SERIES`, of the undisturbed samples; a second one, `VARIANT/SERIES/all`, of all
+    /// samples if some were disturbed. A series with another unit than time has its unit in the
+    /// tag: `VARIANT/SERIES(UNIT)`.
     ///
     /// # Errors
     /// A histogram is damaged.
@@ -81,7 +82,7 @@ impl Results {
                         place: tag.clone(),
                         source,
                     })?;
-                    // When it was within the run is not kept.
+                    // The time within the run is not stored.
                     let none = Duration::ZERO..Duration::ZERO;
                     log.write(&tag, none, &histogram)
                         .map_err(ReportError::Log)?;

@@ -1,8 +1,7 @@
-//! A run as one page: no script, nothing loaded, light and dark.
+//! A run as one page: no script, no external resource, light and dark.
 //!
-//! Everything that comes from the results goes through [`escape`], and the page
-//! forbids scripts and requests to itself, so a file from elsewhere can be
-//! rendered and opened.
+//! All text from the results goes through [`escape`], and the page forbids scripts and requests to
+//! itself, so a file from another source can be rendered and opened.
 
 use crate::chart_plot::chart_svg;
 use crate::error::ReportError;
@@ -30,7 +29,7 @@ macro_rules! put {
 pub fn page(results: &Results) -> Result<String, ReportError> {
     let mut out = String::new();
     results.head(&mut out);
-    // The picture of what the run is about comes before everything else.
+    // The picture of the main series is before everything else.
     let names = results.series_names();
     if let Some(first) = names.first() {
         results.picture(&mut out, first, View::Percentiles)?;
@@ -111,7 +110,7 @@ impl Results {
         Ok(())
     }
 
-    /// A series; `with_percentiles` unless the top of the page has that picture.
+    /// Writes a series; `with_percentiles` unless the top of the page has that picture.
     fn series(
         &self,
         out: &mut String,
@@ -169,7 +168,7 @@ impl Results {
         self.picture(out, name, View::Full)
     }
 
-    /// What the samples of a series should not exceed, and how many did.
+    /// Writes the bounds of a series, and the share of samples above them.
     fn bounds(&self, out: &mut String, name: &str) {
         if !self.has_bounds(name) {
             return;
@@ -198,7 +197,7 @@ impl Results {
         series.any(|series| series.stats.count >= LEAST_FOR_TAIL)
     }
 
-    /// The head of a variant's row: its label, with its name for a pointer that rests on it.
+    /// Returns the head of a variant's row: its label, with its name as a tooltip.
     fn head_of(&self, variant: &Variant) -> String {
         let label = escape(self.label(&variant.name));
         if label == escape(&variant.name) {
@@ -302,7 +301,7 @@ fn check_row(out: &mut String, check: &CheckResult) {
     );
 }
 
-/// A variant's figures, and below them those with the disturbed samples.
+/// Writes a variant's figures, and below them those with the disturbed samples.
 fn series_rows(out: &mut String, head: &str, series: &Series) {
     put!(out, "<tr>{head}");
     for statistic in Statistic::ALL {
@@ -355,7 +354,7 @@ fn range(ends: Option<[String; 2]>) -> String {
     })
 }
 
-/// Text as it may stand in an element or in a quoted attribute.
+/// Returns the text for an element or a quoted attribute.
 fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

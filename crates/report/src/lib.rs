@@ -1,10 +1,12 @@
-//! What an experiment found: the types of the result file, the file itself as
-//! JSON, one HTML page beside it, and text for a terminal.
+//! The result of an experiment: the types of the result file, the file itself as JSON, one HTML
+//! page beside it, and text for a terminal.
 //!
-//! Read [`Results`] first: it is the whole of a run. [`page`] shows it as HTML,
-//! [`Results::brief`] in eight lines, [`Results::summary`] as tables. [`Stats`] holds one set of samples, [`Comparison`] two runs side by
-//! side, [`Chart`] figures over what was varied. The format is an interface, described field by field in
-//! `docs/reference/reports.md`.
+//! Do not use it to judge a result: `tailbound-experiment` evaluates checks.
+//!
+//! Read [`Results`] first: it is a whole run. [`page`] shows it as HTML, [`Results::brief`] in
+//! eight lines, [`Results::summary`] as tables. [`Stats`] holds one set of samples, [`Comparison`]
+//! compares two runs, [`Chart`] has figures over the varied quantity. The format is an interface,
+//! described field by field in `docs/reference/reports.md`.
 
 mod brief;
 mod canvas;
@@ -38,6 +40,6 @@ pub use results::{
 pub use stats::{Statistic, Stats, empty_histogram};
 pub use text::{NOTHING, Paint, Table, human, one_line};
 
-/// The version of the file format. It changes when a field changes its meaning
-/// or goes away; a field that is added does not change it.
+/// The version of the file format. It changes when a field changes its meaning or is removed; a new
+/// field does not change it.
 pub const SCHEMA: u32 = 1;

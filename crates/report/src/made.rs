@@ -1,23 +1,24 @@
-//! When a result was made, and by what.
+//! Origin of a result: its time and its program.
 
 use serde::{Deserialize, Serialize};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// When a result was made, and by what.
+/// Origin of a result: its time and its program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Made {
-    /// The moment, in UTC (RFC 3339): `2026-01-31T09:05:00Z`.
+    /// The time, in UTC (RFC 3339): `2026-01-31T09:05:00Z`.
     pub at: String,
     /// tailbound's version.
     pub version: String,
-    /// The commit that it was built of, where the build knew it.
+    /// The commit of the program, if the build knew it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<String>,
 }
 
 impl Made {
-    /// Now, or when `SOURCE_DATE_EPOCH` says, in seconds since 1970: then what is made twice is the
-    /// same. By a program of this commit, where that is known.
+    /// Returns the origin at the present time, or at `SOURCE_DATE_EPOCH` in seconds since 1970 if
+    /// that variable is set: repeated results are then identical. `commit` is the program's commit,
+    /// if known.
     pub fn now(commit: Option<&str>) -> Self {
         let said = std::env::var("SOURCE_DATE_EPOCH").ok();
         let said = said.and_then(|seconds| seconds.parse().ok());
@@ -33,7 +34,7 @@ impl Made {
         }
     }
 
-    /// It in words: `2026-01-31 09:05 UTC, tailbound 0.1.0 (1f2e3d4c5b6a)`.
+    /// Returns the origin in words: `2026-01-31 09:05 UTC, tailbound 0.1.0 (1f2e3d4c5b6a)`.
     pub fn words(&self) -> String {
         let (date, time) = self.at.split_once('T').unwrap_or((&self.at, ""));
         let time = time
@@ -46,7 +47,8 @@ impl Made {
     }
 }
 
-/// A second since 1970 as RFC 3339 has it (Hinnant, *chrono-compatible low-level date algorithms*).
+/// Returns a second since 1970 in the format of RFC 3339 (Hinnant, *chrono-compatible low-level
+/// date algorithms*).
 fn utc(second: u64) -> String {
     let (days, second) = (second / 86_400 + 719_468, second % 86_400);
     let (era, day) = (days / 146_097, days % 146_097);

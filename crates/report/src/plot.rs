@@ -1,9 +1,8 @@
-//! Pictures of a series as SVG: one colour a variant, the same in every picture
-//! of a run.
+//! Pictures of a series as SVG: one colour for each variant, the same in every picture of a run.
 //!
-//! Latencies span decades, so the x axis is logarithmic in every view. The
-//! pictures have a background and need nothing else to be read; the page puts
-//! them inline and recolours them by attribute in dark mode.
+//! Latencies span decades, so the x axis is logarithmic in every view. The pictures have a
+//! background and are self-contained; the page embeds them inline and recolours them by attribute
+//! in dark mode.
 
 use crate::canvas::{
     Area, Axis, Failed, HEIGHT, INK, LABEL, PALETTE, PAPER, Plot, WIDTH, axes, font, log_axis,
@@ -17,16 +16,16 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use std::ops::Range;
 
-/// Which picture of a series.
+/// View of a series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum View {
-    /// A line a variant from the median to the largest sample, with a mark at
-    /// each percentile of the tables: what changed, at a glance.
+    /// A line for each variant from the median to the largest sample, with a mark at each
+    /// percentile of the tables: an overview.
     Percentiles,
-    /// The cumulative distribution, all of it.
+    /// The whole cumulative distribution.
     Full,
-    /// The slowest tenth: the share of samples slower than x, down to one in
-    /// ten thousand, on a logarithmic axis.
+    /// The slowest tenth: the share of samples slower than x, down to one in ten thousand, on a
+    /// logarithmic axis.
     Tail,
 }
 
@@ -35,7 +34,7 @@ const ROW: u32 = 34;
 /// The tail view starts at the 90th percentile and ends at the 99.99th, or at one sample of the
 /// largest variant if that is a larger share.
 const TAIL: Range<f64> = -4.0..-1.0;
-/// A tail takes at least this many samples: ten of them are in it.
+/// Minimum of samples for a tail: ten of them are in it.
 pub(crate) const LEAST_FOR_TAIL: u64 = 100;
 
 /// A variant's samples, not empty.
@@ -49,7 +48,7 @@ struct Curve {
 }
 
 impl Curve {
-    /// The share that one sample is, as a power of ten.
+    /// Returns the share of one sample, as a power of ten.
     fn one_sample(&self) -> f64 {
         -(self.samples.len() as f64).log10()
     }
@@ -196,7 +195,7 @@ fn tail(body: &Area<'_>, curves: &[Curve], words: &str, unit: &str) -> Result<()
     let mut chart = axes(&plot, x_axis(curves, low, words, unit), y, 150)?;
     for curve in curves {
         let total = curve.samples.len() as f64;
-        // One sample is the least that a share can be of: below it the line would be made up.
+        // One sample is the smallest share: below it the line would be invented.
         let least = curve.one_sample().max(range.start);
         let log = |above: u64| (above as f64 / total).log10().max(least);
         let mut above = curve.samples.len();
@@ -221,7 +220,7 @@ fn percentiles(body: &Area<'_>, curves: &[Curve], words: &str, unit: &str) -> Re
         .iter()
         .map(|curve| curve.samples.value_at_quantile(0.5))
         .min();
-    // The first variant stands at the top.
+    // The first variant is at the top.
     let rows = curves.len() as f64;
     let row = |index: usize| rows - 1.0 - index as f64;
     let y = Axis {
@@ -250,7 +249,7 @@ fn percentiles(body: &Area<'_>, curves: &[Curve], words: &str, unit: &str) -> Re
             (Statistic::P99, 0.99, 5),
             (Statistic::P999, 0.999, 3),
         ];
-        // Not what so few samples say nothing of.
+        // Percentiles that too few samples support are not marked.
         let count = curve.samples.len();
         let carried = marks.into_iter().filter(|mark| mark.0.is_carried_by(count));
         chart
@@ -264,13 +263,13 @@ fn percentiles(body: &Area<'_>, curves: &[Curve], words: &str, unit: &str) -> Re
         for bound in &curve.bounds {
             let x = place(bound.value);
             draw_bound(&mut chart, x, y - 0.42..y + 0.42)?;
-            // Names stand where they are first: below they would only repeat.
+            // Names are at the first variant only: below they would repeat.
             if index == first_bound {
                 let above = font(13.0).pos(Pos::new(HPos::Right, VPos::Bottom));
                 chart.draw_series([Text::new(bound.name.clone(), (x, y + 0.42), above)])?;
             }
         }
-        // One to the left and one to the right, so that they never meet.
+        // One label at the left and one at the right, so that they never overlap.
         let texts = [
             (Statistic::P50, 0.5, HPos::Right),
             (Statistic::P99, 0.99, HPos::Left),
@@ -285,8 +284,8 @@ fn percentiles(body: &Area<'_>, curves: &[Curve], words: &str, unit: &str) -> Re
     Ok(())
 }
 
-/// A dashed line at each bound over the whole height, with its name; variants mostly
-/// share them.
+/// Draws a dashed line at each bound over the whole height, with its name; most variants share
+/// them.
 fn draw_bounds(chart: &mut Plot<'_>, curves: &[Curve], y: Range<f64>) -> Result<(), Failed> {
     let all = curves.iter().flat_map(|curve| &curve.bounds);
     let mut different: Vec<&Bound> = Vec::new();
@@ -302,7 +301,7 @@ fn draw_bounds(chart: &mut Plot<'_>, curves: &[Curve], y: Range<f64>) -> Result<
     for (index, bound) in different.into_iter().enumerate() {
         let x = place(bound.value);
         draw_bound(chart, x, y.clone())?;
-        // Staggered, so that neighbours' names do not meet.
+        // Staggered, so that neighbours' names do not overlap.
         let height = y.start + (y.end - y.start) * (0.06 + 0.07 * (index % 4) as f64);
         let beside = font(13.0).pos(Pos::new(HPos::Right, VPos::Center));
         chart.draw_series([Text::new(format!("{} ", bound.name), (x, height), beside)])?;
@@ -316,13 +315,14 @@ fn draw_bound(chart: &mut Plot<'_>, x: f64, y: Range<f64>) -> Result<(), Failed>
     Ok(())
 }
 
-/// Where a value stands on the x axis. Zero has no logarithm and stands with one.
+/// Returns the position of a value on the x axis. Zero has no logarithm and has the position of
+/// one.
 fn place(value: u64) -> f64 {
     (value.max(1) as f64).log10()
 }
 
-/// The logarithm of the unit, from `low` to the largest sample or bound with some
-/// room on both sides.
+/// Returns the axis: the logarithm of the unit, from `low` to the largest sample or bound with some
+/// space on both sides.
 fn x_axis(curves: &[Curve], low: Option<u64>, words: &str, unit: &str) -> Axis {
     let samples = curves.iter().map(|curve| curve.samples.max());
     let bounds = curves.iter().flat_map(|curve| &curve.bounds);
@@ -334,7 +334,7 @@ fn x_axis(curves: &[Curve], low: Option<u64>, words: &str, unit: &str) -> Axis {
     log_axis(low - room..high + room, words, unit)
 }
 
-/// Draws a curve without the points that no one could tell apart.
+/// Draws a curve without successive points at the same pixel.
 fn line(chart: &mut Plot<'_>, curve: &Curve, points: Vec<(f64, f64)>) -> Result<(), Failed> {
     let mut kept: Vec<(f64, f64)> = Vec::new();
     let mut last_pixel = None;
@@ -354,7 +354,8 @@ fn line(chart: &mut Plot<'_>, curve: &Curve, points: Vec<(f64, f64)>) -> Result<
     Ok(())
 }
 
-/// Room for the longest name; the backend cannot measure text, so by its length.
+/// Returns the width for the longest name; the backend cannot measure text, so it depends on its
+/// length.
 fn legend_width(curves: &[Curve]) -> u32 {
     let longest = curves.iter().map(|curve| curve.name.chars().count()).max();
     (longest.unwrap_or(0) as u32 * 8 + 60).min(WIDTH / 3)

@@ -1,4 +1,4 @@
-//! The whole of a run, and its file.
+//! A whole run, and its file.
 
 use crate::SCHEMA;
 use crate::chart::{Chart, null_is_nan};
@@ -12,38 +12,38 @@ use std::fmt;
 use std::fs;
 use std::path::Path;
 
-/// What an experiment found. Serialized, this is the result file.
+/// Result of an experiment. Serialized, this is the result file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Results {
     /// [`SCHEMA`].
     pub schema: u32,
-    /// The name of the experiment; the files are called after it.
+    /// The name of the experiment and of its files.
     pub experiment: String,
-    /// What it shows, in one line.
+    /// Title in one line.
     pub title: String,
     /// The paper and section it reproduces.
     pub source: String,
-    /// When it was made, and by what; absent before it is written, and in files of versions
-    /// that did not say so.
+    /// Origin of the result; absent before it is written, and in files of versions without this
+    /// field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made: Option<Made>,
-    /// Everything random in the run follows from this.
+    /// Seed of all random numbers of the run.
     pub seed: u64,
-    /// What the run depended on: link rate, kernel, CPUs, durations.
+    /// Conditions of the run: link rate, kernel, CPUs, durations.
     pub conditions: BTreeMap<String, serde_json::Value>,
-    /// The configurations that were compared, in the order of the experiment.
+    /// The compared configurations, in the order of the experiment.
     pub variants: Vec<Variant>,
-    /// Figures over what was varied, beside what the paper says.
+    /// Figures over the varied quantity, beside the paper's results.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub charts: Vec<Chart>,
-    /// What the experiment expects, and whether it held.
+    /// The experiment's expectations and their outcomes.
     pub checks: Vec<CheckResult>,
     /// The outcome.
     pub verdict: Verdict,
-    /// Why, in one line.
+    /// Reason of the verdict, in one line.
     pub verdict_reason: String,
-    /// What came out, as one sentence for who reads nothing else, where the experiment says
-    /// what it is about.
+    /// The result in one sentence, for readers of nothing else; only if the experiment defines its
+    /// subject.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sentence: Option<String>,
     /// Readable labels of series, values and variants, by their stable names. A name without one
@@ -52,27 +52,27 @@ pub struct Results {
     pub words: BTreeMap<String, String>,
 }
 
-/// One configuration, and what was measured with it.
+/// One configuration and its measurements.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Variant {
     /// Stable name: an interface.
     pub name: String,
-    /// Why it could not run here; then it has no series and no values.
+    /// Reason why it could not run here; then it has no series and no values.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unavailable: Option<String>,
     /// Distributions by their stable names.
     pub series: BTreeMap<String, Series>,
     /// Single figures by their stable names.
     pub values: BTreeMap<String, Value>,
-    /// What the samples of a series should not exceed, by the series' name.
+    /// Upper bounds of the samples of a series, by the series' name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub bounds: BTreeMap<String, Vec<Bound>>,
 }
 
-/// A figure that samples should not exceed, beside which they are shown.
+/// An upper bound of samples, which is shown beside them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bound {
-    /// Where it comes from, in a word: "promised", "computed".
+    /// Its source in a word: "promised", "computed".
     pub name: String,
     /// The figure, in the series' unit.
     pub value: u64,
@@ -87,9 +87,9 @@ pub type Spread = BTreeMap<String, [u64; 2]>;
 pub struct Series {
     /// The unit of every figure: "ns".
     pub unit: String,
-    /// The samples that the machine's own noise did not disturb. Checks are judged on these and
-    /// on `all`. With several repeats each figure is the median over them, `hdr`
-    /// and the count in it are of all repeats merged.
+    /// The samples that the computer's own noise did not disturb. Checks are judged on these and on
+    /// `all`. With several repeats each figure is the median over them, and `hdr` and the count
+    /// merge all repeats.
     #[serde(flatten)]
     pub stats: Stats,
     /// All samples, with the disturbed ones.
@@ -98,25 +98,25 @@ pub struct Series {
     pub hit: Hit,
     /// Late samples that were not disturbed: the mechanism's own tail.
     pub unexplained: u64,
-    /// Requests that got no answer. They are in no histogram.
+    /// Unanswered requests. They are in no histogram.
     pub unanswered: u64,
     /// The range of each figure of `stats` over the repeats, when there were several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spread: Option<Spread>,
 }
 
-/// Samples beside time in which this machine had no CPU for the measurement, late or not,
-/// by cause.
+/// Samples beside time in which this computer had no CPU for the measurement, late or not, by
+/// cause.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hit {
     /// Our own infrastructure waited in a run queue.
     pub ours: u64,
-    /// The hypervisor below gave the CPU to somebody else (steal).
+    /// The hypervisor gave the CPU to another VM (steal).
     pub stolen: u64,
 }
 
 impl Hit {
-    /// How many samples were set apart.
+    /// Returns the number of disturbed samples.
     pub const fn total(self) -> u64 {
         self.ours.saturating_add(self.stolen)
     }
@@ -127,9 +127,8 @@ impl Hit {
 pub struct Value {
     /// Its unit: "bit/s", "op/s".
     pub unit: String,
-    /// The figure; the median when there are repeats. One that could not be
-    /// computed (not a number, infinite) is `null` in the file and reads back
-    /// as not a number.
+    /// The figure; the median if there are repeats. A figure that could not be computed (not a
+    /// number, infinite) is `null` in the file and is read as not a number.
     #[serde(deserialize_with = "null_is_nan")]
     pub value: f64,
     /// Least and greatest over the repeats, when there were several.
@@ -138,7 +137,7 @@ pub struct Value {
 }
 
 impl Series {
-    /// Samples none of which was disturbed.
+    /// Returns a series without disturbed samples.
     pub fn of(unit: &str, samples: &Histogram<u64>) -> Self {
         let stats = Stats::from_histogram(samples);
         Self {
@@ -151,7 +150,7 @@ impl Series {
 }
 
 impl Value {
-    /// A figure that was measured once.
+    /// Returns a figure that was measured once.
     pub fn new(unit: &str, value: f64) -> Self {
         Self {
             unit: unit.to_owned(),
@@ -162,7 +161,7 @@ impl Value {
 }
 
 impl Variant {
-    /// A variant of single figures: name, figure and unit of each.
+    /// Returns a variant of single figures: name, figure and unit of each.
     pub fn of_values<const N: usize>(name: &str, values: [(&str, f64, &str); N]) -> Self {
         let values = values.map(|(name, value, unit)| (name.to_owned(), Value::new(unit, value)));
         Self {
@@ -178,33 +177,33 @@ impl Variant {
 pub struct CheckResult {
     /// Stable name.
     pub name: String,
-    /// What was expected: ">= 0.56".
+    /// The expected range: ">= 0.56".
     pub want: String,
-    /// The figure found; nothing when it is NOT TESTED, or when the figure could not be
-    /// computed from what was measured.
+    /// The measured figure; `None` if the check is NOT TESTED, or if the figure could not be
+    /// computed.
     pub got: Option<f64>,
-    /// Whether it held.
+    /// True if the expectation held.
     pub pass: bool,
-    /// Where the expectation comes from: paper and section.
+    /// Source of the expectation: paper and section.
     pub source: String,
-    /// What else there is to know, such as why there is no figure.
+    /// A note, for example the reason why there is no figure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-    /// Why it is NOT TESTED: a variant that it needs did not run, or there were too few
+    /// Reason why it is NOT TESTED: a variant that it needs did not run, or there were too few
     /// samples. Then it neither held nor failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_judged: Option<String>,
-    /// What the machine did beside, which may have decided how it came out: then it is
-    /// not judged, either.
+    /// Noise of the computer that may have decided the outcome: then the check is not judged,
+    /// either.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub noise: Option<String>,
-    /// Why it did not hold, where that is known: the verdict does not rest on it.
+    /// Known reason of the failure: the verdict does not depend on the check.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub misses: Option<String>,
 }
 
 impl CheckResult {
-    /// How it came out.
+    /// Returns its outcome.
     pub const fn outcome(&self) -> Outcome {
         match (&self.not_judged, &self.noise, self.pass, &self.misses) {
             (Some(_), _, _, _) => Outcome::NotTested,
@@ -215,7 +214,7 @@ impl CheckResult {
         }
     }
 
-    /// What else there is to know: why it was not judged or did not hold, or the note.
+    /// Returns the reason why it was not judged or did not hold, or else the note.
     pub fn remark(&self) -> Option<&str> {
         let why = self.not_judged.as_deref().or(self.noise.as_deref());
         let why = why.or(self.misses.as_deref());
@@ -223,16 +222,16 @@ impl CheckResult {
     }
 }
 
-/// How a check came out.
+/// Outcome of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// It held.
+    /// The expectation held.
     Pass,
-    /// It did not.
+    /// The expectation did not hold.
     Fail,
-    /// It did not, for a reason that is known.
+    /// The expectation did not hold, for a known reason.
     Misses,
-    /// The machine was too busy with other things to judge.
+    /// The computer was too busy with other work to judge.
     Noisy,
     /// A variant that it needs did not run, or there were too few samples.
     NotTested,
@@ -258,9 +257,9 @@ pub enum Verdict {
     Pass,
     /// A check did not hold.
     Fail,
-    /// The machine was too busy with other things to judge.
+    /// The computer was too busy with other work to judge.
     Noisy,
-    /// No check could be tested: what they need did not run, or there were too few samples.
+    /// No check could be tested: the variants did not run, or there were too few samples.
     #[serde(rename = "NOT TESTED", alias = "UNJUDGED")]
     NotTested,
 }
@@ -280,8 +279,8 @@ impl Results {
     /// Reads a result file.
     ///
     /// # Errors
-    /// It cannot be read, is not JSON of this shape, has another schema, or one
-    /// of its histograms is damaged.
+    /// The file cannot be read, is not JSON of this shape, has another schema, or one of its
+    /// histograms is damaged.
     pub fn read(path: &Path) -> Result<Self, ReportError> {
         let bytes = fs::read(path).map_err(|source| ReportError::Read {
             path: path.to_owned(),
@@ -295,7 +294,7 @@ impl Results {
     }
 
     fn from_slice(bytes: &[u8], path: &Path) -> Result<Self, ReportError> {
-        /// The schema comes first: a later one may have any other shape.
+        /// The schema is read first: a later one may have any other shape.
         #[derive(Deserialize)]
         struct Head {
             schema: u64,
@@ -330,7 +329,7 @@ impl Results {
         Ok(())
     }
 
-    /// The result file's text.
+    /// Returns the text of the result file.
     #[expect(clippy::missing_panics_doc, reason = "what is expected cannot fail")]
     pub fn to_json(&self) -> String {
         let mut text = serde_json::to_string_pretty(self)
@@ -339,8 +338,8 @@ impl Results {
         text
     }
 
-    /// The names of all series of all variants. Those with the most samples come
-    /// first: they are what the run is about.
+    /// Returns the names of all series of all variants. Series with the most samples come first:
+    /// they are the subject of the run.
     pub fn series_names(&self) -> Vec<&str> {
         let mut samples: BTreeMap<&str, u64> = BTreeMap::new();
         for variant in &self.variants {
@@ -349,23 +348,23 @@ impl Results {
             }
         }
         let mut names: Vec<_> = samples.keys().copied().collect();
-        // Stable: equals stay in the order of their names.
+        // Stable: equal counts stay in the order of the names.
         names.sort_by_key(|name| std::cmp::Reverse(samples[name]));
         names
     }
 
-    /// The readable label of a series, a value or a variant.
+    /// Returns the readable label of a series, a value or a variant.
     pub fn label<'r>(&'r self, name: &'r str) -> &'r str {
         self.words.get(name).map_or(name, String::as_str)
     }
 
-    /// Whether any variant has a bound of that series.
+    /// Returns whether any variant has a bound of that series.
     pub(crate) fn has_bounds(&self, series: &str) -> bool {
         let mut variants = self.variants.iter();
         variants.any(|variant| variant.bounds.contains_key(series))
     }
 
-    /// The names of all values, over all variants.
+    /// Returns the names of all values, over all variants.
     pub fn value_names(&self) -> BTreeSet<&str> {
         self.variants
             .iter()
@@ -373,7 +372,7 @@ impl Results {
             .collect()
     }
 
-    /// The chart of that name.
+    /// Returns the chart of that name.
     ///
     /// # Errors
     /// There is no such chart.
@@ -388,7 +387,7 @@ impl Results {
         })
     }
 
-    /// The variant of that name.
+    /// Returns the variant of that name.
     pub fn variant(&self, name: &str) -> Option<&Variant> {
         self.variants.iter().find(|variant| variant.name == name)
     }

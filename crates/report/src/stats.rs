@@ -1,11 +1,10 @@
-//! One set of samples: its percentiles, and the histogram they came from.
+//! One set of samples: its percentiles, and their histogram.
 //!
-//! The histogram travels as text in the form that `HdrHistogram` logs use (V2,
-//! deflated, base64), so it can be merged with others and pasted into that
-//! project's own plotters. What is read back comes from a file and may be
-//! anything, so the header and the counts are checked here before the library
-//! sees them: it would allocate what the header asks for, and negate a count
-//! that has no negative.
+//! The histogram is stored as text in the form of `HdrHistogram` logs (V2, deflated, base64), so
+//! that it can be merged with others and pasted into that project's own plotters. A read text comes
+//! from a file and may have any content, so this module checks the header and the counts before the
+//! library reads them: the library would allocate the size in the header, and negate a count that
+//! has no negative.
 
 use crate::error::HistogramError;
 use base64::Engine as _;
@@ -18,7 +17,7 @@ use std::io::Read as _;
 /// Percentiles, mean and count of one set of samples, in the unit of its series.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stats {
-    /// How many samples there are.
+    /// Number of samples.
     pub count: u64,
     /// Their mean, rounded.
     pub mean: u64,
@@ -36,7 +35,7 @@ pub struct Stats {
     pub hdr: String,
 }
 
-/// A figure of [`Stats`], by name: what tables list and comparisons run over.
+/// A figure of [`Stats`], by name, for tables and comparisons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Statistic {
     /// The median.
@@ -67,7 +66,7 @@ impl Statistic {
         Self::Count,
     ];
 
-    /// The name of the field in the file, and the key in a spread.
+    /// Returns the name of the field in the file, and the key in a spread.
     pub const fn key(self) -> &'static str {
         match self {
             Self::P50 => "p50",
@@ -80,13 +79,13 @@ impl Statistic {
         }
     }
 
-    /// The statistic of that key.
+    /// Returns the statistic of that key.
     pub fn of_key(key: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|known| known.key() == key)
     }
 
-    /// Whether so many samples say anything of it: at least one has to lie above a percentile.
-    /// With fewer it is the largest sample by another name.
+    /// Returns whether this number of samples supports the statistic: at least one sample must lie
+    /// above a percentile. With fewer samples a percentile would be the largest sample.
     pub const fn is_carried_by(self, count: u64) -> bool {
         match self {
             Self::P50 => count >= 2,
@@ -98,8 +97,8 @@ impl Statistic {
         }
     }
 
-    /// The number of samples that a check on this statistic wants: ten above a percentile, 30
-    /// for a mean. A count and the largest sample are judged as they are.
+    /// Returns the number of samples that a check on this statistic needs: ten above a percentile,
+    /// 30 for a mean. A count and the largest sample need none.
     pub const fn wanted_samples(self) -> u64 {
         match self {
             Self::P50 => 20,
@@ -111,9 +110,9 @@ impl Statistic {
         }
     }
 
-    /// The share of samples that may be set apart before a check on this statistic is too
-    /// disturbed to fail: a tenth of the tail above a percentile. For the others 1 %, which is
-    /// less than any difference that a check of a mean looks for.
+    /// Returns the share of disturbed samples above which a check on this statistic is too
+    /// disturbed to fail: a tenth of the tail above a percentile. For the others 1 %, which is less
+    /// than any difference that a check of a mean measures.
     pub const fn allowance(self) -> f64 {
         match self {
             Self::P50 => 0.05,
@@ -123,14 +122,14 @@ impl Statistic {
         }
     }
 
-    /// The furthest percentile that `count` samples support: at least ten lie above it.
+    /// Returns the furthest percentile that `count` samples support: at least ten lie above it.
     pub fn furthest(count: u64) -> Option<Self> {
         [Self::P999, Self::P99, Self::P90, Self::P50]
             .into_iter()
             .find(|it| count >= it.wanted_samples())
     }
 
-    /// Its name in a text.
+    /// Returns its name in a text.
     pub const fn words(self) -> &'static str {
         match self {
             Self::P50 => "median",
@@ -143,7 +142,7 @@ impl Statistic {
         }
     }
 
-    /// What a table's head says.
+    /// Returns its head in a table.
     pub const fn label(self) -> &'static str {
         match self {
             Self::P50 => "50th",
@@ -157,12 +156,12 @@ impl Statistic {
     }
 }
 
-/// In nanoseconds.
+/// An hour in nanoseconds.
 const HOUR: u64 = 3_600_000_000_000;
 
-/// A histogram fit for latencies in nanoseconds: three significant digits, from
-/// 1 ns to an hour (270 KB), growing beyond that as needed by `record`;
-/// `saturating_record` never allocates and cuts what is longer.
+/// Returns a histogram for latencies in nanoseconds: three significant digits, from 1 ns to an hour
+/// (270 KB). `record` grows it if needed; `saturating_record` never allocates and cuts longer
+/// times.
 #[expect(clippy::missing_panics_doc, reason = "what is expected cannot fail")]
 pub fn empty_histogram() -> Histogram<u64> {
     let mut histogram =
@@ -172,14 +171,14 @@ pub fn empty_histogram() -> Histogram<u64> {
 }
 
 impl Default for Stats {
-    /// Of no samples.
+    /// Statistics of no samples.
     fn default() -> Self {
         Self::from_histogram(&empty_histogram())
     }
 }
 
 impl Stats {
-    /// Figures and histogram of `samples`; of none, all figures are zero.
+    /// Returns figures and histogram of `samples`; without samples, all figures are zero.
     #[expect(clippy::missing_panics_doc, reason = "what is expected cannot fail")]
     pub fn from_histogram(samples: &Histogram<u64>) -> Self {
         let mut bytes = Vec::new();
@@ -202,8 +201,8 @@ impl Stats {
         }
     }
 
-    /// The figures without this share of the samples, the longest ones: of no samples from 1 on, or
-    /// where the histogram is damaged. The number of samples that is left is rounded down.
+    /// Returns the figures without this share of the samples, the longest ones: no samples from 1
+    /// on, or if the histogram is damaged. The number of remaining samples is rounded down.
     #[must_use]
     pub fn without_longest(&self, share: f64) -> Self {
         let Ok(all) = self.histogram() else {
@@ -224,8 +223,8 @@ impl Stats {
         Self::from_histogram(&rest)
     }
 
-    /// The share of samples above `value`; nothing without samples, or where the
-    /// histogram is damaged.
+    /// Returns the share of samples above `value`; `None` without samples, or if the histogram is
+    /// damaged.
     pub(crate) fn share_above(&self, value: u64) -> Option<f64> {
         let histogram = self.histogram().ok()?;
         let all = histogram.len();
@@ -235,12 +234,12 @@ impl Stats {
         (all > 0).then(|| above as f64 / all as f64)
     }
 
-    /// The histogram that [`Stats::hdr`] holds.
+    /// Decodes the histogram in [`Stats::hdr`].
     ///
     /// # Errors
-    /// The text is not base64, or its bytes are not a V2 histogram with values
-    /// up to 2^62. Text from anywhere may be given: nothing panics, and no more is
-    /// unpacked than the largest histogram takes.
+    /// The text is not base64, or its bytes are not a V2 histogram with values up to 2^62. Any text
+    /// is safe: no text causes a panic, and at most the size of the largest histogram is
+    /// decompressed.
     pub fn histogram(&self) -> Result<Histogram<u64>, HistogramError> {
         let bytes = BASE64.decode(&self.hdr)?;
         let plain = match cookie(&bytes)? {
@@ -253,7 +252,7 @@ impl Stats {
             .map_err(|error| HistogramError::Encoding(error.to_string()))
     }
 
-    /// One figure.
+    /// Returns one figure.
     pub const fn get(&self, statistic: Statistic) -> u64 {
         match statistic {
             Statistic::P50 => self.p50,
@@ -273,8 +272,8 @@ const COOKIE: u32 = 0x1c84_9303 | 0x10;
 const COMPRESSED_COOKIE: u32 = 0x1c84_9304 | 0x10;
 /// Cookie, length of the counts, offset, digits, lowest, highest, ratio.
 const HEADER: usize = 40;
-/// No histogram of five digits or fewer needs more bytes: 47 buckets of 2^17
-/// counts with 9 bytes each, about 55 MB.
+/// Upper limit of a decompressed histogram in bytes. A histogram of five digits or fewer needs at
+/// most 47 buckets of 2^17 counts with 9 bytes each, about 55 MB.
 const LARGEST: u64 = 64 << 20;
 
 fn word(bytes: &[u8], at: usize) -> Result<u32, HistogramError> {
@@ -319,8 +318,8 @@ fn inflate(bytes: &[u8]) -> Result<Vec<u8>, HistogramError> {
     Ok(plain)
 }
 
-/// Checks a plain histogram: that its lengths agree, that its bounds can be had,
-/// and that its counts stay inside the array and add up.
+/// Checks a plain histogram: its lengths agree, its bounds are possible, and its counts stay inside
+/// the array and add up.
 fn check(plain: &[u8]) -> Result<(), HistogramError> {
     if word(plain, 0)? != COOKIE {
         return Err(HistogramError::Encoding("compressed twice".into()));
@@ -347,8 +346,8 @@ fn check(plain: &[u8]) -> Result<(), HistogramError> {
     Ok(())
 }
 
-/// The next number of a V2 payload: little end first, 7 bits a byte, a ninth
-/// byte whole, the sign in bit 0.
+/// Reads the next number of a V2 payload: little end first, 7 bits a byte, a ninth byte whole, the
+/// sign in bit 0.
 fn zigzag_varint(rest: &mut &[u8]) -> Option<i64> {
     let mut value = 0_u64;
     for place in 0..9 {

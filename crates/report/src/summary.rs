@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 impl Verdict {
-    /// Its word in its colour.
+    /// Returns its word in its colour.
     pub(crate) fn painted(self, paint: Paint) -> String {
         let word = self.to_string();
         match self {
@@ -19,8 +19,8 @@ impl Verdict {
 }
 
 impl Results {
-    /// The run as text: the verdict and its reason, the checks, a table for each
-    /// series, the values. `colour` adds ANSI colours.
+    /// Returns the run as text: the verdict and its reason, the checks, a table for each series,
+    /// the values. `colour` adds ANSI colours.
     pub fn summary(&self, colour: bool) -> String {
         let paint = Paint(colour);
         let mut out = String::new();
@@ -115,7 +115,7 @@ impl Results {
         table
     }
 
-    /// The same series with the disturbed samples; only when there are some.
+    /// Returns the same series with the disturbed samples; `None` if there are none.
     fn noise_table(&self, name: &str) -> Option<Table> {
         let hit: Vec<(&Variant, &Series)> = self
             .variants
@@ -144,7 +144,7 @@ impl Results {
         Some(table)
     }
 
-    /// What the samples of a series should not exceed, and how many did.
+    /// Returns the bounds of a series, and the share of samples above them.
     fn bounds_table(&self, name: &str) -> Table {
         let title = format!("{name}, bounds");
         let mut table = Table::new(&[&title, "bound", "at", "p99.9", "samples above"], &[1]);
@@ -154,7 +154,7 @@ impl Results {
         table
     }
 
-    /// A row of text for each bound of a series: variant, bound, its figure, the 99.9th
+    /// Returns a row of text for each bound of a series: variant, bound, its figure, the 99.9th
     /// percentile beside it, and the share of samples above.
     pub(crate) fn bound_rows(&self, name: &str) -> Vec<[String; 5]> {
         let mut rows = Vec::new();
@@ -205,7 +205,7 @@ impl Results {
     }
 }
 
-/// What a table says of a variant without figures.
+/// Returns the text of a table for a variant without figures.
 pub(crate) fn missing(variant: &Variant) -> String {
     match &variant.unavailable {
         Some(why) => format!("not available: {why}"),
@@ -213,12 +213,12 @@ pub(crate) fn missing(variant: &Variant) -> String {
     }
 }
 
-/// The figures of `stats` in the order of [`Statistic::ALL`].
+/// Returns the figures of `stats` in the order of [`Statistic::ALL`].
 pub(crate) fn figures(stats: &Stats, unit: &str) -> [String; 7] {
     Statistic::ALL.map(|statistic| carried(stats, statistic, unit))
 }
 
-/// One figure with its unit, or nothing where there are too few samples for it.
+/// Returns one figure with its unit, or [`NOTHING`] if there are too few samples for it.
 pub(crate) fn carried(stats: &Stats, statistic: Statistic, unit: &str) -> String {
     if statistic.is_carried_by(stats.count) {
         figure(stats.get(statistic), statistic, unit)
@@ -227,7 +227,7 @@ pub(crate) fn carried(stats: &Stats, statistic: Statistic, unit: &str) -> String
     }
 }
 
-/// One figure with its unit; a count has none.
+/// Returns one figure with its unit; a count has none.
 pub(crate) fn figure(value: u64, statistic: Statistic, unit: &str) -> String {
     match statistic {
         Statistic::Count => value.to_string(),

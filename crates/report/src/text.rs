@@ -1,12 +1,12 @@
-//! Figures as people read them, and tables whose columns line up.
+//! Figures in readable form, and tables with aligned columns.
 
 use std::fmt::Write as _;
 
-/// What stands where there is no figure.
+/// Placeholder for a missing figure.
 pub const NOTHING: &str = "-";
 
-/// `value` of `unit` with three significant digits and a fitting prefix:
-/// "12.3 ms", "93.1 Mbit/s", "1.50 MB", "42 op/s".
+/// Returns `value` of `unit` with three significant digits and a fitting prefix: "12.3 ms", "93.1
+/// Mbit/s", "1.50 MB", "42 op/s".
 pub fn human(value: f64, unit: &str) -> String {
     if !value.is_finite() {
         return NOTHING.into();
@@ -17,7 +17,7 @@ pub fn human(value: f64, unit: &str) -> String {
         .to_owned()
 }
 
-/// The divisor and the name of the unit with a prefix that fits `value`.
+/// Returns the divisor and the name of the unit with a prefix that fits `value`.
 pub(crate) fn prefix(value: f64, unit: &str) -> (f64, &str) {
     let steps: &[(f64, &str)] = match unit {
         "ns" => &[(1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns")],
@@ -36,7 +36,7 @@ pub(crate) fn prefix(value: f64, unit: &str) -> (f64, &str) {
     step.copied().unwrap_or((1.0, unit))
 }
 
-/// Three significant digits, whole numbers whole.
+/// Returns three significant digits; whole numbers stay whole.
 pub(crate) fn digits(value: f64) -> String {
     let size = value.abs();
     if value.fract() == 0.0 && size < 1e15 {
@@ -51,7 +51,7 @@ pub(crate) fn digits(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// A tick of an axis: no unit, and no zeros at the end.
+/// Returns the label of an axis' tick: no unit, and no trailing zeros.
 pub(crate) fn tick(value: f64) -> String {
     let size = value.abs();
     let text = if size > 0.0 && size < 0.1 && size > 1e-9 {
@@ -68,7 +68,7 @@ pub(crate) fn tick(value: f64) -> String {
     text
 }
 
-/// `label (unit)`, or one of them if the other is empty.
+/// Returns `label (unit)`, or one of them if the other is empty.
 pub(crate) fn with_unit(label: &str, unit: &str) -> String {
     match (label, unit) {
         (label, "") => label.to_owned(),
@@ -77,7 +77,7 @@ pub(crate) fn with_unit(label: &str, unit: &str) -> String {
     }
 }
 
-/// `new / old` as "0.42x"; nothing where there is nothing to divide by.
+/// Returns the ratio as "0.42x"; [`NOTHING`] without a ratio.
 pub(crate) fn ratio(value: Option<f64>) -> String {
     match value {
         Some(value) if value.is_finite() => format!("{}x", digits(value)),
@@ -85,7 +85,7 @@ pub(crate) fn ratio(value: Option<f64>) -> String {
     }
 }
 
-/// A JSON value on one line, text without its quotes.
+/// Returns a JSON value on one line, text without its quotes.
 pub(crate) fn plain(value: &serde_json::Value) -> String {
     match value {
         serde_json::Value::String(text) => text.clone(),
@@ -98,19 +98,19 @@ pub(crate) fn plain(value: &serde_json::Value) -> String {
 pub struct Paint(pub bool);
 
 impl Paint {
-    /// What one hopes for: green.
+    /// Paints a good result: green.
     pub fn good(self, text: &str) -> String {
         self.wrap("32;1", text)
     }
-    /// What one fears: red.
+    /// Paints a bad result: red.
     pub fn bad(self, text: &str) -> String {
         self.wrap("31;1", text)
     }
-    /// What is neither: yellow.
+    /// Paints a doubtful result: yellow.
     pub fn doubtful(self, text: &str) -> String {
         self.wrap("33;1", text)
     }
-    /// What stands out: bold.
+    /// Paints an emphasis: bold.
     pub fn strong(self, text: &str) -> String {
         self.wrap("1", text)
     }
@@ -123,8 +123,8 @@ impl Paint {
     }
 }
 
-/// A table of text: the first column and those named so are left-aligned, the
-/// others right-aligned. Cells hold no colours, so that widths are true.
+/// A table of text: the first column and those in `left` are left-aligned, the others
+/// right-aligned. Cells have no colours, so that widths are true.
 #[derive(Debug)]
 pub struct Table {
     head: Vec<String>,
@@ -135,12 +135,12 @@ pub struct Table {
 #[derive(Debug)]
 enum Row {
     Cells(Vec<String>),
-    /// A name, and a text that runs over all other columns.
+    /// A name, and a text across all other columns.
     Remark(String, String),
 }
 
 impl Table {
-    /// With these heads; the columns in `left` are left-aligned, as the first is.
+    /// Returns a table with these heads; the columns in `left` are left-aligned, like the first.
     pub fn new(head: &[&str], left: &[usize]) -> Self {
         Self {
             head: head.iter().map(|&cell| one_line(cell)).collect(),
@@ -155,12 +155,12 @@ impl Table {
         self.rows.push(Row::Cells(cells.collect()));
     }
 
-    /// Adds a row of a name and a text that runs over all other columns.
+    /// Adds a row with a name and a text across all other columns.
     pub fn remark(&mut self, name: &str, text: &str) {
         self.rows.push(Row::Remark(one_line(name), one_line(text)));
     }
 
-    /// The table, a line each row, a newline after the last.
+    /// Returns the table, a line for each row, with a newline after the last.
     pub fn render(&self, paint: Paint) -> String {
         let width = |column: usize| {
             let cells = self.rows.iter().filter_map(|row| match row {
@@ -203,7 +203,8 @@ impl Table {
     }
 }
 
-/// `text` with what would break a line, or drive a terminal, made visible.
+/// Returns `text` with control characters replaced by spaces: they could break a line, or control a
+/// terminal.
 pub fn one_line(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() { ' ' } else { c })

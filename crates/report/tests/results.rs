@@ -1,4 +1,4 @@
-//! The result file: what is written is read back, and nothing that is read panics.
+//! The result file: written results are read back, and no input causes a panic.
 
 mod sample;
 

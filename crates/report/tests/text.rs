@@ -1,4 +1,4 @@
-//! What a terminal shows.
+//! Output for a terminal.
 
 mod sample;
 
@@ -118,7 +118,7 @@ fn bounds_stand_beside_what_was_measured_with_the_share_of_samples_above() {
     assert_eq!(read.variants[3].bounds, results.variants[3].bounds);
 }
 
-/// The sample's run with labels and a sentence, all of whose checks hold that were tested.
+/// Returns the sample's run with labels and a sentence; all tested checks hold.
 fn passed() -> Results {
     let mut results = sample::results();
     results.verdict = Verdict::Pass;

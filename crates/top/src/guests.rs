@@ -15,10 +15,10 @@ use tailbound_look::Finding;
 use tailbound_units::Nanos;
 use tailbound_watch::{GuestHour, Snapshot, text};
 
-/// The guests at one moment, or the reason why there are none.
+/// The guests at one time, or the reason why they are unknown.
 pub type Look = Result<Arc<Snapshot>, String>;
 
-/// Guests that a key moves by.
+/// Number of guests that a page key moves by.
 const PAGE: usize = 10;
 
 /// Cells of a guest: those of its last window, in [`text::HEADS`], and two of its last hour.
@@ -34,7 +34,7 @@ const GAP: u16 = 2;
 const TABLE_HELP: &str = "up, down: choose a guest; Enter or w: why is it slow; q: quit";
 const WHY_HELP: &str = "up, down: scroll; Esc: back; q: quit";
 
-/// The part that is shown.
+/// The shown part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum View {
     /// All guests.
@@ -47,9 +47,9 @@ enum View {
 #[derive(Debug)]
 pub struct Guests {
     snapshot: Option<Arc<Snapshot>>,
-    /// The key of the guest that was chosen; before that, the slowest.
+    /// The key of the chosen guest; before a choice, the slowest.
     chosen: Option<Arc<str>>,
-    /// The place of the chosen guest, in case that it ends.
+    /// The index of the chosen guest, for the case that it ends.
     place: usize,
     view: View,
     error: Option<String>,
@@ -62,7 +62,7 @@ impl Default for Guests {
 }
 
 impl Guests {
-    /// A screen on which nothing is known yet.
+    /// Returns a screen without data.
     pub const fn new() -> Self {
         Self {
             snapshot: None,
@@ -73,7 +73,7 @@ impl Guests {
         }
     }
 
-    /// The reason why the last look failed.
+    /// Returns the reason why the last look failed.
     pub fn error(&self) -> Option<&str> {
         self.error.as_deref()
     }
@@ -82,14 +82,14 @@ impl Guests {
         self.snapshot.as_ref().map_or(&[], |it| it.rows())
     }
 
-    /// Finds the chosen guest again, which another look may have at another place.
+    /// Finds the chosen guest again, which may have another index in a new look.
     fn update(&mut self, snapshot: Arc<Snapshot>) {
         self.snapshot = Some(snapshot);
         self.error = None;
         let rows = self.rows();
         let found = self.chosen.as_ref().map(|key| {
             let place = rows.iter().position(|row| row.key() == key);
-            // In the place of one that ended, in the table, another one is chosen.
+            // In the table, another guest is chosen at the index of an ended one.
             place.unwrap_or(self.place.min(rows.len().saturating_sub(1)))
         });
         let place = found.unwrap_or(0);
@@ -106,7 +106,7 @@ impl Guests {
         self.chosen = self.rows().get(place).map(|row| Arc::clone(row.key()));
     }
 
-    /// The guest whose cause is shown; `None` if it ended.
+    /// Returns the guest whose cause is shown; `None` if it ended.
     fn guest(&self) -> Option<&tailbound_watch::Row> {
         let row = self.rows().get(self.place)?;
         let is_chosen = self.chosen.as_ref().is_none_or(|key| key == row.key());
@@ -121,7 +121,7 @@ impl Guests {
             KeyCode::PageUp => self.choose(self.place.saturating_sub(PAGE)),
             KeyCode::End => self.choose(usize::MAX),
             KeyCode::Home => {
-                // The slowest from now on, whichever that is.
+                // From now on, the slowest guest is chosen.
                 (self.chosen, self.place) = (None, 0);
             }
             KeyCode::Enter | KeyCode::Char('w') if !self.rows().is_empty() => {
@@ -135,7 +135,7 @@ impl Guests {
     fn handle_why_key(&mut self, key: KeyCode, above: u16) {
         self.view = match key {
             KeyCode::Esc | KeyCode::Backspace | KeyCode::Left => {
-                // One that ended is not chosen any more.
+                // An ended guest is no longer chosen.
                 if self.guest().is_none() {
                     self.choose(self.place);
                 }
@@ -151,7 +151,7 @@ impl Guests {
         };
     }
 
-    /// The last line of the text about a guest; a line that is wrapped counts as one.
+    /// Returns the index of the last line of the text about a guest; a wrapped line counts as one.
     fn last_line(&self) -> u16 {
         u16::try_from(self.why().lines().count().saturating_sub(1)).unwrap_or(u16::MAX)
     }
@@ -175,7 +175,7 @@ impl Guests {
         )
     }
 
-    /// The facts that are not known, each a line.
+    /// Returns the unknown facts, one line each.
     fn notes(&self) -> Vec<String> {
         let Some(snapshot) = &self.snapshot else {
             return Vec::new();
@@ -189,7 +189,7 @@ impl Guests {
             .collect()
     }
 
-    /// The heads of the columns: the first has the time that it is about.
+    /// Returns the heads of the columns: the first has the length of its window.
     fn heads(&self) -> [String; COLUMNS] {
         let window = self.snapshot.as_ref().map(|it| it.window());
         let window = seconds(window.unwrap_or_default());
@@ -216,7 +216,7 @@ impl Guests {
         let [top, middle, below, bottom] = Layout::vertical(parts).areas(frame.area());
         self.draw_title(frame, top);
         let heads = self.heads();
-        // Cells are made for the rows on the screen alone: a host has hundreds of guests.
+        // Cells are made for the rows on the screen only: a host has hundreds of guests.
         let height = usize::from(middle.height.saturating_sub(1));
         let first = first_shown(self.place, height, self.rows().len());
         let shown = self.rows().iter().skip(first).take(height);
@@ -248,7 +248,7 @@ impl Guests {
         frame.render_widget(Line::from(TABLE_HELP).dim(), bottom);
     }
 
-    /// The answer to why the chosen guest is slow, in the last window and in the last hour.
+    /// Returns the cause of the chosen guest's delay, in the last window and in the last hour.
     fn why(&self) -> String {
         let Some(row) = self.guest() else {
             return "This guest has ended.".to_owned();
@@ -289,7 +289,7 @@ impl Guests {
     }
 }
 
-/// A length of time in whole seconds, or minutes.
+/// Returns a length of time in whole seconds, or minutes.
 fn seconds(time: Nanos) -> String {
     match time.0.div_ceil(1_000_000_000) {
         it if it >= 60 && it % 60 == 0 => format!("{} min", it / 60),
@@ -297,7 +297,7 @@ fn seconds(time: Nanos) -> String {
     }
 }
 
-/// The first row that is shown, so that the chosen one is shown.
+/// Returns the first shown row, such that the chosen one is shown.
 fn first_shown(chosen: usize, height: usize, rows: usize) -> usize {
     let middle = chosen.saturating_sub(height / 2);
     middle.min(rows.saturating_sub(height))
@@ -317,7 +317,7 @@ fn cells(row: &tailbound_watch::Row) -> [String; COLUMNS] {
     ]
 }
 
-/// The columns that a screen of this width has, each with its place and its width.
+/// Returns the columns that a screen of this width has, each with its index and its width.
 fn columns(
     rows: &[[String; COLUMNS]],
     heads: &[String; COLUMNS],
@@ -346,7 +346,7 @@ fn columns(
     columns
 }
 
-/// The cells of some columns: texts stand on the left, figures on the right.
+/// Returns the cells of some columns: texts at the left, figures at the right.
 fn aligned(mut cells: [String; COLUMNS], columns: &[(usize, u16)]) -> Vec<Cell<'static>> {
     let cell = |(column, _): &(usize, u16)| {
         let line = Line::from(std::mem::take(&mut cells[*column]));
@@ -388,12 +388,12 @@ impl Screen for Guests {
     }
 }
 
-/// Takes the terminal, shows guests in it until a key or a signal ends that, and restores it, in a panic
-/// too.
+/// Takes the terminal, shows guests in it until a key or a signal ends that, and restores it, also
+/// after a panic.
 ///
 /// # Errors
 ///
-/// The terminal cannot be read, written or set, or no more looks come.
+/// The terminal cannot be read, written or set, or the channel of looks is closed.
 pub fn watch(guests: &mut Guests, looks: &Receiver<Look>) -> std::io::Result<()> {
     in_terminal(guests, looks)
 }

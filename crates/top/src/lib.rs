@@ -1,9 +1,10 @@
-//! The guests of a host in a terminal, as they are now: here what passes their ports, in [`vcpu`]
-//! what their vCPUs wait, in [`guests`] which are slow and why.
+//! The guests of a host in a terminal, live: this module shows the traffic of their ports, [`vcpu`]
+//! the waits of their vCPUs, [`guests`] the slow guests and their causes.
 //!
-//! [`State`] holds what is shown, and learns it from looks at a daemon; whoever has the daemon
-//! takes these, each a [`Look`]. [`watch`] shows them in a terminal until somebody quits,
-//! [`State::text`] once.
+//! [`State`] holds the shown data and is updated by looks at a daemon. The program that has the
+//! connection to the daemon sends these, each a [`Look`]. [`watch`] shows them in a terminal until
+//! a user quits, [`State::text`] once. Do not use this crate in programs that process the figures:
+//! the daemon's socket and `tailbound-watch` have them as JSON.
 
 pub mod guests;
 mod state;
@@ -23,22 +24,22 @@ use std::time::Duration;
 use tailbound_host::socket::Shown;
 use tailbound_report::Paint;
 
-/// What a look at a daemon shows, or why there is none.
+/// The data of a look at a daemon, or the reason of its failure.
 pub type Look = Result<Box<Shown>, String>;
 
-/// How soon a key is seen.
+/// Interval of the checks for keys.
 const KEYS: Duration = Duration::from_millis(50);
 
 impl State {
-    /// All of it as text.
+    /// Returns all data as text.
     pub fn text(&self, paint: Paint) -> String {
         view::text(self, paint)
     }
 }
 
-/// What can be shown in a terminal from one look to the next.
+/// A terminal screen that looks update.
 trait Screen {
-    /// A look.
+    /// The data of a look.
     type Look;
 
     fn draw(&self, frame: &mut ratatui::Frame<'_>);
@@ -65,12 +66,12 @@ impl Screen for State {
     }
 }
 
-/// Takes the terminal, shows looks in it until a key or a signal ends that, and restores it, in a panic
-/// too.
+/// Takes the terminal, shows looks in it until a key or a signal ends that, and restores it, also
+/// after a panic.
 ///
 /// # Errors
 ///
-/// The terminal cannot be read, written or set, or no more looks come.
+/// The terminal cannot be read, written or set, or the channel of looks is closed.
 pub fn watch(state: &mut State, looks: &Receiver<Look>) -> io::Result<()> {
     in_terminal(state, looks)
 }

@@ -1,11 +1,11 @@
-//! What `tailbound top` shows, from one look to the next: pure.
+//! The data on the screen of `tailbound top`, from one look to the next: pure.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
 use tailbound_host::socket::{Guest, Link, Port, Shown, Waits};
 
-/// What is done next.
+/// The next action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
     GoOn,
@@ -17,22 +17,22 @@ pub(crate) enum Next {
 pub enum Column {
     /// By name
     Name,
-    /// By what they send
+    /// By the sent rate
     Sends,
-    /// By what they receive
+    /// By the received rate
     Receives,
-    /// By what they are guaranteed
+    /// By the guarantee
     Guarantee,
-    /// By what waits
+    /// By the backlog
     Backlog,
-    /// By how long what they send waits
+    /// By the wait of sent packets
     Wait,
-    /// By what is dropped
+    /// By dropped packets
     Drops,
 }
 
 impl Column {
-    /// The one that a key stands for.
+    /// Returns the column of a key.
     fn of_key(key: char) -> Option<Self> {
         Some(match key {
             'n' => Self::Name,
@@ -47,18 +47,18 @@ impl Column {
     }
 }
 
-/// A guest, or the uplink, over one interval. What is not known yet is `None`.
+/// A guest, or the uplink, over one interval. Unknown figures are `None`.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Line {
     pub(crate) name: String,
-    /// Bits a second that came from its port, and that went to it.
+    /// Bit/s that its port received from it, and sent to it.
     pub(crate) sends: Option<f64>,
     pub(crate) receives: Option<f64>,
-    /// Bits a second.
+    /// Guaranteed rate in bit/s.
     pub(crate) guarantee: Option<u64>,
-    /// Bytes that wait for its port, and of its own in the pacer.
+    /// Bytes queued for its port, and its own bytes in the pacer.
     pub(crate) backlog: u64,
-    /// The 99th percentile of the waits of what it sent, and of what it received, in
+    /// The 99th percentile of the waits of its sent packets, and of its received ones, in
     /// nanoseconds: the upper bound of a bucket, infinite beyond all.
     pub(crate) wait: Option<f64>,
     pub(crate) wait_to: Option<f64>,
@@ -67,24 +67,24 @@ pub(crate) struct Line {
     pub(crate) state: &'static str,
 }
 
-/// What is shown.
+/// The shown data.
 #[derive(Debug)]
 pub struct State {
-    /// The look before.
+    /// The previous look.
     last: Option<Shown>,
     pub(crate) uplink: Option<Line>,
     guests: Vec<Line>,
     pub(crate) sort: Column,
-    /// The other way about.
+    /// Reverses the order.
     pub(crate) is_reversed: bool,
-    /// How many guests are above the first that is shown.
+    /// Number of guests above the first shown one.
     pub(crate) above: usize,
-    /// Why the last look failed.
+    /// The reason why the last look failed.
     pub(crate) error: Option<String>,
 }
 
 impl State {
-    /// Nothing is known yet.
+    /// Returns a state without data.
     pub fn new(sort: Column) -> Self {
         Self {
             last: None,
@@ -97,8 +97,7 @@ impl State {
         }
     }
 
-    /// Takes a look: rates are those since the one before, where that was at the same
-    /// daemon.
+    /// Takes a look: rates cover the time since the previous look, if that was at the same daemon.
     pub fn update(&mut self, now: Shown) {
         let last = self.last.take();
         let last = last.filter(|last| last.pid == now.pid && last.uptime_ns < now.uptime_ns);
@@ -124,7 +123,7 @@ impl State {
         self.arrange();
     }
 
-    /// There is no look this time.
+    /// Records that a look failed.
     pub(crate) fn fail(&mut self, error: String) {
         self.error = Some(error);
     }
@@ -149,12 +148,12 @@ impl State {
         Next::GoOn
     }
 
-    /// The guests, sorted.
+    /// Returns the guests, sorted.
     pub(crate) fn guests(&self) -> &[Line] {
         &self.guests
     }
 
-    /// Which daemon it is.
+    /// Returns the last look at the daemon.
     pub(crate) fn last(&self) -> Option<&Shown> {
         self.last.as_ref()
     }
@@ -173,7 +172,7 @@ impl State {
             Column::Wait => most(a.wait, b.wait),
             Column::Drops => most(a.drops, b.drops),
         };
-        // Names make the order one, whatever else is equal.
+        // Names make the order unique among equal figures.
         self.guests
             .sort_by(|a, b| by(a, b).then_with(|| a.name.cmp(&b.name)));
         if self.is_reversed {
@@ -224,8 +223,8 @@ impl Line {
     }
 }
 
-/// The 99th percentile of the waits of a direction between two looks, in nanoseconds; `None`
-/// where nothing waited.
+/// Returns the 99th percentile of the waits of a direction between two looks, in nanoseconds;
+/// `None` if no packet waited.
 fn percentile(now: &[Waits], before: &[Waits], direction: &str) -> Option<f64> {
     let mut counts = BTreeMap::<u64, i128>::new();
     for (waits, sign) in [(now, 1), (before, -1)] {

@@ -1,4 +1,5 @@
-//! What guests' vCPUs wait for their CPUs, and who runs meanwhile: pure but for [`watch`].
+//! Waits of guests' vCPUs for their CPUs, and the threads that run meanwhile: pure, except for
+//! [`watch`].
 
 use crate::state::Next;
 use crate::{Screen, in_terminal};
@@ -13,7 +14,7 @@ use std::sync::mpsc::Receiver;
 use tailbound_agent::live::{GuestLate, Quantiles, Reading, ThreadTail};
 use tailbound_report::{Paint, human};
 
-/// What a look found, or why there is none.
+/// The data of a look, or the reason of its failure.
 pub type Look = Result<Box<Reading>, String>;
 
 /// A column that threads can be sorted by.
@@ -21,7 +22,7 @@ pub type Look = Result<Box<Reading>, String>;
 pub enum Column {
     /// By guest and thread
     Name,
-    /// By how often they waited
+    /// By the number of waits
     Waits,
     /// By the median
     #[value(name = "p50")]
@@ -36,7 +37,7 @@ pub enum Column {
 }
 
 impl Column {
-    /// The one that a key stands for.
+    /// Returns the column of a key.
     fn of_key(key: char) -> Option<Self> {
         Some(match key {
             'n' => Self::Name,
@@ -49,7 +50,7 @@ impl Column {
         })
     }
 
-    /// What the largest comes first of.
+    /// Returns the figure that decides the order, the largest first.
     fn figure(self, thread: &ThreadTail) -> Option<u64> {
         let all = &thread.all;
         match self {
@@ -62,7 +63,7 @@ impl Column {
         }
     }
 
-    /// Where it stands.
+    /// Returns the index of the column.
     const fn place(self) -> usize {
         match self {
             Self::Name => 0,
@@ -75,17 +76,17 @@ impl Column {
     }
 }
 
-/// What is shown.
+/// The shown data.
 #[derive(Debug)]
 pub struct Tails {
     reading: Reading,
     sort: Column,
     above: usize,
-    /// Why the last look failed.
+    /// The reason why the last look failed.
     error: Option<String>,
 }
 
-/// Heads, and how wide the columns are on a terminal: 94 characters with what is between.
+/// Heads, and widths of the columns on a terminal: 94 characters with the gaps.
 const COLUMNS: [(&str, u16); 9] = [
     ("guest", 18),
     ("thread", 10),
@@ -100,11 +101,11 @@ const COLUMNS: [(&str, u16); 9] = [
 
 const HELP: &str = "sort by n name, w waits, 5 p50, 9 p99, t p99.9, l longest; q quits";
 
-/// What stands where nothing is known.
+/// Placeholder for an unknown figure.
 const NOTHING: &str = "-";
 
 impl Tails {
-    /// Nothing is known yet.
+    /// Returns a screen without data.
     pub fn new(sort: Column) -> Self {
         Self {
             reading: Reading::default(),
@@ -123,7 +124,7 @@ impl Tails {
 
     fn arrange(&mut self) {
         let sort = self.sort;
-        // Names make the order one, whatever else is equal.
+        // Names make the order unique among equal figures.
         let name = |thread: &ThreadTail| (thread.guest.clone(), thread.thread.clone());
         self.reading.threads.sort_by_cached_key(name);
         let figure = |thread: &ThreadTail| std::cmp::Reverse(sort.figure(thread));
@@ -146,7 +147,7 @@ impl Tails {
         title
     }
 
-    /// What late waits were spent on, a line for each guest; the worst first.
+    /// Returns the causes of late waits, one line for each guest; the worst first.
     fn late(&self) -> Vec<String> {
         let mut guests: Vec<_> = self.reading.late.iter().collect();
         let time = |late: &GuestLate| late.causes.iter().map(|share| share.time_ns).sum::<u64>();
@@ -179,7 +180,7 @@ impl Tails {
         guests.into_iter().map(line).collect()
     }
 
-    /// All of it as text.
+    /// Returns all data as text.
     pub fn text(&self, paint: Paint) -> String {
         let heads = COLUMNS.map(|(head, _)| head);
         let mut table = tailbound_report::Table::new(&heads, &[1]);
@@ -204,7 +205,7 @@ fn cells(thread: &ThreadTail) -> [String; 9] {
         time.map_or_else(|| NOTHING.to_owned(), |time| human(time as f64, "ns"))
     };
     let tail = |waits: Option<Quantiles>| time(waits.and_then(|waits| waits.p99_9_ns));
-    // Of what is approximate there is no tail.
+    // Approximate waits have no tail.
     let told = |figure: Option<u64>| time(figure.filter(|_| thread.woken.is_some()));
     let all = thread.all;
     [
@@ -220,7 +221,7 @@ fn cells(thread: &ThreadTail) -> [String; 9] {
     ]
 }
 
-/// Names stand on the left, figures on the right.
+/// Names are at the left, figures at the right.
 fn cell(index: usize, text: String) -> Cell<'static> {
     let line = Line::from(text);
     Cell::from(if index < 2 {
@@ -285,12 +286,12 @@ impl Screen for Tails {
     }
 }
 
-/// Takes the terminal, shows looks in it until a key or a signal ends that, and restores it, in a panic
-/// too.
+/// Takes the terminal, shows looks in it until a key or a signal ends that, and restores it, also
+/// after a panic.
 ///
 /// # Errors
 ///
-/// The terminal cannot be read, written or set, or no more looks come.
+/// The terminal cannot be read, written or set, or the channel of looks is closed.
 pub fn watch(tails: &mut Tails, looks: &Receiver<Look>) -> std::io::Result<()> {
     in_terminal(tails, looks)
 }

@@ -1,4 +1,4 @@
-//! How `tailbound top` shows it: on a terminal, and as a table of text.
+//! Views of `tailbound top`: the terminal screen, and a table of text.
 
 use crate::state::{Column, Line, State};
 use ratatui::Frame;
@@ -9,7 +9,7 @@ use ratatui::widgets::{Cell, Row, Table};
 use std::fmt::Write as _;
 use tailbound_report::{Paint, human};
 
-/// Heads, and how wide the columns are on a terminal: 95 characters with what is between.
+/// Heads, and widths of the columns on a terminal: 95 characters with the gaps.
 const COLUMNS: [(&str, u16); 9] = [
     ("guest", 14),
     ("sends", 11),
@@ -25,7 +25,7 @@ const COLUMNS: [(&str, u16); 9] = [
 const HELP: &str = "sort by n name, s sends, r receives, g guaranteed, b backlog, w wait, d drops; \
                     q quits";
 
-/// What stands where nothing is known.
+/// Placeholder for an unknown figure.
 const NOTHING: &str = "-";
 
 fn cells(line: &Line) -> [String; 9] {
@@ -48,7 +48,7 @@ fn cells(line: &Line) -> [String; 9] {
     ]
 }
 
-/// The column that guests are sorted by.
+/// Returns the column that guests are sorted by.
 const fn sorted(column: Column) -> usize {
     match column {
         Column::Name => 0,
@@ -79,7 +79,7 @@ fn title(state: &State) -> String {
     title
 }
 
-/// Draws all of it.
+/// Draws the whole screen.
 pub(crate) fn draw(frame: &mut Frame<'_>, state: &State) {
     let one = Constraint::Length(1);
     let [top, middle, bottom] =
@@ -114,7 +114,7 @@ fn row(line: &Line) -> Row<'static> {
     }
 }
 
-/// Names and states stand on the left, figures on the right.
+/// Names and states are at the left, figures at the right.
 fn cell(index: usize, text: String) -> Cell<'static> {
     let line = text::Line::from(text);
     Cell::from(if matches!(index, 0 | 8) {
@@ -124,7 +124,7 @@ fn cell(index: usize, text: String) -> Cell<'static> {
     })
 }
 
-/// All of it as text.
+/// Returns all data as text.
 pub(crate) fn text(state: &State, paint: Paint) -> String {
     let heads = COLUMNS.map(|(head, _)| head);
     let mut table = tailbound_report::Table::new(&heads, &[8]);

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 /// The variable that makes [`screen_process`] a screen: `stays`, `panics` or `fails`.
 const SCREEN: &str = "TAILBOUND_TEST_SCREEN";
-/// Longer than anything here takes.
+/// Longer than any step of these tests.
 const MAX_WAIT: Duration = Duration::from_secs(30);
 /// Leaves the screen of its own, and shows the cursor.
 const RESTORED: [&str; 2] = ["\x1b[?1049l", "\x1b[?25h"];

@@ -1,14 +1,13 @@
-//! Variants that differ in how many neighbours there are.
+//! Variants that differ in the count of neighbours.
 
 use super::{LabExperiment, Named, Variant};
 use tailbound_experiment::Name;
 use toml::Spanned;
 
 impl LabExperiment {
-    /// Puts one variant for each count in the place of those that name several:
-    /// `default` with `neighbours = [1, 2]` becomes `default-1` and `default-2`.
-    /// Those of one count follow each other, so that what is compared also runs
-    /// one after the other.
+    /// Replaces each variant with several counts by one variant for each count: `default` with
+    /// `neighbours = [1, 2]` becomes `default-1` and `default-2`. Variants with the same count
+    /// follow each other, so that compared variants run in succession.
     pub(crate) fn expand(&mut self) {
         let written = std::mem::take(&mut self.variant);
         for mut variant in written {
@@ -31,23 +30,23 @@ impl LabExperiment {
 }
 
 impl Variant {
-    /// Whether it has that load.
+    /// Returns whether the variant has that load.
     pub(crate) fn runs(&self, load: &Name) -> bool {
         let mut loads = self.loads.iter();
         loads.any(|name| name.get_ref() == load.get_ref())
     }
 
-    /// Those of the loads that it has.
+    /// Returns the loads that the variant has.
     pub(crate) fn running<'l, L: Named>(&self, loads: &'l [L]) -> impl Iterator<Item = &'l L> {
         loads.iter().filter(|load| self.runs(load.name()))
     }
 
-    /// The count of neighbours of one that came from a list of them.
+    /// Returns the count of neighbours of a variant that came from a list of counts.
     pub(crate) fn count(&self) -> Option<usize> {
         self.neighbours.first().copied()
     }
 
-    /// The name that it shares with those that have other counts.
+    /// Returns the name of all variants that differ in the count of neighbours only.
     pub(crate) fn family(&self) -> &str {
         let name = self.name.get_ref();
         let suffix = self.count().map(|count| format!("-{count}"));

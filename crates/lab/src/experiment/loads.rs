@@ -1,4 +1,4 @@
-//! What the loads of an experiment measure.
+//! Measured figures of an experiment's loads.
 
 use super::{
     Bulk, Duty, Etc, Flood, Hog, Iperf, LabExperiment, Message, Meter, Ping, Probe, Query, Rtp,
@@ -7,9 +7,9 @@ use super::{
 use tailbound_experiment::Name;
 use tailbound_report::{Series, Value};
 
-/// What variants name as a load.
+/// A load with a name for variants.
 pub(crate) trait Named {
-    /// What they call it.
+    /// Returns the name of the load.
     fn name(&self) -> &Name;
 }
 
@@ -28,14 +28,14 @@ named!(
     Probe, Wakeup, Selection, Workflow
 );
 
-/// A load: what it measures, and what it needs.
+/// A load: its figures and its requirements.
 #[derive(Debug)]
 pub(crate) struct Load<'e> {
-    /// What variants call it.
+    /// Name of the load, for variants.
     pub(crate) name: &'e Name,
     series: Vec<&'e str>,
     values: Vec<&'e str>,
-    /// Whether it needs the network.
+    /// True if the load needs the network.
     pub(crate) network: bool,
 }
 
@@ -62,7 +62,7 @@ impl<'e> Load<'e> {
         self
     }
 
-    /// The series that the experiment names, or else the value.
+    /// Returns the load's first series, or else its first value.
     pub(crate) fn figure(&self) -> &'e str {
         let mut figures = self.series.iter().chain(&self.values);
         figures.next().copied().unwrap_or_default()
@@ -70,7 +70,7 @@ impl<'e> Load<'e> {
 }
 
 impl LabExperiment {
-    /// All loads.
+    /// Returns all loads.
     pub(crate) fn loads(&self) -> Vec<Load<'_>> {
         let mut all: Vec<Load<'_>> = Vec::new();
         all.extend(self.query.iter().map(|it| Load::series(it, &it.series)));
@@ -124,7 +124,7 @@ impl LabExperiment {
         all
     }
 
-    /// A variant with the names of all that its loads measure.
+    /// Returns a variant with the names of all figures that its loads measure.
     pub(crate) fn outline_of(&self, variant: &Variant) -> tailbound_report::Variant {
         let mut outline = tailbound_report::Variant {
             name: variant.name.get_ref().clone(),

@@ -1,23 +1,23 @@
-//! The probe as a load, and the neighbours it is to find.
+//! The probe as a load, and the neighbours that it must detect.
 
 use serde::Deserialize;
 use tailbound_experiment::Name;
 use tailbound_units::Nanos;
 
-/// Guests that compute for a part of each period, as cpulimit makes programs do.
+/// Guests that compute for a part of each period, as cpulimit limits programs.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Duty {
-    /// What variants call it.
+    /// Name of the load, for variants.
     pub name: Name,
     /// The guests; each runs one.
     pub guests: Vec<Name>,
-    /// CPU time that it wants in each period.
+    /// CPU time that the guest wants in each period.
     pub busy: Nanos,
     /// The period.
     pub period: Nanos,
-    /// Whether nobody gets the core before it has had that (`SCHED_FIFO`): so it
-    /// is beside a hypervisor that does not preempt who woke last.
+    /// Keep the core until this time is used (`SCHED_FIFO`), like a hypervisor that does not
+    /// preempt for a woken VM.
     #[serde(default)]
     pub uninterrupted: bool,
     /// The value of the share of a core that all of them got, in percent.
@@ -28,35 +28,34 @@ pub struct Duty {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Probe {
-    /// What variants call it.
+    /// Name of the load, for variants.
     pub name: Name,
     /// The guest.
     pub guest: Name,
-    /// What the guest is.
+    /// The environment of the probe.
     pub place: Surroundings,
-    /// How many sleeps decide at most.
+    /// Maximum of sleeps until the verdict.
     pub samples: u64,
-    /// With so many late sleeps at most the node is GOOD, with more than five
-    /// times as many BAD.
+    /// Largest number of late sleeps for the verdict GOOD; more than five times this number is BAD.
     pub low_mark: u64,
-    /// When it gives up.
+    /// Time limit of the probe.
     pub time_limit: Nanos,
-    /// The series of how long its sleeps took.
+    /// Name of the series of the sleeps' durations.
     pub series: String,
 }
 
-/// What the probe runs in.
+/// Environment of the probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Surroundings {
-    /// A process under this machine's kernel, as in a container.
+    /// A process on this computer's kernel, as in a container.
     Process,
     /// A virtual machine with a kernel of its own.
     Machine,
 }
 
 impl Probe {
-    /// What it measures beside its series.
+    /// Names of the values that it measures beside its series.
     pub(crate) const VALUES: [&'static str; 8] = [
         "good",
         "bad",
@@ -68,7 +67,7 @@ impl Probe {
         "probe_cpu",
     ];
 
-    /// The arguments of `tailbound probe`.
+    /// Returns the arguments of `tailbound probe`.
     pub(crate) fn args(&self) -> Vec<String> {
         [
             format!("--samples={}", self.samples),

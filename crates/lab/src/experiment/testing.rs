@@ -13,12 +13,12 @@ pub(crate) fn parse(text: &str) -> Result<LabExperiment, String> {
     Ok(loaded.experiment)
 }
 
-/// The text of an experiment that comes with the program.
+/// Returns the text of an embedded experiment.
 pub(crate) fn embedded(name: &str) -> String {
     LabExperiment::CATALOGUE.source(name).unwrap().text
 }
 
-/// All experiments that come with the program.
+/// Returns all embedded experiments.
 pub(crate) fn all() -> impl Iterator<Item = LabExperiment> {
     LabExperiment::CATALOGUE
         .names()

@@ -1,5 +1,5 @@
-//! The loads that show whether a promise is kept: messages, frames of a guest's
-//! own making, and who measures them.
+//! Loads that show whether a guarantee holds: messages, frames that a guest composes itself, and
+//! their measurements.
 
 use super::Manner;
 use serde::Deserialize;
@@ -10,7 +10,7 @@ use tailbound_units::{Bytes, Nanos, Rate};
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Message {
-    /// What variants call it.
+    /// Name of the load, for variants.
     pub name: Name,
     /// The senders.
     pub from: Vec<Name>,
@@ -18,63 +18,64 @@ pub struct Message {
     pub to: Vec<Name>,
     /// The size of a message on the wire, all overhead included.
     pub size: Bytes,
-    /// All senders start a message at once and again after each such time, or
+    /// Interval in which all senders start a message together, or
     pub every: Option<Nanos>,
-    /// each at random moments with this mean time between two.
+    /// the mean time between two messages of a sender at random times.
     pub mean_gap: Option<Nanos>,
-    /// The series of latencies: from when a message was to start to the arrival of
-    /// its last datagram.
+    /// Name of the series of latencies: from the scheduled start of a message to the arrival of its
+    /// last datagram.
     pub series: String,
-    /// Where senders and receivers are machines: the series of times from ring to ring,
-    /// from the moment a datagram was taken from its sender's to that at which it was in its
-    /// receiver's. The slowest one counts for its message.
+    /// Name of the series of times from ring to ring, if senders and receivers are VMs: from the
+    /// time when a datagram was taken from the sender's ring to the time when it was in the
+    /// receiver's ring. The slowest datagram counts for its message.
     pub ring: Option<String>,
-    /// What CPU time a message takes of its receiver at most, where that has a reservation: the
-    /// bound of the series then has what its vCPU may wait, and what took longer is counted.
+    /// Longest CPU time of a message in its receiver, if the receiver has a reservation. The bound
+    /// of the series then includes the wait of the receiver's vCPU, and later messages are counted.
     pub cpu: Option<Nanos>,
-    /// The series of how long the vCPUs of sender and receiver could have run and did not
-    /// while a message was on its way.
+    /// Name of the series of the times in which the vCPUs of sender and receiver were runnable but
+    /// did not run, while a message was in transit.
     pub vcpu_wait: Option<String>,
 }
 
 impl Message {
-    /// What it measures beside its series: messages of which a part did not arrive, and, where
-    /// `cpu` is known, those beyond their bound, without and with the machine's doing.
+    /// Names of the values that it measures beside its series: incomplete messages, and, if `cpu`
+    /// is known, messages beyond their bound, without and with those that this computer delayed.
     pub(crate) const VALUES: &'static [&'static str] =
         &["messages_lost", "over_bound", "over_bound_by_machine"];
 }
 
-/// Transfers of some bytes over TCP to a guest, each on a connection of its own that was open
+/// TCP transfers of a fixed size to a guest, each on a connection of its own that was opened
 /// before.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Transfer {
-    /// What variants call it.
+    /// Name of the load, for variants.
     pub name: Name,
     /// The sender.
     pub from: Name,
     /// The receiver.
     pub to: Name,
-    /// The size of each.
+    /// The size of each transfer.
     pub size: Bytes,
-    /// The mean time between two; one waits for the answer to that before it.
+    /// The mean time between two transfers; a transfer waits for the answer to the previous one.
     pub mean_gap: Nanos,
     /// The sender's congestion control, by name.
     pub congestion: String,
-    /// The window that its connections begin with, in segments.
+    /// The initial window of its connections, in segments.
     pub initial_window: u32,
-    /// The series of what the sender sees: until the receiver's application has answered.
+    /// Name of the series of durations at the sender: until the answer of the receiver's
+    /// application.
     pub series: String,
-    /// The series of what the receiver sees: from its first byte to its last.
+    /// Name of the series of durations at the receiver: from its first byte to its last.
     pub received: String,
-    /// The series of the longest time in a transfer without a byte for the receiver; none by
-    /// default.
+    /// Name of the series of the longest times in a transfer without a byte for the receiver; by
+    /// default they are not measured.
     pub pause: Option<String>,
-    /// The sender closes right behind its last byte, and the receiver answers that; false by
-    /// default.
+    /// The sender closes the connection after its last byte, and the receiver answers to that; the
+    /// default is false.
     #[serde(default)]
     pub closes: bool,
-    /// The sender's kernel leaves it to its card to cut segments; true by default.
+    /// The sender's kernel leaves segmentation to its NIC; the default is true.
     #[serde(default = "yes")]
     pub offload: bool,
 }
@@ -83,33 +84,33 @@ const fn yes() -> bool {
     true
 }
 
-/// A stream of RTP that its sender computes as it sends it.
+/// A stream of RTP whose packets are computed during the stream.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rtp {
-    /// What variants call it.
+    /// Name of the load, for variants.
     pub name: Name,
     /// The sender.
     pub from: Name,
     /// The receiver.
     pub to: Name,
-    /// What of the stream is in each packet.
+    /// Bytes of the stream in each packet.
     pub payload: Bytes,
     /// The time between two packets.
     pub every: Nanos,
-    /// The CPU time that a packet takes,
+    /// The CPU time of a packet,
     pub compute: Nanos,
-    /// in so many pieces over the time between two.
+    /// divided into this number of pieces over the time between two packets.
     pub pieces: u32,
-    /// How long after it has nothing to do the sender runs again, where that is not when it wants.
+    /// Interval in which an idle sender runs again, if this is not its own choice.
     pub reactivated: Option<Nanos>,
-    /// The series of gaps between arrivals ("delta").
+    /// Name of the series of gaps between arrivals ("delta").
     pub series: String,
 }
 
 impl Rtp {
-    /// What it measures beside its series: the interarrival jitter (RFC 3550), without what this
-    /// machine spoiled and with it.
+    /// Names of the values that it measures beside its series: the interarrival jitter (RFC 3550),
+    /// without and with samples that this computer disturbed.
     pub(crate) const VALUES: &'static [&'static str] = &[
         "jitter_mean",
         "jitter_p99",
@@ -118,63 +119,64 @@ impl Rtp {
     ];
 }
 
-/// A stream of UDP by iperf3, whose receiver says its jitter.
+/// A stream of UDP by iperf3, whose receiver reports the jitter.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Iperf {
-    /// What variants call it.
+    /// Name of the load, for variants.
     pub name: Name,
     /// The sender.
     pub from: Name,
     /// The receiver.
     pub to: Name,
-    /// How much is sent.
+    /// Rate of the stream.
     pub rate: Rate,
     /// The size of each datagram, without headers.
     pub payload: Bytes,
-    /// The value of the mean jitter.
+    /// Name of the value of the mean jitter.
     pub value: String,
 }
 
-/// Frames that a guest makes itself and sends as fast as it can.
+/// Frames that a guest composes itself and sends at its full speed.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Flood {
-    /// What variants call it.
+    /// Name of the load, for variants.
     pub name: Name,
     /// The sender.
     pub from: Name,
     /// The receiver.
     pub to: Name,
-    /// The size of an IP packet. One above 1500 B is left to be segmented.
+    /// The size of an IP packet. The host segments packets above 1500 B.
     pub packet: Bytes,
-    /// What is odd about the frames.
+    /// Peculiarity of the frames.
     #[serde(default)]
     pub manner: Manner,
-    /// The value of frames handed over to the guest's interface in a second.
+    /// Name of the value of the frames that the guest's interface accepted per second.
     pub value: String,
 }
 
-/// Measures what one guest receives from another.
+/// A measurement of a guest's received traffic from another guest.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Meter {
-    /// What variants call it.
+    /// Name of the load, for variants.
     pub name: Name,
     /// The sender.
     pub from: Name,
     /// The receiver.
     pub to: Name,
-    /// What should arrive, on the wire.
+    /// The expected rate on the wire.
     pub rate: Rate,
-    /// The series of pauses between arrivals.
+    /// Name of the series of pauses between arrivals.
     pub series: String,
 }
 
 impl Meter {
-    /// What it measures beside its series: the mean rate over the seconds of the measured
-    /// time, by how much the worst of those missed in which the hosts' daemons had their
-    /// CPU, and of all, in percent, and how many seconds it does not judge.
+    /// Names of the values that it measures beside its series: the mean rate over the seconds of
+    /// the measured time; the largest deviation of a second from `rate` in percent, among the
+    /// seconds with CPU time for the hosts' daemons, and among all seconds; and the number of
+    /// seconds that are not judged.
     pub(crate) const VALUES: &'static [&'static str] = &[
         "rate_bit_s",
         "rate_error",
@@ -183,22 +185,22 @@ impl Meter {
     ];
 }
 
-/// Watches what the switch's port towards a host does to messages.
+/// Watches the effect of the switch's port towards a host on messages.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Watch {
-    /// What variants call it.
+    /// Name of the load, for variants.
     pub name: Name,
     /// The host behind the port.
     pub host: Name,
-    /// The series of what each datagram waited in the port.
+    /// Name of the series of each datagram's wait in the port.
     pub series: String,
 }
 
 impl Watch {
-    /// What it measures beside its series: rounds of messages, those in which
-    /// the port lost something and those in which it did not, frames that it lost, what its own counter says
-    /// of that, and the most that it held, in bytes on the wire.
+    /// Names of the values that it measures beside its series: rounds of messages, rounds with and
+    /// without loss in the port, lost frames, the port's own counter of drops, and the largest
+    /// backlog in bytes on the wire.
     pub(crate) const VALUES: &'static [&'static str] = &[
         "rounds",
         "rounds_with_loss",

@@ -1,4 +1,4 @@
-//! What the types of an experiment cannot say.
+//! Checks of an experiment beyond its types.
 
 mod paced;
 mod traffic;
@@ -11,7 +11,7 @@ use std::ops::RangeInclusive;
 use tailbound_experiment::{Mistakes, Name};
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// Each has a number of eight bits in its addresses.
+/// Each guest has a number of eight bits in its addresses.
 const MAX_GUESTS: usize = 200;
 const MAX_DURATION: Nanos = Nanos::from_secs(3600);
 const ANSWERS: RangeInclusive<Bytes> = Bytes(1)..=Bytes(1_000_000_000);
@@ -24,7 +24,7 @@ const LINK_RATES: RangeInclusive<Rate> = Rate(1_000_000)..=Rate(10_000_000_000);
 const SWITCH_BUFFERS: RangeInclusive<Bytes> = Bytes(3_000)..=Bytes(1 << 30);
 
 impl LabExperiment {
-    /// Finds what is wrong with it.
+    /// Adds the mistakes of the experiment to `mistakes`.
     pub(crate) fn find_mistakes(&self, mistakes: &mut Mistakes) {
         let mut top = mistakes.top();
         top.range(
@@ -134,7 +134,7 @@ impl LabExperiment {
                 );
             }
         }
-        // What the kernel takes.
+        // The range that the kernel accepts.
         let fits = QUOTA_PERIODS.contains(&quota.period) && quota.runtime >= *QUOTA_PERIODS.start();
         if quota.guests.is_empty() || !fits {
             let rule =
@@ -348,7 +348,7 @@ fn gap(at: &Name, gap: Nanos, mistakes: &mut Mistakes) {
     );
 }
 
-/// Sees that what a load says lies between two bounds.
+/// Checks that a load's value lies between two bounds.
 fn within<T: Copy + PartialOrd + Display>(
     at: &Name,
     key: &str,
@@ -370,7 +370,7 @@ fn is_plain(text: &str, longest: usize) -> bool {
         && text.starts_with(|c: char| c.is_ascii_alphabetic())
 }
 
-/// Names of the lab end up in namespaces, interfaces and files.
+/// Checks a name: namespaces, interfaces and files contain the lab's names.
 fn plain(name: &Name, longest: usize, mistakes: &mut Mistakes) {
     if !is_plain(name.get_ref(), longest) {
         let text = name.get_ref();

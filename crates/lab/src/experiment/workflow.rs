@@ -1,87 +1,88 @@
-//! Nodes that `tailbound probe serve` runs on, and workflows of calls to them (Bobtail, 5.2 and
-//! 5.3): among all, or among those that `tailbound select` keeps.
+//! Nodes that run `tailbound probe serve`, and workflows of calls to them (Bobtail, 5.2 and 5.3):
+//! among all nodes, or among those that `tailbound select` keeps.
 
 use serde::{Deserialize, Serialize};
 use tailbound_experiment::Name;
 use tailbound_units::Nanos;
 
-/// The guests that are called, and the one that calls them.
+/// The called guests, and their caller.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Nodes {
-    /// Who calls.
+    /// The calling guest.
     pub client: Name,
-    /// Who is called.
+    /// The called guests.
     pub guests: Vec<Name>,
 }
 
-/// `tailbound probe` on all nodes while the load warms up, and `tailbound select` of what it found:
-/// in a variant with this the workflows are to nodes that are kept.
+/// `tailbound probe` on all nodes during the warm-up, and `tailbound select` of its reports: in a
+/// variant with a selection, workflows call kept nodes only.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Selection {
-    /// What variants call it.
+    /// Name of the load, for variants.
     pub name: Name,
-    /// How many nodes are wanted.
+    /// Number of nodes to keep.
     pub keep: usize,
-    /// How long each sleep is.
+    /// Length of each sleep.
     pub sleep: Nanos,
-    /// How many sleeps decide at most.
+    /// Maximum of sleeps until the verdict.
     pub samples: u64,
-    /// With so many late sleeps at most a node is GOOD, with more than five times as many BAD.
+    /// Largest number of late sleeps of a GOOD node; more than five times this number is BAD.
     pub low_mark: u64,
 }
 
-/// Workflows of `tailbound probe workflows` to a group of nodes, for the experiment's duration.
-/// Those of a variant run one after the other.
+/// Workflows of `tailbound probe workflows` to a group of nodes, for the experiment's duration. The
+/// workflows of a variant run one after the other.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Workflow {
-    /// What variants call it.
+    /// Name of the load, for variants.
     pub name: Name,
-    /// What they call.
+    /// The pattern of calls.
     pub kind: Pattern,
-    /// How many nodes are drawn, of all or of those that are kept.
+    /// Number of drawn nodes, of all or of the kept ones.
     pub group: usize,
-    /// How many calls a second there are to begin workflows for: as many fan-outs, a tenth as many
-    /// sequences, each of ten calls.
+    /// Rate of calls per second: workflows begin at this rate as fan-outs, and at a tenth of this
+    /// rate as sequences of ten calls.
     pub rate: u32,
-    /// The series of how long they take.
+    /// Name of the series of the workflows' durations.
     pub series: String,
 }
 
-/// What workflows call.
+/// Pattern of a workflow's calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pattern {
     /// One node at random, ten times, one call after the other.
     Sequential,
-    /// All nodes of the group at once.
+    /// All nodes of the group in parallel.
     FanOut,
 }
 
 impl Nodes {
-    /// Where they serve.
+    /// TCP port of the nodes.
     pub(crate) const PORT: u16 = 7413;
 }
 
 impl Selection {
-    /// How many nodes were found GOOD, how many were kept, and how many of those are on the shared
-    /// core.
+    /// Names of its values: the number of GOOD nodes, of kept nodes, and of kept nodes on the
+    /// shared core.
     pub(crate) const VALUES: [&'static str; 3] = ["found_good", "kept", "kept_on_shared_core"];
 
-    /// How long nodes sleep.
+    /// Returns the total length of a node's sleeps.
     pub(crate) fn time(&self) -> Nanos {
         Nanos(self.sleep.as_nanos().saturating_mul(self.samples))
     }
 
-    /// In how much of the warm-up they begin, one after the other: programs that all start at once
-    /// hold each other up. As much is left at its end, as each sleep takes a little longer.
+    /// Returns the part of the warm-up in which the probes begin, one after the other: programs
+    /// that all start together delay each other. The same time remains at the end of the warm-up,
+    /// because each sleep is slightly longer than requested.
     pub(crate) fn spread(&self, warmup: Nanos) -> Nanos {
         Nanos(warmup.since(self.time()).as_nanos() / 2)
     }
 
-    /// The arguments of `tailbound probe` that may take so long.
+    /// Returns the arguments of `tailbound probe` with this time limit.
     pub(crate) fn args(&self, time_limit: Nanos) -> Vec<String> {
         [
             format!("--sleep={}", self.sleep),
@@ -94,7 +95,7 @@ impl Selection {
 }
 
 impl Workflow {
-    /// The arguments of `tailbound probe workflows`, but for the nodes.
+    /// Returns the arguments of `tailbound probe workflows`, except for the nodes.
     pub(crate) fn args(&self, duration: Nanos, seed: u64) -> Vec<String> {
         let only = match self.kind {
             Pattern::Sequential => "sequential",

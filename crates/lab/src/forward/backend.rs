@@ -14,9 +14,9 @@ use std::process::Command;
 use tailbound_sys::process::{find_program, program_path};
 use tailbound_units::Nanos;
 
-/// The namespace of whatever stands between the guests.
+/// The namespace of the backend between the guests.
 const MIDDLE: &str = "middle";
-/// Where Open vSwitch keeps its sockets: in the lab's own `/run`.
+/// Directory of Open vSwitch's sockets: in the lab's own `/run`.
 const OVS_RUN: &str = "/run/openvswitch";
 const OVS_SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 
@@ -25,18 +25,17 @@ const OVS_SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 pub(super) enum Backend {
     /// A Linux bridge.
     Bridge,
-    /// Reading and writing alone, between two TAPs.
+    /// A loop of read and write between two TAPs.
     Copy,
-    /// `tailbound host` with meter, tag, anti-spoofing and FQ-CoDel, and guests behind
-    /// TAPs.
+    /// `tailbound host` with meter, tag, anti-spoofing and FQ-CoDel, and guests behind TAPs.
     Tap,
-    /// The same with veth pairs and packet sockets.
+    /// `tailbound host` with veth pairs and packet sockets.
     Packet,
-    /// The same with veth pairs and `AF_XDP`.
+    /// `tailbound host` with veth pairs and `AF_XDP`.
     Xdp,
-    /// Open vSwitch's userspace datapath as it comes.
+    /// Open vSwitch's userspace datapath with its default settings.
     Ovs,
-    /// The same with userspace TSO, which is off by default.
+    /// Open vSwitch's userspace datapath with userspace TSO, which is off by default.
     OvsTso,
 }
 
@@ -47,7 +46,7 @@ pub(super) enum Kind {
     Tap,
     /// A packet socket on the host's end of a veth pair.
     Packet,
-    /// The same with `AF_XDP`.
+    /// An `AF_XDP` socket on the host's end of a veth pair.
     Xdp,
 }
 
@@ -74,7 +73,7 @@ impl Backend {
         }
     }
 
-    /// Sees that the programs of all backends are there.
+    /// Checks that the programs of all backends are installed.
     pub(super) fn require_tools() -> Result<(), LabError> {
         for (program, package) in [
             ("ip", "iproute2"),
@@ -110,7 +109,7 @@ impl Backend {
         }
     }
 
-    /// Takes everything away again.
+    /// Removes all interfaces.
     pub(super) fn remove(self) -> Result<(), LabError> {
         if !matches!(self, Self::Copy | Self::Tap) {
             batch("ip", None, &format!("netns del {MIDDLE}\n"))?;
@@ -146,7 +145,7 @@ fn veth_pairs() -> Result<(), LabError> {
     (1..=2).try_for_each(configure)
 }
 
-/// Guests behind TAPs.
+/// Makes guests behind TAPs.
 fn taps(count: u8) -> Result<(), LabError> {
     add_guests(count)?;
     (1..=count).try_for_each(|number| {
@@ -156,8 +155,8 @@ fn taps(count: u8) -> Result<(), LabError> {
     })
 }
 
-/// Guests behind veth pairs whose frames are as long as they say and have their
-/// checksums: what `AF_XDP` cannot tell is switched off.
+/// Makes guests behind veth pairs whose frames have their final lengths and checksums: offloads
+/// that `AF_XDP` cannot convey are off.
 fn plain_veth_pairs() -> Result<(), LabError> {
     veth_pairs()?;
     (1..=2).try_for_each(|number| {
@@ -166,7 +165,7 @@ fn plain_veth_pairs() -> Result<(), LabError> {
     })
 }
 
-/// Starts a daemon with `count` guests, two behind veth pairs; returns its place.
+/// Starts a daemon with `count` guests, two behind veth pairs; returns its index.
 pub(super) fn tailbound(
     supervisor: &mut Supervisor<'_>,
     place: &Place,
@@ -178,7 +177,7 @@ pub(super) fn tailbound(
         Kind::Packet => veth_pairs()?,
         Kind::Xdp => plain_veth_pairs()?,
     }
-    // It has no uplink: with TAPs it may as well live with a guest.
+    // The daemon has no uplink: with TAPs it can run in a guest's namespace.
     let netns = match kind {
         Kind::Tap => namespace_path(&guest_name(1)),
         Kind::Packet | Kind::Xdp => namespace_path(MIDDLE),
@@ -195,7 +194,7 @@ pub(super) fn tailbound(
             Kind::Packet => format!("kind = \"af-packet\", interface = \"port{number}\""),
             Kind::Xdp => format!("kind = \"af-xdp\", interface = \"port{number}\""),
         };
-        // Its frames are those of the wire, and it has to be said so.
+        // Frames of AF_XDP are those of the wire, and `segment` must be set for them.
         let segment = kind == Kind::Xdp;
         // Writing to a string cannot fail.
         let _ = write!(
@@ -247,7 +246,7 @@ fn copy(supervisor: &mut Supervisor<'_>, place: &Place) -> Result<(), LabError> 
 
 fn open_vswitch(supervisor: &mut Supervisor<'_>, place: &Place, tso: bool) -> Result<(), LabError> {
     if !tso {
-        // Without TSO it neither cuts packets nor finishes checksums.
+        // Without TSO, Open vSwitch neither segments packets nor completes checksums.
         for number in 1..=2 {
             let name = guest_name(number);
             tool("ip", &format!("netns exec {name} ethtool -K eth0 tx off"))?;
@@ -275,7 +274,7 @@ fn open_vswitch(supervisor: &mut Supervisor<'_>, place: &Place, tso: bool) -> Re
         "ovsdb-server",
         &format!("{database} --remote=punix:{socket}"),
     )?;
-    // The server may not listen yet: try again, for at most ten seconds.
+    // The server may not listen yet: retry for at most ten seconds.
     let vsctl = |line: &str| {
         let line = format!("-t 10 --retry --db=unix:{socket} {line}");
         tool("ovs-vsctl", &line)

@@ -1,4 +1,4 @@
-//! One TCP stream that never ends, and who receives it.
+//! One endless TCP stream: sender and receiver.
 
 use super::{Outcome, Starter, now};
 use std::io::{self, Read, Write};
@@ -23,7 +23,7 @@ pub(super) fn receive(starter: &Starter<'_>, port: u16) -> io::Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port))?;
     let schedule = starter.ready()?;
     let (mut stream, _) = listener.accept()?;
-    // A stream that stands still must not keep the outcome back.
+    // A stalled stream must not delay the outcome.
     stream.set_read_timeout(Some(Duration::from_millis(100)))?;
     let mut buffer = vec![0; CHUNK];
     let (mut bytes, mut first, mut last) = (0, None, schedule.from);
@@ -43,7 +43,7 @@ pub(super) fn receive(starter: &Starter<'_>, port: u16) -> io::Result<()> {
                 *window += length;
             }
             if first.is_none() {
-                // What comes first in the window arrived over time before it.
+                // The first bytes of the window arrived over a time before it.
                 first = Some(at);
             } else {
                 bytes += length;

@@ -1,5 +1,5 @@
-//! Frames between two TAPs, and nothing else: what reading and writing alone costs, which
-//! is the most that whoever stands between two TAPs can reach with one thread.
+//! Frames between two TAPs without any processing: the cost of reading and writing, which is the
+//! upper limit of a program with one thread between two TAPs.
 
 use super::READY;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -13,17 +13,17 @@ use tailbound_sys::tap::{Tap, VIRTIO_HEADER_LEN};
 pub struct TapOf {
     /// The interface.
     pub interface: String,
-    /// The namespace that it is in.
+    /// The namespace of the interface.
     pub netns: PathBuf,
 }
 
-/// Frames that are read from one TAP before the other's turn, as tailbound's.
+/// Frames that are read from one TAP before the other's turn, equal to tailbound's number.
 const TURN: usize = 32;
 
 /// A header and the longest frame.
 const BUFFER: usize = VIRTIO_HEADER_LEN + 14 + 65_535;
 
-/// Copies until it is killed.
+/// Copies until the process is killed.
 pub(super) fn run(taps: &[TapOf; 2]) -> io::Result<()> {
     let open = |of: &TapOf| Tap::open(&of.interface, Some(&of.netns)).map_err(io::Error::other);
     let taps = [open(&taps[0])?, open(&taps[1])?];
@@ -38,7 +38,7 @@ pub(super) fn run(taps: &[TapOf; 2]) -> io::Result<()> {
         for from in (0..2).filter(|from| ready[*from]) {
             for _ in 0..TURN {
                 match taps[from].receive(&mut [IoSliceMut::new(&mut buffer)]) {
-                    // What does not fit is lost, as behind any port.
+                    // Frames without room are lost, as behind any port.
                     Ok(len) => drop(taps[1 - from].transmit(&buffer[..len])),
                     Err(error) if super::events::is_retry(&error) => break,
                     Err(error) => return Err(error),

@@ -1,11 +1,10 @@
-//! Computes for a part of each period and sleeps the rest, as cpulimit makes
-//! programs do.
+//! Computes for a part of each period and sleeps for the rest, as cpulimit limits programs.
 
 use super::{Outcome, Starter, cpu_time, now, sleep_until};
 use std::io;
 use tailbound_units::Nanos;
 
-/// Less work than this is not worth another look at the clock.
+/// Remaining work below this limit is not worth another reading of the clock.
 const LEAST: Nanos = Nanos::from_micros(20);
 
 pub(super) fn run(starter: &Starter<'_>, busy: Nanos, period: Nanos) -> io::Result<()> {
@@ -29,11 +28,10 @@ pub(super) fn run(starter: &Starter<'_>, busy: Nanos, period: Nanos) -> io::Resu
     }
 }
 
-/// Uses so much CPU time, however long that takes; returns what it was.
+/// Uses `busy` CPU time, independently of the elapsed time; returns the used CPU time.
 ///
-/// The CPU clock is read rarely: each time the kernel brings this thread's account
-/// up to date, and interrupts it there and then if its slice is over. A vCPU that
-/// computes does not do it that favour.
+/// The CPU clock is read rarely: on each reading the kernel updates this thread's accounting, and
+/// preempts the thread if its slice is over. A computing vCPU offers no such preemption points.
 pub(super) fn compute(busy: Nanos) -> Nanos {
     let before = cpu_time();
     loop {

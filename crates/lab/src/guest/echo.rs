@@ -1,4 +1,4 @@
-//! ICMP echo requests at fixed moments (RFC 792). Open loop, as the queries are.
+//! ICMP echo requests at fixed intervals (RFC 792). Open loop, like the queries.
 
 use super::events::{ALARM, Events};
 use super::{Outcome, Sample, Schedule, Starter, now};
@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::OwnedFd;
 use tailbound_units::Nanos;
 
-/// Data bytes of a request: what `ping` sends.
+/// Data bytes of a request, equal to those of `ping`.
 const DATA: usize = 56;
 const HEADER: usize = 8;
 
@@ -48,19 +48,19 @@ pub(super) fn run(starter: &Starter<'_>, to: Ipv4Addr, every: Nanos) -> io::Resu
     starter.finish(&echo.finish())
 }
 
-/// Requests that were sent, and what came of them.
+/// Sent requests, and their replies.
 struct Echo {
     socket: OwnedFd,
     identifier: u16,
     schedule: Schedule,
     every: Nanos,
-    /// Whether there was a reply, by the number of the request.
+    /// True if a reply arrived, by the number of the request.
     answered: Vec<bool>,
     outcome: Outcome,
 }
 
 impl Echo {
-    /// When request `number` is due.
+    /// Returns the due time of request `number`.
     fn moment(&self, number: u32) -> Nanos {
         let after = Nanos(self.every.as_nanos() * u64::from(number));
         self.schedule.start.saturating_add(after)
@@ -75,8 +75,8 @@ impl Echo {
             }
             let request = request(self.identifier, number);
             match rustix::net::send(&self.socket, &request, SendFlags::empty()) {
-                // A request that the guest's own queue has no room for is lost
-                // like any other: it stays unanswered.
+                // A request without room in the guest's own queue is lost like any other: it stays
+                // unanswered.
                 Ok(_) | Err(rustix::io::Errno::AGAIN | rustix::io::Errno::NOBUFS) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -84,7 +84,7 @@ impl Echo {
         }
     }
 
-    /// Takes all replies that wait.
+    /// Receives all queued replies.
     fn receive(&mut self) -> io::Result<()> {
         let mut buffer = [0; 2048];
         loop {
@@ -103,8 +103,7 @@ impl Echo {
     }
 
     fn replied(&mut self, number: u32, end: Nanos) {
-        // The first reply counts; one to a request that was never sent is
-        // somebody's invention.
+        // The first reply counts; replies to requests that were never sent are ignored.
         if self.answered.get(number as usize) != Some(&false) {
             return;
         }
@@ -130,8 +129,8 @@ impl Echo {
     }
 }
 
-/// Request `number`. The sequence field is too short for all of them, so the
-/// number stands in the data, too.
+/// Builds request `number`. The sequence field is too short for all numbers, so the data also has
+/// the number.
 fn request(identifier: u16, number: u32) -> [u8; HEADER + DATA] {
     let mut packet = [0x5a; HEADER + DATA];
     packet[..4].copy_from_slice(&[8, 0, 0, 0]);
@@ -143,8 +142,8 @@ fn request(identifier: u16, number: u32) -> [u8; HEADER + DATA] {
     packet
 }
 
-/// The number of the request that `packet`, IP header included, replies to;
-/// `None` for anything else.
+/// Returns the number of the request that `packet`, IP header included, replies to; `None` for
+/// other packets.
 fn reply(packet: &[u8], identifier: u16) -> Option<u32> {
     let header_length = usize::from(packet.first()? & 0x0f) * 4;
     let icmp = packet.get(header_length..)?;
@@ -158,7 +157,7 @@ fn reply(packet: &[u8], identifier: u16) -> Option<u32> {
     Some(u32::from_be_bytes(number))
 }
 
-/// The Internet checksum (RFC 1071) of an even number of bytes.
+/// Returns the Internet checksum (RFC 1071) of an even number of bytes.
 fn checksum(bytes: &[u8]) -> u16 {
     let words = bytes.chunks_exact(2);
     let sum: u32 = words

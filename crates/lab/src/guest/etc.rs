@@ -1,12 +1,11 @@
-//! A client of memcached with the key sizes, value sizes and times between requests
-//! of Facebook's ETC pool.
+//! A client of memcached with the key sizes, value sizes and times between requests of Facebook's
+//! ETC pool.
 //!
-//! Closed loop: a worker has one connection and one request on it. The next one is
-//! due a random time after the one before *was* due, and goes out then, or as soon
-//! as the answer is in. So the load is what was asked for as long as answers come in
-//! time, and falls when they do not, as with Silo's synchronous clients (6.1). Time
-//! counts from sending: what became due while a worker waited shows in the requests
-//! answered, not in their time.
+//! Closed loop: a worker has one connection and one request on it. The next request is due a random
+//! time after the previous one *was* due, and is sent at that time or after the answer. The load is
+//! therefore exact as long as answers arrive in time, and falls otherwise, as with Silo's
+//! synchronous clients (6.1). Latency counts from sending: requests that became due while a worker
+//! waited reduce the number of answered requests and not their latency.
 
 mod draw;
 
@@ -23,27 +22,27 @@ use std::rc::Rc;
 use std::time::Duration;
 use tailbound_units::{Bytes, Nanos};
 
-/// Values that a client keeps on the server.
+/// Values of a client on the server.
 const ITEMS: usize = 256;
-/// How long a server may take to store a value.
+/// Time limit for a server to store a value.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What is asked.
+/// Configuration of the requests.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Requests {
-    /// Where memcached is.
+    /// Address of memcached.
     pub server: SocketAddrV4,
     /// Connections, each with one request at a time.
     pub workers: usize,
-    /// The mean time between two requests of each.
+    /// The mean time between two requests of each worker.
     pub mean_gap: Nanos,
     /// The size of the largest value.
     pub largest: Bytes,
-    /// Where sizes and times come from.
+    /// Seed of sizes and times.
     pub seed: u64,
 }
 
-/// A value on the server: how it is asked for, and how long the answer is.
+/// A value on the server: its request, and the length of its answer.
 struct Item {
     request: Rc<[u8]>,
     answer: u64,
@@ -52,9 +51,9 @@ struct Item {
 struct Worker {
     exchange: Exchange,
     random: Pcg64Mcg,
-    /// When the next request is to go out.
+    /// Due time of the next request.
     due: Nanos,
-    /// Its number.
+    /// Number of the next request.
     number: u32,
 }
 
@@ -131,11 +130,11 @@ impl Client<'_> {
         }
     }
 
-    /// Lets a worker send its next request if it is time.
+    /// Sends a worker's next request if it is due.
     fn ask(&mut self, place: usize, schedule: &Schedule) -> io::Result<()> {
         let worker = &mut self.workers[place];
         let at = now();
-        // What became due in time may go out late, but not after the end.
+        // A request that became due in time may be sent late, but not after the end.
         if worker.exchange.waits_since().is_some() || worker.due > at || at >= schedule.to {
             return Ok(());
         }
@@ -171,7 +170,7 @@ impl Worker {
     }
 }
 
-/// Puts values of random sizes on the server.
+/// Stores values of random sizes on the server.
 fn store(config: &Requests) -> io::Result<Vec<Item>> {
     let mut random = Pcg64Mcg::seed_from_u64(seed_for(config.seed, "items"));
     let stream = memcached::connect(config.server)?;
@@ -179,7 +178,7 @@ fn store(config: &Requests) -> io::Result<Vec<Item>> {
     let mut items = Vec::with_capacity(ITEMS);
     let mut values = Vec::with_capacity(ITEMS);
     for place in 0..ITEMS {
-        // Clients differ by their seeds, so one never changes another's values.
+        // Clients differ by their seeds, so a client never changes another's values.
         let unique = format!("{:08x}.{place:x}", config.seed as u32);
         let key = format!("{unique:.<0$}", draw::key(&mut random));
         let size = draw::value(&mut random, config.largest.as_u64());

@@ -1,4 +1,4 @@
-//! Waiting for sockets and for a moment at once.
+//! Waits for sockets and for a time together.
 
 use rustix::event::epoll;
 use rustix::fd::{AsFd, OwnedFd};
@@ -6,11 +6,11 @@ use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, 
 use std::io;
 use tailbound_units::Nanos;
 
-/// What [`Events::wait`] reports for the alarm.
+/// The key that [`Events::wait`] reports for the alarm.
 pub(crate) const ALARM: u64 = u64::MAX;
 
-/// An epoll set with an alarm in it. A timer file, not epoll's own timeout: that
-/// is in milliseconds.
+/// An epoll set with an alarm in it. The alarm is a timer file because epoll's own timeout is in
+/// milliseconds.
 pub(crate) struct Events {
     epoll: OwnedFd,
     alarm: OwnedFd,
@@ -45,7 +45,7 @@ impl Events {
         )?)
     }
 
-    /// Sets the alarm to `moment`; one that has passed rings at once.
+    /// Sets the alarm to `moment`; a time in the past rings immediately.
     pub(crate) fn set_alarm(&self, moment: Nanos) -> io::Result<()> {
         let time = Itimerspec {
             it_interval: timespec(Nanos::ZERO),
@@ -56,8 +56,7 @@ impl Events {
         Ok(())
     }
 
-    /// Waits until something happens and puts the keys of whom it happened to
-    /// into `happened`.
+    /// Waits for an event, and puts the keys of the sources with events into `happened`.
     pub(crate) fn wait(&mut self, happened: &mut Vec<u64>) -> io::Result<()> {
         self.ready.clear();
         match epoll::wait(
@@ -91,7 +90,8 @@ pub(crate) fn timespec(moment: Nanos) -> Timespec {
     }
 }
 
-/// Whether a non-blocking call may succeed later, as when a connection is there.
+/// Returns whether a non-blocking call may succeed later, for example after the connection is
+/// established.
 pub(crate) fn is_retry(error: &io::Error) -> bool {
     matches!(
         error.kind(),

@@ -1,4 +1,4 @@
-//! UDP datagrams as fast as the sender can or at a fixed rate, and who counts them.
+//! UDP datagrams at the sender's full speed or at a fixed rate, and their receiver.
 
 use super::{Outcome, Starter, now};
 use std::io;
@@ -6,12 +6,12 @@ use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::time::Duration;
 use tailbound_units::{Bytes, Nanos};
 
-/// How many datagrams pass between two looks at the clock.
+/// Number of datagrams between two readings of the clock.
 const STRIDE: u64 = 32;
 
 const NO_BUFFERS: i32 = rustix::io::Errno::NOBUFS.raw_os_error();
 
-/// What is sent: see [`super::Work::Flood`].
+/// Configuration of the sender, see [`super::Work::Flood`].
 pub(super) struct Flood {
     pub(super) to: SocketAddrV4,
     pub(super) payload: Bytes,
@@ -35,7 +35,7 @@ pub(super) fn send(starter: &Starter<'_>, flood: &Flood) -> io::Result<()> {
         for _ in 0..STRIDE {
             match socket.send(&datagram) {
                 Ok(_) => sent += 1,
-                // The interface's queue is full: what it refused was not sent.
+                // The interface's queue is full: a refused datagram was not sent.
                 Err(error) if error.raw_os_error() == Some(NO_BUFFERS) => {}
                 Err(error) if super::events::is_retry(&error) => {}
                 Err(error) => return Err(error),
@@ -57,7 +57,7 @@ pub(super) fn send(starter: &Starter<'_>, flood: &Flood) -> io::Result<()> {
 
 pub(super) fn receive(starter: &Starter<'_>, port: u16) -> io::Result<()> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port))?;
-    // Silence must not keep the outcome back.
+    // Silence must not delay the outcome.
     socket.set_read_timeout(Some(Duration::from_millis(100)))?;
     let schedule = starter.ready_to_listen()?;
     let mut buffer = [0; 2048];
@@ -80,7 +80,7 @@ pub(super) fn receive(starter: &Starter<'_>, port: u16) -> io::Result<()> {
                 *window += bytes;
             }
         } else if at >= schedule.to && !done {
-            // Goes on: a port that nobody listens on would stop the sender.
+            // The receiver continues: an unreachable port would stop the sender.
             done = true;
             outcome.time = schedule.to.since(schedule.from);
             starter.finish(&outcome)?;

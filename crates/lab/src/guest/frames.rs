@@ -1,5 +1,5 @@
-//! Ethernet frames that a guest writes itself, as fast as it can: past its own
-//! kernel's rules, as a hostile guest does.
+//! Ethernet frames that a guest composes itself and sends at its full speed, past its own kernel's
+//! rules, like a hostile guest.
 
 use super::GUEST_INTERFACE;
 use super::packet::{End, Manner, frame};
@@ -8,23 +8,23 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use tailbound_sys::packet::{Batch, Socket};
 
-/// What is sent.
+/// Configuration of the sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Frames {
     /// The sender's own addresses.
     pub from: End,
-    /// The receiver's.
+    /// The receiver's addresses.
     pub to: End,
-    /// The length of each IP packet in bytes. Above 1500 it is a TCP packet that is
-    /// left to be segmented, as a guest with a virtio NIC leaves it.
+    /// The length of each IP packet in bytes. A packet above 1500 is a TCP packet that the host
+    /// segments, like one of a guest with a virtio NIC.
     pub packet: u16,
-    /// What is odd about them.
+    /// Peculiarity of the frames.
     pub manner: Manner,
 }
 
 const NO_BUFFERS: i32 = rustix::io::Errno::NOBUFS.raw_os_error();
 
-/// What is kept of frames that all differ. More would leave the caches.
+/// Number of stored frames if all of them differ. More would not fit the caches.
 const DIFFERENT: u32 = 2048;
 
 pub(super) fn send(starter: &Starter<'_>, frames: &Frames) -> io::Result<()> {
@@ -45,7 +45,7 @@ pub(super) fn send(starter: &Starter<'_>, frames: &Frames) -> io::Result<()> {
         let burst = &ring[place..place + Batch::LEN];
         let sent = match socket.transmit(&mut batch, burst.iter().map(Vec::as_slice)) {
             Ok(sent) => sent,
-            // The interface takes no more at present.
+            // The interface accepts no more frames at present.
             Err(error) if error.raw_os_error() == Some(NO_BUFFERS) => 0,
             Err(error) if super::events::is_retry(&error) => 0,
             Err(error) => return Err(error),

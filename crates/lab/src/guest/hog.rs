@@ -1,6 +1,6 @@
-//! CPU-bound work that yields now and then (Small is Better, 5.2): scans of a
-//! block the size of the L2 cache, so that a preemption costs what it costs real
-//! programs, with a short sleep after each burst of scans.
+//! CPU-bound work with brief sleeps (Small is Better, 5.2): scans of a block with the size of the
+//! L2 cache, so that a preemption has the cost of real programs, with a short sleep after each
+//! burst of scans.
 
 use super::{Outcome, Starter, cpu_time, now};
 use std::hint::black_box;
@@ -25,7 +25,8 @@ pub(super) fn run(starter: &Starter<'_>, scans: u32, sleep: Nanos, block: Bytes)
                 outcome.time = now().since(schedule.from);
             } else if begin >= schedule.to && !done {
                 done = true;
-                // Twice in all: see `duty` for what reading it does.
+                // The CPU clock is read only twice in total: `duty` describes the effect of a
+                // reading.
                 outcome.cpu = cpu_time().since(used.unwrap_or(cpu_time()));
                 starter.finish(&outcome)?;
             }

@@ -1,5 +1,4 @@
-//! The text protocol of memcached, as much of it as storing values and asking for
-//! them takes.
+//! The text protocol of memcached: storing values and requesting them.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{SocketAddrV4, TcpStream};
@@ -57,12 +56,12 @@ pub(super) fn store(mut stream: TcpStream, values: &[(String, u64)]) -> io::Resu
     Ok(())
 }
 
-/// The request for a value.
+/// Returns the request for a value.
 pub(super) fn request(key: &str) -> Vec<u8> {
     format!("get {key}\r\n").into_bytes()
 }
 
-/// How long the answer to that is.
+/// Returns the length of the answer to that request.
 pub(super) fn answer_length(key: &str, size: u64) -> u64 {
     let around = format!("VALUE {key} 0 {size}\r\n\r\nEND\r\n");
     around.len() as u64 + size

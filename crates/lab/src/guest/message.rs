@@ -1,7 +1,6 @@
-//! Messages of several UDP datagrams, sent at moments that all senders know: all
-//! at once where that is asked for. Their latency is one way, from the moment the
-//! message was to start to the arrival of its last datagram, as Silo's promise is
-//! (4.1); sender and receiver read the same clock.
+//! Messages of several UDP datagrams, sent at times that all senders know, or at the same time by
+//! all senders. Their latency is one way, from the scheduled start of the message to the arrival of
+//! its last datagram, like Silo's promise (4.1); sender and receiver read the same clock.
 
 use super::{Outcome, Sample, Schedule, Starter, now};
 use crate::arrivals::poisson;
@@ -13,51 +12,51 @@ use std::time::Duration;
 use tailbound_units::{Bytes, Nanos};
 
 const MAGIC: [u8; 4] = *b"tbm1";
-/// In front of each datagram.
+/// Length of the header in front of each datagram.
 pub(super) const HEADER: usize = 24;
 /// The longest datagram in a frame.
 const LONGEST: u64 = 1472;
 /// Ethernet's, IP's and UDP's part of a frame on the wire.
 const OVERHEAD: u64 = 24 + 14 + 20 + 8;
-/// How long after the load's end datagrams may still arrive.
+/// Time after the load's end in which datagrams may still arrive.
 const DRAIN: Nanos = Nanos::from_millis(300);
 
-/// What is sent.
+/// Configuration of the sender.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Messages {
     /// The address of the receiver.
     pub to: SocketAddrV4,
     /// The size of a message on the wire, all overhead included.
     pub size: Bytes,
-    /// When messages are sent.
+    /// Start times of messages.
     pub moments: Moments,
 }
 
-/// When messages start.
+/// Start times of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Moments {
-    /// At the load's start and again after each such time.
+    /// At the load's start and in this interval.
     Every(Nanos),
     /// At random.
     Random {
-        /// The mean time between two.
+        /// The mean time between two messages.
         mean_gap: Nanos,
-        /// Where the moments come from.
+        /// Seed of the times.
         seed: u64,
     },
 }
 
-/// Where a datagram belongs.
+/// Header of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Header {
     /// The message, counted by its sender.
     pub(crate) message: u32,
-    /// Its place in the message.
+    /// The datagram's index in the message.
     pub(crate) place: u32,
-    /// How many datagrams the message has.
+    /// Number of datagrams of the message.
     pub(crate) of: u32,
-    /// When the message was to start.
+    /// Scheduled start of the message.
     pub(crate) start: Nanos,
 }
 
@@ -70,7 +69,7 @@ impl Header {
         datagram[16..HEADER].copy_from_slice(&self.start.as_nanos().to_be_bytes());
     }
 
-    /// `None` for a datagram that is no part of a message.
+    /// Reads a header; `None` for a datagram that is no part of a message.
     pub(crate) fn read(datagram: &[u8]) -> Option<Self> {
         let header: &[u8; HEADER] = datagram.first_chunk()?;
         let number = |at: usize| {
@@ -87,9 +86,9 @@ impl Header {
     }
 }
 
-/// The datagrams, without headers, of a message of `size` on the wire: full frames
-/// and a rest. Where the rest would be too short for a header the frame before it
-/// gives some up.
+/// Returns the sizes, without headers, of the datagrams of a message of `size` on the wire: full
+/// frames and a rest. If the rest would be too short for a header, the frame before it is
+/// shortened.
 fn datagrams(size: Bytes) -> Vec<usize> {
     const FULL: u64 = LONGEST + OVERHEAD;
     const LEAST: u64 = HEADER as u64 + OVERHEAD;
@@ -134,8 +133,8 @@ pub(super) fn send(starter: &Starter<'_>, span: Nanos, messages: &Messages) -> i
             };
             header.write(&mut datagram);
             match socket.send(&datagram[..*part]) {
-                // Nobody may be listening any more, or there is no room: lost, as
-                // on the wire.
+                // The datagram is lost if its port is closed or if there is no room, as on the
+                // wire.
                 Ok(_) | Err(_) => {}
             }
         }
@@ -144,7 +143,7 @@ pub(super) fn send(starter: &Starter<'_>, span: Nanos, messages: &Messages) -> i
     starter.finish(&outcome)
 }
 
-/// A message that has begun to arrive.
+/// A message whose first datagram has arrived.
 struct Arriving {
     start: Nanos,
     missing: u32,
@@ -153,7 +152,7 @@ struct Arriving {
 
 pub(super) fn receive(starter: &Starter<'_>, port: u16) -> io::Result<()> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port))?;
-    // Room for whole messages of all senders at once; with less it works as well.
+    // Room for one whole message of each sender. A smaller buffer works as well.
     let _ = rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, 8 << 20);
     socket.set_read_timeout(Some(Duration::from_millis(20)))?;
     let schedule = starter.ready_to_listen()?;

@@ -1,5 +1,5 @@
-//! What arrives at a guest from one sender: how much in each second, counted on
-//! the wire, and how long the pauses between are.
+//! Measures a guest's received traffic from one sender: the bytes on the wire in each second, and
+//! the pauses between arrivals.
 
 use super::GUEST_INTERFACE;
 use super::packet::{on_wire, read};
@@ -11,9 +11,9 @@ use tailbound_report::{Stats, empty_histogram};
 use tailbound_sys::packet::{Batch, Socket};
 use tailbound_sys::tap::VIRTIO_HEADER_LEN;
 
-/// Of each frame: its headers.
+/// Stored bytes of each frame: its headers.
 const STORED: usize = 128;
-/// Silence must not keep the outcome back.
+/// Silence must not delay the outcome.
 const SILENCE: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 20_000_000,

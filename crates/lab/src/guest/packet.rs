@@ -1,22 +1,22 @@
-//! Frames that loads write themselves, and the little that measuring ones read
-//! of others'. Pure.
+//! Frames that loads compose themselves, and a parser for the received frames of measuring loads.
+//! Pure.
 
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
 use tailbound_sys::tap::VIRTIO_HEADER_LEN;
 
-/// Of an Ethernet frame, without tag and FCS.
+/// Length of an Ethernet header, without tag and FCS.
 pub(super) const ETHERNET: usize = 14;
 const TAG: usize = 4;
 const IPV4: usize = 20;
 const UDP: usize = 8;
 const TCP: usize = 20;
-/// Preamble, FCS and gap; the shortest frame is as long as 84 B on the wire.
+/// Preamble, FCS and gap; the shortest frame has 84 B on the wire.
 const OVERHEAD: u64 = 24;
 const SHORTEST: u64 = 84;
 const TCP_PROTOCOL: u8 = 6;
 const UDP_PROTOCOL: u8 = 17;
-/// The segments of a large packet: what fits a frame without options.
+/// The segments of a large packet: the payload of a frame without options.
 const SEGMENT: u16 = 1460;
 /// 802.1Q, priority 7, VLAN 0: a priority tag of the highest class.
 const TOP_PRIORITY: [u8; TAG] = [0x81, 0x00, 0xe0, 0x00];
@@ -26,10 +26,10 @@ const EXPEDITED: u8 = 46 << 2;
 const NEEDS_CHECKSUM: u8 = 1;
 const SEGMENTED_TCP4: u8 = 1;
 
-/// The longest IP packet that is not left to be segmented.
+/// The longest IP packet that the host does not segment.
 const MTU: u64 = 1500;
 
-/// What an Ethernet frame of `len` bytes, without FCS, takes of the wire.
+/// Returns the bytes on the wire of an Ethernet frame of `len` bytes without FCS.
 pub(crate) const fn on_wire(len: u64) -> u64 {
     let taken = len + OVERHEAD;
     if taken < SHORTEST { SHORTEST } else { taken }
@@ -44,28 +44,27 @@ pub struct End {
     pub ip: Ipv4Addr,
 }
 
-/// How the frames of a load differ from honest ones and from each other.
+/// Differences of a load's frames from honest ones and from each other.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Manner {
-    /// Not at all: one flow to one destination.
+    /// No difference: one flow to one destination.
     #[default]
     Plain,
-    /// Each claims the highest class: by its DSCP, and every other one by an 802.1Q
-    /// tag besides.
+    /// Each frame claims the highest class: by its DSCP, and every other frame also by an 802.1Q
+    /// tag.
     Tagged,
-    /// Each belongs to another of `FLOWS` flows, to as many addresses.
+    /// Each frame belongs to another one of `FLOWS` flows, each to an address of its own.
     Flows,
-    /// Each goes to another MAC address that nobody has.
+    /// Each frame has another destination MAC address that no guest has.
     UnknownMacs,
 }
 
-/// How many flows [`Manner::Flows`] opens.
+/// Number of flows of [`Manner::Flows`].
 const FLOWS: u32 = 100_000;
 
-/// The `number`-th frame of a load, behind its virtio header. `packet` is the
-/// length of the IP packet; one above [`MTU`] is a TCP packet that is left to be
-/// segmented, others are UDP.
+/// Builds the `number`-th frame of a load, behind its virtio header. `packet` is the length of the
+/// IP packet; a packet above [`MTU`] is a TCP packet that the host segments, others are UDP.
 pub(super) fn frame(manner: Manner, from: End, to: End, packet: u16, number: u32) -> Vec<u8> {
     let flow = number % FLOWS;
     let mut to = to;
@@ -89,7 +88,7 @@ pub(super) fn frame(manner: Manner, from: End, to: End, packet: u16, number: u32
     if large {
         bytes[0] = NEEDS_CHECKSUM;
         bytes[1] = SEGMENTED_TCP4;
-        // These are in the machine's order (virtio-net before 1.0).
+        // These fields have this computer's byte order (virtio-net before 1.0).
         bytes[2..4].copy_from_slice(&((transport + TCP) as u16).to_ne_bytes());
         bytes[4..6].copy_from_slice(&SEGMENT.to_ne_bytes());
         bytes[6..8].copy_from_slice(&(transport as u16).to_ne_bytes());
@@ -117,7 +116,7 @@ pub(super) fn frame(manner: Manner, from: End, to: End, packet: u16, number: u32
         let mut rest = [0; TCP - 4];
         rest[8] = 0x50;
         rest[9] = 0x10;
-        // Of the pseudo-header; whoever segments completes it.
+        // The sum of the pseudo-header; the segmenting program completes it.
         let mut pseudo = [0; 12];
         pseudo[..4].copy_from_slice(&from.ip.octets());
         pseudo[4..8].copy_from_slice(&to.ip.octets());
@@ -137,8 +136,8 @@ pub(super) fn frame(manner: Manner, from: End, to: End, packet: u16, number: u32
     bytes
 }
 
-/// An IPv4 header without options of a packet of `len` bytes, that may not be
-/// fragmented. `service` is the byte that holds the DSCP.
+/// Builds an IPv4 header without options of a packet of `len` bytes that must not be fragmented.
+/// `service` is the byte that holds the DSCP.
 fn ip_header([from, to]: [Ipv4Addr; 2], len: u16, service: u8, protocol: u8) -> [u8; IPV4] {
     let mut header = [0; IPV4];
     header[0] = 0x45;
@@ -154,7 +153,7 @@ fn ip_header([from, to]: [Ipv4Addr; 2], len: u16, service: u8, protocol: u8) -> 
     header
 }
 
-/// The one's complement sum of an even number of bytes (RFC 1071).
+/// Returns the one's complement sum of an even number of bytes (RFC 1071).
 fn sum(bytes: &[u8]) -> u16 {
     let words = bytes.chunks_exact(2);
     let sum: u32 = words
@@ -167,16 +166,15 @@ fn sum(bytes: &[u8]) -> u16 {
 /// An IPv4 packet in a received frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Seen<'a> {
-    /// Who sent it.
+    /// The sender's address.
     pub(crate) from: Ipv4Addr,
-    /// The Ethernet frame's length, without FCS, as the IP header tells it.
+    /// Length of the Ethernet frame without FCS, from the IP header.
     pub(crate) len: u64,
-    /// What a UDP datagram carries, as far as it was stored; empty otherwise.
+    /// Payload of a UDP datagram, as far as it was stored; empty for other packets.
     pub(crate) data: &'a [u8],
 }
 
-/// Reads an Ethernet frame whose tag the kernel has taken out; `None` if it is
-/// not IPv4.
+/// Reads an Ethernet frame whose tag the kernel has removed; `None` if it is not IPv4.
 pub(crate) fn read(frame: &[u8]) -> Option<Seen<'_>> {
     let packet = match frame.get(12..ETHERNET)? {
         [0x08, 0x00] => frame.get(ETHERNET..)?,
@@ -199,7 +197,7 @@ pub(crate) fn read(frame: &[u8]) -> Option<Seen<'_>> {
     })
 }
 
-/// A frame that carries a part of a message.
+/// Builds a frame that carries a part of a message.
 #[cfg(test)]
 pub(crate) fn message_frame(from: End, to: End, header: super::Header) -> Vec<u8> {
     let mut frame = frame(Manner::Plain, from, to, 100, 0);

@@ -1,4 +1,4 @@
-//! Fetches pages at random moments, whatever became of those before: an open loop. Each has a
+//! Fetches pages at random times, independently of earlier fetches: an open loop. Each fetch has a
 //! connection of its own, as with ab.
 
 use super::{Outcome, Starter, now};
@@ -12,23 +12,23 @@ use std::thread;
 use std::time::Duration;
 use tailbound_units::Nanos;
 
-/// What a thread that fetches one page needs.
+/// Stack of a thread that fetches one page.
 const STACK: usize = 64 << 10;
 
-/// What is fetched: see [`super::Work::Pages`].
+/// Configuration of the client, see [`super::Work::Pages`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pages {
-    /// From whom.
+    /// The server.
     pub to: SocketAddrV4,
-    /// The pages; each is as likely as the others.
+    /// The pages; all have the same probability.
     pub paths: Vec<String>,
-    /// The mean time between two.
+    /// The mean time between two fetches.
     pub mean_gap: Nanos,
-    /// Where the moments come from.
+    /// Seed of the times.
     pub seed: u64,
 }
 
-/// Milliseconds until there was a connection, and from then on until the answer began.
+/// Milliseconds until the connection was established, and from then on until the answer began.
 type Fetched = (f64, f64);
 
 pub(super) fn run(starter: &Starter<'_>, span: Nanos, pages: &Pages) -> io::Result<()> {
@@ -48,7 +48,7 @@ pub(super) fn run(starter: &Starter<'_>, span: Nanos, pages: &Pages) -> io::Resu
         thread.spawn(move || {
             let fetched = fetch(to, &path, patience);
             if counts && let Ok(fetched) = fetched {
-                // Nobody listens any more where it came too late.
+                // The receiver is gone if this page was too late.
                 let _ = sender.send(fetched);
             }
         })?;

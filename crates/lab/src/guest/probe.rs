@@ -1,4 +1,4 @@
-//! Runs `tailbound probe` and keeps what it says, whatever its verdict.
+//! Runs `tailbound probe` and keeps its report, independently of its verdict.
 
 use super::{Outcome, Starter, leave, sleep_until};
 use serde::{Deserialize, Serialize};
@@ -12,33 +12,33 @@ use tailbound_sys::procfs;
 use tailbound_sys::sched::{Policy, policy, set_policy};
 use tailbound_units::Nanos;
 
-/// What `tailbound probe --output json` says, as far as the lab reads it.
+/// The output of `tailbound probe --output json`, as far as the lab reads it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ProbeReport {
     /// `GOOD`, `BAD`, `UNSURE` or `INCONCLUSIVE`.
     pub verdict: String,
-    /// That and why.
+    /// The verdict and its reason.
     pub line: String,
-    /// Each vCPU.
+    /// The report of each vCPU.
     pub cpus: Vec<ProbedCpu>,
 }
 
-/// What it says of one vCPU.
+/// The report of one vCPU.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ProbedCpu {
     /// Late sleeps.
     pub late: u64,
-    /// Of these, those that the guest itself kept waiting.
+    /// Late sleeps that the guest itself delayed.
     pub ours: u64,
-    /// Those that the hypervisor says it took the CPU for.
+    /// Late sleeps during CPU time that the hypervisor reports as stolen.
     pub stolen: u64,
-    /// Those that nothing explains.
+    /// Late sleeps without an explanation.
     pub unexplained: u64,
     /// The share of the vCPU that the probe used.
     pub cost: f64,
-    /// How long it ran, in nanoseconds.
+    /// Length of the probe in nanoseconds.
     pub elapsed_ns: u64,
-    /// How long its sleeps took.
+    /// Durations of its sleeps.
     pub sleep_ns: Stats,
 }
 
@@ -57,7 +57,7 @@ pub(super) fn run(
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     let output = start(&mut command)?.wait_with_output()?;
-    // Its exit code is its verdict.
+    // The exit code is the verdict.
     let report = serde_json::from_slice(&output.stdout).map_err(|error| {
         let said = String::from_utf8_lossy(&output.stderr);
         io::Error::other(format!("{error} in its output; it said: {}", said.trim()))
@@ -71,12 +71,12 @@ pub(super) fn run(
     })
 }
 
-/// How often is looked whether a program sleeps.
+/// Interval of the checks whether the probe sleeps.
 const POLL: Duration = Duration::from_millis(1);
 
-/// Starts the probe. Where this process has a real-time class, the probe gets it with its first
-/// sleep: until then it loads itself and locks its memory, some milliseconds in which nobody of that
-/// class would run on its core, and who is probed there would be late.
+/// Starts the probe. If this process has a real-time class, the probe has this class from its first
+/// sleep on: before, it loads itself and locks its memory, some milliseconds in which all other
+/// threads of that class would wait for its core, and neighbouring probes there would be late.
 fn start(command: &mut Command) -> io::Result<Child> {
     let own = policy(0)?;
     if !matches!(own, Policy::Fifo(_)) {
@@ -86,7 +86,7 @@ fn start(command: &mut Command) -> io::Result<Child> {
     let child = command.spawn();
     set_policy(0, own)?;
     let mut child = child?;
-    // It sleeps in threads of their own.
+    // The probe sleeps in threads of their own.
     while procfs::threads(child.id()).is_ok_and(|threads| threads.len() < 2) {
         if child.try_wait()?.is_some() {
             return Ok(child);
@@ -94,7 +94,7 @@ fn start(command: &mut Command) -> io::Result<Child> {
         std::thread::sleep(POLL);
     }
     match set_policies(child.id(), own) {
-        // It has ended.
+        // The probe has ended.
         Err(error) if child.try_wait()?.is_none() => Err(error),
         _ => Ok(child),
     }
@@ -105,8 +105,8 @@ mod tests {
     use super::*;
     use tailbound_sys::probe::required::{Part, skipped};
 
-    /// Runs this with a real-time class, on a thread of its own, which nobody else is started from;
-    /// not where there is none.
+    /// Runs `run` with a real-time class, on a thread of its own that starts no other process;
+    /// skipped if no such class is available.
     fn in_real_time(run: impl FnOnce(Policy) + Send + 'static) {
         let fifo = Policy::Fifo(1);
         if let Err(error) = tailbound_sys::sched::probe(fifo) {

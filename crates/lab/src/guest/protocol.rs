@@ -1,5 +1,5 @@
-//! The lab's own requests: a magic number and the size of the answer, both four
-//! bytes, big endian. An answer is that many bytes of no meaning.
+//! The lab's own requests: a magic number and the size of the answer, both four bytes, big endian.
+//! An answer is that number of filler bytes.
 
 use std::io;
 
@@ -8,10 +8,10 @@ const MAGIC: u32 = 0x7462_7131; // "tbq1"
 /// The size of a request.
 pub(super) const REQUEST: usize = 8;
 
-/// The largest answer: what a wrong peer can make a server send.
+/// The largest answer: the limit of a wrong peer's requests.
 pub(super) const MAX_ANSWER: u32 = 1_000_000_000;
 
-/// The request for an answer of `size` bytes.
+/// Builds the request for an answer of `size` bytes.
 pub(super) fn request(size: u32) -> [u8; REQUEST] {
     let mut bytes = [0; REQUEST];
     bytes[..4].copy_from_slice(&MAGIC.to_be_bytes());
@@ -19,7 +19,7 @@ pub(super) fn request(size: u32) -> [u8; REQUEST] {
     bytes
 }
 
-/// Takes requests out of a byte stream that comes in pieces of any size.
+/// Parses requests in a byte stream with pieces of any size.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
     partial: [u8; REQUEST],
@@ -27,11 +27,11 @@ pub(super) struct Requests {
 }
 
 impl Requests {
-    /// Adds up the sizes of the answers that `bytes` complete the requests for,
-    /// and counts those.
+    /// Returns the count of the requests that `bytes` complete, and the total size of their
+    /// answers.
     ///
     /// # Errors
-    /// The stream is not of this protocol: nothing after this can be understood.
+    /// The stream is not of this protocol; the following bytes are not parseable.
     pub(super) fn take(&mut self, mut bytes: &[u8]) -> io::Result<Asked> {
         let mut asked = Asked::default();
         while !bytes.is_empty() {
@@ -49,7 +49,7 @@ impl Requests {
     }
 }
 
-/// What a piece of the stream asked for.
+/// Requests in a piece of the stream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Asked {
     pub(super) requests: u64,

@@ -1,10 +1,9 @@
-//! Sends requests at random moments and measures until the last byte of each
-//! answer.
+//! Sends requests at random times and measures until the last byte of each answer.
 //!
-//! Open loop: a request starts when its moment comes, whatever became of the
-//! ones before. Each connection carries one request at a time; when all are
-//! busy another is opened. Time counts from when the request was *to* start, so
-//! a late answer hides nothing (no coordinated omission).
+//! Open loop: a request starts at its scheduled time, independently of earlier requests. Each
+//! connection carries one request at a time; if all are busy, another connection is opened. Latency
+//! counts from the *scheduled* start, so that a late answer hides nothing (no coordinated
+//! omission).
 
 use super::events::{ALARM, Events};
 use super::stream::{Exchange, connect};
@@ -18,15 +17,15 @@ use std::rc::Rc;
 use std::time::Duration;
 use tailbound_units::{Bytes, Nanos};
 
-/// More connections than this to one server mean that it is lost.
+/// Limit of connections to one server, above which the server counts as lost.
 const MAX_CONNECTIONS: usize = 2048;
 
-/// What is asked.
+/// Configuration of the client.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Queries {
-    /// Who answers.
+    /// The servers.
     pub servers: Vec<SocketAddrV4>,
-    /// What they speak.
+    /// Their protocol.
     pub protocol: Protocol,
     /// The size of an answer.
     pub answer: Bytes,
@@ -34,7 +33,7 @@ pub struct Queries {
     pub mean_gap: Nanos,
     /// Connections to each server that are open from the start.
     pub connections: usize,
-    /// Where the arrivals come from.
+    /// Seed of the arrivals.
     pub seed: u64,
 }
 
@@ -49,7 +48,7 @@ struct Client<'a> {
     answer_length: u64,
     events: Events,
     connections: Vec<Connection>,
-    /// Idle connections to each server, the one that rested longest first.
+    /// Idle connections to each server, the connection with the longest idle time first.
     idle: Vec<VecDeque<usize>>,
     outcome: Outcome,
     buffer: Vec<u8>,
@@ -96,7 +95,7 @@ impl<'a> Client<'a> {
         })
     }
 
-    /// Opens the connections that are there from the start.
+    /// Opens the connections that are open from the start.
     fn connect_all(&mut self) -> io::Result<()> {
         for (server, address) in self.config.servers.iter().enumerate() {
             for _ in 0..self.config.connections {
@@ -121,7 +120,7 @@ impl<'a> Client<'a> {
         Ok(key)
     }
 
-    /// Starts to open another connection; the request follows when it is there.
+    /// Begins to open another connection; the request follows when it is established.
     fn connect_another(&mut self, server: usize) -> io::Result<usize> {
         if self.connections.len() >= MAX_CONNECTIONS * self.config.servers.len() {
             return Err(io::Error::other(format!(

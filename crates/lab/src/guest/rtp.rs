@@ -1,7 +1,8 @@
-//! A stream of MPEG-TS in RTP (RFC 3550, RFC 2250), and who measures its jitter.
+//! A stream of MPEG-TS in RTP (RFC 3550, RFC 2250): its sender, and its receiver, which measures
+//! the jitter.
 //!
-//! The payload begins with when the packet was given to the kernel, so that the receiver knows
-//! the jitter that the sender itself had: a program is not woken to the microsecond.
+//! The payload begins with the time when the sender passed the packet to the kernel, so that the
+//! receiver knows the sender's own jitter: a program does not wake at the exact microsecond.
 
 use super::duty::compute;
 use super::{Outcome, Sample, Starter, now, sleep_until};
@@ -17,40 +18,41 @@ use tailbound_units::{Bytes, Nanos};
 const HEADER: usize = 12;
 const VERSION: u8 = 2 << 6;
 const MP2T: u8 = 33;
-/// Header and when it was sent.
+/// Length of the header and the sending time.
 const LEAST: usize = HEADER + 8;
 
-/// What is sent: see [`super::Work::RtpSender`].
+/// Configuration of the sender, see [`super::Work::RtpSender`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Stream {
-    /// To whom.
+    /// The receiver.
     pub to: SocketAddrV4,
-    /// What of the stream is in each packet.
+    /// Bytes of the stream in each packet.
     pub payload: Bytes,
-    /// When packets are sent, from the stream's beginning; then it begins anew. Packets that
-    /// are sent at one moment are one picture.
+    /// Sending times of packets, from the stream's beginning; after the last one the stream starts
+    /// again. Packets with the same time are one picture.
     pub moments: Vec<Nanos>,
-    /// How long it is.
+    /// Length of the stream.
     pub length: Nanos,
-    /// Who makes the packets; nobody where they are there already.
+    /// Producer of the packets; `None` if the packets exist before.
     #[serde(default)]
     pub encoder: Option<Encoder>,
 }
 
-/// A sender that computes the packets of a stream, whose moments are equally far apart.
+/// A sender that computes the packets of a stream with equal intervals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Encoder {
-    /// The CPU time that a packet takes, from its moment on,
+    /// The CPU time of a packet, from its time on,
     pub compute: Nanos,
-    /// in so many equal pieces, equally far apart. The packet is sent after the last one.
+    /// divided into this number of equal pieces in equal intervals. The packet is sent after the
+    /// last piece.
     pub pieces: u32,
-    /// How long after it has nothing to do it runs again, as under a hypervisor that does not know
-    /// when it wants to; otherwise when there is something to do.
+    /// Interval in which an idle sender runs again, as under a hypervisor that does not know when
+    /// the sender has work; by default the sender runs when it has work.
     pub reactivated: Option<Nanos>,
 }
 
 impl Encoder {
-    /// Computes a packet from its moment on, where so much is between two.
+    /// Computes a packet from its time on, with a distance of `gap` between two packets.
     fn encode(&self, moment: Nanos, gap: Nanos) {
         let pieces = u64::from(self.pieces.max(1));
         for piece in 0..pieces {
@@ -71,7 +73,7 @@ impl Encoder {
     }
 }
 
-/// 90 kHz (RFC 3551).
+/// Returns the time in units of 90 kHz (RFC 3551).
 fn timestamp(at: Nanos) -> u32 {
     (u128::from(at.as_nanos()) * 90_000 / 1_000_000_000) as u32
 }
@@ -88,8 +90,8 @@ pub(super) fn send(starter: &Starter<'_>, stream: &Stream) -> io::Result<()> {
     let gap = Nanos(stream.length.0 / stream.moments.len().max(1) as u64);
     let start = match stream.encoder {
         None => schedule.start,
-        // In mid warm-up it gets its class. With work that waits for it, it would use a reservation
-        // up at once.
+        // In the middle of the warm-up the sender's class is set. With a backlog of work it would
+        // use up a reservation immediately.
         Some(_) => schedule
             .from
             .saturating_sub(Nanos(schedule.from.since(schedule.start).0 / 4)),
@@ -115,7 +117,7 @@ pub(super) fn send(starter: &Starter<'_>, stream: &Stream) -> io::Result<()> {
         match socket.send(&packet) {
             Ok(_) => outcome.amount += u64::from(schedule.counts(due)),
             Err(error) if super::events::is_retry(&error) => {}
-            // The receiver is done, and this guest was not run until then.
+            // The receiver has finished, and this guest did not run until then.
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => break,
             Err(error) => return Err(error),
         }
@@ -124,11 +126,11 @@ pub(super) fn send(starter: &Starter<'_>, stream: &Stream) -> io::Result<()> {
     starter.finish(&outcome)
 }
 
-/// What is known of a packet that came.
+/// A received packet.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Came {
     number: u16,
-    /// Of the stream, in milliseconds.
+    /// Timestamp of the stream, in milliseconds.
     timestamp: f64,
     sent: Nanos,
     at: Nanos,
@@ -151,7 +153,7 @@ fn read(packet: &[u8], at: Nanos) -> Option<Came> {
 
 pub(super) fn receive(starter: &Starter<'_>, port: u16) -> io::Result<()> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port))?;
-    // Silence must not keep the outcome back.
+    // Silence must not delay the outcome.
     socket.set_read_timeout(Some(Duration::from_millis(20)))?;
     let schedule = starter.ready()?;
     let mut buffer = [0; 2048];
@@ -177,7 +179,7 @@ pub(super) fn receive(starter: &Starter<'_>, port: u16) -> io::Result<()> {
     })
 }
 
-/// The gaps between arrivals, each by the number of the packet that ends it.
+/// Returns the gaps between arrivals, each with the number of the packet that ends it.
 fn gaps(came: &[Came]) -> Vec<Sample> {
     let gaps = came.windows(2).map(|pair| Sample {
         arrival: u32::from(pair[1].number),
@@ -187,8 +189,8 @@ fn gaps(came: &[Came]) -> Vec<Sample> {
     gaps.collect()
 }
 
-/// The interarrival jitter after each packet but the first (RFC 3550, 6.4.1), in
-/// milliseconds, of packets with so long timestamps.
+/// Returns the interarrival jitter after each packet except the first (RFC 3550, 6.4.1), in
+/// milliseconds, of packets with these timestamps and arrivals.
 fn jitters(packets: &[(f64, f64)]) -> impl Iterator<Item = f64> {
     let apart = packets
         .windows(2)
@@ -196,7 +198,8 @@ fn jitters(packets: &[(f64, f64)]) -> impl Iterator<Item = f64> {
     smoothed(apart)
 }
 
-/// The jitter of packets whose arrivals are so much farther apart than their timestamps.
+/// Returns the jitter of packets, from the differences between the distances of their arrivals and
+/// of their timestamps.
 fn smoothed(apart: impl Iterator<Item = f64>) -> impl Iterator<Item = f64> {
     apart.scan(0.0, |jitter, apart: f64| {
         *jitter += (apart.abs() - *jitter) / 16.0;
@@ -204,9 +207,9 @@ fn smoothed(apart: impl Iterator<Item = f64>) -> impl Iterator<Item = f64> {
     })
 }
 
-/// The interarrival jitter, in milliseconds, of a stream whose packets are sent `apart`, by the
-/// gaps between arrivals. Gaps that are not to count are passed over, and the ones after them,
-/// which are as much too short.
+/// Returns the interarrival jitter, in milliseconds, of a stream whose packets are sent `apart`,
+/// from the gaps between arrivals. Gaps that `counts` excludes are skipped, and also the gaps after
+/// them, which are too short by the same time.
 pub(crate) fn jitter_of(
     samples: &[Sample],
     apart: Nanos,
@@ -228,12 +231,13 @@ pub(crate) fn jitter_of(
     smoothed(counted).collect()
 }
 
-/// The delay of a packet in milliseconds.
+/// Returns the delay of a packet in milliseconds.
 fn delay(packet: &Came) -> f64 {
     packet.at.since(packet.sent).as_millis_f64()
 }
 
-/// The least delay in each second from a moment on, by its number. Packets are in order.
+/// Returns the smallest delay in each second from `from` on, by the number of the second. Packets
+/// are in order.
 fn least_delays(came: &[Came], from: Nanos) -> BTreeMap<u64, f64> {
     let mut least = BTreeMap::new();
     for packet in came {
@@ -244,24 +248,23 @@ fn least_delays(came: &[Came], from: Nanos) -> BTreeMap<u64, f64> {
     least
 }
 
-/// The second from a moment on in which a packet was sent.
+/// Returns the second from `from` on in which a packet was sent.
 fn second(packet: &Came, from: Nanos) -> u64 {
     packet.sent.since(from).as_nanos() / 1_000_000_000
 }
 
-/// How many packets did not come between the first and the last that did, of numbers that
-/// begin anew after the highest.
+/// Returns the number of lost packets between the first and the last received one. Numbers wrap.
 fn lost(came: &[Came]) -> u64 {
     let gaps = came.windows(2);
     let gaps = gaps.map(|pair| u64::from(pair[1].number.wrapping_sub(pair[0].number)));
-    // What came late or twice is a step back.
+    // A late or duplicate packet is a step back.
     let steps = gaps.map(|gap| gap.cast_signed() - if gap > 1 << 15 { 1 << 16 } else { 0 });
     let there = u64::try_from(steps.sum::<i64>() + 1).unwrap_or(0);
     there.saturating_sub(came.len().max(1) as u64)
 }
 
-/// What is drawn over the seconds from a moment on, in milliseconds: the jitter, and the least
-/// delay in each second, where a smooth window begins.
+/// Returns the lines of charts over the seconds from `from` on, in milliseconds: the jitter, and
+/// the smallest delay in each second, where a smooth window begins.
 fn lines(came: &[Came], from: Nanos) -> BTreeMap<String, Vec<(f64, f64)>> {
     let arrived: Vec<_> = came
         .iter()
@@ -278,7 +281,8 @@ fn lines(came: &[Came], from: Nanos) -> BTreeMap<String, Vec<(f64, f64)>> {
     .into()
 }
 
-/// The share of delays that are within so many milliseconds of the least in their second.
+/// Returns the share of delays that exceed the smallest delay of their second by at most `width`
+/// milliseconds.
 fn inside(came: &[Came], width: f64) -> f64 {
     let from = came.first().map_or(Nanos::ZERO, |first| first.sent);
     let least = least_delays(came, from);
@@ -290,9 +294,10 @@ fn inside(came: &[Came], width: f64) -> f64 {
 /// The width of a smooth window in milliseconds, the paper's.
 const WIDTH: f64 = 3.0;
 
-/// In milliseconds: jitter at the receiver and at the sender, gaps between arrivals ("delta") and
-/// between sends, by how much the first are longer at most, and delays. And the share of delays inside a window in percent, and lost packets. Nothing of a
-/// stream that did not come.
+/// Returns in milliseconds: jitter at the receiver and at the sender, gaps between arrivals
+/// ("delta") and between sends, the largest excess of the former over the latter, and delays. Also
+/// returns the share of delays inside a window in percent, and the number of lost packets. The map
+/// is empty for a stream without two received packets.
 fn figures(came: &[Came]) -> BTreeMap<String, f64> {
     if came.len() < 2 {
         return BTreeMap::new();
@@ -312,7 +317,7 @@ fn figures(came: &[Came]) -> BTreeMap<String, f64> {
             .collect()
     };
     let (arrivals, sends) = (gaps(|it| it.at), gaps(|it| it.sent));
-    // By how much what is between the two makes gaps longer.
+    // The growth of gaps between sender and receiver.
     let stretched = arrivals.iter().zip(&sends);
     let stretched: Vec<_> = stretched.map(|(came, sent)| came - sent).collect();
     let delays: Vec<_> = came.iter().map(delay).collect();

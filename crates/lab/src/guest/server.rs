@@ -8,22 +8,22 @@ use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 
-/// One connection: what came in, and how many bytes are still to go out.
+/// One connection: the parsed requests, and the number of bytes that remain to be sent.
 struct Connection {
     stream: TcpStream,
     requests: Requests,
     owed: u64,
 }
 
-/// Bytes of no meaning, as much as one write takes.
+/// Filler bytes of one write.
 static FILLER: [u8; 256 << 10] = [0x5a; 256 << 10];
 
 pub(super) fn run(starter: &Starter<'_>, port: u16) -> io::Result<()> {
     let listener = listen(port)?;
     let mut events = Events::new()?;
     events.add(&listener, LISTENER)?;
-    // Connections are made before the load starts, while this waits for its
-    // start line: they stay in the listener's backlog until then.
+    // Connections are made before the load starts, while this task waits for its start line: they
+    // stay in the listener's backlog until then.
     let schedule = starter.ready()?;
     events.set_alarm(schedule.to)?;
 
@@ -61,7 +61,7 @@ pub(super) fn run(starter: &Starter<'_>, port: u16) -> io::Result<()> {
     }
 }
 
-/// Reads and writes until it would block; false when the connection is over.
+/// Reads and writes until it would block; returns false when the connection is closed.
 fn serve(connection: &mut Connection, schedule: &Schedule, outcome: &mut Outcome) -> bool {
     let mut buffer = [0; 4096];
     loop {

@@ -1,5 +1,5 @@
-//! One end of an all-to-all transfer: TCP streams to every peer that never end, and
-//! whoever sends to this one. Its amount is what it received, in bytes.
+//! One end of an all-to-all transfer: endless TCP streams to every peer, and the receiver of the
+//! streams to this guest. Its amount is the number of received bytes.
 
 use super::events::{ALARM, Events, is_retry};
 use super::stream::{LISTENER, accept, connect, listen};
@@ -18,7 +18,7 @@ pub(super) fn run(starter: &Starter<'_>, port: u16, peers: &[SocketAddrV4]) -> i
     let listener = listen(port)?;
     let mut events = Events::new()?;
     events.add(&listener, LISTENER)?;
-    // From here on all peers listen.
+    // From this point on all peers listen.
     let schedule = starter.ready()?;
     super::sleep_until(schedule.start);
     let mut streams = Vec::new();
@@ -38,7 +38,7 @@ pub(super) fn run(starter: &Starter<'_>, port: u16, peers: &[SocketAddrV4]) -> i
         events.wait(&mut happened)?;
         for key in &happened {
             match *key {
-                // Goes on sending: others still measure.
+                // The task continues to send: other tasks still measure.
                 ALARM => starter.finish(&outcome)?,
                 LISTENER => accept(&listener, |stream| {
                     events.add(&stream, streams.len() as u64)?;
@@ -60,7 +60,7 @@ pub(super) fn run(starter: &Starter<'_>, port: u16, peers: &[SocketAddrV4]) -> i
     }
 }
 
-/// Writes until it would block; nothing was received by that.
+/// Writes until it would block; returns 0 received bytes.
 fn fill(stream: &mut TcpStream, chunk: &[u8]) -> io::Result<u64> {
     loop {
         match stream.write(chunk) {
@@ -71,7 +71,7 @@ fn fill(stream: &mut TcpStream, chunk: &[u8]) -> io::Result<u64> {
     }
 }
 
-/// Reads until it would block; returns how much there was.
+/// Reads until it would block; returns the number of received bytes.
 fn drain(stream: &mut TcpStream, buffer: &mut [u8]) -> io::Result<u64> {
     let mut received = 0;
     loop {

@@ -1,4 +1,4 @@
-//! TCP streams of those who wait for several at once: none of them blocks.
+//! Non-blocking TCP streams for tasks with several connections.
 
 use super::events::is_retry;
 use super::{Sample, control_congestion, now};
@@ -8,10 +8,10 @@ use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
 use std::rc::Rc;
 use tailbound_units::Nanos;
 
-/// What [`super::events::Events::wait`] reports for a listener.
+/// The key that [`super::events::Events::wait`] reports for a listener.
 pub(super) const LISTENER: u64 = u64::MAX - 1;
 
-/// Listens.
+/// Opens a listener on a TCP port.
 pub(super) fn listen(port: u16) -> io::Result<TcpListener> {
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port))?;
     control_congestion(&listener)?;
@@ -19,7 +19,7 @@ pub(super) fn listen(port: u16) -> io::Result<TcpListener> {
     Ok(listener)
 }
 
-/// Hands all connections that wait to `take`.
+/// Passes all pending connections to `take`.
 pub(super) fn accept(
     listener: &TcpListener,
     mut take: impl FnMut(TcpStream) -> io::Result<()>,
@@ -36,7 +36,7 @@ pub(super) fn accept(
     }
 }
 
-/// Begins to connect; the socket becomes writable when it is.
+/// Begins to connect; the socket becomes writable when it is connected.
 pub(super) fn connect(peer: SocketAddrV4) -> io::Result<TcpStream> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
@@ -53,7 +53,7 @@ pub(super) struct Exchange {
     pending: Option<Pending>,
 }
 
-/// A request that is out.
+/// A request without a complete answer.
 struct Pending {
     sample: Sample,
     request: Rc<[u8]>,
@@ -69,12 +69,12 @@ impl Exchange {
         }
     }
 
-    /// When the request that is out was to start.
+    /// Returns the scheduled start of the pending request.
     pub(super) fn waits_since(&self) -> Option<Nanos> {
         self.pending.as_ref().map(|pending| pending.sample.start)
     }
 
-    /// Sends a request whose answer has so many bytes.
+    /// Sends a request whose answer has `answer` bytes.
     pub(super) fn ask(&mut self, sample: Sample, request: Rc<[u8]>, answer: u64) -> io::Result<()> {
         self.pending = Some(Pending {
             sample,
@@ -85,8 +85,8 @@ impl Exchange {
         self.send()
     }
 
-    /// Sends what is left of a request; what does not fit now goes when the
-    /// socket says so.
+    /// Sends the rest of a request; bytes without room now are sent when the socket is writable
+    /// again.
     fn send(&mut self) -> io::Result<()> {
         let Some(pending) = &mut self.pending else {
             return Ok(());
@@ -101,8 +101,8 @@ impl Exchange {
         Ok(())
     }
 
-    /// Goes on until it would block. Returns the sample when the last byte of its
-    /// answer is here.
+    /// Continues until it would block. Returns the sample when the last byte of its answer has
+    /// arrived.
     pub(super) fn proceed(&mut self, buffer: &mut [u8]) -> io::Result<Option<Sample>> {
         self.send()?;
         let mut answered = None;

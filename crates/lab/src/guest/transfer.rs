@@ -1,8 +1,8 @@
-//! Transfers of some bytes over TCP, each on a connection of its own that was open before, and
-//! who receives them.
+//! TCP transfers of a fixed size, each on a connection of its own that was opened before, and their
+//! receiver.
 //!
-//! The sender's sample ends with the application's answer; the receiver's goes from the first
-//! byte that its application reads to the last.
+//! The sender's sample ends with the application's answer; the receiver's sample lasts from the
+//! first byte that its application reads to the last.
 
 use super::{GUEST_INTERFACE, Outcome, Sample, Starter, now, sleep_until};
 use crate::arrivals::poisson;
@@ -15,35 +15,35 @@ use std::process::Command;
 use std::time::Duration;
 use tailbound_units::{Bytes, Nanos};
 
-/// In front of each transfer: its number.
+/// Length of the transfer's number in front of each transfer.
 const HEADER: usize = 4;
-/// How long a receiver looks for a connection or bytes before it asks what time it is.
+/// Timeout of a receiver's wait for a connection or bytes, after which it reads the clock.
 const LOOK: Duration = Duration::from_millis(200);
-/// How long after the measured time a transfer may still begin to arrive.
+/// Time after the measured time in which a transfer may still begin to arrive.
 const DRAIN: Nanos = Nanos::from_secs(1);
 
-/// What is sent.
+/// Configuration of the sender.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Transfers {
-    /// To whom.
+    /// The receiver.
     pub to: SocketAddrV4,
-    /// The size of each.
+    /// The size of each transfer.
     pub size: Bytes,
-    /// The mean time between two.
+    /// The mean time between two transfers.
     pub mean_gap: Nanos,
-    /// Where the moments come from.
+    /// Seed of the times.
     pub seed: u64,
     /// The congestion control, by name.
     pub congestion: String,
-    /// The window that a connection begins with, in segments.
+    /// The initial window of a connection, in segments.
     pub initial_window: u32,
-    /// The sender closes right behind the last byte.
+    /// The sender closes the connection after the last byte.
     pub closes: bool,
-    /// Its kernel leaves it to its card to cut segments.
+    /// Its kernel leaves segmentation to its NIC.
     pub offload: bool,
 }
 
-/// Sends each when its moment has come and the one before is answered.
+/// Sends each transfer at its time, after the answer to the previous one.
 pub(super) fn send(starter: &Starter<'_>, span: Nanos, transfers: &Transfers) -> io::Result<()> {
     begin_with(transfers)?;
     let mut stream = open(transfers)?;
@@ -84,12 +84,12 @@ pub(super) fn send(starter: &Starter<'_>, span: Nanos, transfers: &Transfers) ->
     starter.finish(&outcome)
 }
 
-/// Has connections from here begin with the window that is asked for, whatever those before
-/// them met.
+/// Sets the initial window of connections from this guest, independently of earlier connections'
+/// metrics.
 fn begin_with(transfers: &Transfers) -> io::Result<()> {
     fs::write("/proc/sys/net/ipv4/tcp_no_metrics_save", "1")?;
     let (to, window) = (transfers.to.ip(), transfers.initial_window);
-    // One segment in each packet, or as many as Linux puts into one.
+    // One segment in each packet, or Linux's own maximum.
     let segments = if transfers.offload { 65_535 } else { 1 };
     for words in [
         format!("route replace {to}/32 dev {GUEST_INTERFACE} initcwnd {window}"),
@@ -114,8 +114,8 @@ fn open(transfers: &Transfers) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Receives them one after the other, and answers each with a byte; where senders close, once
-/// that is known.
+/// Receives transfers one after the other, and answers each with a byte; if senders close the
+/// connection, after the close.
 pub(super) fn receive(
     starter: &Starter<'_>,
     port: u16,
@@ -144,8 +144,8 @@ pub(super) fn receive(
     starter.finish(&outcome)
 }
 
-/// Reads one transfer: that, and the longest time in it without a byte, the end of the stream
-/// included; `None` where it does not come, or not in time.
+/// Reads one transfer: returns its sample, and the longest time in it without a byte, the end of
+/// the stream included; `None` if the transfer does not arrive in time.
 fn take(
     stream: &mut TcpStream,
     size: Bytes,

@@ -1,4 +1,4 @@
-//! Sleeps until random moments and sees how late it wakes.
+//! Sleeps until random times and measures the delay of each wakeup.
 
 use super::{Outcome, Sample, Starter, now};
 use crate::arrivals::poisson;

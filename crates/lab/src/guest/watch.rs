@@ -1,9 +1,8 @@
-//! What a port of the switch does to messages: how long each datagram waited in
-//! its queue, how many there were at once, and which it lost.
+//! Watches the effect of a port of the switch on messages: the wait of each datagram in its queue,
+//! the largest backlog, and the lost datagrams.
 //!
-//! A frame is seen where it enters the switch and where it arrives behind the
-//! port; the wire between has no delay. What entered and never arrived, the port
-//! has dropped.
+//! A frame is observed when it enters the switch and when it arrives behind the port; the wire
+//! between has no delay. The port has dropped the frames that entered and never arrived.
 
 use super::events::{ALARM, Events};
 use super::message::Header;
@@ -19,26 +18,26 @@ use tailbound_sys::packet::{Batch, Socket};
 use tailbound_sys::tap::VIRTIO_HEADER_LEN;
 use tailbound_units::Nanos;
 
-/// What is watched, from the switch's namespace.
+/// Observed interfaces, from the switch's namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Watch {
     /// The ports through which the frames enter.
     pub enter: Vec<String>,
-    /// The port whose queue they meet.
+    /// The port whose queue the frames pass.
     pub port: String,
     /// The interface behind that port, and its namespace.
     pub behind: (String, PathBuf),
 }
 
-/// Of each frame: its headers and a message's.
+/// Stored bytes of each frame: its headers and a message's.
 const STORED: usize = 128;
-/// Longer than any queue is.
+/// Longer than any queue's delay.
 const DRAIN: Nanos = Nanos::from_millis(300);
 
-/// A datagram: who sent it, the message, its place in that.
+/// A datagram: its sender, the message, its index in the message.
 type Key = (Ipv4Addr, u32, u32);
 
-/// A datagram's way through the switch.
+/// A datagram's path through the switch.
 #[derive(Debug, Clone, Copy, Default)]
 struct Way {
     start: Nanos,
@@ -120,8 +119,7 @@ fn summary(ways: &BTreeMap<Key, Way>, schedule: &Schedule, dropped: u64) -> Outc
     // By message: senders that start together count together.
     let (mut rounds, mut with_loss) = (BTreeSet::new(), BTreeSet::new());
     let mut lost = 0;
-    // Bytes that came and went, in order of time; what goes at the same moment
-    // goes first.
+    // Arrived and departed bytes, in order of time; at the same time, departures are first.
     let mut steps: Vec<(Nanos, i64)> = Vec::new();
     for ((_, message, _), way) in ways.iter().filter(|(_, way)| schedule.counts(way.start)) {
         let Some(entered) = way.entered else {
@@ -164,13 +162,13 @@ fn summary(ways: &BTreeMap<Key, Way>, schedule: &Schedule, dropped: u64) -> Outc
     outcome
 }
 
-/// What the queues of a port have dropped so far, by the kernel's own counters.
+/// Returns the number of drops in a port's queues, from the kernel's own counters.
 fn drops(port: &str) -> io::Result<u64> {
     let output = Command::new("tc")
         .args(["-s", "-j", "qdisc", "show", "dev", port])
         .output()?;
     let queues: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout)?;
-    // The root's counter has its leaves' in it.
+    // The root's counter includes its leaves' counters.
     let root = queues.iter().find(|queue| queue["root"] == true);
     let root = root.ok_or_else(|| io::Error::other(format!("{port} has no queue")))?;
     Ok(root["drops"].as_u64().unwrap_or(0))

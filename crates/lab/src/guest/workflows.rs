@@ -1,4 +1,4 @@
-//! Runs `tailbound probe workflows`, to all nodes or to those that `tailbound select` keeps.
+//! Runs `tailbound probe workflows` to all nodes, or to those that `tailbound select` keeps.
 
 use super::{Outcome, Sample, Starter, leave, now, sleep_until};
 use serde::{Deserialize, Serialize};
@@ -8,57 +8,58 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use tailbound_units::Nanos;
 
-/// What a client does.
+/// Configuration of a client.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Workflows {
     /// All nodes, as ADDRESS:PORT.
     pub nodes: Vec<String>,
-    /// Which of them are called, if not all.
+    /// Selection of the called nodes; `None` for all.
     pub choice: Option<Choice>,
     /// The runs, one after the other.
     pub runs: Vec<Flows>,
 }
 
-/// How nodes are chosen.
+/// Selection of nodes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Choice {
-    /// What `tailbound probe` says of each node, named after its address, once it is there.
+    /// Paths of the reports of `tailbound probe` on each node, named after its address; the files
+    /// appear during the warm-up.
     pub results: Vec<PathBuf>,
-    /// How many are wanted.
+    /// Number of nodes to keep.
     pub keep: usize,
-    /// Where the selection goes.
+    /// Path of the selection's file.
     pub selection: PathBuf,
 }
 
 /// One run of `tailbound probe workflows`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Flows {
-    /// How many nodes it takes.
+    /// Number of nodes in a group.
     pub group: usize,
-    /// Its arguments, but for the nodes.
+    /// Its arguments, except for the nodes.
     pub args: Vec<String>,
-    /// Where its outcome goes.
+    /// Path of its outcome.
     pub outcome: PathBuf,
 }
 
-/// What `tailbound select --output json` says, as far as the lab reads it.
+/// The output of `tailbound select --output json`, as far as the lab reads it.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Chosen {
-    /// How many nodes are GOOD.
+    /// Number of GOOD nodes.
     pub(crate) good: usize,
     nodes: Vec<Candidate>,
 }
 
 #[derive(Debug, Deserialize)]
 struct Candidate {
-    /// The result, which is named after the address.
+    /// File of the probe's report, named after the address.
     file: PathBuf,
     #[serde(rename = "use")]
     what: String,
 }
 
 impl Chosen {
-    /// The addresses of those that are kept.
+    /// Returns the addresses of kept nodes.
     pub(crate) fn kept(&self) -> impl Iterator<Item = &str> {
         let kept = self.nodes.iter().filter(|node| node.what == "keep");
         kept.filter_map(|node| node.file.file_stem()?.to_str())
@@ -79,7 +80,7 @@ struct Counts {
     lost: u64,
 }
 
-/// How often results are looked for.
+/// Interval of the checks for reports.
 const POLL: Duration = Duration::from_millis(20);
 
 pub(super) fn run(starter: &Starter<'_>, workflows: &Workflows) -> io::Result<()> {
@@ -91,7 +92,7 @@ pub(super) fn run(starter: &Starter<'_>, workflows: &Workflows) -> io::Result<()
     sleep_until(schedule.from);
     for run in &workflows.runs {
         if nodes.len() < run.group {
-            // Those who read which were kept say so.
+            // Readers of the selection report this case.
             leave(&run.outcome, &serde_json::to_vec(&Outcome::default())?)?;
             continue;
         }
@@ -103,7 +104,7 @@ pub(super) fn run(starter: &Starter<'_>, workflows: &Workflows) -> io::Result<()
     starter.finish(&Outcome::default())
 }
 
-/// The nodes that are kept, once all have been probed; it is over by `latest`.
+/// Returns the kept nodes after all nodes have been probed; an error after `latest`.
 fn choose(choice: &Choice, nodes: &[String], latest: Nanos) -> io::Result<Vec<String>> {
     let missing = || choice.results.iter().find(|path| !path.exists());
     while let Some(path) = missing() {
@@ -131,7 +132,7 @@ fn choose(choice: &Choice, nodes: &[String], latest: Nanos) -> io::Result<Vec<St
     Ok(nodes.iter().filter(is_kept).cloned().collect())
 }
 
-/// What this program prints with these arguments. Code 1 is a verdict.
+/// Returns this program's output with these arguments. Exit code 1 is a verdict.
 fn said<A: AsRef<std::ffi::OsStr>>(arguments: &[A]) -> io::Result<String> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(arguments);
@@ -148,7 +149,7 @@ fn said<A: AsRef<std::ffi::OsStr>>(arguments: &[A]) -> io::Result<String> {
     )))
 }
 
-/// What is in the lines of one run.
+/// Parses the output of one run.
 fn outcome(text: &str) -> io::Result<Outcome> {
     let mut outcome = Outcome::default();
     for line in text.lines() {

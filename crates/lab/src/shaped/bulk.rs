@@ -1,4 +1,4 @@
-//! TCP and UDP without end, as in figure 21.
+//! Endless TCP and UDP, as in figure 21.
 
 use super::limiter::Limiter;
 use super::{Bench, FULL, Measured, Pair};
@@ -9,14 +9,14 @@ use tailbound_units::{Bytes, Rate};
 
 /// The limits in Mbit/s, the paper's.
 const LIMITS: [u64; 4] = [4, 8, 16, 32];
-/// Datagrams of full frames, and what TCP has of a full frame.
+/// Datagrams of full frames, and the TCP payload of a full frame.
 const DATAGRAM: Bytes = Bytes(1472);
 const SEGMENT: Bytes = Bytes(1448);
 /// The paper's samples, in seconds.
 const SAMPLE: usize = 2;
 
-/// In percent of the limit: the mean, the most in a second, the least in two seconds and in
-/// ten, and by how much ten seconds differ from it at most.
+/// Figures in percent of the limit: the mean, the maximum of a second, the minima of two and of ten
+/// seconds, and the largest deviation of ten seconds from the limit.
 const FIGURES: [&str; 5] = [
     "mean",
     "most_in_a_second",
@@ -25,7 +25,7 @@ const FIGURES: [&str; 5] = [
     "off_in_10s",
 ];
 
-/// The names of all that is measured.
+/// Returns the names of all measured figures.
 pub(super) fn figures() -> Vec<String> {
     let loads = LIMITS
         .iter()
@@ -60,7 +60,8 @@ pub(super) fn measure(bench: &Bench<'_>, limiter: Limiter) -> Result<Measured, L
 }
 
 impl Measured {
-    /// What arrived in each second, of full frames in each of which is so much payload.
+    /// Adds the figures of the bytes received in each second, as full frames with `payload` bytes
+    /// of payload.
     fn add(&mut self, load: &str, limit: Rate, seconds: &[u64], payload: Bytes) {
         let full = limit.0 as f64 / 8.0 * payload.0 as f64 / FULL.0 as f64;
         let parts: Vec<f64> = seconds
@@ -80,7 +81,7 @@ fn mean(parts: &[f64]) -> f64 {
     parts.iter().sum::<f64>() / parts.len() as f64
 }
 
-/// The figures of what arrived in each second, in percent.
+/// Returns the figures of the rates of each second, in percent.
 fn rates(parts: &[f64]) -> [f64; 5] {
     let tens: Vec<_> = parts.windows(parts.len().clamp(1, 10)).map(mean).collect();
     let least = |parts: &[f64]| parts.iter().copied().fold(f64::NAN, f64::min);

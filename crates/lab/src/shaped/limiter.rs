@@ -1,4 +1,4 @@
-//! What holds a guest to its limit.
+//! Limiters of a guest's rate.
 
 use super::{FULL, MIDDLE};
 use crate::LabError;
@@ -14,43 +14,43 @@ use std::str::FromStr;
 use tailbound_sys::process::program_path;
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// What holds the sending guest to its limit.
+/// Limiter of the sending guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Limiter {
-    /// Nothing.
+    /// No limiter.
     Unlimited,
     /// A `[guest.limit.out]` of `tailbound host`: a bucket above FQ-CoDel.
     Bucket,
-    /// The same above a FIFO.
+    /// A `[guest.limit.out]` with a bucket above a FIFO.
     Fifo,
     /// The smooth window.
     Smooth,
-    /// Netback's credit, given every 50 ms.
+    /// Netback's credit, replenished every 50 ms.
     Credit50,
-    /// And every 30 ms.
+    /// Netback's credit, replenished every 30 ms.
     Credit30,
-    /// And every 5 ms.
+    /// Netback's credit, replenished every 5 ms.
     Credit5,
-    /// A guarantee of the limit, kept by the pacer of the uplink.
+    /// A guarantee of the limit, enforced by the pacer of the uplink.
     Pacer,
-    /// Linux' token bucket filter, behind a bridge.
+    /// Linux's token bucket filter, behind a bridge.
     Tbf,
-    /// Linux' hierarchy of them, with one class.
+    /// Linux's hierarchical token bucket with one class.
     Htb,
-    /// Linux' FQ-CoDel below that.
+    /// Linux's hierarchical token bucket above FQ-CoDel.
     HtbFqCodel,
-    /// Linux' CAKE.
+    /// Linux's CAKE.
     Cake,
-    /// Linux' fair queue, which paces each flow at the limit.
+    /// Linux's fair queue, which paces each flow at the limit.
     Fq,
 }
 
-/// What Ethernet takes of a wire beside a frame.
+/// Bytes of Ethernet on a wire beside a frame.
 const OVERHEAD: u64 = 24;
-/// What a bucket holds, as time of the limit: the data path's default.
+/// Depth of a bucket, as time at the limit: the data path's default.
 const DEPTH: Nanos = Nanos::from_millis(20);
 
-/// A word that is the name of no limiter.
+/// An unknown name of a limiter.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no limiter is called {word:?}; use one of {known}")]
 pub struct UnknownLimiter {
@@ -107,7 +107,7 @@ impl Limiter {
         }
     }
 
-    /// What the kernel must have for it.
+    /// Returns the queueing disciplines that the kernel must have.
     const fn qdiscs(self) -> &'static [&'static str] {
         match self {
             Self::Tbf => &["tbf"],
@@ -119,8 +119,8 @@ impl Limiter {
         }
     }
 
-    /// Why it cannot be had here: which of its queueing disciplines this kernel lacks. They
-    /// are tried in a namespace of their own.
+    /// Returns the reason if the limiter is unavailable here: the missing queueing discipline. The
+    /// disciplines are tested in a namespace of their own.
     pub(super) fn missing(self) -> Result<Option<String>, LabError> {
         let qdiscs = self.qdiscs();
         if qdiscs.is_empty() {
@@ -142,7 +142,7 @@ impl Limiter {
                 .status();
             let has = tried.is_ok_and(|status| status.success());
             if has {
-                // The next one is tried on the same interface.
+                // The next one is tested on the same interface.
                 let _ = batch("tc", Some("probe"), "qdisc del dev lo root\n");
             }
             !has
@@ -191,7 +191,7 @@ impl Limiter {
         batch("tc", Some(MIDDLE), &self.qdisc(limit))
     }
 
-    /// The `tc` commands at the port that the first guest's frames leave by.
+    /// Returns the `tc` commands for the port by which the first guest's frames leave.
     fn qdisc(self, limit: Rate) -> String {
         let rate = limit.0;
         let burst = depth(limit).0;
@@ -230,7 +230,7 @@ impl Limiter {
             Self::Credit50 => limit_of("\"credit\"\ninterval = \"50ms\""),
             Self::Credit30 => limit_of("\"credit\"\ninterval = \"30ms\""),
             Self::Credit5 => limit_of("\"credit\"\ninterval = \"5ms\""),
-            // What a guarantee counts is on the wire: full frames are to have the limit.
+            // A guarantee counts bytes on the wire: full frames must have the limit.
             Self::Pacer => format!(
                 "[guest.guarantee]\nbandwidth = \"{}\"\nburst = \"{}\"\n\
                  burst_rate = \"1Gbit/s\"\n",
@@ -264,7 +264,7 @@ impl Limiter {
         give_paths(&[pid], place.real_time, &state)
     }
 
-    /// Takes everything away again.
+    /// Removes all interfaces.
     pub(super) fn remove() -> Result<(), LabError> {
         batch(
             "ip",
@@ -278,7 +278,7 @@ impl Limiter {
     }
 }
 
-/// What a bucket for a limit holds.
+/// Returns the depth of a bucket for a limit.
 fn depth(limit: Rate) -> Bytes {
     limit.bytes_in(DEPTH).max(Bytes(2 * FULL.0))
 }

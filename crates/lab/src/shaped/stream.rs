@@ -1,4 +1,4 @@
-//! Streams of RTP: at a constant rate, as the paper's, and a video with key frames.
+//! Streams of RTP: at a constant rate, like the paper's, and a video with key frames.
 
 use super::limiter::Limiter;
 use super::{Bench, Measured, Pair};
@@ -10,10 +10,10 @@ use tailbound_units::{Bytes, Nanos, Rate};
 
 /// The limit of the streams at a constant rate.
 const LIMIT: Rate = Rate::from_mbit(2);
-/// MPEG-TS in an RTP packet, as the paper's, and that as an Ethernet frame.
+/// MPEG-TS in an RTP packet, as in the paper, and its Ethernet frame.
 const PAYLOAD: Bytes = Bytes(1370);
 const FRAME: Bytes = Bytes(1370 + 12 + 8 + 20 + 14);
-/// What the constant streams take of their limit, in percent.
+/// Rates of the constant streams in percent of their limit.
 const LOADS: [u64; 2] = [98, 100];
 /// The limits of the video, in percent of its mean.
 const MULTIPLES: [u64; 3] = [100, 150, 200];
@@ -34,7 +34,7 @@ const FIGURES: [&str; 13] = [
     "lost",
 ];
 
-/// The names of all that is measured.
+/// Returns the names of all measured figures.
 pub(super) fn figures() -> Vec<String> {
     let constant = LOADS.map(|load| format!("rtp_{load}"));
     let video = MULTIPLES.map(|part| format!("video_{part}"));
@@ -67,7 +67,7 @@ pub(super) fn measure(bench: &Bench<'_>, limiter: Limiter) -> Result<Measured, L
     Ok(measured)
 }
 
-/// What a video takes in the mean, as Ethernet frames.
+/// Returns the mean rate of a video, as Ethernet frames.
 fn mean(trace: &Trace) -> Rate {
     let packets = trace.packets(PAYLOAD).len() as u64;
     Rate((packets * FRAME.0 * 8 * 1_000_000_000).div_ceil(trace.length().as_nanos()))

@@ -1,6 +1,6 @@
-//! Pages of a real web server: nginx in the guest that is limited, and who asks for them in
-//! the other: ab, whose clients ask for one page after the other as in figures 19 and 20, and
-//! then clients that ask at random moments.
+//! Pages of a real web server: nginx in the limited guest, and two clients in the other guest:
+//! first ab, whose clients request one page after the other as in figures 19 and 20, then clients
+//! that request at random times.
 
 use super::limiter::Limiter;
 use super::{Bench, Measured};
@@ -17,28 +17,28 @@ use std::path::Path;
 use std::time::Duration;
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// The limit, which the paper does not say.
+/// The limit. The paper does not state its own.
 const LIMIT: Rate = Rate::from_mbit(4);
-/// The paper's pages: sizes in KB, and how many of ten are such.
+/// The paper's pages: sizes in KB, and the number of each among ten.
 const SIZES: [(usize, u32); 5] = [(2, 1), (4, 2), (8, 4), (16, 2), (32, 1)];
-/// Requests for each tenth of the pages, and clients that fetch one after the other: ours, as
-/// the paper says neither.
+/// Requests for each tenth of the pages, and clients that fetch one page after the other. The paper
+/// states neither.
 const REQUESTS: u32 = 30;
 const CLIENTS: u32 = 2;
-/// What pages take of the limit in percent that are fetched at random, and what one takes in
-/// the mean: 10 KB in 8 segments, their headers, and those of a connection.
+/// Share of the limit that randomly fetched pages need, in percent, and the mean size of a page: 10
+/// KB in 8 segments, their headers, and those of a connection.
 const LOAD: u64 = 80;
 const MEAN: Bytes = Bytes(11_400);
-/// How long pages are waited for.
+/// Longest wait for pages.
 const GRACE: Nanos = Nanos::from_secs(3);
 
-/// Until nginx listens.
+/// Time until nginx listens.
 const LISTENS: Duration = Duration::from_millis(500);
 
-/// What is found of each loop: in milliseconds, and how many pages did not come.
+/// Figures of each loop in milliseconds, beside the number of missing pages.
 const FIGURES: [&str; 4] = ["connect_p50", "connect_p99", "wait_p50", "wait_p99"];
 
-/// The names of all that is measured.
+/// Returns the names of all measured figures.
 pub(super) fn figures() -> Vec<String> {
     let loops = ["closed", "open"].into_iter();
     let names = loops.flat_map(|kind| FIGURES.map(|name| format!("{kind}_{name}")));
@@ -54,7 +54,7 @@ pub(super) fn measure(bench: &Bench<'_>, limiter: Limiter) -> Result<Measured, L
     let config = directory.join("nginx.conf");
     let line = format!("-p {} -c {}", directory.display(), config.display());
     start(&mut supervisor, bench, 1, "nginx", &line, false)?;
-    // It says nothing; ab asks once it listens.
+    // nginx prints nothing; ab starts after this time.
     supervisor.rest(LISTENS)?;
     let mut measured = Measured::default();
     closed(&mut supervisor, bench, &directory, &mut measured)?;
@@ -84,7 +84,7 @@ fn start(
     })
 }
 
-/// A page of each size is fetched by clients of its own, all at the same time.
+/// Measures the closed loop: clients of its own fetch the page of each size, all at the same time.
 fn closed(
     supervisor: &mut Supervisor<'_>,
     bench: &Bench<'_>,
@@ -104,7 +104,7 @@ fn closed(
         start(supervisor, bench, 2, "ab", &line, true)?;
         tables.push(table);
     }
-    // They write when they are done.
+    // The clients write their tables at their end.
     while !supervisor.all_ended()? {
         supervisor.rest(POLL)?;
     }
@@ -133,7 +133,7 @@ fn closed(
     Ok(())
 }
 
-/// Pages are fetched at random moments.
+/// Measures the open loop: pages are fetched at random times.
 fn open(
     supervisor: &mut Supervisor<'_>,
     bench: &Bench<'_>,
@@ -185,8 +185,8 @@ fn serve(directory: &Path) -> Result<(), LabError> {
     std::fs::write(&path, config).map_err(LabError::file("writing", &path))
 }
 
-/// The times of connecting and waiting in tables of `ab -g`: starttime, seconds, ctime, dtime,
-/// ttime, wait; whole milliseconds.
+/// Parses the times of connecting and waiting in tables of `ab -g`: starttime, seconds, ctime,
+/// dtime, ttime, wait; whole milliseconds.
 fn read(tables: &str) -> (Vec<f64>, Vec<f64>) {
     let rows = tables.lines().filter_map(|line| {
         let mut cells = line.split('\t').skip(2);

@@ -1,21 +1,21 @@
-//! The links of a star and the ports of its switch, as times: what a frame meets on its way.
+//! The links of a star and the ports of its switch, as times of a frame's path.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// What all links and ports are like.
+/// Properties of all links and ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Links {
-    /// Of each link, in both directions.
+    /// Rate of each link, in both directions.
     pub rate: Rate,
-    /// From a frame's last bit at one end of a link until it is at the other.
+    /// Delay from a frame's last bit at one end of a link to its arrival at the other end.
     pub delay: Nanos,
-    /// What may wait at a port of the switch; the frame on the wire does not count.
+    /// Capacity of a switch port's queue; the frame on the wire does not count.
     pub buffer: Bytes,
 }
 
-/// A frame, its length with all that it takes of a wire, and where it goes.
+/// A frame, its length on a wire with all overhead, and its destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Framed<T> {
     pub(super) size: Bytes,
@@ -23,23 +23,23 @@ pub(super) struct Framed<T> {
     pub(super) frame: T,
 }
 
-/// Where a frame has come.
+/// Position of a frame on its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Switch,
     Host,
 }
 
-/// A port that sends.
+/// A sending port.
 #[derive(Debug, Clone, Default)]
 struct Port {
     free_at: Nanos,
-    /// What waits: when each frame begins, and its length.
+    /// Queued frames: the beginning of each transmission, and its length.
     waiting: VecDeque<(Nanos, Bytes)>,
     bytes: u64,
 }
 
-/// All links. A frame is in it from when it is sent until it has come or is lost.
+/// All links. A frame is in this structure from its sending to its arrival or loss.
 #[derive(Debug)]
 pub(super) struct Wires<T> {
     links: Links,
@@ -48,7 +48,7 @@ pub(super) struct Wires<T> {
     next: BinaryHeap<Reverse<(Nanos, u64)>>,
     frames: BTreeMap<u64, (Place, Framed<T>)>,
     count: u64,
-    /// Frames that came to a full port.
+    /// Frames that arrived at a full port.
     pub(super) lost: u64,
 }
 
@@ -65,7 +65,7 @@ impl<T> Wires<T> {
         }
     }
 
-    /// A host sends a frame, behind what it has sent before.
+    /// Sends a frame of a host, behind its earlier frames.
     pub(super) fn send(&mut self, now: Nanos, from: usize, framed: Framed<T>) {
         let free_at = &mut self.up[from];
         *free_at = now.max(*free_at) + self.links.rate.time_for(framed.size);
@@ -79,12 +79,12 @@ impl<T> Wires<T> {
         self.frames.insert(self.count, (place, framed));
     }
 
-    /// When something happens next; [`Nanos::MAX`] for never.
+    /// Returns the time of the next event; [`Nanos::MAX`] if there is none.
     pub(super) fn poll_at(&self) -> Nanos {
         self.next.peek().map_or(Nanos::MAX, |first| first.0.0)
     }
 
-    /// The next frame that has come to its host by `now`, and when it did.
+    /// Returns the next frame that has arrived at its host by `now`, and its time of arrival.
     pub(super) fn next(&mut self, now: Nanos) -> Option<(Nanos, Framed<T>)> {
         while self.poll_at() <= now {
             let Reverse((at, number)) = self.next.pop()?;
@@ -97,7 +97,7 @@ impl<T> Wires<T> {
         None
     }
 
-    /// A frame comes to the switch.
+    /// Forwards a frame that arrives at the switch.
     fn forward(&mut self, at: Nanos, framed: Framed<T>) {
         let Links {
             rate,

@@ -1,4 +1,4 @@
-//! What the processes of a variant left, as series and values.
+//! Converts the outcomes of a variant's processes to series and values.
 
 use super::{
     FOREIGN_SHARE, Measured, MeasuredSeries, Output, Run, SHARED_CORE_SHARE, Source, probe, traffic,
@@ -125,7 +125,7 @@ impl Run<'_> {
             Source::Ping(place, counted) => {
                 let output = self.output(*place)?;
                 series.samples = tools::ping_samples(&output, clocks_apart());
-                // The first ones are the warm-up's.
+                // The first samples belong to the warm-up.
                 let all = series.samples.len() as u64;
                 series
                     .samples
@@ -176,7 +176,7 @@ impl Run<'_> {
         std::fs::read_to_string(path).map_err(LabError::file("reading", path))
     }
 
-    /// How much of the reserved guests' work was done on the core they share.
+    /// Adds the share of the reserved guests' work that was done on the shared core.
     fn check_shared_core(&self, measured: &mut Measured) -> Result<(), LabError> {
         let shared_core = self.context.cpus.shared_core;
         let (mut there, mut all) = (0, 0);
@@ -205,7 +205,7 @@ impl Run<'_> {
     }
 }
 
-/// How far the wall clock is ahead of the monotonic one.
+/// Returns the lead of the wall clock over the monotonic one.
 fn clocks_apart() -> Nanos {
     let wall = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)

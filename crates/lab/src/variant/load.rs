@@ -1,4 +1,4 @@
-//! Starts the load of a variant: servers first, then those that ask them.
+//! Starts the load of a variant: servers first, then their clients.
 
 mod paced;
 
@@ -20,20 +20,21 @@ use tailbound_experiment::Name;
 use tailbound_sys::sched::Policy;
 use tailbound_units::{Bytes, Nanos};
 
-/// What TCP sends before it has heard from the other side: ten segments (RFC 6928).
+/// TCP's initial window: ten segments (RFC 6928).
 const INITIAL_WINDOW: Bytes = Bytes(10 * 1448);
-/// What `tailbound probe serve` prints once it does.
+/// Output of `tailbound probe serve` when it is ready.
 const SERVING: &str = "serving on";
-/// How often a request whose answer is no longer passes a thread at most: the opening of a
-/// connection, where none is free, and the request itself, each there and back.
+/// Maximum of the passages of a request with an answer of at most that size through a thread: the
+/// opening of a connection, if no connection is free, and the request itself, each in both
+/// directions.
 const PASSAGES: usize = 4;
 
 impl<'a> Run<'a> {
     /// Starts servers, then clients.
     pub(super) fn start_load(&mut self) -> Result<(), LabError> {
         let (experiment, variant) = (self.context.experiment, self.variant);
-        // Clients connect when they start: every server must be ready before. Those of iperf3 start
-        // with the load.
+        // Clients connect when they start: every server must be ready before. Servers of iperf3
+        // start with the load.
         let first = self.daemons.len();
         let mut queries = Vec::new();
         for query in variant.running(&experiment.query) {
@@ -81,9 +82,8 @@ impl<'a> Run<'a> {
         guest.ok_or_else(|| LabError::io("the plan")(std::io::ErrorKind::NotFound.into()))
     }
 
-    /// The guests whose samples the experiment is about: those of its first
-    /// series, a query's client and servers, memcached and who asks it, or the two ends
-    /// of a ping or of messages.
+    /// Returns the guests of the experiment's first series: a query's client and servers, memcached
+    /// and its clients, or the two ends of a ping or of messages.
     pub(super) fn about(&self) -> impl Iterator<Item = &'a Guest> {
         let experiment = self.context.experiment;
         let variant = self.variant;
@@ -137,12 +137,12 @@ impl<'a> Run<'a> {
         let is_about = self.about().any(|other| other == guest);
         let is_machine = self.machines.contains_key(guest.name.as_str());
         let (cpus, rank) = match (self.shares_core(guest), role) {
-            // It stands for what runs in the machine.
+            // It stands for a process in the VM.
             _ if is_machine => (cpus.others, Rank::Tested),
             (_, Role::Watches) => (cpus.shared(), Rank::Monitor),
             (_, Role::Floods) | (true, _) => (cpus.shared(), Rank::Tested),
-            // memcached, which waits for requests and never spins. In no class of its
-            // own it would starve beside those that have one.
+            // memcached waits for requests and never spins. Without a class of its own it would
+            // starve beside processes that have one.
             (false, Role::Measures | Role::Serves | Role::Foreign { ends: false }) if is_about => {
                 (cpus.others, Rank::OnPath)
             }
@@ -184,15 +184,14 @@ impl<'a> Run<'a> {
                     | Role::Foreign { ends: true }
             ),
         })?;
-        // A node's probe is over before anything counts.
+        // A node's probe ends before any sample counts.
         if !is_machine && !matches!(role, Role::Node { ends: true }) {
             self.inside.entry(&guest.name).or_default().push(place);
         }
         Ok(place)
     }
 
-    /// Starts one of our own tasks in a guest; returns its place and where its
-    /// outcome will be.
+    /// Starts one of our own tasks in a guest; returns its index and the path of its outcome.
     pub(super) fn start_task(
         &mut self,
         guest: &'a Guest,
@@ -205,7 +204,7 @@ impl<'a> Run<'a> {
         Ok((place, outcome))
     }
 
-    /// Writes a task down; returns where it is and where its outcome will be.
+    /// Writes a task; returns the paths of the task and of its outcome.
     pub(super) fn write_task(&mut self, work: Work) -> Result<(PathBuf, PathBuf), LabError> {
         self.tasks += 1;
         let file = |extension: &str| {
@@ -217,7 +216,7 @@ impl<'a> Run<'a> {
             self.context.run_dir.path().join(name)
         };
         let (path, outcome) = (file("task.json"), file("outcome.json"));
-        // Of an earlier repeat.
+        // The outcome of an earlier repeat.
         let _ = std::fs::remove_file(&outcome);
         let task = Task {
             work,
@@ -278,7 +277,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// The daemons of these guests' hosts.
+    /// Returns the daemons of these guests' hosts.
     pub(super) fn daemons_of<'n>(&self, guests: impl Iterator<Item = &'n Name>) -> Vec<usize> {
         let hosts: BTreeSet<&str> = guests
             .filter_map(|name| self.context.topology.guest(name.get_ref()))
@@ -288,8 +287,8 @@ impl<'a> Run<'a> {
         daemons.copied().collect()
     }
 
-    /// A child, unless its waiting for a CPU is what is measured: it shares its
-    /// core with guests that compute in this variant.
+    /// Returns the child, unless its wait for a CPU is the subject of the measurement: it shares
+    /// its core with computing guests in this variant.
     pub(super) fn unless_tested(&self, guest: &Guest, place: usize) -> Option<usize> {
         let mut hogs = self.variant.running(&self.context.experiment.hog);
         let contended = hogs.any(|hog| {
@@ -299,12 +298,12 @@ impl<'a> Run<'a> {
         (!contended || !self.shares_core(guest)).then_some(place)
     }
 
-    /// Adds a load that runs.
+    /// Adds a running load.
     pub(super) fn load(&mut self, output: Output, source: Source, on_path: Vec<usize>) {
         self.requests(output, source, on_path, None);
     }
 
-    /// The same where what is measured passes each child so often at most.
+    /// Adds a running load whose samples pass each child at most `passages` times.
     pub(super) fn requests(
         &mut self,
         output: Output,

@@ -1,5 +1,5 @@
-//! The guests of a variant that are virtual machines: starts them, and says how something is
-//! run in one.
+//! The guests of a variant that are VMs: starts them, and returns the commands that run programs in
+//! them.
 
 use super::Run;
 use crate::LabError;
@@ -12,25 +12,24 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tailbound_units::Nanos;
 
-/// How long a machine may take to boot, beside others that boot as well.
+/// Time limit for the boot of a VM, beside others that boot as well.
 const PATIENCE: Duration = Duration::from_mins(1);
-/// How long QEMU may take to make its sockets.
+/// Time limit for QEMU to make its sockets.
 const SOCKETS: Duration = Duration::from_secs(10);
 
-/// A machine that was started.
+/// A started VM.
 #[derive(Debug)]
 pub(super) struct Started {
-    /// Its links.
+    /// The `ip` commands for its links.
     links: String,
-    /// How many orders it was given.
+    /// Number of orders that were sent to it.
     orders: usize,
-    /// By how much its clock may be wrong; `None` until it has booted.
+    /// Largest error of its clock; `None` until it has booted.
     clock_error: Option<Nanos>,
 }
 
 impl<'a> Run<'a> {
-    /// Starts the machines of a variant with a network, all at once, and waits until they take
-    /// orders.
+    /// Starts all VMs of a variant with a network in parallel, and waits until they accept orders.
     pub(super) fn start_machines(&mut self) -> Result<(), LabError> {
         if self.variant.pipeline.is_none() {
             return Ok(());
@@ -50,7 +49,7 @@ impl<'a> Run<'a> {
         self.finish_boots()
     }
 
-    /// Starts a guest's machine.
+    /// Starts a guest's VM.
     pub(super) fn start_machine(
         &mut self,
         guest: &'a Guest,
@@ -62,7 +61,7 @@ impl<'a> Run<'a> {
             ));
         };
         let directory = self.context.run_dir.path();
-        // Of a variant before.
+        // Sockets of the previous variant.
         for number in 0..=vm::ORDERS {
             let _ = std::fs::remove_file(vm::channel(directory, &guest.name, number));
         }
@@ -92,7 +91,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Waits until all machines that were started take orders.
+    /// Waits until all started VMs accept orders.
     pub(super) fn finish_boots(&mut self) -> Result<(), LabError> {
         let directory = self.context.run_dir.path();
         for (name, machine) in &mut self.machines {
@@ -109,20 +108,20 @@ impl<'a> Run<'a> {
                 }
             };
             let booted = boot.finish(&machine.links, PATIENCE);
-            // Why it ended says more than that it did.
+            // The reason of its end is a better message than the end.
             self.supervisor.look()?;
             machine.clock_error = Some(booted.map_err(failed(name))?);
         }
         Ok(())
     }
 
-    /// By how much the clock of any machine may be wrong; `None` where there is none.
+    /// Returns the largest error of any VM's clock; `None` without VMs.
     pub(super) fn clock_error(&self) -> Option<Nanos> {
         let machines = self.machines.values();
         machines.filter_map(|machine| machine.clock_error).max()
     }
 
-    /// The program that does what is asked in a guest, and its arguments.
+    /// Returns the program that executes `asked` in a guest, and its arguments.
     pub(super) fn command(
         &mut self,
         guest: &Guest,

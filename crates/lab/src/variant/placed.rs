@@ -1,5 +1,5 @@
-//! The placement service of a variant whose guarantees are the service's: it admits the tenants,
-//! hosts hold their guests to what it says, and tell it that they do.
+//! The placement service of a variant with guarantees by the service: it admits the tenants, and
+//! hosts enforce its guarantees and report that they do.
 
 use super::Run;
 use crate::LabError;
@@ -12,13 +12,13 @@ use std::io;
 use std::time::{Duration, Instant};
 use tailbound_units::Nanos;
 
-/// How often it is asked what it is waited for.
+/// Interval of repeated requests.
 const AGAIN: Duration = Duration::from_millis(100);
-/// How long hosts may take to say what they keep.
+/// Time limit for the hosts' reports.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 impl Run<'_> {
-    /// Starts the service, where this variant has one.
+    /// Starts the service, if this variant uses it.
     pub(super) fn start_service(&mut self) -> Result<(), LabError> {
         let (experiment, variant) = (self.context.experiment, self.variant);
         let Some(pacing) = experiment.pacing(variant) else {
@@ -43,7 +43,7 @@ impl Run<'_> {
         self.supervisor.wait_ready(service)
     }
 
-    /// Has the service admit the tenants, and waits until the hosts keep what it promised.
+    /// Requests the admission of the tenants, and waits until the hosts enforce the promises.
     pub(super) fn admit(&mut self) -> Result<(), LabError> {
         let (experiment, variant) = (self.context.experiment, self.variant);
         let Some(pacing) = experiment.pacing(variant) else {
@@ -77,8 +77,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The longest that it says a frame waits between two machines of a tenant on different
-    /// hosts, which is the same for any two; `None` where there are none.
+    /// Returns the service's bound of a frame's wait between two VMs of a tenant on different
+    /// hosts, which is the same for any two; `None` if all VMs are on one host.
     fn promised(&mut self, name: &str, tenant: &Value) -> Result<Option<Nanos>, LabError> {
         let Some((from, to)) = apart(tenant) else {
             return Ok(None);
@@ -88,7 +88,7 @@ impl Run<'_> {
         delay.transpose().map_err(|error| wrong(&error.to_string()))
     }
 
-    /// What the service answers.
+    /// Returns the answer of the service.
     fn ask(&mut self, words: &str) -> Result<Value, LabError> {
         let asked = words.split(' ').next().unwrap_or_default();
         let place = self.supervisor.start(Start {
@@ -105,7 +105,7 @@ impl Run<'_> {
         serde_json::from_str(&answer).map_err(|error| wrong(&format!("{error}: {answer:?}")))
     }
 
-    /// Asks until the answer is so.
+    /// Repeats a request until its answer satisfies `is_so`.
     fn until(
         &mut self,
         words: &str,
@@ -130,7 +130,7 @@ fn wrong(what: &str) -> LabError {
     LabError::io("asking the placement service")(io::Error::other(what))
 }
 
-/// The hosts of a tenant's machines, as the service says them, by their numbers.
+/// Returns the hosts of a tenant's VMs in the service's answer, by the VMs' numbers.
 fn machines(tenant: &Value) -> impl Iterator<Item = (u64, &str)> {
     let runs = tenant["runs"].as_array().into_iter().flatten();
     runs.flat_map(|run| {
@@ -141,7 +141,8 @@ fn machines(tenant: &Value) -> impl Iterator<Item = (u64, &str)> {
     })
 }
 
-/// Which machine of a tenant the service has put elsewhere than the experiment has its guest.
+/// Returns a message if the service has placed a VM of a tenant on another host than the experiment
+/// its guest.
 fn misplaced(experiment: &LabExperiment, tenant: &str, placed: &Value) -> Option<String> {
     let guests = experiment.tenant.get(tenant)?;
     machines(placed).find_map(|(number, host)| {
@@ -153,7 +154,7 @@ fn misplaced(experiment: &LabExperiment, tenant: &str, placed: &Value) -> Option
     })
 }
 
-/// Two machines on different hosts.
+/// Returns two VMs on different hosts.
 fn apart(tenant: &Value) -> Option<(u64, u64)> {
     let (first, host) = machines(tenant).next()?;
     let other = machines(tenant).find(|(_, other)| *other != host);

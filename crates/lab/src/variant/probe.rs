@@ -1,5 +1,4 @@
-//! The probe and the neighbours it is to find: starts them, and reads what the
-//! probe said.
+//! The probe and the neighbours that it must detect: starts them, and reads the probe's report.
 
 use super::traffic::read_histogram;
 use super::{Measured, MeasuredSeries, Output, Role, Run, Source};
@@ -10,7 +9,7 @@ use std::path::Path;
 use tailbound_sys::sched::Policy;
 use tailbound_units::Nanos;
 
-/// The class of a neighbour that nobody interrupts.
+/// The class of a neighbour that is never preempted.
 pub(super) const UNINTERRUPTED: Policy = Policy::Fifo(1);
 
 impl<'a> Run<'a> {
@@ -25,7 +24,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// How long the probes of this variant may take.
+    /// Returns the longest time limit of this variant's probes.
     pub(super) fn probes_limit(&self) -> Nanos {
         let probes = self.variant.running(&self.context.experiment.probe);
         let limits = probes.map(|probe| probe.time_limit);
@@ -73,7 +72,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// What a probe said.
+/// Reads a probe's report.
 pub(super) fn take(path: &Path, measured: &mut Measured) -> Result<MeasuredSeries, LabError> {
     let report = Outcome::read(path)?.probe.ok_or_else(|| LabError::Child {
         who: "the probe".into(),
@@ -102,7 +101,7 @@ pub(super) fn take(path: &Path, measured: &mut Measured) -> Result<MeasuredSerie
     }
     let mut counted = tailbound_report::empty_histogram();
     for cpu in &report.cpus {
-        // Both grow as needed, so what one holds fits the other.
+        // Both histograms grow as needed, so the values of one fit the other.
         let _ = counted.add(&read_histogram(&cpu.sleep_ns, path)?);
     }
     measured.line = Some(report.line);

@@ -1,10 +1,9 @@
-//! Messages between machines: how long they took from ring to ring, and how long the vCPUs
-//! of their ends waited meanwhile.
+//! Messages between VMs: times from ring to ring, and the waits of both ends' vCPUs meanwhile.
 //!
-//! A host's daemon writes down when it took a frame from a machine's ring, and when it put one
-//! there, on a clock that all hosts share. Neither the machines' kernels nor their vCPUs are
-//! between. The slowest datagram counts for its message: a sender whose vCPU does not run puts
-//! the next one into its ring late, which is no wait of the network's.
+//! A host's daemon records when it took a frame from a VM's ring, and when it put a frame into one,
+//! on a clock that all hosts share. Neither the VMs' kernels nor their vCPUs are between these
+//! times. The slowest datagram counts for its message: a sender whose vCPU does not run puts the
+//! next datagram into its ring late, and this delay does not belong to the network.
 
 use super::{MeasuredSeries, Rings, Run};
 use crate::LabError;
@@ -23,10 +22,10 @@ use tailbound_agent::guest::Role;
 use tailbound_agent::scan::Scanner;
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// One message on its way.
+/// One message in transit.
 #[derive(Debug, Default)]
 struct Way {
-    /// When the sender was to start it.
+    /// Scheduled start of the message.
     start: Nanos,
     /// Its datagrams.
     parts: Vec<Part>,
@@ -35,23 +34,23 @@ struct Way {
 /// One datagram of a message.
 #[derive(Debug, Default, Clone, Copy)]
 struct Part {
-    /// When it was taken from its sender's ring, or later where the sender's guarantee
-    /// held it until then.
+    /// Time when it was taken from its sender's ring, or the later time when the sender's guarantee
+    /// permitted it.
     taken: Option<Nanos>,
-    /// What it takes of the wire.
+    /// Its bytes on the wire.
     wire: Bytes,
-    /// When it was put into its receiver's ring.
+    /// Time when it was put into its receiver's ring.
     given: Option<Nanos>,
 }
 
-/// The most datagrams of a message that are looked at: what the longest one has.
+/// Maximum of a message's datagrams that are evaluated: the number in the longest message.
 const PARTS: u32 = 10_000;
 
 /// All messages, by their senders and numbers.
 type Ways = BTreeMap<(Ipv4Addr, u32), Way>;
 
 impl Run<'_> {
-    /// The threads that run the vCPUs of this variant's machines.
+    /// Returns the threads that run the vCPUs of this variant's VMs.
     pub(super) fn vcpus(&self) -> Result<Vec<VcpuOf>, LabError> {
         if self.machines.is_empty() {
             return Ok(Vec::new());
@@ -76,7 +75,7 @@ impl Run<'_> {
         Ok(found)
     }
 
-    /// B and S of a guest in this variant.
+    /// Returns B and S of a guest in this variant.
     fn guaranteed(&self, guest: &str) -> Option<(Rate, Bytes)> {
         let experiment = self.context.experiment;
         let (tenant, _) = experiment.tenant_of(guest)?;
@@ -85,7 +84,7 @@ impl Run<'_> {
         Some((member.bandwidth, member.burst))
     }
 
-    /// What else is measured of messages whose latencies are `messages`.
+    /// Returns the other series of messages whose latencies are `messages`.
     pub(super) fn ring_series(
         &self,
         rings: &Rings,
@@ -133,7 +132,7 @@ impl Run<'_> {
     }
 }
 
-/// Reads what passed the card of the guest of that address.
+/// Reads the capture of the NIC of the guest with that address.
 fn take(capture: &Path, mac: [u8; 6], ways: &mut Ways) -> io::Result<()> {
     let mut reader = PcapReader::new(io::BufReader::new(File::open(capture)?)).map_err(other)?;
     let epoch = epoch();
@@ -149,7 +148,7 @@ fn other(error: impl std::fmt::Display) -> io::Error {
     io::Error::other(error.to_string())
 }
 
-/// Adds a frame that passed the card of `mac` then.
+/// Adds a frame that passed the NIC of `mac` at that time.
 fn see(frame: &[u8], at: Nanos, mac: [u8; 6], ways: &mut Ways) {
     let Some(seen) = read_frame(frame) else {
         return;
@@ -172,8 +171,8 @@ fn see(frame: &[u8], at: Nanos, mac: [u8; 6], ways: &mut Ways) {
     }
 }
 
-/// Has the datagrams of a sender count from when its own {B, S} lets them go: what it sends
-/// beyond that, as after its vCPU did not run for a while, waits for nobody else.
+/// Shifts the start of a sender's datagrams to the time when its own {B, S} permits them: datagrams
+/// beyond {B, S}, for example after its vCPU did not run, wait because of the sender itself.
 fn conform(sender: Ipv4Addr, bandwidth: Rate, burst: Bytes, ways: &mut Ways) {
     let parts = ways
         .iter_mut()
@@ -181,7 +180,7 @@ fn conform(sender: Ipv4Addr, bandwidth: Rate, burst: Bytes, ways: &mut Ways) {
         .flat_map(|(_, way)| &mut way.parts);
     let mut taken: Vec<&mut Part> = parts.filter(|part| part.taken.is_some()).collect();
     taken.sort_by_key(|part| part.taken);
-    // When the bucket will be full again: it holds S less what is earned until then.
+    // Time at which the bucket will be full again: until then the earned bytes are missing from S.
     let mut full = Nanos::ZERO;
     let whole = bandwidth.time_for(burst);
     for part in taken {
@@ -191,8 +190,8 @@ fn conform(sender: Ipv4Addr, bandwidth: Rate, burst: Bytes, ways: &mut Ways) {
     }
 }
 
-/// The messages that were to start while it counts and that arrived whole, each with its
-/// slowest datagram.
+/// Returns the complete messages with a scheduled start in the counted time, each with its slowest
+/// datagram.
 fn summary(ways: &Ways, [from, to]: [Nanos; 2]) -> MeasuredSeries {
     let mut series = MeasuredSeries::default();
     for ((_, message), way) in ways {
@@ -220,7 +219,7 @@ fn summary(ways: &Ways, [from, to]: [Nanos; 2]) -> MeasuredSeries {
     series
 }
 
-/// The time of day at which the clock that samples are read from was zero.
+/// Returns the time of day at which the clock of the samples was zero.
 fn epoch() -> Duration {
     let day = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     day.unwrap_or_default().saturating_sub(now().into())

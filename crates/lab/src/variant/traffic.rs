@@ -1,4 +1,4 @@
-//! Messages, floods, and who measures them: starts them, and reads what they left.
+//! Starts messages, floods and their measurements, and reads their outcomes.
 
 use super::{Late, Measured, MeasuredSeries, Output, Rings, Role, Run, Source};
 use crate::LabError;
@@ -20,7 +20,7 @@ use tailbound_report::Stats;
 use tailbound_units::{Nanos, Rate};
 
 impl<'a> Run<'a> {
-    /// Starts those that measure, then those that they measure.
+    /// Starts the measuring tasks, then the measured ones.
     pub(super) fn start_traffic(&mut self) -> Result<(), LabError> {
         let (experiment, variant) = (self.context.experiment, self.variant);
         for watch in variant.running(&experiment.watch) {
@@ -156,7 +156,7 @@ impl<'a> Run<'a> {
         let (place, received) = self.start_task(to, "transfer sink", sink, Role::Measures)?;
         let mut on_path = self.daemons_of([&transfer.from, &transfer.to].into_iter());
         on_path.extend(self.unless_tested(to, place));
-        // It opens a connection before it says that it is ready.
+        // The sender opens a connection before it is ready.
         self.supervisor.wait_ready(first)?;
         let work = Work::Transfers(Transfers {
             to: SocketAddrV4::new(to.ip, port),
@@ -236,7 +236,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// What the two ends of messages say; lost are those of which a part is missing.
+/// Reads the outcomes of both ends of messages; incomplete messages count as lost.
 pub(super) fn take_messages(
     sent: &[PathBuf],
     received: &[PathBuf],
@@ -255,7 +255,7 @@ pub(super) fn take_messages(
     Ok(series)
 }
 
-/// Adds the jitter of a stream by its gaps: without those that the machine spoiled, and with all.
+/// Adds the jitter of a stream from its gaps: without disturbed ones, and of all.
 pub(super) fn add_jitter(series: &MeasuredSeries, apart: Nanos, measured: &mut Measured) {
     let is_whole = |place: usize| !series.classes[place].is_hit();
     let whole = jitter_of(&series.samples, apart, is_whole);
@@ -272,17 +272,17 @@ pub(super) fn add_jitter(series: &MeasuredSeries, apart: Nanos, measured: &mut M
     }
 }
 
-/// A second in which the hosts' daemons had no CPU for so long is set apart: it is the
-/// half percent of it by which a rate may be off.
+/// Time without CPU for the hosts' daemons, from which a second is not judged: it is half a percent
+/// of a second, which is the tolerance of a rate.
 const WITHOUT_CPU: Nanos = Nanos::from_millis(5);
 
-/// By how much a rate was off.
+/// The value of a rate's deviation.
 const RATE_ERROR: &str = "rate_error";
 
-/// What a meter found, and by how much that missed `wanted`, in the seconds in which the
-/// daemons had their CPU and in all; where there is none, all are judged, and the error can only
-/// be less than it seems. `lost` is what the machine and its kernel, which keeps
-/// real-time threads from filling a core, took from them.
+/// Reads a meter's outcome and adds its largest deviations from `wanted`, among the seconds in
+/// which the daemons had their CPU, and among all. Without such a second all are judged, and the
+/// true error can only be smaller. `lost` is the CPU time that the daemons lost to this computer's
+/// other load and to its kernel, which keeps real-time threads from filling a core.
 pub(super) fn take_metered(
     path: &Path,
     wanted: Rate,
@@ -297,7 +297,7 @@ pub(super) fn take_metered(
     let errors: Vec<f64> = rates.map(|rate| (rate / wanted - 1.0).abs()).collect();
     let starts = (0..).map(|second| outcome.windows_from + Nanos(second * SECOND.0));
     let had_cpu = starts.map(|from| {
-        // What was missed at the end of the second before is made good in this one.
+        // Bytes missing at the end of the previous second arrive in this one.
         let from = from.saturating_sub(WITHOUT_CPU);
         let to = from + WITHOUT_CPU + SECOND;
         lost.iter().all(|lost| lost.between(from, to) < WITHOUT_CPU)
@@ -329,7 +329,7 @@ pub(super) fn take_metered(
     })
 }
 
-/// What a watch saw.
+/// Reads a watch's outcome.
 pub(super) fn take_watched(
     path: &Path,
     measured: &mut Measured,
@@ -345,7 +345,7 @@ pub(super) fn take_watched(
     })
 }
 
-/// The histogram in an outcome.
+/// Decodes the histogram in an outcome.
 pub(super) fn read_histogram(stats: &Stats, path: &Path) -> Result<Histogram<u64>, LabError> {
     let histogram = stats.histogram().map_err(std::io::Error::other);
     histogram.map_err(LabError::file("reading the histogram in", path))

@@ -1,4 +1,4 @@
-//! Workflows between guests: starts the nodes and who calls them, and reads which were kept.
+//! Workflows between guests: starts the nodes and their client, and reads the kept nodes.
 
 use super::{Measured, Output, Role, Run, Source};
 use crate::LabError;
@@ -10,14 +10,15 @@ use std::path::{Path, PathBuf};
 use tailbound_units::Nanos;
 
 impl<'a> Run<'a> {
-    /// How long samples count: workflows have the experiment's duration each, in turn.
+    /// Returns the time in which samples count: each workflow has the experiment's duration, in
+    /// turn.
     pub(super) fn duration(&self) -> Nanos {
         let experiment = self.context.experiment;
         let workflows = self.variant.running(&experiment.workflow).count();
         Nanos(experiment.duration.as_nanos() * workflows.max(1) as u64)
     }
 
-    /// The nodes of a variant that has workflows.
+    /// Returns the nodes of a variant with workflows.
     fn nodes(&self) -> Result<Vec<&'a Guest>, LabError> {
         let experiment = self.context.experiment;
         let has_workflows = self.variant.running(&experiment.workflow).next().is_some();
@@ -26,14 +27,14 @@ impl<'a> Run<'a> {
         guests.map(|name| self.guest(name)).collect()
     }
 
-    /// Starts what serves on the nodes, and what probes them, if they are selected.
+    /// Starts the servers on the nodes, and their probes if the variant selects nodes.
     pub(super) fn start_nodes(&mut self) -> Result<(), LabError> {
         let experiment = self.context.experiment;
         let selection = self.variant.running(&experiment.selection).next();
         let nodes = self.nodes()?;
         let on_shared = nodes.iter().filter(|node| self.shares_core(node)).count();
         let most = on_shared.max(nodes.len() - on_shared).max(1) as u64;
-        // How many there are on each core so far.
+        // Number of nodes on each core so far.
         let mut before = [0; 2];
         for guest in nodes {
             let program = self.context.program.display().to_string();
@@ -43,7 +44,7 @@ impl<'a> Run<'a> {
             self.start(guest, "server of calls", asked, Role::Node { ends: false })?;
             if let Some(selection) = selection {
                 let result = self.result_of(guest);
-                // Of an earlier repeat.
+                // The report of an earlier repeat.
                 let _ = std::fs::remove_file(&result);
                 let before = &mut before[usize::from(self.shares_core(guest))];
                 let after = selection.spread(experiment.warmup).as_nanos() * *before / most;
@@ -59,7 +60,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Starts who calls them.
+    /// Starts the client of the nodes.
     pub(super) fn start_workflows(&mut self) -> Result<(), LabError> {
         let experiment = self.context.experiment;
         let nodes = self.nodes()?;
@@ -94,7 +95,7 @@ impl<'a> Run<'a> {
             runs: runs.iter().map(|(_, run)| run.clone()).collect(),
         });
         let (place, _) = self.start_task(guest, "client of workflows", work, Role::Measures)?;
-        // The nodes' own waiting is what is measured.
+        // The nodes' own waits are the subject of the measurement.
         let called = experiment.nodes.iter().flat_map(|nodes| &nodes.guests);
         let mut on_path = self.daemons_of(std::iter::once(client).chain(called));
         on_path.push(place);
@@ -115,7 +116,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Where a node's probe leaves what it says: `select` knows it by that name.
+    /// Returns the path of a node's probe report, from which `select` derives the node's name.
     fn result_of(&self, node: &Guest) -> PathBuf {
         let directory = self.context.run_dir.path();
         directory.join(format!("{}.json", node.ip))
@@ -125,7 +126,7 @@ impl<'a> Run<'a> {
         self.context.run_dir.path().join("selection.json")
     }
 
-    /// Adds what was found of the nodes, where they were selected.
+    /// Adds the values of the selection, if there is one.
     pub(super) fn add_selection(&self, measured: &mut Measured) -> Result<(), LabError> {
         let nodes = self.nodes()?;
         if self.choice(&nodes).is_none() {
@@ -154,7 +155,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Where a node serves.
+/// Returns the address of a node's server.
 fn address(node: &Guest) -> String {
     format!("{}:{}", node.ip, Nodes::PORT)
 }

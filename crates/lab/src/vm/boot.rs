@@ -1,4 +1,4 @@
-//! The start of a machine, from outside.
+//! The start of a VM, from outside.
 
 use super::{Message, channel};
 use crate::guest::now;
@@ -8,28 +8,28 @@ use std::path::Path;
 use std::time::Duration;
 use tailbound_units::Nanos;
 
-/// How often a machine is asked what time it is; the quickest answer counts.
+/// Number of readings of a VM's clock; the fastest reading counts.
 const QUESTIONS: usize = 50;
 
-/// A machine that has begun to boot.
+/// A VM that has begun to boot.
 #[derive(Debug)]
 pub struct Boot(UnixStream);
 
 impl Boot {
-    /// Speaks to the machine `name`, whose channels are in `directory`. It need not have
-    /// booted: what it is told waits for it.
+    /// Connects to the VM `name`, whose channels are in `directory`. The VM may still boot:
+    /// messages to it are queued.
     ///
     /// # Errors
-    /// It does not run; a QEMU that has just been started may not have made its sockets yet.
+    /// The VM does not run; a QEMU that has just been started may not have made its sockets yet.
     pub fn begin(directory: &Path, name: &str) -> io::Result<Self> {
         UnixStream::connect(channel(directory, name, 0)).map(Self)
     }
 
-    /// Has it set up `links` (`ip -batch`) and take this machine's clock, and waits until it
-    /// takes orders; returns by how much its clock may be wrong.
+    /// Sets up the VM's `links` (`ip -batch`) and its clock, and waits until it accepts orders;
+    /// returns the largest error of its clock.
     ///
     /// # Errors
-    /// It says nothing for `patience`, or ends.
+    /// The VM sends no message for `patience`, or ends.
     pub fn finish(mut self, links: &str, patience: Duration) -> io::Result<Nanos> {
         self.0.set_read_timeout(Some(patience))?;
         Message::Links(links.to_owned()).write(&mut self.0)?;
@@ -40,7 +40,8 @@ impl Boot {
             let Message::Clock(there) = self.read()? else {
                 return Err(io::Error::other("it does not say what time it is"));
             };
-            // It read its clock at some time between: at most that half wrong.
+            // The VM read its clock between both times: the error is at most half of their
+            // distance.
             let half = Nanos(now().since(asked).as_nanos() / 2);
             if best.is_none_or(|(error, _)| half < error) {
                 best = Some((half, (asked + half).since(there)));

@@ -1,5 +1,5 @@
-//! What passes between the lab and a machine, over one of its virtio-serial ports: messages,
-//! each a byte that says its kind, the length of its content, and that.
+//! Messages between the lab and a VM, over one of its virtio-serial ports: each has a byte for its
+//! kind, the length of its content, and the content.
 
 use crate::guest::Task;
 use serde::{Deserialize, Serialize};
@@ -8,14 +8,14 @@ use tailbound_units::Nanos;
 
 /// The longest content, in bytes: the outcome of a task with a million samples.
 const LONGEST: u32 = 64 << 20;
-/// Kind and length.
+/// Length of kind and length.
 const HEAD: usize = 5;
 
-/// What a machine is asked to run.
+/// An order to a VM.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Order {
-    /// One of the lab's own tasks. Where its outcome goes is the machine's business.
+    /// One of the lab's own tasks. The VM chooses the path of its outcome.
     Task(Box<Task>),
     /// A program of its tree, with arguments.
     Program(Vec<String>),
@@ -24,33 +24,32 @@ pub(crate) enum Order {
 /// One message.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Message {
-    /// From the lab: commands for `ip -batch`, before anything else.
+    /// From the lab: commands for `ip -batch`, before all other messages.
     Links(String),
-    /// From the lab: what time is it?
+    /// From the lab: a request for the VM's clock.
     Ask,
-    /// To it: so late, on the machine's clock.
+    /// To the lab: the VM's clock.
     Clock(Nanos),
-    /// From it: the lab's clock is so far ahead. The machine's processes read that clock
-    /// from then on.
+    /// From the lab: the lead of the lab's clock. The VM's processes read that clock from then on.
     Ahead(Nanos),
-    /// To it: orders are taken, on all other ports, one on each.
+    /// To the lab: all other ports accept orders, one on each.
     Up,
-    /// From it: the order.
+    /// From the lab: the order.
     Run(Order),
-    /// From it: standard input.
+    /// From the lab: standard input.
     Input(Vec<u8>),
-    /// To it: standard output.
+    /// To the lab: standard output.
     Output(Vec<u8>),
-    /// To it: standard error.
+    /// To the lab: standard error.
     Errors(Vec<u8>),
-    /// To it: the outcome of a task.
+    /// To the lab: the outcome of a task.
     Outcome(Vec<u8>),
-    /// To it: it ended with this code; none where a signal ended it.
+    /// To the lab: the exit code of the program; `None` if a signal ended it.
     Exit(Option<i32>),
 }
 
 impl Message {
-    /// Writes it whole.
+    /// Writes the whole message.
     pub(crate) fn write(&self, to: &mut impl Write) -> io::Result<()> {
         let (kind, content) = self.parts()?;
         let length = u32::try_from(content.len()).ok();
@@ -64,7 +63,7 @@ impl Message {
         to.flush()
     }
 
-    /// Reads the next one; `None` where the other side has ended.
+    /// Reads the next message; `None` if the other side has ended.
     pub(crate) fn read(from: &mut impl Read) -> io::Result<Option<Self>> {
         let mut head = [0; HEAD];
         match from.read(&mut head[..1])? {

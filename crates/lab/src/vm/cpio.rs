@@ -1,11 +1,11 @@
-//! A file tree as Linux takes it for its first one: cpio in the "newc" form
+//! A file tree in the format of Linux's initial one: cpio in the "newc" form
 //! (Documentation/driver-api/early-userspace/buffer-format.rst).
 
 const DIRECTORY: u32 = 0o040_755;
 const PROGRAM: u32 = 0o100_755;
 const DEVICE: u32 = 0o020_600;
 
-/// A tree that grows.
+/// A tree under construction.
 #[derive(Debug, Default)]
 pub(super) struct Archive {
     bytes: Vec<u8>,
@@ -13,12 +13,12 @@ pub(super) struct Archive {
 }
 
 impl Archive {
-    /// Adds a directory; its parent must be there.
+    /// Adds a directory; its parent must exist.
     pub(super) fn directory(&mut self, path: &str) {
         self.entry(path, DIRECTORY, (0, 0), &[]);
     }
 
-    /// Adds a file that may be run.
+    /// Adds an executable file.
     pub(super) fn file(&mut self, path: &str, content: &[u8]) {
         self.entry(path, PROGRAM, (0, 0), content);
     }
@@ -28,7 +28,7 @@ impl Archive {
         self.entry(path, DEVICE, number, &[]);
     }
 
-    /// The whole.
+    /// Returns the archive.
     pub(super) fn finish(mut self) -> Vec<u8> {
         self.entry("TRAILER!!!", 0, (0, 0), &[]);
         self.bytes

@@ -1,20 +1,20 @@
-//! What of a program's file runs. Most of a build for debugging is for debuggers; a
-//! machine's memory holds every byte of its tree twice while it unpacks it.
+//! The loaded part of a program's file. Most of a debug build is for debuggers; a VM's memory holds
+//! every byte of its tree twice while it unpacks the tree.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-/// Where a program header has its fields, in bytes.
+/// Positions of a program header's fields, in bytes.
 const OFFSET: usize = 8;
 const FILE_SIZE: usize = 32;
 /// The type of the header that names the loader.
 const INTERPRETER: u32 = 3;
-/// The fields of a file's header that are about sections, in bytes.
+/// Positions of a file header's fields for sections, in bytes.
 const SECTION_OFFSET: std::ops::Range<usize> = 40..48;
 const SECTION_COUNTS: std::ops::Range<usize> = 60..64;
 
-/// A file's program headers; none of what is no 64-bit little-endian ELF file.
+/// Returns a file's program headers; none if it is no 64-bit little-endian ELF file.
 fn program_headers(file: &[u8]) -> impl Iterator<Item = &[u8]> {
     let is_elf = file.starts_with(b"\x7fELF\x02\x01");
     let start = number(file, 32).filter(|_| is_elf).unwrap_or(0);
@@ -36,13 +36,13 @@ fn number(bytes: &[u8], at: usize) -> Option<usize> {
     usize::try_from(u64::from_le_bytes(*bytes)).ok()
 }
 
-/// Where a program header's part of the file is.
+/// Returns a program header's part of the file.
 fn part(header: &[u8]) -> Option<std::ops::Range<usize>> {
     let start = number(header, OFFSET)?;
     Some(start..start.checked_add(number(header, FILE_SIZE)?)?)
 }
 
-/// Cuts off what is never loaded: sections for linkers and debuggers.
+/// Removes parts that are never loaded: sections for linkers and debuggers.
 pub(super) fn cut(file: &mut Vec<u8>) {
     let ends = program_headers(file).map(|header| part(header).map(|part| part.end));
     let Some(end) = ends.collect::<Option<Vec<_>>>() else {
@@ -51,7 +51,7 @@ pub(super) fn cut(file: &mut Vec<u8>) {
     let Some(end) = end.into_iter().max().filter(|end| *end <= file.len()) else {
         return;
     };
-    // The headers themselves are of the first part that is loaded, or this is no program.
+    // The headers themselves are in the first loaded part, or the file is no program.
     if end < SECTION_COUNTS.end {
         return;
     }
@@ -60,7 +60,7 @@ pub(super) fn cut(file: &mut Vec<u8>) {
     file[SECTION_COUNTS].fill(0);
 }
 
-/// The loader of a program that is linked dynamically.
+/// Returns the loader of a dynamically linked program.
 pub(super) fn loader(file: &[u8]) -> Option<PathBuf> {
     let is_loader = |header: &&[u8]| header.starts_with(&INTERPRETER.to_le_bytes());
     let header = program_headers(file).find(is_loader)?;

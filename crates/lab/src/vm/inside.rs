@@ -1,9 +1,9 @@
-//! The first processes of a virtual machine. What is outside is [`super`].
+//! The first processes of a VM. [`super`] is the side outside of it.
 //!
-//! The first of all mounts what programs need, loads the modules of the machine's devices and
-//! sets up its links. It tells the lab what time it is, and starts the second under the lab's
-//! clock (a time namespace): so moments that any guest writes down can be compared. The second
-//! does one order at each port, and the machine ends with it.
+//! The first process mounts the file systems that programs need, loads the modules of the VM's
+//! devices and sets up its links. It reports its clock to the lab, and starts the second process
+//! under the lab's clock (a time namespace), so that times of all guests are comparable. The second
+//! process executes one order at each port, and the VM ends with it.
 
 use super::{MODULES, Message, ORDERS, Order, PROVEN};
 use crate::guest::{command as task_command, now};
@@ -18,15 +18,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tailbound_sys::process::Spawn;
 
-/// How long the kernel may take to make a device that is there.
+/// Time limit for the kernel to make a device file.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How often it is looked for, and whether the lab has come to a port.
+/// Interval of the checks for the file, and for the lab's connection to a port.
 const POLL: Duration = Duration::from_millis(10);
 
-/// Boots the machine, and ends it when that has failed or its orders are done.
+/// Boots the VM, and ends it after an error or after its orders.
 ///
 /// # Errors
-/// It cannot be ended.
+/// The VM cannot be powered off.
 pub fn boot() -> io::Result<()> {
     if let Err(error) = prepare().and_then(|()| settle()) {
         eprintln!("the machine: {error}");
@@ -34,16 +34,16 @@ pub fn boot() -> io::Result<()> {
     power_off()
 }
 
-/// Shows that the machine runs, and ends it.
+/// Shows that the VM runs, and ends it.
 ///
 /// # Errors
-/// It cannot be ended.
+/// The VM cannot be powered off.
 pub fn prove() -> io::Result<()> {
     println!("{PROVEN}");
     power_off()
 }
 
-/// Does an order at each port, under the clock of whoever started this process.
+/// Executes an order at each port, under the clock of the process that started this one.
 ///
 /// # Errors
 /// A thread cannot be started.
@@ -65,7 +65,7 @@ pub fn serve() -> io::Result<()> {
 
 fn power_off() -> io::Result<()> {
     rustix::fs::sync();
-    // Succeeds by not returning.
+    // On success this call does not return.
     Ok(reboot(RebootCommand::PowerOff)?)
 }
 
@@ -82,7 +82,7 @@ fn prepare() -> io::Result<()> {
     Ok(())
 }
 
-/// Does what the lab asks for first, and starts whoever does the orders.
+/// Executes the lab's first requests, and starts the process that executes the orders.
 fn settle() -> io::Result<()> {
     let mut lab = Port::open(0)?;
     loop {
@@ -124,10 +124,10 @@ fn set_up(batch: &str) -> io::Result<()> {
     Err(io::Error::other(format!("ip: {status}")))
 }
 
-/// The machine's side of a channel. It is at its end when the lab was there and has gone.
+/// The VM's side of a channel. It ends after the lab has connected and disconnected.
 struct Port {
     file: File,
-    /// Whether anything has come yet.
+    /// True after the first byte.
     is_met: bool,
 }
 
@@ -177,7 +177,7 @@ impl Write for Port {
     }
 }
 
-/// Where all that comes of an order goes.
+/// File for all output of an order.
 type Answers = Arc<Mutex<File>>;
 
 fn answer(answers: &Answers, message: &Message) -> io::Result<()> {
@@ -209,7 +209,7 @@ fn do_order(number: usize) -> io::Result<()> {
         let mut outcome = outcome;
         pass_on(stdout, |bytes| {
             answer(&of_stdout, &Message::Output(bytes))?;
-            // Who has written one says so.
+            // The program has printed a line when it has written its outcome.
             if let Some(found) = outcome.as_ref().and_then(|path| fs::read(path).ok()) {
                 answer(&of_stdout, &Message::Outcome(found))?;
                 outcome = None;
@@ -231,7 +231,7 @@ fn do_order(number: usize) -> io::Result<()> {
     answer(&answers, &Message::Exit(status.code()))
 }
 
-/// The command for an order, and where its outcome will be.
+/// Returns the command for an order, and the path of its outcome.
 fn command(order: Order, number: usize) -> io::Result<(Command, Option<PathBuf>)> {
     match order {
         Order::Task(mut task) => {
@@ -256,7 +256,7 @@ fn refuse(answers: &Answers, error: &io::Error) -> io::Result<()> {
     answer(answers, &Message::Exit(Some(127)))
 }
 
-/// Hands on what a stream has until it ends.
+/// Forwards a stream until its end.
 fn pass_on(
     stream: Option<impl Read>,
     mut take: impl FnMut(Vec<u8>) -> io::Result<()>,
@@ -275,7 +275,7 @@ fn pass_on(
     }
 }
 
-/// Gives a process what comes for it.
+/// Forwards input to a process.
 fn take_input(mut port: Port, mut stdin: Option<ChildStdin>) {
     while let Ok(Some(message)) = Message::read(&mut port) {
         let (Message::Input(bytes), Some(to)) = (message, &mut stdin) else {

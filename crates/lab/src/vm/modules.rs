@@ -1,19 +1,18 @@
-//! The modules that a kernel needs for a machine's card and channels, and in which order
-//! they go in.
+//! The kernel modules of a VM's NIC and channels, in the order of their loading.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What drives a machine's devices.
+/// Drivers of a VM's devices.
 const WANTED: [&str; 3] = ["virtio_pci", "virtio_net", "virtio_console"];
 
-/// The directory of the modules of a kernel: beside the file, as `scripts/guest-kernel`
-/// leaves them, or where a package puts them.
+/// Returns the directory of a kernel's modules: beside the file, as `scripts/guest-kernel` leaves
+/// them, or the directory of a package.
 ///
 /// # Errors
-/// The file is no kernel, or has no modules anywhere; the text says what would be right.
+/// The file is no kernel, or its modules are missing; the text describes the remedy.
 pub(super) fn directory(kernel: &Path) -> Result<PathBuf, String> {
     let image = fs::read(kernel).map_err(|error| format!("{}: {error}", kernel.display()))?;
     let version = version(&image)
@@ -31,7 +30,7 @@ pub(super) fn directory(kernel: &Path) -> Result<PathBuf, String> {
     })
 }
 
-/// The version of a kernel, out of its image (Documentation/arch/x86/boot.rst).
+/// Parses the version of a kernel in its image (Documentation/arch/x86/boot.rst).
 fn version(image: &[u8]) -> Option<String> {
     let at: &[u8; 2] = image.get(0x20e..)?.first_chunk()?;
     if image.get(0x202..0x206) != Some(b"HdrS") {
@@ -43,8 +42,8 @@ fn version(image: &[u8]) -> Option<String> {
     (!version.is_empty() && !version.contains('/')).then(|| version.to_owned())
 }
 
-/// The files under `directory` to load, each after those that it needs. What is not there
-/// is part of the kernel itself.
+/// Returns the files under `directory` to load, each after those that it needs. Missing modules are
+/// part of the kernel itself.
 ///
 /// # Errors
 /// The directory cannot be read, or a module is compressed.
@@ -90,7 +89,7 @@ fn add(name: &str, files: &BTreeMap<String, PathBuf>, order: &mut Vec<PathBuf>) 
     Ok(())
 }
 
-/// The names of the modules that a module says it needs.
+/// Returns the names of the modules that a module depends on.
 fn needs(module: &[u8]) -> Vec<String> {
     const KEY: &[u8] = b"\0depends=";
     let found = module.windows(KEY.len()).position(|window| window == KEY);

@@ -1,5 +1,5 @@
-//! A process of the lab's own that stands for one inside of a machine: what it reads and
-//! writes goes there and comes from there, and it ends as that one does.
+//! A process of the lab that represents a process inside a VM: it forwards standard input and
+//! output, and ends with the same exit code.
 
 use super::{Message, Order};
 use crate::guest::Task;
@@ -8,20 +8,20 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-/// What is to be done in the machine.
+/// A program or task for a VM.
 #[derive(Debug, Clone)]
 pub enum Asked {
-    /// The task in this file; its outcome goes where the task says, on this side.
+    /// The task in this file; its outcome is written to the task's path, on this side.
     Task(PathBuf),
     /// A program with its arguments.
     Program(Vec<String>),
 }
 
-/// Has it done over the channel `socket`, and returns the exit code; none where a signal ended
-/// it.
+/// Sends the order over the channel `socket`, and returns the exit code; `None` if a signal ended
+/// the process.
 ///
 /// # Errors
-/// The machine ends, or a file cannot be read or written.
+/// The VM ends, or a file cannot be read or written.
 pub fn relay(socket: &Path, asked: Asked) -> io::Result<Option<i32>> {
     let mut stream = UnixStream::connect(socket)?;
     let (order, outcome) = match asked {
@@ -55,7 +55,7 @@ pub fn relay(socket: &Path, asked: Asked) -> io::Result<Option<i32>> {
             Some(Message::Errors(bytes)) => io::stderr().lock().write_all(&bytes)?,
             Some(Message::Outcome(bytes)) => {
                 if let Some(path) = &outcome {
-                    // Under another name first: whoever sees the file sees all of it.
+                    // Under another name first, so that a reader never sees a part of the file.
                     let partial = path.with_extension("partial");
                     fs::write(&partial, bytes)?;
                     fs::rename(&partial, path)?;

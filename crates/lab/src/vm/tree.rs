@@ -1,5 +1,5 @@
-//! The file tree of machines: this program as the first process, what it runs, the libraries
-//! of all of them, and the modules of the kernel.
+//! The file tree of VMs: this program as the first process, its tools, the libraries of all of
+//! them, and the modules of the kernel.
 
 use super::cpio::Archive;
 use super::{elf, modules};
@@ -10,15 +10,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tailbound_sys::process::find_program;
 
-/// Where the names of the modules are, in the order in which they go in.
+/// File with the names of the modules, in the order of their loading.
 pub(crate) const MODULES: &str = "/modules";
-/// Where programs are.
+/// Directory of programs.
 pub(crate) const PROGRAMS: &str = "/bin";
-/// Where libraries are.
+/// Directory of libraries.
 pub(crate) const LIBRARIES: &str = "/lib64";
 
-/// Writes the tree: `program` as its first process, the installed `tools`, and the modules
-/// under `modules`.
+/// Writes the tree: `program` as its first process, the installed `tools`, and the modules under
+/// `modules`.
 ///
 /// # Errors
 /// A tool is not installed, or a file cannot be read.
@@ -64,7 +64,7 @@ fn trimmed(mut file: Vec<u8>) -> Vec<u8> {
     file
 }
 
-/// The libraries of a program, its loader among them, as that loader finds them here.
+/// Returns the libraries of a program, its loader included, as that loader finds them here.
 fn needed(program: &Path, file: &[u8]) -> io::Result<BTreeSet<PathBuf>> {
     let Some(loader) = elf::loader(file) else {
         return Ok(BTreeSet::new());
@@ -79,7 +79,7 @@ fn needed(program: &Path, file: &[u8]) -> io::Result<BTreeSet<PathBuf>> {
     Ok(found)
 }
 
-/// The files that a loader lists: `NAME => FILE (ADDRESS)`, or `FILE (ADDRESS)`.
+/// Returns the files that a loader lists: `NAME => FILE (ADDRESS)`, or `FILE (ADDRESS)`.
 fn libraries(list: &str) -> BTreeSet<PathBuf> {
     let file = |line: &str| {
         let file = line.split("=>").last()?.split_whitespace().next()?;

@@ -7,8 +7,8 @@ use tailbound_report::{
     Value, Variant, Verdict, empty_histogram,
 };
 
-/// `count` samples: nine tenths spread evenly from `typical` to twice that, the
-/// rest up to `tail`, the same on every call.
+/// Returns `count` samples: nine tenths spread evenly from `typical` to twice that, the rest up to
+/// `tail`, the same on every call.
 pub(crate) fn stats(count: u64, typical: u64, tail: u64) -> Stats {
     let mut histogram = empty_histogram();
     for index in 0..count {
@@ -52,7 +52,7 @@ fn variant(name: &str, small: (u64, u64), bulk: f64) -> Variant {
     }
 }
 
-/// A figure over three points beside the paper's, and a bound.
+/// Returns a figure over three points beside the paper's, and a bound.
 fn chart() -> Chart {
     let line = |name: &str, style, points: &[(f64, f64)]| Line {
         name: name.into(),

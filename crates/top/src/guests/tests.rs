@@ -10,7 +10,7 @@ use tailbound_watch::{Counts, Hours};
 
 const MINUTE: Nanos = Nanos::from_secs(60);
 
-/// Four waits for a CPU that `hog` had, each of this length in milliseconds.
+/// Returns four waits for a CPU that `hog` had, each of this length in milliseconds.
 fn evidence(name: &str, milliseconds: u64) -> Evidence {
     let count = if milliseconds > 0 { 4 } else { 0 };
     let waits = testing::waits(&vec![milliseconds; count], &testing::guest("hog"));
@@ -20,7 +20,8 @@ fn evidence(name: &str, milliseconds: u64) -> Evidence {
     }
 }
 
-/// Guests with their waits in the last minute, and in one slice of the hour before, in milliseconds.
+/// Returns guests with their waits in the last minute, and in one slice of the hour before, in
+/// milliseconds.
 fn snapshot(guests: &[(&str, u64, u64)]) -> Arc<Snapshot> {
     let mut history = History::new();
     for (name, _, earlier) in guests {
@@ -49,7 +50,7 @@ fn press(guests: &mut Guests, keys: &[KeyCode]) -> Next {
     keys.iter().map(press).last().unwrap()
 }
 
-/// The lines of a screen, and that of the chosen guest.
+/// Returns the lines of a screen, and that of the chosen guest.
 fn lines(guests: &Guests, width: u16, height: u16) -> (Vec<String>, Option<String>) {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     terminal.draw(|frame| guests.draw(frame)).unwrap();
@@ -162,7 +163,7 @@ fn a_key_chooses_a_guest_which_stays_chosen_wherever_it_stands() {
     let mut guests = Guests::new();
     guests.take(Ok(snapshot(&[("a", 40, 0), ("b", 30, 0), ("c", 20, 0)])));
     assert_eq!(chosen(&guests), "a");
-    // Without a choice the slowest is chosen, whichever that is.
+    // Without a choice, the slowest is always chosen.
     guests.take(Ok(snapshot(&[("a", 5, 0), ("b", 30, 0), ("c", 20, 0)])));
     assert_eq!(chosen(&guests), "b");
     press(&mut guests, &[KeyCode::Down]);
@@ -173,7 +174,7 @@ fn a_key_chooses_a_guest_which_stays_chosen_wherever_it_stands() {
     assert_eq!(chosen(&guests), "c");
     press(&mut guests, &[KeyCode::End]);
     assert_eq!(chosen(&guests), "a");
-    // The last one ends: the one that is the last then is chosen.
+    // The last guest ends: the new last guest is chosen.
     guests.take(Ok(snapshot(&[("b", 30, 0), ("c", 90, 0)])));
     assert_eq!(chosen(&guests), "b");
     press(&mut guests, &[KeyCode::Home]);

@@ -1,7 +1,8 @@
 use super::*;
 use tailbound_host::socket::{Bucket, Count, Kept, Link};
 
-/// A guest that has sent so many bytes; each of its packets waited so many microseconds.
+/// Returns a guest that has sent this number of bytes, with buckets of its packets' waits: the
+/// upper bound in microseconds, and the count.
 pub(crate) fn guest(name: &str, bytes: u64, waits: &[(Option<u64>, u64)]) -> Guest {
     Guest {
         port: Port {

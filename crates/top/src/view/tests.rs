@@ -6,7 +6,7 @@ use tailbound_host::socket::{
     Bucket, Count, Guarantee, GuaranteedBy, Guest, Kept, Link, Port, Shown, Waits,
 };
 
-/// A host with guests of which one sends, one is drained and one away, after so many seconds.
+/// Returns a host after `seconds`, with three guests: one sends, one is drained and one is away.
 fn shown(seconds: u64) -> Shown {
     let guest = |name: &str, bit_s: u64, link, drained| Guest {
         port: Port {
@@ -73,7 +73,7 @@ fn state() -> State {
     state
 }
 
-/// The lines of a terminal, without what is blank at their ends.
+/// Returns the lines of a terminal, without trailing blanks.
 fn screen(state: &State, width: u16, height: u16) -> Vec<String> {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("in memory");
     terminal.draw(|frame| draw(frame, state)).expect("drawn");

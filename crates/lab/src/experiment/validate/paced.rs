@@ -1,4 +1,4 @@
-//! What may be guaranteed: tenants, guarantees, and the loads between them.
+//! Checks of tenants, guarantees, and the loads between them.
 
 use super::{MAX_DURATION, gap, is_plain, within};
 use crate::experiment::{Guaranteed, GuaranteesBy, LabExperiment, Pacing, Pipeline, Variant, Wire};
@@ -8,7 +8,7 @@ use tailbound_dataplane::{GuestId, Pacer, Packet, PipelineConfig};
 use tailbound_experiment::{Mistakes, Name};
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// What memcached keeps in one item as it is started here.
+/// Sizes of an item that memcached accepts with the lab's arguments.
 const LARGEST_VALUES: RangeInclusive<Bytes> = Bytes(16)..=Bytes(100_000);
 
 impl LabExperiment {
@@ -43,7 +43,7 @@ impl LabExperiment {
         }
     }
 
-    /// Guarantees that no placement could keep on links of `link` are refused.
+    /// Refuses guarantees that no placement could keep on links of `link`.
     fn check_sums(&self, set: &str, members: &[Guaranteed], link: Rate) -> Result<(), String> {
         for (host, guests) in &self.hosts {
             let of_guest = |guest: &Name| {
@@ -64,7 +64,7 @@ impl LabExperiment {
         Ok(())
     }
 
-    /// A variant's guarantees must be what its pacer takes.
+    /// Checks that the pacer of a variant accepts the variant's guarantees.
     pub(super) fn check_guarantees(&self, variant: &Variant, mistakes: &mut Mistakes) {
         let pacing = self.pacing(variant);
         if pacing.is_some() && self.wire != Wire::Ethernet {
@@ -96,7 +96,7 @@ impl LabExperiment {
         }
     }
 
-    /// Loads that only guarantees make sense of.
+    /// Checks the loads for measurements of guarantees.
     pub(super) fn check_paced(&self, mistakes: &mut Mistakes) {
         for etc in &self.etc {
             for client in &etc.clients {
@@ -122,7 +122,7 @@ impl LabExperiment {
     }
 }
 
-/// What a pipeline with a pacer may say beside it.
+/// Checks a pipeline with a pacer: it may only have a meter besides.
 pub(super) fn check_pacer(pipeline: &Pipeline, pacing: &Pacing, link: Rate) -> Result<(), String> {
     let config = pipeline.config.get_ref();
     let meter_alone = PipelineConfig {
@@ -138,7 +138,7 @@ pub(super) fn check_pacer(pipeline: &Pipeline, pacing: &Pacing, link: Rate) -> R
     pacer(pacing, link).map(drop)
 }
 
-/// The pacer itself knows its rules.
+/// Checks a guarantee by the pacer's own rules.
 fn taken(pacing: &Pacing, guaranteed: &Guaranteed, link: Rate) -> Result<(), String> {
     let guarantee = guaranteed.config(pacing, link);
     pacer(pacing, link)?

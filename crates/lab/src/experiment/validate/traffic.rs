@@ -1,4 +1,4 @@
-//! What the types of messages, floods and meters cannot say.
+//! Checks of messages, floods and meters beyond their types.
 
 use super::{gap, within};
 use crate::experiment::LabExperiment;
@@ -8,11 +8,11 @@ use tailbound_units::{Bytes, Nanos, Rate};
 
 /// The shortest packet has a UDP header; the longest with its frame is 64 KiB.
 const PACKETS: RangeInclusive<Bytes> = Bytes(28)..=Bytes(65_521);
-/// A number stands in front.
+/// A transfer begins with its number.
 const TRANSFERS: RangeInclusive<Bytes> = Bytes(4)..=Bytes(100_000_000);
-/// The sender's clock stands in front, and a packet is one frame.
+/// A packet begins with the sender's clock, and is one frame.
 const RTP: RangeInclusive<Bytes> = Bytes(8)..=Bytes(1460);
-/// What iperf3 takes, and one frame.
+/// The sizes that iperf3 accepts, up to one frame.
 const IPERF: RangeInclusive<Bytes> = Bytes(16)..=Bytes(1472);
 const MESSAGES: RangeInclusive<Bytes> = Bytes(90)..=Bytes(10_000_000);
 
@@ -81,7 +81,7 @@ impl LabExperiment {
             if meter.rate == Rate(0) {
                 mistakes.at(&meter.name, "rate: choose above 0");
             }
-            // It counts whole seconds.
+            // A meter counts whole seconds.
             if self.duration < Nanos::from_secs(1) {
                 mistakes.at(&meter.name, "needs a duration of 1s or more");
             }

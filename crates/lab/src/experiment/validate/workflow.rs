@@ -1,4 +1,4 @@
-//! What the types of nodes, selections and workflows cannot say.
+//! Checks of nodes, selections and workflows beyond their types.
 
 use super::within;
 use crate::experiment::{LabExperiment, Nodes, Selection, Variant};
@@ -60,7 +60,7 @@ impl LabExperiment {
         }
     }
 
-    /// What a variant with workflows needs.
+    /// Checks the selection and the workflows of a variant.
     pub(super) fn check_called(&self, variant: &Variant, mistakes: &mut Mistakes) {
         let mut selections = variant.running(&self.selection);
         let Some(selection) = selections.next() else {

@@ -7,19 +7,19 @@ use tailbound_units::Nanos;
 
 /// Key sizes: generalised extreme value distribution, bytes.
 const KEY: [f64; 3] = [30.7984, 8.20449, 0.078_688];
-/// Value sizes: generalised Pareto distribution, bytes. The paper has a table for
-/// the sizes below 15 B, which are rare; this starts there.
+/// Value sizes: generalised Pareto distribution, bytes. The paper has a table for the sizes below
+/// 15 B, which are rare; this distribution starts at 15 B.
 const VALUE: [f64; 3] = [15.0, 214.476, 0.348_238];
-/// The shape of the times between requests: generalised Pareto from 0. Their mean
-/// there, 19 us for a whole server, is the experiment's to scale.
+/// The shape of the times between requests: generalised Pareto from 0. The experiment scales their
+/// mean; in the paper it is 19 us for a whole server.
 const GAP_SHAPE: f64 = 0.154_971;
 
-/// What the protocol allows.
+/// Longest key of the protocol.
 const LONGEST_KEY: f64 = 250.0;
-/// Room for what makes a key unique.
+/// Bytes for the unique part of a key.
 const SHORTEST_KEY: f64 = 16.0;
 
-/// The size of a key.
+/// Draws the size of a key.
 pub(super) fn key(random: &mut Pcg64Mcg) -> usize {
     let [location, scale, shape] = KEY;
     let exponential = -uniform(random).ln();
@@ -27,14 +27,14 @@ pub(super) fn key(random: &mut Pcg64Mcg) -> usize {
     size.clamp(SHORTEST_KEY, LONGEST_KEY) as usize
 }
 
-/// The size of a value, `largest` at most.
+/// Draws the size of a value, `largest` at most.
 pub(super) fn value(random: &mut Pcg64Mcg, largest: u64) -> u64 {
     let [location, scale, shape] = VALUE;
     let size = location + pareto(random, scale, shape);
     (size as u64).clamp(1, largest)
 }
 
-/// The time to the next request.
+/// Draws the time to the next request.
 pub(super) fn gap(random: &mut Pcg64Mcg, mean: Nanos) -> Nanos {
     let scale = mean.as_nanos() as f64 * (1.0 - GAP_SHAPE);
     Nanos(pareto(random, scale, GAP_SHAPE) as u64)
@@ -44,7 +44,7 @@ fn pareto(random: &mut Pcg64Mcg, scale: f64, shape: f64) -> f64 {
     scale * (uniform(random).powf(-shape) - 1.0) / shape
 }
 
-/// Above 0, at most 1: its logarithm is finite.
+/// Draws a number above 0 and at most 1: its logarithm is finite.
 fn uniform(random: &mut Pcg64Mcg) -> f64 {
     1.0 - random.random::<f64>()
 }

@@ -56,8 +56,8 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Every guest of a shuffle is one process, which must listen before others
-    /// connect: they do so when the load starts.
+    /// Starts a process for each guest of a shuffle. The process must listen before others connect:
+    /// they connect when the load starts.
     pub(super) fn start_shuffle(&mut self, shuffle: &'a Shuffle) -> Result<(), LabError> {
         let port = self.port();
         let mut guests: Vec<&Guest> = Vec::new();

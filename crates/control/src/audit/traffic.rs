@@ -22,7 +22,7 @@ pub(super) struct Crossing {
     pub(super) port: PortId,
     /// The number of machines that send through the port.
     pub(super) senders: u64,
-    /// How long their frames may have waited before the port, if every queue holds its capacity.
+    /// Longest delay of their frames before the port, if every queue holds its capacity.
     pub(super) waited: Nanos,
 }
 

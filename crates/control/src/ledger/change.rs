@@ -23,7 +23,7 @@ pub struct KeyId {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeyRecord {
-    /// A hash of the whole request, which tells requests apart.
+    /// Hash of the whole request, which distinguishes requests.
     pub fingerprint: [u8; 32],
     /// The time of the reply, since 1970.
     pub at: Nanos,
@@ -34,7 +34,7 @@ pub struct KeyRecord {
 /// The states of hosts by name, without those that are open.
 pub type Hosts = BTreeMap<String, HostState>;
 
-/// What a host said last.
+/// Last report of a host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Said {
@@ -57,9 +57,9 @@ pub enum Change {
     Gone(TenantId),
     /// The states of all hosts that are not open.
     Hosts(Arc<Hosts>),
-    /// A host said something else, or became silent.
+    /// A host reported a change, or became silent.
     Said(String, Arc<Said>),
-    /// What a host said is forgotten.
+    /// A host's report was deleted.
     SaidGone(String),
     /// Another topology.
     Topology(Arc<TopologyState>),
@@ -78,7 +78,7 @@ pub enum Subject<'a> {
     Tenant(TenantId),
     /// All hosts' states.
     Hosts,
-    /// What a host said.
+    /// Last report of a host.
     Said(&'a str),
     /// The topology.
     Topology,
@@ -126,7 +126,7 @@ pub struct Snapshot {
     pub tenants: BTreeMap<TenantId, Arc<Tenant>>,
     /// The states of hosts that are not open.
     pub hosts: Arc<Hosts>,
-    /// What hosts said last, by name.
+    /// Last reports of hosts, by name.
     pub said: BTreeMap<String, Arc<Said>>,
     /// The kept replies.
     pub keys: BTreeMap<KeyId, Arc<KeyRecord>>,

@@ -33,16 +33,16 @@ pub(super) struct Transaction {
     pub(super) revision: i64,
     /// The documents that it puts and deletes.
     pub(super) changes: Vec<Change>,
-    /// What happens to the leader's key, if anything.
+    /// Change of the leader's key, if any.
     pub(super) leader: Option<LeaderChange>,
 }
 
-/// What a transaction does to the leader's key.
+/// Change of the leader's key in a transaction.
 #[derive(Debug)]
 pub(super) enum LeaderChange {
     /// A replica was elected.
     Elected(KeyValue),
-    /// Nobody leads any more.
+    /// The leader's key was deleted.
     Vacant,
 }
 

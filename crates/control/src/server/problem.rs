@@ -21,7 +21,7 @@ pub(super) struct ApiError {
 }
 
 impl ApiError {
-    /// Makes an error of this kind. `detail` says what is wrong, where, and what would be right.
+    /// Makes an error of this kind. `detail` describes the mistake, its place, and a correct value.
     pub(super) fn new(code: Code, detail: impl Into<String>) -> Self {
         let header = match code {
             Code::Unauthenticated => Some((WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))),
@@ -40,7 +40,7 @@ impl ApiError {
         }
     }
 
-    /// Makes the error for who asks too often, and may ask again after this time.
+    /// Makes the error for a caller above its rate, which may retry after this time.
     pub(super) fn too_many(who: &str, wait: Duration) -> Self {
         let seconds = wait.as_secs_f64().ceil().max(1.0);
         let mut error = Self::new(
@@ -65,7 +65,7 @@ impl ApiError {
         error
     }
 
-    /// Says which field of the body is wrong.
+    /// Sets the wrong field of the body.
     pub(super) fn at_field(mut self, field: Option<String>) -> Self {
         self.problem.field = field;
         self
@@ -105,7 +105,7 @@ impl From<ServiceError> for ApiError {
 }
 
 /// Makes the error for an idempotency key whose kept reply belongs to another kind of call. A
-/// fingerprint covers the method and the path, so this means that somebody else changed the store.
+/// fingerprint covers the method and the path, so another program has changed the store.
 pub(super) fn unexpected(reply: &Reply) -> ApiError {
     let kind = match reply {
         Reply::Tenant(_) => "a tenant",

@@ -26,7 +26,7 @@ pub enum TlsError {
         what: &'static str,
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// Cause of the error.
         message: String,
     },
     /// The two do not belong together, or are of a kind that is not known.
@@ -36,7 +36,7 @@ pub enum TlsError {
         cert: PathBuf,
         /// The key's file.
         key: PathBuf,
-        /// What is wrong.
+        /// Cause of the error.
         source: rustls::Error,
     },
 }

@@ -38,7 +38,7 @@ use tokio::time;
 const MAX_OPS: usize = 128;
 /// The size of documents in one transaction; etcd accepts 1.5 MiB with everything around them.
 const MAX_BYTES: usize = 1 << 20;
-/// How long a commit is tried.
+/// Time limit for a commit with its retries.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -82,7 +82,7 @@ pub struct Term {
     pub lease: i64,
     /// The revision at which the key was created.
     pub created: i64,
-    /// When the lease may have ended.
+    /// Earliest end of the lease.
     pub deadline: Deadline,
 }
 

@@ -27,7 +27,7 @@ pub enum LinkError {
     File {
         /// The file.
         path: String,
-        /// What is wrong.
+        /// Cause of the error.
         error: io::Error,
     },
     /// A member's URL is not one.
@@ -35,7 +35,7 @@ pub enum LinkError {
     Url {
         /// The URL.
         url: String,
-        /// What is wrong.
+        /// Cause of the error.
         error: tonic::transport::Error,
     },
     /// The TLS files cannot be used.
@@ -74,7 +74,7 @@ fn cause(error: &dyn Error) -> String {
 pub struct Link {
     endpoints: Vec<Endpoint>,
     user: Option<Credentials>,
-    /// How long one call may take.
+    /// Time limit for one call.
     patience: Duration,
     /// The number of failures, which selects the member.
     turn: usize,

@@ -11,7 +11,7 @@ const PREFIX: &str = "/tailbound/place";
 /// `etcd://HOST:PORT[,HOST:PORT...][/PREFIX]`, and `etcds://` for TLS, which
 /// needs `?ca=FILE`. Further parameters, joined with `&`: `cert=FILE` and
 /// `key=FILE` (the client's certificate), `user=NAME` and `password-file=FILE`.
-/// Secrets are in files: a command line is for everybody to read.
+/// Secrets are in files, because every user can read a command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Location {
     /// The members' URLs.
@@ -29,7 +29,7 @@ pub struct Location {
 pub struct Tls {
     /// The CA that signed the members' certificates.
     pub ca: PathBuf,
-    /// The client's own certificate and its key, if the members ask for one.
+    /// The client's own certificate and its key, if the members require one.
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 

@@ -1,20 +1,21 @@
 //! Linux's fair scheduler since 6.12, EEVDF: earliest eligible virtual deadline first.
 //!
-//! A vCPU here is a thread of class `SCHED_OTHER`. Its *virtual runtime* is its CPU time by its
-//! weight; the queue's *average* is that of all who want the CPU, weighted. Who is not ahead of the
-//! average is eligible, and of these the one runs whose *virtual deadline* is the earliest: a slice
-//! from when it last got a new one. It is looked at when somebody wakes or blocks, and at each tick;
-//! with the feature `HRTICK` by a timer at the virtual deadline of who runs, too, as long as another
-//! is in the queue.
+//! A vCPU here is a thread of class `SCHED_OTHER`. Its *virtual runtime* is its CPU time divided by
+//! its weight; the queue's *average* is the weighted average of all runnable threads. A thread that
+//! is not ahead of the average is eligible, and the eligible thread with the earliest *virtual
+//! deadline* runs. The virtual deadline is one slice after the thread last received a new one. The
+//! scheduler checks when a thread wakes or blocks, and at each tick. With the feature `HRTICK` a
+//! timer also fires at the virtual deadline of the running thread, as long as another is in the
+//! queue.
 //!
-//! The rules are those of `kernel/sched/fair.c` of Linux 6.18 with its default features: placement by
-//! kept lag, `RUN_TO_PARITY` (who was chosen goes on until its slice, or the shortest of the queue,
-//! is over, unless who wakes has a shorter one: `PREEMPT_SHORT`), and `DELAY_DEQUEUE` with
-//! `DELAY_ZERO` (who falls asleep ahead of the average stays in the queue until it is not, so that it
-//! does not sleep its debt off).
+//! The rules are those of `kernel/sched/fair.c` of Linux 6.18 with its default features: placement
+//! by kept lag, `RUN_TO_PARITY` (the chosen thread runs until its slice, or the shortest of the
+//! queue, is over, unless a waking thread has a shorter one: `PREEMPT_SHORT`), and `DELAY_DEQUEUE`
+//! with `DELAY_ZERO` (a thread that falls asleep ahead of the average stays in the queue until it
+//! is not, so that it does not sleep its debt off).
 //!
-//! Not modelled: groups, and balance between CPUs: a vCPU stays on its home. Nobody is `SCHED_IDLE`
-//! or `SCHED_BATCH`.
+//! The model excludes groups, `SCHED_IDLE` and `SCHED_BATCH`. It does not balance between CPUs: a
+//! vCPU stays on its home.
 
 #[cfg(test)]
 mod record;
@@ -28,13 +29,13 @@ use thiserror::Error;
 
 /// The weight of a thread with nice 0, and of a domain with the default weight.
 const NICE_0: i64 = 1024;
-/// What a thread's own slice may be.
+/// Limits on a thread's own slice.
 const SLICES: [Nanos; 2] = [Nanos::from_micros(100), Nanos::from_millis(100)];
 
 /// The timer of a slice fires no sooner than this after it is set.
 const SOONEST: Nanos = Nanos::from_micros(10);
 
-/// How the kernel was built and started.
+/// Build and boot options of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EevdfConfig {
@@ -48,7 +49,7 @@ pub struct EevdfConfig {
 }
 
 impl EevdfConfig {
-    /// That of a machine with so many CPUs, and 250 ticks a second.
+    /// Returns the default configuration of a host with `cpus` CPUs and 250 ticks a second.
     pub fn of_cpus(cpus: u32) -> Self {
         let factor = 1 + cpus.clamp(1, 8).ilog2();
         Self {
@@ -71,9 +72,9 @@ pub enum EevdfError {
     /// The number of slices is not that of vCPUs.
     #[error("{slices} slices for {vcpus} vCPUs")]
     Count {
-        /// How many were given.
+        /// Number of passed slices.
         slices: usize,
-        /// How many the host has.
+        /// Number of the host's vCPUs.
         vcpus: usize,
     },
     /// A slice that is too short or too long.
@@ -100,7 +101,7 @@ struct Entity {
     protected: i64,
     /// Up to when its CPU time is counted, while it runs.
     counted: Nanos,
-    /// It sleeps, and is in the queue since it is ahead.
+    /// Whether it sleeps but stays in the queue because it is ahead of the average.
     is_delayed: bool,
 }
 
@@ -115,15 +116,15 @@ impl Entity {
     }
 }
 
-/// Those who want one CPU.
+/// Threads that need one CPU.
 #[derive(Debug, Clone, Default)]
 struct Queue {
     current: Option<usize>,
     /// Without the current one.
     waiting: Vec<usize>,
-    /// When the next tick is, while somebody runs.
+    /// Moment of the next tick, while a thread runs.
     tick: Option<Nanos>,
-    /// When the timer of the current one's slice fires.
+    /// Moment at which the timer of the current slice fires.
     timer: Option<Nanos>,
 }
 
@@ -220,7 +221,8 @@ impl Eevdf {
         slices.min().unwrap_or(i64::MAX)
     }
 
-    /// Counts what the current one has run (`update_curr`). Returns whether the CPU is to be asked.
+    /// Counts the CPU time of the running thread (`update_curr`). Returns whether the CPU must
+    /// reschedule.
     fn count(&mut self, queue: usize, now: Nanos) -> bool {
         let Queue {
             current: Some(index),
@@ -254,8 +256,8 @@ impl Eevdf {
         it.lag = (average - it.vruntime).clamp(-limit, limit);
     }
 
-    /// Puts one that is not in the queue where it was to the average when it left, as it will be
-    /// once it is in it (`place_entity`).
+    /// Restores the distance from the average that a thread had when it left, as it will be once
+    /// the thread is in the queue (`place_entity`).
     fn place(&mut self, queue: usize, index: usize) {
         let average = self.average(queue);
         let (weights, _) = self.sums(queue, average);

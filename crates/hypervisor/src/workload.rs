@@ -1,4 +1,4 @@
-//! What a guest does with its CPU time.
+//! Workloads of guests.
 //!
 //! A guest has a [`Task`], whose latency is measured, and a [`Load`], which
 //! takes the rest. The task's work goes first inside the guest, as an interrupt
@@ -12,13 +12,13 @@ use serde::{Deserialize, Serialize};
 use tailbound_units::Nanos;
 use thiserror::Error;
 
-/// What one vCPU does.
+/// Workload of one vCPU.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Workload {
-    /// What is measured.
+    /// Measured task.
     pub task: Task,
-    /// What uses CPU time beside it.
+    /// Load that uses CPU time beside the task.
     pub load: Load,
 }
 
@@ -31,10 +31,9 @@ pub enum Load {
     None,
     /// Never sleeps.
     Endless,
-    /// `busy` of CPU time in each `period`, as `cpulimit` does it: works, then
-    /// pauses until the period is over (Bobtail, section 3.2). When a period
-    /// ends before the work is done the next begins at once, so with `busy` =
-    /// `period` it never sleeps.
+    /// `busy` of CPU time in each `period`, as `cpulimit` does it: works, then pauses until the
+    /// period is over (Bobtail, section 3.2). When a period ends before the work is done, the next
+    /// begins immediately, so with `busy` = `period` it never sleeps.
     DutyCycle {
         /// CPU time used in a period.
         busy: Nanos,
@@ -49,7 +48,7 @@ pub enum Load {
     /// programs do that look at a clock: what others take of that time is not made up for. The
     /// period begins when it first runs.
     WallClock {
-        /// How long it is busy in a period, by the clock.
+        /// Busy time in a period, by the clock.
         busy: Nanos,
         /// From when it first runs to the timer that ends its sleep.
         period: Nanos,
@@ -68,11 +67,11 @@ pub enum Load {
     },
 }
 
-/// When requests come.
+/// Arrival process of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", deny_unknown_fields, rename_all = "kebab-case")]
 pub enum Arrivals {
-    /// One request each `interval`, whatever became of the last (open loop).
+    /// One request each `interval`, independent of earlier answers (open loop).
     Every {
         /// The time from one request to the next.
         interval: Nanos,
@@ -98,7 +97,7 @@ pub enum Arrivals {
         mean: Nanos,
         /// Calls of a workflow.
         calls: u32,
-        /// What a call spends on the wire, there and back: each one of these, evenly.
+        /// Time of a call on the wire, there and back: each of these values with equal probability.
         wire: [Nanos; 3],
     },
 }
@@ -115,8 +114,7 @@ pub struct Via {
     pub outbound: Nanos,
 }
 
-/// What is measured of a guest. A [`Sample`](crate::Sample) comes out for each
-/// request, frame, or sleep.
+/// Measured task of a guest. Each request, frame, or sleep yields a [`Sample`](crate::Sample).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", deny_unknown_fields, rename_all = "kebab-case")]
 pub enum Task {
@@ -127,7 +125,7 @@ pub enum Task {
     /// arrival at the host until its answer leaves. With a small service time
     /// it is a responder to pings.
     Server {
-        /// When requests come.
+        /// Arrival process of the requests.
         arrivals: Arrivals,
         /// CPU time of one answer.
         service: Nanos,
@@ -151,12 +149,12 @@ pub enum Task {
     /// Sleeps, looks at the clock, and over again (Bobtail, algorithm 1).
     /// Measured: the wall time from before the sleep to after it.
     SleepLoop {
-        /// How long it asks to sleep.
+        /// Requested duration of a sleep.
         sleep: Nanos,
-        /// CPU time from waking until it asks for the next sleep.
+        /// CPU time from waking until it requests the next sleep.
         work: Nanos,
-        /// Each sleep is longer by a uniform 0 to this. Linux lets timers of
-        /// ordinary threads be late by up to 50 us (the timer slack).
+        /// Each sleep is longer by a uniform 0 to this. In Linux, timers of ordinary threads are up
+        /// to 50 us late (the timer slack).
         #[serde(default)]
         jitter: Nanos,
     },
@@ -170,9 +168,9 @@ pub enum WorkloadError {
     /// The number of workloads is not that of vCPUs.
     #[error("{workloads} workloads for {vcpus} vCPUs")]
     Count {
-        /// How many were given.
+        /// Number of passed workloads.
         workloads: usize,
-        /// How many the host has.
+        /// Number of the host's vCPUs.
         vcpus: usize,
     },
     /// A period, gap or burst of zero, with which time would never pass.

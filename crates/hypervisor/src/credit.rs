@@ -56,9 +56,9 @@ pub struct Account {
     pub class: Class,
     /// Remaining credit, 10 a millisecond; negative: debt.
     pub credit: i64,
-    /// Whether it earns: a tick has found it running since it last had more than a slice's worth.
+    /// True if it earns: a tick has found it running since it last had more than a slice's worth.
     pub active: bool,
-    /// Whether its domain's cap keeps it from running.
+    /// True if its domain's cap keeps it from running.
     pub parked: bool,
 }
 
@@ -82,7 +82,7 @@ struct Vcpu {
     account: Account,
     reserve: Reserve,
     yielded: bool,
-    /// Whether it moves once its pCPU has switched to another vCPU.
+    /// True if it moves once its pCPU has switched to another vCPU.
     migrating: bool,
     /// From when CPU time is unpaid; while it does not run, less the time it
     /// stopped, so that what is unpaid stays with it (Xen's `start_time`).
@@ -120,7 +120,7 @@ struct Pcpu {
 #[derive(Debug, Clone)]
 pub struct Credit {
     config: CreditConfig,
-    /// Whether queues are sorted by credit within a class.
+    /// True if queues are sorted by credit within a class.
     sorted_fully: bool,
     vcpus: Vec<Vcpu>,
     domains: Vec<Domain>,

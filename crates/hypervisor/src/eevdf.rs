@@ -44,7 +44,7 @@ pub struct EevdfConfig {
     pub slice: Nanos,
     /// The time between two ticks (`CONFIG_HZ`).
     pub tick: Nanos,
-    /// Whether a timer ends slices (`HRTICK`, off by default).
+    /// True if a timer ends slices (`HRTICK`, off by default).
     pub timer: bool,
 }
 
@@ -101,7 +101,7 @@ struct Entity {
     protected: i64,
     /// Up to when its CPU time is counted, while it runs.
     counted: Nanos,
-    /// Whether it sleeps but stays in the queue because it is ahead of the average.
+    /// True if it sleeps but stays in the queue because it is ahead of the average.
     is_delayed: bool,
 }
 

@@ -8,12 +8,12 @@ use crate::{SchedDeadline, Scheduler, VcpuId, Wake};
 use proptest::prelude::*;
 use tailbound_units::Nanos;
 
-/// All times are so many of these, which `SCHED_DEADLINE` counts without rounding.
+/// Unit of all times, which `SCHED_DEADLINE` counts without rounding.
 const UNIT: Nanos = Nanos(1_024_000);
-/// How many units of each set are looked at. Periods are 2 to 8 units.
+/// Number of compared units of each set. Periods are 2 to 8 units.
 const UNITS: u64 = 120;
 
-/// How a server gets its budget.
+/// Kind of a server's budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// Anew in each period, and kept while it sleeps.
@@ -203,7 +203,8 @@ impl Set {
         Ok(())
     }
 
-    /// Who runs at a moment, which must be as many as can, with the earliest deadlines.
+    /// Checks the vCPUs that run at a moment: the largest possible number, with the earliest
+    /// deadlines.
     fn may_run<S: Scheduler>(
         &self,
         machine: &Machine<S>,

@@ -64,7 +64,7 @@ struct Guest<J> {
     load_left: Option<Nanos>,
     /// Start of the load's period.
     load_from: Nanos,
-    /// Whether the load is one by the clock that has read the clock in this period.
+    /// True if the load is one by the clock that has read the clock in this period.
     is_spinning: bool,
 }
 
@@ -81,7 +81,7 @@ pub struct Guests<S, J> {
     /// The machine's of this instant, and how many of them were handled.
     events: Vec<Event>,
     handled: usize,
-    /// Whether the instant has not ended yet.
+    /// True if the instant has not ended yet.
     is_open: bool,
     /// vCPU whose completed job was reported and which has no next work yet.
     settling: Option<VcpuId>,

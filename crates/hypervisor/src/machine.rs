@@ -42,7 +42,7 @@ pub enum Event {
         pcpu: PcpuId,
         /// The moment, in virtual time.
         at: Nanos,
-        /// Whether it had work left.
+        /// True if it had work left.
         runnable: bool,
     },
     /// `vcpu` has done all its work. It blocks at the next

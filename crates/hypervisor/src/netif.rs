@@ -70,7 +70,7 @@ pub struct Receive<F> {
     /// and seen by netfront (`rsp_cons`).
     consumed: u64,
     frames: VecDeque<F>,
-    /// Whether netfront requested an event with the next answer (`rsp_event`).
+    /// True if netfront requested an event with the next answer (`rsp_event`).
     wants_event: bool,
     /// Number of posted slots until which netback takes nothing (`req_event`).
     stopped_until: Option<u64>,
@@ -228,7 +228,7 @@ impl<F> Receive<F> {
 #[derive(Debug, Clone)]
 pub struct Transmit<F> {
     frames: VecDeque<F>,
-    /// Whether netback requested an event with the next frame.
+    /// True if netback requested an event with the next frame.
     wants_event: bool,
 }
 

@@ -35,7 +35,7 @@ pub struct Reservation {
     pub period: Nanos,
     /// CPU time in each period, at least 10 us and at most the period.
     pub budget: Nanos,
-    /// Whether it goes on with a used-up budget, after all vCPUs that have budget.
+    /// True if it goes on with a used-up budget, after all vCPUs that have budget.
     pub extratime: bool,
 }
 
@@ -94,7 +94,7 @@ struct Vcpu {
     paid_to: Nanos,
     /// Number of budgets that it has used in this period, with extra time.
     level: u32,
-    /// Whether it used up its budget, and no pCPU was raised for the new one yet.
+    /// True if it used up its budget, and no pCPU was raised for the new one yet.
     depleted: bool,
 }
 

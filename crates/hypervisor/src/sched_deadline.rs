@@ -87,9 +87,9 @@ struct Vcpu {
     /// Remaining runtime as of `paid_to`, in nanoseconds; negative after an overrun.
     runtime: i128,
     paid_to: Nanos,
-    /// Whether it waits for the end of its period, awake or asleep.
+    /// True if it waits for the end of its period, awake or asleep.
     is_throttled: bool,
-    /// Whether it never ran.
+    /// True if it never ran.
     is_new: bool,
 }
 

@@ -203,8 +203,7 @@ impl Credit {
         self.vcpus[vcpu.index()].account.credit
     }
 
-    /// Lets `vcpu` run again. Only then is it no longer marked as parked, so
-    /// that it does not wake in BOOST.
+    /// Unparks `vcpu`. Its mark as parked is removed last, so that it does not wake in BOOST.
     fn unpark(&mut self, vcpu: VcpuId, raise: &mut PcpuSet) {
         let row = &self.vcpus[vcpu.index()];
         if row.runnable && row.place == Place::Off {

@@ -1,4 +1,4 @@
-//! What is paid and what is earned, to the credit, by hand.
+//! Payments and incomes to the credit, computed by hand.
 
 use super::{Account, Class, Credit, CreditConfig, XenVersion};
 use crate::testing::{Script, host, ms};

@@ -195,7 +195,7 @@ pub struct CreditConfig {
     /// A pCPU looks for work to steal at most once in this time (1 ms from
     /// 4.18, commit `58feb9e0ac`; before, 0).
     pub steal_interval: Nanos,
-    /// Whether BOOST preempts BOOST.
+    /// Effect of a wake into BOOST on a running vCPU in BOOST.
     pub boost: Boost,
 }
 

@@ -120,8 +120,8 @@ impl Credit {
         Some(vcpu)
     }
 
-    /// Moves all that is not OVER before what is, keeping the order of both; by
-    /// class and credit where that is the order.
+    /// Moves all that is not OVER before the rest and keeps the order of both; sorts by class and
+    /// credit if the queue is sorted fully.
     pub(super) fn sort(&mut self, pcpu: PcpuId) {
         let vcpus = &self.vcpus;
         let account = |vcpu: &VcpuId| vcpus[vcpu.index()].account;
@@ -144,8 +144,8 @@ impl Credit {
         fitting.next_after(row.home).unwrap_or(row.home)
     }
 
-    /// Moves `vcpu`, which has just stopped, if it is to be moved, and lets it
-    /// wake there.
+    /// Moves `vcpu`, which has just stopped, to its new pCPU and wakes it there, if a move is
+    /// pending.
     pub(crate) fn migrate(&mut self, vcpu: VcpuId, raise: &mut PcpuSet) {
         if !std::mem::take(&mut self.vcpus[vcpu.index()].migrating) {
             return;

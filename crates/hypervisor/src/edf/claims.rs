@@ -9,9 +9,9 @@ use tailbound_units::Nanos;
 /// A right to CPU time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Claim {
-    /// When it must have begun to run.
+    /// Moment by which it must have begun to run.
     deadline: Nanos,
-    /// What is left of its slice.
+    /// Rest of its slice.
     left: Nanos,
 }
 
@@ -92,7 +92,7 @@ impl Claims {
         });
     }
 
-    /// Whether `vcpu`, which stopped but would go on, claims anew.
+    /// Returns whether `vcpu`, which stopped but would go on, claims anew.
     pub(super) fn claims_again(&self, vcpu: VcpuId) -> bool {
         let row = &self.vcpus[vcpu.index()];
         match row.class {
@@ -169,7 +169,7 @@ impl Claims {
         claim.map(|claim| claim.left)
     }
 
-    /// What `vcpu` runs from `now` on is taken off its slice.
+    /// Counts the CPU time of `vcpu` from `now` on towards its slice.
     pub(super) fn count_from(&mut self, now: Nanos, vcpu: VcpuId) {
         self.vcpus[vcpu.index()].counted_to = now;
     }
@@ -191,8 +191,8 @@ impl Claims {
         ends
     }
 
-    /// When the first and the latest event arrived that are still to be served after
-    /// the claim of `vcpu`, which has just ended. It has run since, which counts.
+    /// Takes the times of the first and the latest event that are still unserved after the claim of
+    /// `vcpu`, which has just ended. Its CPU time since then counts.
     pub(super) fn take_renewed(&mut self, now: Nanos, vcpu: VcpuId) -> Option<(Nanos, Nanos)> {
         let renewed = self.vcpus[vcpu.index()].renewed.take();
         renewed.filter(|&(_, latest)| now - latest < self.slice)

@@ -77,13 +77,13 @@ fn bits_in(rate: u64, time: Nanos) -> u64 {
 
 /// An upper bound on what may come to a port: the least of six affine curves.
 ///
-/// A tenant's curve is the least of three affine ones: the burst rate, the average of its senders and
-/// that of its receivers. The exact sum of many such curves has two knees for each. Here
-/// each curve is replaced, for each of six times, by the affine curve that is lowest at that time,
-/// and these are added up for each time. Each of the six sums bounds the exact sum, and touches it
-/// at its time, but for tenants whose average is the lowest between two of the times only: these
-/// have it at the later one, so that no tenant's own curve loses one of the three. So adding and
-/// subtracting a tenant takes twelve additions, exact in integers, in any order.
+/// A tenant's curve is the least of three affine ones: the burst rate, the average of its senders
+/// and that of its receivers. The exact sum of many such curves has two knees for each. Here each
+/// curve is replaced, for each of six times, by the affine curve that is lowest at that time, and
+/// these are added up for each time. Each of the six sums bounds the exact sum, and touches it at
+/// its time, with one exception: tenants whose average is the lowest only between two of the times
+/// have it at the later one, so that no tenant's own curve loses one of the three. Adding and
+/// subtracting a tenant therefore takes twelve additions, exact in integers, in any order.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Load {
     /// Rates fall and bursts grow.
@@ -125,7 +125,7 @@ impl Load {
         self.with(other, AffineCurve::minus)
     }
 
-    /// Returns a load that is nowhere above either, for bounds on many ports at once.
+    /// Returns a load that is nowhere above either, for a bound on many ports together.
     #[must_use]
     #[inline]
     pub fn lower(&self, other: &Self) -> Self {
@@ -134,8 +134,8 @@ impl Load {
 
     /// Combines the two loads' curves of each time.
     ///
-    /// By a loop: `std::array::from_fn` is a call for each curve where a build is not optimised as a
-    /// whole, and decisions do little else.
+    /// The code has a loop because `std::array::from_fn` is a call for each curve in builds without
+    /// link-time optimisation, and decisions spend most of their time here.
     #[inline]
     fn with(&self, other: &Self, each: impl Fn(AffineCurve, AffineCurve) -> AffineCurve) -> Self {
         let mut with = *self;
@@ -181,8 +181,9 @@ impl Load {
     /// Returns the affine curves that a port of `rate` keeps up with, one at least, and the one
     /// before them.
     ///
-    /// That one meets the first of them where the queue is longest. What the links before the port
-    /// bring meets any of them first: the first has a higher rate than the others.
+    /// The latter meets the first of them at the time of the longest queue. The curve of the links
+    /// before the port meets the first of them before the others, because the first has the highest
+    /// rate.
     fn around(&self, rate: u64) -> Option<(Option<AffineCurve>, &[AffineCurve])> {
         let index = self.curves.iter().position(|curve| curve.rate <= rate)?;
         let before = index.checked_sub(1).map(|before| self.curves[before]);
@@ -209,11 +210,11 @@ fn crossing(fast: AffineCurve, slow: AffineCurve, rate: u64) -> u64 {
 /// One of the affine curves of a tenant, from the fastest to the slowest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Line {
-    /// What machines send at their burst rate.
+    /// Burst rate of the machines.
     Peak,
-    /// What {B, S} of the senders lets pass.
+    /// Token bucket {B, S} of the senders.
     Senders,
-    /// What {`B_i`, S} of their pairs with the receivers lets pass.
+    /// Token bucket {`B_i`, S} of the senders' pairs with the receivers.
     Pairs,
 }
 
@@ -336,7 +337,7 @@ impl<T: Copy + Ord> Interval<T> {
     }
 }
 
-/// What each machine of a tenant may send, in bits: {B, S, Bmax}.
+/// Limits on the traffic of each machine of a tenant, in bits: {B, S, Bmax}.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Source {
     pub(crate) bandwidth: u64,
@@ -347,7 +348,7 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// Makes a source. A machine may always send one frame, whatever its burst.
+    /// Makes a source. A machine may always send one frame, even with a smaller burst.
     pub(crate) fn new(
         bandwidth: Rate,
         burst: Bytes,

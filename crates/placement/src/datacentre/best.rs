@@ -6,7 +6,7 @@ use crate::load::{AffineCurve, Interval};
 use crate::topology::{NodeId, Port, PortId, Topology};
 use tailbound_units::Nanos;
 
-/// How long traffic may have waited before it comes to a host's port, over all hosts below a node.
+/// Waiting time of traffic before a host's port, over all hosts below a node.
 pub(super) type Delays = Interval<Nanos>;
 
 /// No host's port below a node can do more.
@@ -110,7 +110,7 @@ const UNKNOWN: Delays = Interval {
 };
 
 impl BestPort {
-    /// What neither can exceed: the larger port, fed by the slower links.
+    /// Returns an upper bound on both: the larger port, fed by the slower links.
     fn or(self, other: Self) -> Self {
         let feed = match (self.feed, other.feed) {
             (Some(one), Some(other)) => Some(AffineCurve {

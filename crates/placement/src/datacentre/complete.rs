@@ -1,12 +1,12 @@
-//! Every place among few hosts, tried one after the other: it finds what first fit does not, or
-//! that there is nothing to find.
+//! Exhaustive search for a placement among few hosts. It finds placements that first fit misses, or
+//! proves that there is none.
 //!
-//! The tree is walked host by host, each with every number of machines, the most first. As soon as
-//! all hosts below a node have theirs, both ports of the node are looked at, with the ways that
-//! exist between the machines so far: what is over then stays over. When all have theirs, they are
-//! looked at once more, with all ways. What a port may carry is looked up once. A number of machines
-//! that the hosts, racks and pods behind cannot make whole, as their own ports let them, is not
-//! tried.
+//! The tree is walked host by host, and the numbers of machines on each host are tried from the
+//! largest down. As soon as all hosts below a node have their numbers, both ports of the node are
+//! checked, with the paths that exist between the machines so far: a port that is overloaded then
+//! stays overloaded. At the end all ports are checked once more, with all paths. The result for a
+//! port's load is cached. A number is skipped if the remaining hosts, racks and pods cannot take
+//! the remaining machines within their own ports' limits.
 
 use super::ports::{BOTH, Crossing, Cut};
 use super::totals::Totals;
@@ -17,13 +17,13 @@ use crate::topology::{Direction, NodeId, PortId};
 use std::collections::HashMap;
 use tailbound_units::Nanos;
 
-/// The most hosts with room among which all places are tried; as many as a mask has bits.
+/// Limit on the hosts with room among which all placements are tried: the number of bits in a mask.
 const HOSTS: usize = 64;
 /// The most machines of a request of which it is asked what hosts, racks and pods make together:
 /// that takes time by the square of them.
 const MACHINES: u32 = 4_096;
 
-/// What came of it.
+/// Result of the search.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// A place that keeps every promise.
@@ -39,7 +39,7 @@ pub(super) enum Outcome {
     TooMany,
 }
 
-/// How many times the effort of first fit is spent on this: there is nothing behind it.
+/// Effort of this search as a multiple of first fit's: it is the last search.
 const TIMES: u32 = 10;
 
 /// Looks at every place for a request that keeps the machines of `kept` where they are. Also
@@ -72,7 +72,7 @@ struct Site {
     parent: usize,
     /// The most machines that its fault domain may get.
     most: u32,
-    /// How many machines are below it so far.
+    /// Number of machines below it so far.
     below: u32,
     /// The longest way of these up to its port.
     up: Nanos,
@@ -83,21 +83,21 @@ struct Site {
 struct Candidate {
     host: NodeId,
     site: usize,
-    /// How many it has, and keeps.
+    /// Number of machines that it has and keeps.
     least: u32,
-    /// How many it may get, for all that it knows by itself.
+    /// Upper bound on its machines from its own limits.
     most: u32,
-    /// Those whose machines are near enough to its own.
+    /// Candidates (by bit) whose paths to this one are short enough.
     near: u64,
-    /// The candidate before it, if neither can be told from the other.
+    /// The candidate before it, if both are interchangeable.
     same: Option<usize>,
-    /// What all candidates after it may get together, for all that is known before the walk.
+    /// Upper bound on the machines of all candidates after it, computed before the walk.
     after: Totals,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum Step {
-    /// Gives a candidate its machines.
+    /// Chooses the number of machines of a candidate.
     Choose(usize),
     /// Looks at the ports of a site, below which all have theirs.
     Close(usize),
@@ -114,7 +114,8 @@ struct Complete<'a> {
     chosen: Vec<u32>,
     /// The candidates that have machines.
     placed: u64,
-    /// Whether a port of a site may carry what so many send that have waited so long.
+    /// Cached results: whether a port of a site may carry this number of senders with this waiting
+    /// time before the port.
     known: HashMap<(PortId, u32, Nanos), bool>,
     looks: u32,
     effort: u32,
@@ -221,7 +222,7 @@ impl<'a> Complete<'a> {
         }
     }
 
-    /// Sets which candidates cannot be told from their neighbours.
+    /// Marks candidates that are interchangeable with their predecessors.
     fn set_same(&mut self) {
         let dc = self.dc;
         let is_same = |one: &Candidate, other: &Candidate| {
@@ -307,7 +308,7 @@ impl<'a> Complete<'a> {
         }
     }
 
-    /// Goes on from a step with so many machines left. Returns whether to stop.
+    /// Continues from a step with `left` machines left. Returns whether to stop.
     fn walk(&mut self, step: usize, left: u32) -> bool {
         self.looks += 1;
         if self.looks > self.effort {

@@ -37,7 +37,7 @@ pub enum PlacementError {
          frame; leave the delay out, or have switches serve guarantees first"
     )]
     Fabric {
-        /// What switches serve first.
+        /// Traffic that the switches serve first.
         fabric: Fabric,
     },
     /// No host keeps such a guarantee.
@@ -59,7 +59,7 @@ pub enum PlacementError {
         fit: u64,
         /// The host that lacks least for one more.
         host: Arc<str>,
-        /// What it lacks.
+        /// The rule that the host breaks.
         rule: HostRule,
     },
     /// There are slots, but wherever the machines are, a promise breaks: every place was tried or
@@ -101,7 +101,7 @@ pub enum PlacementError {
          place was tried"
     )]
     Effort {
-        /// How often a port was looked at; most ports are looked at more than once.
+        /// Number of checks of ports; most ports are checked more than once.
         looks: u32,
     },
 }

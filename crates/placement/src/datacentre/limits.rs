@@ -1,7 +1,7 @@
 //! Bounds from summaries, with which the search skips nodes that cannot accept a request.
 //!
-//! They exclude only placements that a check of every port would exclude: without them a decision
-//! is the same, only slower.
+//! The bounds exclude only placements that a check of every port would exclude. Without them
+//! decisions are the same, and slower.
 
 use super::Datacentre;
 use super::best::{BestPort, Delays};
@@ -175,8 +175,8 @@ impl Search<'_> {
         most
     }
 
-    /// Returns an upper bound on how many of `want` machines the ports of a node may carry, found by
-    /// bisection: whole ranges of numbers are ruled out at once.
+    /// Returns an upper bound on the number among `want` machines that the ports of a node may
+    /// carry, found by bisection: each step excludes a whole range of numbers.
     fn most_passing(&mut self, node: NodeId, want: u32) -> u32 {
         if want == 0
             || !self.may_any_pass(

@@ -8,14 +8,14 @@ use crate::topology::{NodeId, PortId};
 use std::fmt;
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// How many places are looked at for the one where least is missing.
+/// Number of places that are compared to find the one that lacks least.
 const PLACES: usize = 8;
-/// How often a number is halved to find the nearest one: to a thousandth.
+/// Number of bisection steps for the nearest number: to a thousandth.
 const HALVINGS: u32 = 10;
-/// How many digits of the nearest number are kept: as exact as it was found.
+/// Number of digits of the nearest number: its accuracy.
 const DIGITS: u32 = 4;
-/// How many times as many ports as a decision an explanation may look at, all
-/// its tries together.
+/// Limit on the ports that an explanation checks in all its tries, as a multiple of a decision's
+/// limit.
 const EFFORT: u32 = 10;
 
 /// A port that would carry too much.
@@ -36,7 +36,7 @@ pub struct PortOverload {
     /// The most that would be waiting, in bits; None if it has no bound, because more comes in the
     /// long run than leaves.
     pub backlog: Option<u64>,
-    /// How long a frame may wait there: the queue's capacity.
+    /// Limit on a frame's waiting time there: the queue's capacity.
     pub capacity: Nanos,
 }
 

@@ -9,8 +9,7 @@ use crate::request::{Policy, Request};
 use crate::topology::{NodeId, PortId, Resources};
 use tailbound_units::Nanos;
 
-/// How many ports a decision looks at by default before it gives up: about a
-/// millisecond.
+/// Default limit on the ports that a decision checks before it gives up: about a millisecond.
 pub(super) const EFFORT: u32 = 20_000;
 
 /// The search for one request.
@@ -18,13 +17,13 @@ pub(super) struct Search<'a> {
     pub(super) dc: &'a Datacentre,
     pub(super) request: &'a Request,
     pub(super) policy: Policy,
-    /// What it brings to ports; None without a guarantee.
+    /// Load of the request on ports; None without a guarantee.
     pub(super) loads: Option<Loads>,
     /// The node below which all machines have to be.
     pub(super) scope: NodeId,
     /// The most machines that a host may get.
     host_limit: u32,
-    /// Which hosts are left out because their paths are too long.
+    /// Rule that excludes hosts with long paths.
     near: Near,
     /// The number of ports that were looked at, and the most that may be.
     pub(super) checks: u32,
@@ -34,14 +33,14 @@ pub(super) struct Search<'a> {
     found: Vec<Found>,
 }
 
-/// Which hosts may be combined, so that no path between two takes more than a limit.
+/// Combinations of hosts for which no path between two exceeds a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Near {
     /// All.
     All,
-    /// Those whose paths to and from the scope take no more than half of it: any two of them.
+    /// Hosts whose paths to and from the scope take at most half of the limit: any two of them.
     Half(Nanos),
-    /// Those that are near enough to all that were chosen before.
+    /// Hosts that are near enough to all hosts chosen before.
     Pairs(Nanos),
 }
 

@@ -7,11 +7,11 @@ use std::mem;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Up to how many free slots of a host the summary tells apart.
+/// Largest number of free slots of a host that the summary distinguishes.
 pub(super) const STEPS: usize = 8;
 
-/// How many children, or sums of children, are added up at a time: with 1,000 children the change
-/// of one takes 80 steps.
+/// Number of children, or of sums of children, in a sum: with 1,000 children the change of one
+/// takes 80 steps.
 const GROUP: usize = 64;
 
 /// The summary of the hosts below a node.
@@ -80,7 +80,7 @@ impl Sum {
 /// the change of one child of very many does not need a look at all of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Parts {
-    /// The levels of sums; none where there are few children.
+    /// Levels of sums; none if there are few children.
     levels: Vec<Vec<Sum>>,
 }
 

@@ -66,8 +66,9 @@ impl Load {
     /// Returns whether more than `limit` bits may wait at a port of `rate` by the exact sum of the
     /// curves of which this is the load, if no more than `feed` comes over the links before.
     ///
-    /// It looks at whole nanoseconds, so that it may miss a few bits, and asks for one more than
-    /// `limit`, which is rounded down. So true is true, whatever was rounded.
+    /// The function computes in whole nanoseconds, so that it may miss a few bits. It therefore
+    /// compares with one bit more than `limit`, which is rounded down. The result true is correct
+    /// despite rounding.
     pub(crate) fn is_exactly_over(
         &self,
         curves: &[&Exact],

@@ -7,7 +7,7 @@ use tailbound_units::Bytes;
 /// What [`diff`] found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Diff {
-    /// What differs and counts at every port: the longest frame, the classes.
+    /// Differences that concern every port: the longest frame, the classes.
     pub everywhere: Vec<Difference>,
     /// Names that only the new tree has, in its order.
     pub added: Vec<String>,
@@ -23,7 +23,7 @@ pub struct Diff {
 pub struct NodeDiff {
     /// Its name.
     pub name: String,
-    /// What differs; at least one.
+    /// Differences; at least one.
     pub changes: Vec<Difference>,
 }
 
@@ -41,7 +41,7 @@ pub struct Difference {
 }
 
 impl Diff {
-    /// Whether both trees are the same, but for the order of what is in them.
+    /// Returns whether both trees are equal, apart from the order of their parts.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }

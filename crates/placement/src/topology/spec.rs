@@ -26,7 +26,7 @@ const CLASSES: &str = "classes";
 /// The uplink of the top, which has none.
 const NO_UPLINK: u32 = u32::MAX;
 
-/// How the traffic of one machine uses several parallel links.
+/// Distribution of a machine's traffic over several parallel links.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
@@ -51,7 +51,7 @@ pub struct UplinkSpec {
     #[serde(default = "one")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 256))]
     pub links: u32,
-    /// How traffic is spread over the links.
+    /// Distribution of traffic over the links.
     #[serde(default)]
     pub spread: Spread,
     /// The capacity of each link's queue for guaranteed traffic, before `shared_buffer` is
@@ -88,7 +88,7 @@ impl UplinkSpec {
     }
 }
 
-/// What is at the lower end of a link.
+/// Lower end of a link.
 #[derive(Debug, Clone, Copy)]
 enum LowerEnd {
     Host,
@@ -141,7 +141,7 @@ pub struct HostSpec {
     pub uplink: UplinkSpec,
 }
 
-/// A data centre: TOML, JSON or whatever else serde reads.
+/// Description of a data centre in TOML, JSON or another format of serde.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -195,7 +195,7 @@ pub enum SpecError {
     Name {
         /// The name, or its beginning.
         name: String,
-        /// What is wrong with it.
+        /// The mistake.
         why: &'static str,
     },
     /// Two things have one name.
@@ -321,18 +321,18 @@ fn check_name(name: &str) -> Result<(), SpecError> {
 
 impl Spec {
     /// Reads a description in TOML.
-    ///
     /// # Errors
-    /// [`SpecError::Syntax`], with all mistakes at once.
+    /// [`SpecError::Syntax`] with all mistakes.
     pub fn from_toml(text: &str) -> Result<Self, SpecError> {
         let document = Document::parse(text).map_err(SpecError::Syntax)?;
         Self::from_document(&document).map_err(SpecError::Syntax)
     }
 
-    /// Reads a description from a TOML document. Whether it can be built is not checked.
+    /// Reads a description from a TOML document. It is not checked whether the description can be
+    /// built.
     ///
     /// # Errors
-    /// All mistakes at once.
+    /// All mistakes.
     pub fn from_document(document: &Document<'_>) -> Result<Self, Vec<Mistake>> {
         let mut mistakes = Vec::new();
         let mut frame = None;

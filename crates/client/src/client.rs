@@ -49,8 +49,8 @@ impl Client {
         })
     }
 
-    /// Ends the requests of this client and its clones, on whatever thread. They cannot be used any
-    /// more.
+    /// Ends the requests of this client and its clones on all threads. The client and its clones
+    /// cannot be used any more.
     pub fn shutdown(&self) {
         self.exchange.shutdown();
     }
@@ -157,7 +157,7 @@ impl Client {
         Guarantees::open(self.exchange.clone(), call, host, silence)
     }
 
-    /// Says what a host keeps, and which guarantees it follows.
+    /// Reports a host's capacity for guarantees, and the guarantees that it follows.
     pub fn report(&self, host: &str, report: &HostReport) -> Answer<()> {
         let call = Call::ask(Target::new(&["hosts", host, "report"]), json(report));
         self.exchange.send(&call).map(|_| ())
@@ -170,7 +170,7 @@ impl Client {
         Events::open(self.exchange.clone(), call, silence)
     }
 
-    /// Returns the keys that a host signs with what it says to other hosts about rates.
+    /// Returns the keys with which a host signs its messages about rates to other hosts.
     pub fn hose_keys(&self, host: &str) -> Answer<HoseKeys> {
         self.read(Target::new(&["hosts", host, "hose-keys"]))
     }

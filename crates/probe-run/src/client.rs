@@ -16,9 +16,9 @@ use tailbound_probe::wire::{HEADER, Header, Kind, Size};
 use tailbound_sys::timer;
 use tailbound_units::Nanos;
 
-/// How long a connection may take to be made, and a call to be written.
+/// Time limit for making a connection, and for writing a call.
 const CONNECT: Duration = Duration::from_secs(5);
-/// How long one read waits.
+/// Time limit for one read.
 const TURN: Duration = Duration::from_millis(100);
 
 /// The size of each answer.
@@ -40,10 +40,10 @@ pub struct Load {
     pub seed: u64,
 }
 
-/// What became of the calls to one node.
+/// Results of the calls to one node.
 #[derive(Debug)]
 pub struct Answers {
-    /// How many calls were due, and how many of them were late.
+    /// Number of calls that were due, and of late ones.
     pub calls: Calls,
     /// The time from when each answered call was due to its answer.
     pub times: Histogram<u64>,
@@ -55,12 +55,12 @@ pub struct Answers {
 #[derive(Debug, Clone, Copy)]
 struct Due {
     at: Nanos,
-    /// When it was written.
+    /// Moment when it was written.
     sent: Nanos,
 }
 
-/// Calls all nodes at once, each on a thread of its own, and returns what became of the
-/// calls in the order of the nodes: an error where no connection could be made.
+/// Calls all nodes in parallel, each on its own thread, and returns the results in the order of the
+/// nodes: an error if no connection could be made.
 pub fn call_all(
     nodes: &[String],
     load: Load,

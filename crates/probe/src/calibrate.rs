@@ -8,7 +8,7 @@ use serde::Serialize;
 pub struct Known {
     /// Late sleeps of its whole run.
     pub late: u64,
-    /// Whether the network test found it GOOD.
+    /// True if the network test found it GOOD.
     pub is_good: bool,
 }
 

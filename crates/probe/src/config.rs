@@ -2,7 +2,7 @@
 
 use tailbound_units::Nanos;
 
-/// When a probe may stop before it has slept [`Config::samples`] times.
+/// Condition for a probe to stop before it has slept [`Config::samples`] times.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Stop {
     /// BAD as soon as it is certain, GOOD by a sequential test (see [`crate::Rule`]).
@@ -30,11 +30,11 @@ pub struct Config {
     /// A sleep that took this long or longer is late, 10 ms: RPC servers have no
     /// more time than that.
     pub late: Nanos,
-    /// `LOW_MARK`: a node with at most so many late sleeps is GOOD, 13.
+    /// `LOW_MARK`: a node with at most this number of late sleeps is GOOD, 13.
     pub low_mark: u64,
     /// `HIGH_MARK`: a node with more is BAD, 5 · `LOW_MARK`.
     pub high_mark: u64,
-    /// When to stop before the last sleep.
+    /// Condition for an early end.
     pub stop: Stop,
     /// Above this share of the vCPU used by others in the same guest, a late sleep
     /// that nothing explains is not held against the neighbours, 0.25.

@@ -13,7 +13,7 @@ pub struct Candidate {
     pub name: String,
     /// The verdict of the sleeps.
     pub outcome: Outcome,
-    /// That of the network test, if there was one.
+    /// Verdict of the network test, if there was one.
     pub network: Option<Outcome>,
     /// Sleeps of its worst vCPU.
     pub samples: u64,
@@ -24,9 +24,10 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// Returns what both tests together say. The network test is the truth: it approves and
-    /// refuses nodes on which the sleeps are unsure or say nothing, and refuses GOOD ones. What
-    /// the sleeps found BAD stays so: a neighbour that rested meanwhile comes back.
+    /// Returns the verdict of both tests together. The network test is the ground truth: it decides
+    /// nodes whose sleeps are UNSURE or INCONCLUSIVE, and can refuse GOOD ones. Nodes that are BAD
+    /// by their sleeps stay BAD, because a neighbour that rested during the network test comes
+    /// back.
     pub const fn verdict(&self) -> Outcome {
         match (self.outcome, self.network) {
             (Outcome::Bad, _) | (_, Some(Outcome::Bad)) => Outcome::Bad,
@@ -36,7 +37,7 @@ impl Candidate {
     }
 }
 
-/// What to do with a candidate.
+/// Use of a candidate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Use {
@@ -50,8 +51,8 @@ pub enum Use {
     Drop,
 }
 
-/// Returns the indices of the candidates from best to worst, each with its use. Only those are
-/// kept whose [`Candidate::verdict`] is GOOD: fewer than `keep` if there are not so many.
+/// Returns the indices of the candidates from best to worst, each with its use. At most `keep` are
+/// kept, and only candidates whose [`Candidate::verdict`] is GOOD.
 pub fn select(candidates: &[Candidate], keep: usize) -> Vec<(usize, Use)> {
     let mut places: Vec<usize> = (0..candidates.len()).collect();
     places.sort_by(|a, b| better(&candidates[*a], &candidates[*b]));
@@ -92,7 +93,7 @@ fn better(a: &Candidate, b: &Candidate) -> Ordering {
         .then_with(|| a.name.cmp(&b.name))
 }
 
-/// What starting nodes yields, as far as nodes with both verdicts tell (4.3).
+/// Estimated number of nodes to start for one good node, from nodes with both verdicts (4.3).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Yield {
     /// Nodes that both tests judged.
@@ -101,13 +102,13 @@ pub struct Yield {
     pub good: f64,
     /// FN: the share of these that the sleeps did not call GOOD.
     pub missed: f64,
-    /// K = 1 / ((1 - FN) · good): nodes to start for one to keep, before the network test
-    /// approves any. `None` where no node was called GOOD rightly.
+    /// K = 1 / ((1 - FN) · good): nodes to start for one to keep, before the network test approves
+    /// any. `None` if no node was rightly called GOOD.
     pub k: Option<f64>,
 }
 
 impl Yield {
-    /// Returns it of candidates; `None` where no node has both verdicts.
+    /// Computes the estimate from candidates; `None` if no node has both verdicts.
     pub fn of(candidates: &[Candidate]) -> Option<Self> {
         let decided = |candidate: &&Candidate| {
             matches!(candidate.network, Some(Outcome::Good | Outcome::Bad))

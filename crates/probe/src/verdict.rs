@@ -29,8 +29,8 @@ impl Outcome {
         }
     }
 
-    /// Returns its rank: the higher, the less the node is to be used. What was not found out weighs
-    /// more than what lies between the marks, and less than what was found bad.
+    /// Returns its rank; nodes with a lower rank are preferred. INCONCLUSIVE has a higher rank than
+    /// UNSURE, and a lower one than BAD.
     pub(crate) const fn weight(self) -> u8 {
         match self {
             Self::Good => 0,
@@ -82,7 +82,7 @@ pub enum Reason {
     Many {
         /// Late sleeps that count against the neighbours.
         late: u64,
-        /// Of these, stolen by the hypervisor.
+        /// Sleeps among these that the hypervisor's steal delayed.
         stolen: u64,
         /// Sleeps so far.
         samples: u64,
@@ -126,7 +126,7 @@ pub enum Reason {
         /// For how long.
         by: Nanos,
     },
-    /// Nobody waited for the end.
+    /// The run was interrupted.
     Interrupted {
         /// Sleeps so far.
         samples: u64,
@@ -198,12 +198,11 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Returns the index of the outcome that stands for a node of several vCPUs, the
-/// worst: a request waits for the CPU that serves it. Of equals it is the first;
-/// `None` where there is none.
+/// Returns the index of the outcome of a node with several vCPUs, the worst: a request waits for
+/// the CPU that serves it. The first of equal outcomes is returned; `None` without outcomes.
 ///
-/// What [`crate::Rule`] says of GOOD holds for the node as well: it is called GOOD
-/// wrongly only if the vCPU that is not GOOD is.
+/// The error bound of [`crate::Rule`] for GOOD holds for the node as well: it is wrongly called
+/// GOOD only if a vCPU that is not GOOD is.
 pub fn worst(outcomes: impl IntoIterator<Item = Outcome>) -> Option<usize> {
     let weights = outcomes.into_iter().map(Outcome::weight).enumerate();
     weights

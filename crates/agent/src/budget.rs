@@ -1,5 +1,5 @@
-//! The budget of a rule. The guests of a rule can grow, rename their threads and start more of
-//! them, even if their identity is right. The budget limits all of them together.
+//! The budget of a rule. The guests of a rule can grow, rename their threads and start further
+//! threads, even if their identity is right. The budget limits all of them together.
 
 use super::class::{Bandwidth, CPU, Class};
 use super::desired::Desired;

@@ -47,7 +47,7 @@ pub struct Pod {
 /// Why the names of pods are not known.
 #[derive(Debug, thiserror::Error)]
 pub enum CriError {
-    /// There is nobody to ask.
+    /// No container runtime listens.
     #[error("no container runtime listens at {}; set its socket (cri = \"PATH\")", SOCKETS.join(", "))]
     NoSocket,
     /// No runtime answers there.

@@ -10,7 +10,7 @@ use tailbound_sys::thread::ThreadId;
 /// Number of looks after which a note is made that a thread has entered no guest yet.
 const LOOKS: u32 = 10;
 
-/// What is noted where a vCPU is known neither by name nor by QMP.
+/// Note about a guest whose vCPUs are known neither by name nor by QMP.
 pub(crate) const NAMELESS: &str = "no thread is named as a vCPU: start QEMU with -name \
     NAME,debug-threads=on, or set its QMP socket (qmp = \"PATH\")";
 

@@ -30,7 +30,7 @@ pub struct OfferConfig {
     pub cpus: Option<Bandwidth>,
     /// The maximum runtime / deadline of one reservation.
     pub largest: Bandwidth,
-    /// The maximum number of threads with a reservation; four for each CPU by default. Where the
+    /// The maximum number of threads with a reservation; four for each CPU by default. If the
     /// scheduler's tick enforces runtimes, each such thread can delay others by one tick.
     pub threads: Option<u32>,
     /// The longest time that interrupts occupy a CPU, unless more was measured.

@@ -54,17 +54,17 @@ pub struct GuestRule {
     pub class: Option<Class>,
     /// The class of the other threads: emulator, iothreads, vhost.
     pub helpers: Option<Class>,
-    /// Whether the agent may widen CPU affinity masks.
+    /// Permission for the agent to widen CPU affinity masks.
     pub affinity: Affinity,
     /// The CPU to which the vCPU threads are moved.
     pub home: Option<u32>,
-    /// Whether vCPU threads with a reservation may use spare CPU time beyond it.
+    /// Permission for vCPU threads with a reservation to use spare CPU time beyond it.
     pub excess: ExcessKind,
     /// The longest time that other threads may wait for a vCPU that runs beyond its reservation.
     pub longest_excess: Option<Nanos>,
 }
 
-/// Whether vCPU threads with a reservation may use spare CPU time beyond it.
+/// Permission for vCPU threads with a reservation to use spare CPU time beyond it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ExcessKind {

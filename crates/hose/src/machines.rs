@@ -76,7 +76,7 @@ pub(crate) struct Local {
     pub(crate) machine: Machine,
     /// Its id in datagrams.
     pub(crate) id: MachineId,
-    /// N: as many as it was told, or more where more are known.
+    /// N: the configured number, or the number of known machines if that is larger.
     pub(crate) tenant_size: u64,
 }
 
@@ -183,7 +183,7 @@ impl Locals {
         self.tenants.get(tenant).into_iter().flatten().copied()
     }
 
-    /// How many machines of a tenant there are.
+    /// Returns the number of a tenant's machines.
     pub(crate) fn count(&self, tenant: &str) -> u64 {
         self.tenants
             .get(tenant)
@@ -208,8 +208,8 @@ impl Locals {
         self.listed = self.len() as u16;
     }
 
-    /// Adds some machines of the list to what is sent, from a place on. Returns the place
-    /// of the next one; `None` where there is none.
+    /// Adds some machines of the list to the entries, from an index on. Returns the index of the
+    /// next one; `None` at the end.
     pub(crate) fn push_announcements(
         &self,
         from: usize,

@@ -37,7 +37,7 @@ pub(crate) struct IncomingGrant {
     /// The datagram that it came in.
     pub(crate) sequence: SequenceNumber,
     pub(crate) rate: Rate,
-    /// When the lease is over.
+    /// End of the lease.
     pub(crate) lease: Nanos,
 }
 

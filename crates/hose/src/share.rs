@@ -3,10 +3,10 @@
 
 use tailbound_units::Rate;
 
-/// What one wants of a capacity.
+/// Claim to a capacity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Claim {
-    /// What it has use for now.
+    /// Current demand.
     pub(crate) demand: Rate,
     /// The most that it may have, used or not.
     pub(crate) limit: Rate,
@@ -23,9 +23,9 @@ pub(crate) struct Divider {
 }
 
 impl Divider {
-    /// Divides `capacity` among `claims`: max-min fair by demand, and what is left
-    /// then max-min fair up to the limits, so that nobody waits for a rate that
-    /// none else has use for. `shares` becomes one rate a claim.
+    /// Divides `capacity` among `claims`: max-min fair by demand, and the rest then max-min fair up
+    /// to the limits, so that no claimant waits for a rate without another use. `shares` becomes
+    /// one rate for each claim.
     pub(crate) fn divide(&mut self, capacity: Rate, claims: &[Claim], shares: &mut Vec<Rate>) {
         let wanted = claims.iter().map(|claim| claim.demand.min(claim.limit));
         self.limits.clear();

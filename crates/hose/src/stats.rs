@@ -18,7 +18,7 @@ pub enum Dropped {
     /// This host has no such key with the sender.
     #[error("it is signed with a key of its host and this one that is not here")]
     NoKey,
-    /// Its host gives frames other classes.
+    /// The sending host's frames have other classes.
     #[error("its host has other classes than this one")]
     Classes {
         /// The host.

@@ -118,8 +118,8 @@ impl<P: Place, K, V> IndexMut<P> for Table<P, K, V> {
     }
 }
 
-/// What is kept beside the entries of a table that another owns: one value a
-/// place, a default one until it is written.
+/// Values beside the entries of a table with another owner: one value for each place, a default one
+/// until it is written.
 #[derive(Debug)]
 pub(crate) struct Beside<P, V> {
     values: Vec<V>,

@@ -27,7 +27,7 @@ pub(crate) struct View {
 }
 
 impl View {
-    /// No machine here, which begins with `epoch`, and nobody was heard.
+    /// Makes a view without local machines, with all peers unheard. This host begins with `epoch`.
     pub(crate) fn new(this: HostId, peers: &[HostId], epoch: Epoch) -> Self {
         Self {
             locals: Locals::new(),
@@ -41,8 +41,8 @@ impl View {
         PeerIndex(self.peers.len())
     }
 
-    /// Whether the machines of a peer, or of this host, send what they were granted and
-    /// nothing else at least up to `until`.
+    /// Returns whether the machines of a peer, or of this host, send only what was granted, at
+    /// least up to `until`.
     pub(crate) fn is_pledged(&self, peer: PeerIndex, until: Nanos) -> bool {
         peer == self.here() || self.peers[peer].pledged_to_us >= until
     }

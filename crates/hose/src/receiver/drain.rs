@@ -7,12 +7,12 @@
 
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// What is counted in one piece.
+/// Interval that is counted in one slot.
 const SLOT: Nanos = Nanos::from_millis(1);
 /// Slots in a window.
 const SLOTS: usize = 10;
 
-/// What came out of a machine's queue lately, and what it may be sent for that.
+/// Drained bytes of a machine's queue in the last slots, and the resulting limit on grants.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Drain {
     /// By the number of the slot, modulo their count.
@@ -21,9 +21,9 @@ pub(super) struct Drain {
     last: u64,
     /// From when on frames have waited without a break.
     waiting_since: Option<Nanos>,
-    /// When the limit was raised last.
+    /// Time of the last rise of the limit.
     raised: Nanos,
-    /// The most that is granted; `None` where nothing is held back.
+    /// Limit on the grants; `None` without a limit.
     limit: Option<Rate>,
 }
 
@@ -99,7 +99,7 @@ mod tests {
     const B: Rate = Rate(1_000_000_000);
     const INTERVAL: Nanos = Nanos::from_millis(1);
 
-    /// So much drained in each of so many milliseconds.
+    /// Drains `bytes` in each of `millis` milliseconds.
     fn run(drain: &mut Drain, now: &mut Nanos, millis: u64, bytes: u64, waiting: bool) {
         for _ in 0..millis {
             *now += INTERVAL;

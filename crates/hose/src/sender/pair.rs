@@ -97,7 +97,7 @@ impl Pair {
         }
     }
 
-    /// Whether it has a flow for each of these destinations, and no other.
+    /// Returns whether it has a flow for each of these destinations, and no other.
     pub(super) fn is_to(&self, destinations: &[Destination]) -> bool {
         let flows = self.flows.iter().map(|flow| flow.destination);
         flows.eq(destinations.iter().copied())

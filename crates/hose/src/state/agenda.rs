@@ -22,10 +22,10 @@ use std::ops::Bound;
 use std::sync::Arc;
 use tailbound_units::Nanos;
 
-/// How many machines and pairs a piece looks at, but for those of its last machine.
+/// Limit on the machines and pairs that a piece processes; the last machine may exceed it.
 pub(crate) const PIECE: usize = 64;
 
-/// What is left to do. See the module.
+/// Pending work. See the module.
 #[derive(Debug, Default)]
 pub(super) struct Agenda {
     here: Option<Here>,
@@ -33,21 +33,21 @@ pub(super) struct Agenda {
     tenant: Option<Remaking>,
     /// Tenants whose machines are others, and on which peers.
     touched: VecDeque<Touched>,
-    /// Our list is not what is to be announced.
+    /// True if our list differs from the announced one.
     pub(super) is_unannounced: bool,
     /// The list that is being taken, and those that are next: at most one of each peer.
     list: Option<List>,
     lists: VecDeque<List>,
-    /// When a piece was done last.
+    /// Moment of the last piece.
     at: Nanos,
 }
 
-/// The machines that are to be here.
+/// The new list of local machines.
 #[derive(Debug)]
 struct Here {
     /// As far as they are not here yet.
     wanted: Machines,
-    /// The place of the next one that is to be compared.
+    /// Index of the next local machine to compare.
     next: usize,
     /// Their tenants, as far as they are others than before.
     touched: BTreeSet<String>,
@@ -76,12 +76,12 @@ struct Touched {
     peers: Where,
 }
 
-/// Whose pairs are made anew.
+/// Tenants whose pairs are made anew.
 #[derive(Debug)]
 enum Whose {
-    /// Those of every machine here.
+    /// All tenants with machines here.
     All,
-    /// Those of some tenants.
+    /// These tenants.
     Tenants(BTreeSet<String>),
 }
 
@@ -90,7 +90,7 @@ enum Whose {
 enum Where {
     /// On this host, so that there are other pairs to all peers.
     Here,
-    /// On these, which are to be looked at in this order.
+    /// On these, which are processed in this order.
     On(Arc<[PeerIndex]>),
 }
 
@@ -100,14 +100,14 @@ struct Remaking {
     /// `None`: all of them.
     tenant: Option<String>,
     peers: Where,
-    /// Whether other machines are known of it than before.
+    /// True if the number of its known machines has changed.
     is_resized: bool,
     step: Step,
     /// The one that was looked at last in this step.
     last: Option<LocalIndex>,
 }
 
-/// What is done next with each of them.
+/// Next step for each of them.
 #[derive(Debug, Clone, Copy)]
 enum Step {
     /// Its tenant is counted.
@@ -126,7 +126,7 @@ impl Agenda {
             && self.lists.is_empty()
     }
 
-    /// When the next piece is to be done: at once, where there is one.
+    /// Returns the moment of the next piece: the last piece's moment while work is pending.
     pub(super) fn poll_at(&self) -> Option<Nanos> {
         (!self.is_done()).then_some(self.at)
     }
@@ -138,7 +138,8 @@ impl HoseState {
         !self.agenda.is_done()
     }
 
-    /// Has these machines come to be here: a piece at once, the rest as it is polled.
+    /// Replaces the list of local machines: the first piece runs in this call, the rest when the
+    /// state is polled.
     pub(super) fn begin_machines(&mut self, now: Nanos, wanted: Machines) {
         let is_first = self.agenda.is_done();
         let before = self.agenda.here.take();
@@ -152,7 +153,7 @@ impl HoseState {
         }
     }
 
-    /// Has a peer's list of machines come into force: likewise.
+    /// Applies a peer's list of machines in the same way.
     pub(super) fn begin_list(
         &mut self,
         now: Nanos,
@@ -177,9 +178,9 @@ impl HoseState {
         }
     }
 
-    /// Takes away a piece of what is left of a host that exchanges nothing any more, and has
-    /// no machines ([`Self::set_machines`]): its limits, and the stations that it was told
-    /// of. Returns whether there was any; what follows is to be polled.
+    /// Removes a piece of the remaining state of a host that exchanges nothing any more, and has no
+    /// machines ([`Self::set_machines`]): its limits, and the stations that it reported. Returns
+    /// whether there was any; poll the results afterwards.
     pub fn wind_up(&mut self, now: Nanos) -> bool {
         self.go_on(now) > 0 || self.stations.end_some(PIECE)
     }
@@ -196,8 +197,8 @@ impl HoseState {
         looked_at
     }
 
-    /// What is begun first comes into force first, so that whoever changes much holds
-    /// nobody up for ever.
+    /// Runs the next step of the oldest change, so that a large change does not block others for
+    /// ever. Returns the number of processed items.
     fn do_next(&mut self, now: Nanos) -> Option<usize> {
         if let Some(here) = self.agenda.here.take() {
             return Some(self.go_on_here(now, here));
@@ -247,8 +248,8 @@ impl HoseState {
         looked_at
     }
 
-    /// Compares a machine with what is to be here by its name. Returns how many pairs it
-    /// lost.
+    /// Compares a machine with the machine of its name in the new list. Returns the number of pairs
+    /// that it lost.
     fn compare(&mut self, now: Nanos, index: LocalIndex, here: &mut Here) -> usize {
         let local = &mut self.view.locals[index];
         let other = match here.wanted.take(&local.machine.name) {
@@ -411,7 +412,7 @@ impl HoseState {
         1
     }
 
-    /// Has pairs made anew as a list says that is in force now.
+    /// Starts making pairs anew for the list that is now in force.
     fn end_list(&mut self, list: List) {
         let List {
             peer,

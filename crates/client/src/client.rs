@@ -18,9 +18,9 @@ const PAGE: &str = "500";
 /// Selects the tenants of a list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TenantFilter {
-    /// Only this owner's.
+    /// Owner of the tenants; all owners without.
     pub owner: Option<String>,
-    /// Only those of this name.
+    /// Name of the tenants; all names without.
     pub name: Option<String>,
 }
 
@@ -92,7 +92,7 @@ impl Client {
         self.change::<(), _>(Method::POST, tenant(id, &["relocate"]), None)
     }
 
-    /// Has a machine of a tenant move to another host, or ends that.
+    /// Moves a machine of a tenant to another host, or ends the move.
     pub fn move_vm(&self, id: TenantId, step: &MoveVm) -> Answer<Tenant> {
         self.change(Method::POST, tenant(id, &["move"]), Some(step))
     }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use tailbound_api::{Code, Problem};
 
-/// Why a request failed.
+/// Failure of a request.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The service refuses the request.
@@ -57,7 +57,7 @@ impl ClientError {
 /// A replica that does not answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnreachableReplica {
-    /// Its address.
+    /// Address of the replica.
     pub url: String,
     /// Description of the failure.
     pub why: String,
@@ -70,7 +70,7 @@ fn listed(all: &[UnreachableReplica]) -> String {
     all.collect::<Vec<_>>().join("; ")
 }
 
-/// Why the settings of a client cannot be used.
+/// Mistake in the settings of a client.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
     /// The address is not a URL of a service.

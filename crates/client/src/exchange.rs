@@ -87,7 +87,8 @@ impl Call {
         }
     }
 
-    /// Makes a change. It carries an idempotency key, so it is made once however often it is sent.
+    /// Makes a change. Its idempotency key ensures that it is executed at most once, even if it is
+    /// sent several times.
     pub(crate) fn change(method: Method, target: Target, body: Option<Vec<u8>>) -> Self {
         Self {
             method,
@@ -301,7 +302,7 @@ impl Exchange {
     }
 }
 
-/// One of the replicas.
+/// Connection to one of the replicas.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Replica<'e> {
     exchange: &'e Exchange,

@@ -10,7 +10,7 @@ const MAX_LINE: usize = 16 << 20;
 /// Size of one read in bytes.
 const CHUNK: usize = 16 << 10;
 
-/// Why there is no next document.
+/// Reason for the end of the documents.
 #[derive(Debug)]
 pub(crate) enum LineError {
     /// Reading failed, or took too long ([`io::ErrorKind::TimedOut`]).

@@ -31,7 +31,7 @@ impl Station {
         (mac[0] & 1 == 0 && mac != [0; 6]).then_some(Self(mac))
     }
 
-    /// Its MAC address.
+    /// Returns its MAC address.
     pub const fn mac(self) -> [u8; 6] {
         self.0
     }
@@ -151,7 +151,7 @@ impl SequenceNumber {
     }
 }
 
-/// One version of a host's list of machines. The first is 1; 0 is none.
+/// Version of a host's list of machines. The first is 1; 0 is none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Revision(pub u32);
 
@@ -181,6 +181,6 @@ pub(crate) struct PeerIndex(pub(crate) usize);
 pub(crate) struct PairKey {
     /// The other machine's host.
     pub(crate) peer: PeerIndex,
-    /// Both machines.
+    /// Sender and receiver.
     pub(crate) pair: PairId,
 }

@@ -130,7 +130,7 @@ struct Sender {
 }
 
 impl Sender {
-    /// All of a machine here that are on some peers.
+    /// Returns the range of all senders to a local machine on some peers.
     const fn all(receiver: MachineId, first: PeerIndex, last: PeerIndex) -> RangeInclusive<Self> {
         let first = Self {
             receiver,
@@ -272,7 +272,7 @@ impl IncomingSide {
         }
     }
 
-    /// Looks at all that send to a machine here. Returns how many these are.
+    /// Checks all senders to a local machine. Returns their number.
     fn look_at_senders(&mut self, sight: Sight<'_>, local: LocalIndex) -> usize {
         let view = sight.view;
         let tenant = view.locals[local].tenant();
@@ -285,7 +285,7 @@ impl IncomingSide {
         self.look_at(sight, local, peers, senders)
     }
 
-    /// Looks at those on a peer that send to a machine here.
+    /// Checks the senders to a local machine on one peer.
     pub(crate) fn look_at_peer(&mut self, sight: Sight<'_>, local: LocalIndex, peer: PeerIndex) {
         let view = sight.view;
         let senders = view.machines_at(view.locals[local].tenant(), peer);

@@ -39,12 +39,12 @@ impl Machines {
         self.0.insert(machine.name.clone(), machine);
     }
 
-    /// Takes the machine of that name out.
+    /// Removes and returns the machine of that name.
     pub(crate) fn take(&mut self, name: &str) -> Option<Machine> {
         self.0.remove(name)
     }
 
-    /// Takes the first one out, by name.
+    /// Removes and returns the first machine by name.
     pub(crate) fn take_first(&mut self) -> Option<Machine> {
         self.0.pop_first().map(|(_, machine)| machine)
     }
@@ -202,7 +202,7 @@ impl Locals {
         (self.revision, self.listed)
     }
 
-    /// Has the machines that there are announced from now on.
+    /// Makes the current list of machines the announced one.
     pub(crate) fn announce(&mut self) {
         self.revision = self.revision.next();
         self.listed = self.len() as u16;

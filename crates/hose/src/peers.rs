@@ -23,7 +23,7 @@ struct List {
     machines: BTreeMap<MachineId, Announced>,
 }
 
-/// Another host.
+/// State of another host.
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) id: HostId,
@@ -51,15 +51,13 @@ pub(crate) struct Peer {
     pub(crate) time_heard: Nanos,
     /// The latest moment on our clock that it has heard.
     pub(crate) echo: Option<Nanos>,
-    /// Until then its machines send ours what they were granted and nothing else,
-    /// as it pledged.
+    /// End of its pledge to send only what was granted to ours.
     pub(crate) pledged_to_us: Nanos,
     /// The version of our list of machines that it has.
     pub(crate) known: Revision,
     /// Version of our list of machines that is being sent to it, and the index of the next machine.
     telling: Option<(Revision, usize)>,
-    /// Its list as far as it is in force, of the version that is whole, and the next one as
-    /// far as it came.
+    /// Its list in force with the last complete version, and the incomplete next version.
     list: List,
     draft: List,
 }
@@ -69,7 +67,7 @@ pub(crate) struct Peer {
 pub(crate) struct Greeting {
     /// The peer had been silent for longer than a heartbeat.
     pub(crate) was_silent: bool,
-    /// Its pledge had ended, and holds again.
+    /// Its pledge had ended, and was renewed.
     pub(crate) pledged_again: bool,
     /// The peer refuses this host's epoch, because it knows a later one.
     pub(crate) knows_later: bool,
@@ -111,12 +109,12 @@ impl Peer {
         self.latest_key.filter(|_| !self.is_silent(now, times))
     }
 
-    /// Its machines.
+    /// Returns its machines.
     pub(crate) const fn machines(&self) -> &BTreeMap<MachineId, Announced> {
         &self.list.machines
     }
 
-    /// Its machines, one of which is another, or comes, or goes.
+    /// Returns its machines, for a change.
     pub(crate) const fn machines_mut(&mut self) -> &mut BTreeMap<MachineId, Announced> {
         &mut self.list.machines
     }
@@ -228,8 +226,8 @@ impl Peer {
         true
     }
 
-    /// Takes one machine of the list `revision`, which has `count` in all. Returns that
-    /// list when this made it whole.
+    /// Handles one machine of the list `revision`, which has `count` in all. Returns the list when
+    /// it is complete.
     pub(crate) fn handle_machine(
         &mut self,
         revision: Revision,
@@ -268,7 +266,7 @@ impl Peer {
     }
 }
 
-/// All other hosts.
+/// State of all other hosts.
 #[derive(Debug)]
 pub(crate) struct Peers {
     peers: Vec<Peer>,

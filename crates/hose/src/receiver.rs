@@ -84,7 +84,7 @@ pub(crate) struct ReceivingSide {
     divided: Vec<LocalIndex>,
     /// Grants to the machines of each peer, by [`PeerIndex`].
     peers: Vec<Vec<GrantIndex>>,
-    /// Until then leases of the host's former life may be in force.
+    /// End of the leases from the host's former life.
     settled: Nanos,
     buffers: Buffers,
     /// Pairs for which there was no room.
@@ -116,7 +116,7 @@ impl ReceivingSide {
         !self.peers[peer.0].is_empty()
     }
 
-    /// Takes a machine of this host up.
+    /// Adds a machine of this host.
     pub(crate) fn add_local(&mut self, local: LocalIndex) {
         self.sinks.reset(local);
     }
@@ -126,8 +126,8 @@ impl ReceivingSide {
         !self.sinks[local].grants.is_empty()
     }
 
-    /// Notes what a machine of this host has taken from its port, and whether frames wait
-    /// for it there.
+    /// Records the data that a machine of this host has taken from its port, and whether frames are
+    /// waiting there.
     pub(crate) fn handle_drained(
         &mut self,
         cx: &mut Context<'_>,
@@ -480,7 +480,7 @@ impl ReceivingSide {
 /// Reason why a pair has no grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NotAdded {
-    /// One of its machines is not known, or they are not of one tenant.
+    /// One of the pair's machines is unknown, or they belong to different tenants.
     Unknown,
     /// The table is full.
     NoRoom,

@@ -35,8 +35,8 @@ pub(crate) enum Fresh {
 }
 
 impl Window {
-    /// Notes a datagram whose MAC was right, if it is new. `today` is the time of day
-    /// here.
+    /// Records a datagram with a correct MAC, if it is new. `today` is the time of day on this
+    /// host.
     ///
     /// An epoch at most an hour after the last one is never too far ahead: a peer that learns of an
     /// unknown epoch of its own continues from there.

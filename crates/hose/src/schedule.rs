@@ -94,7 +94,7 @@ impl Schedule {
         self.datagrams.insert((at, peer));
     }
 
-    /// Notes that a peer is sent a datagram.
+    /// Records that a datagram was sent to a peer.
     pub(crate) fn datagram_sent(&mut self, now: Nanos, peer: PeerIndex) {
         self.peers[peer.0].last_sent = Some(now);
     }
@@ -119,7 +119,7 @@ impl Schedule {
         }
     }
 
-    /// Nothing has changed that is not divided by now.
+    /// Records that all changed allocations were recomputed.
     pub(crate) fn recomputed(&mut self) {
         self.recompute = None;
     }

@@ -98,7 +98,7 @@ impl Divider {
     }
 }
 
-/// Makes `order` the places of `limits`, smallest limit first.
+/// Sorts the indices of `limits` into `order`, smallest limit first.
 fn sort(limits: &[Rate], order: &mut Vec<usize>) {
     order.clear();
     order.extend(0..limits.len());
@@ -130,7 +130,7 @@ mod tests {
         shares.into_iter().map(|rate| rate.0).collect()
     }
 
-    /// Of pairs of a demand and a limit.
+    /// Makes claims of pairs of a demand and a limit.
     fn claims(of: &[(u64, u64)]) -> Vec<Claim> {
         let claim = |(demand, limit): &_| Claim {
             demand: Rate(*demand),

@@ -392,7 +392,7 @@ impl HoseState {
         self.entries = entries;
     }
 
-    /// Takes what machines of this host request of and grant to each other.
+    /// Handles requests and grants among machines of this host.
     fn take_here(&mut self, now: Nanos, sequence: SequenceNumber, entries: &[Entry]) {
         let here = self.view.here();
         for entry in entries {
@@ -484,7 +484,7 @@ impl HoseState {
         }
     }
 
-    /// Both sides, and what they work with.
+    /// Returns both sides, and their shared context.
     fn sides(&mut self, now: Nanos) -> (Context<'_>, &mut SendingSide, &mut ReceivingSide) {
         let times = self.times();
         let cx = Context {

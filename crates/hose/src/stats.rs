@@ -12,10 +12,10 @@ pub enum Dropped {
     /// The datagram is for another host.
     #[error("it is for another host")]
     Misdirected,
-    /// No such peer is configured.
+    /// The sender is no configured peer.
     #[error("it is from a host that is no peer")]
     Stranger,
-    /// This host has no such key with the sender.
+    /// This host lacks the key of the datagram.
     #[error("it is signed with a key of its host and this one that is not here")]
     NoKey,
     /// The sending host's frames have other classes.
@@ -23,7 +23,7 @@ pub enum Dropped {
     Classes {
         /// The host.
         host: HostId,
-        /// Its classes.
+        /// Classes of the sending host.
         classes: ClassesCode,
     },
     /// The datagram is a duplicate.

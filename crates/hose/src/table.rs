@@ -10,7 +10,7 @@ use std::ops::{Index, IndexMut};
 pub(crate) trait Place: Copy + Debug {
     /// The place of this number.
     fn new(number: usize) -> Self;
-    /// Its number.
+    /// Returns its number.
     fn number(self) -> usize;
 }
 
@@ -136,7 +136,7 @@ impl<P, V> Default for Beside<P, V> {
 }
 
 impl<P: Place, V: Default> Beside<P, V> {
-    /// Has the default value at a place.
+    /// Sets the value at a place to the default.
     pub(crate) fn reset(&mut self, place: P) {
         let len = self.values.len().max(place.number() + 1);
         self.values.resize_with(len, V::default);

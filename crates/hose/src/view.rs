@@ -36,7 +36,7 @@ impl View {
         }
     }
 
-    /// This host, where pairs are concerned: both of whose machines are here.
+    /// Returns the index that stands for this host in pairs within it.
     pub(crate) fn here(&self) -> PeerIndex {
         PeerIndex(self.peers.len())
     }
@@ -70,7 +70,7 @@ impl View {
         std::mem::replace(&mut locals[local].tenant_size, size) != size
     }
 
-    /// Other machines of a local one's tenant on other hosts, known or not.
+    /// Returns the number of other machines of a local one's tenant on other hosts, known or not.
     pub(crate) fn others_elsewhere(&self, local: LocalIndex) -> u64 {
         let local = &self.locals[local];
         let here = self.locals.count(local.tenant());

@@ -34,9 +34,9 @@ pub const MAX_DURATION: Nanos = Nanos::from_secs(3600);
 pub struct Load {
     /// Calls a second.
     pub rate: u32,
-    /// For how long.
+    /// Duration of the calls.
     pub duration: Nanos,
-    /// All moments follow from this number.
+    /// Seed of all random moments.
     pub seed: u64,
 }
 
@@ -47,7 +47,7 @@ pub struct Answers {
     pub calls: Calls,
     /// The time from when each answered call was due to its answer.
     pub times: Histogram<u64>,
-    /// Why the connection ended early.
+    /// Error that ended the connection early.
     pub broken: Option<String>,
 }
 
@@ -126,8 +126,7 @@ pub(crate) fn connect(node: &str) -> io::Result<TcpStream> {
     Err(last)
 }
 
-/// Makes the calls, or counts them once the connection is broken; returns how many
-/// were due.
+/// Sends the calls, or counts them once the connection is broken; returns the number of due calls.
 fn send(
     mut stream: TcpStream,
     load: Load,
@@ -172,8 +171,8 @@ pub(crate) fn gap(mean: Nanos, random: &mut impl Rng) -> Nanos {
     Nanos((-(1.0 - uniform).ln() * mean.as_nanos() as f64) as u64)
 }
 
-/// Takes answers until the sender is done and all are there, or one is missing for
-/// too long. Counts in `calls` the answered ones only.
+/// Receives answers until the sender is done and all are there, or one is missing for too long.
+/// Counts only the answered calls in `calls`.
 fn receive(
     stream: &mut TcpStream,
     token: u64,

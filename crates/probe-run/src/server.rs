@@ -30,7 +30,7 @@ pub struct Server {
 /// Connections that were refused or cut off.
 #[derive(Debug)]
 pub struct Refusal {
-    /// Why the last one was.
+    /// Reason of the last refusal.
     pub reason: String,
     /// Number of refused connections since the server began.
     pub so_far: u64,

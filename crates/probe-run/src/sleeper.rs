@@ -34,7 +34,7 @@ struct Interval {
     counts: Counts,
 }
 
-/// Why a sleeper has no verdict.
+/// Failure of a sleeper.
 #[derive(Debug, thiserror::Error)]
 #[error("CPU {cpu}: {what}: {source}")]
 pub struct SleeperError {
@@ -80,8 +80,8 @@ impl Sleeper {
         self.cpu
     }
 
-    /// Takes the sleeps since the last time in exchange for an empty histogram, and
-    /// returns what was counted since the start.
+    /// Takes the sleeps since the last call in exchange for an empty histogram, and returns the
+    /// counts since the start.
     pub fn take(&self, empty: &mut Histogram<u64>) -> Counts {
         let mut interval = self.lock();
         std::mem::swap(&mut interval.sleeps, empty);

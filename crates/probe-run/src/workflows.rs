@@ -27,11 +27,11 @@ pub enum Pattern {
 pub struct Load {
     /// Calls of each workflow.
     pub pattern: Pattern,
-    /// From one that is due to the next, on average.
+    /// Mean time between the due times of two workflows.
     pub mean_gap: Nanos,
-    /// For how long they are begun.
+    /// Time in which workflows are begun.
     pub duration: Nanos,
-    /// All moments, nodes and sizes follow from this number.
+    /// Seed of all random moments, nodes and sizes.
     pub seed: u64,
 }
 
@@ -180,7 +180,7 @@ fn receive(peers: &mut [Option<Peer>], node: usize, workflows: &mut Workflows, b
     }
 }
 
-/// Why there is no connection any more.
+/// Returns the fault of a broken connection.
 fn broken(error: &io::Error) -> Fault {
     let closed = [io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset];
     Fault::Connection(if closed.contains(&error.kind()) {

@@ -62,7 +62,7 @@ struct Paths {
     late: u64,
     /// Sleeps so far.
     at: u64,
-    /// By the count of late ones so far.
+    /// Probability by the count of late ones so far.
     likely: Vec<f64>,
 }
 
@@ -128,7 +128,7 @@ impl Paths {
         self.at = at;
     }
 
-    /// Takes out the paths that counted `count`: they stop here.
+    /// Removes the paths that counted `count`, which stop here. Returns their probability.
     fn stop(&mut self, count: u64) -> f64 {
         std::mem::take(&mut self.likely[count as usize])
     }

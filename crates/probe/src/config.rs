@@ -7,8 +7,8 @@ use tailbound_units::Nanos;
 pub enum Stop {
     /// BAD as soon as it is certain, GOOD by a sequential test (see [`crate::Rule`]).
     Early {
-        /// At least this likely is it that a node whose whole run would have counted
-        /// more than the low mark is not called GOOD early. 0.5 to less than 1.
+        /// Smallest probability that a node is not called GOOD early if its whole run would have
+        /// counted more than the low mark. 0.5 to less than 1.
         confidence: f64,
     },
     /// BAD as soon as it is certain, GOOD and UNSURE after the last sleep: the
@@ -88,7 +88,7 @@ pub enum ConfigError {
         /// `HIGH_MARK`.
         high: u64,
     },
-    /// No verdict can be BAD.
+    /// The numbers of sleeps and marks exclude BAD.
     #[error("{samples} samples can never exceed the high mark {high}: use more samples")]
     TooFew {
         /// The number of sleeps, M.

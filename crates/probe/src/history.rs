@@ -38,7 +38,7 @@ pub struct Stretch {
     pub verdict: Outcome,
     /// Seconds since 1970 at the start of its first run that decided.
     pub from: f64,
-    /// At the start of its last one.
+    /// Seconds since 1970 at the start of its last run that decided.
     pub to: f64,
     /// Number of runs with this verdict.
     pub runs: u64,
@@ -56,11 +56,11 @@ impl Stretch {
 pub struct History {
     /// Runs by what they found: GOOD, UNSURE, INCONCLUSIVE, BAD.
     pub good: u64,
-    /// Between the marks.
+    /// Number of UNSURE runs.
     pub unsure: u64,
     /// Spoiled by the guest itself.
     pub inconclusive: u64,
-    /// With neighbours that keep the CPU.
+    /// Number of BAD runs: neighbours keep the CPU.
     pub bad: u64,
     /// Number of changes between BAD and GOOD while the node was watched.
     pub changes: u64,

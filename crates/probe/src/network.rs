@@ -48,14 +48,14 @@ pub enum Reason {
         /// Their counts.
         calls: Calls,
     },
-    /// There are not enough calls for a 99.9th percentile.
+    /// The number of calls is too small for a 99.9th percentile.
     TooFew {
         /// Calls a second.
         rate: u32,
         /// The number of calls.
         calls: u64,
     },
-    /// No rate was tried.
+    /// The list of rates is empty.
     Nothing,
 }
 

@@ -7,7 +7,7 @@ use crate::witness::{Cause, Ledger, StealFault, Witness};
 use serde::Serialize;
 use tailbound_units::Nanos;
 
-/// One sleep, on a clock that never jumps.
+/// A sleep, on a monotonic clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sample {
     /// Start of the sleep.
@@ -19,7 +19,7 @@ pub struct Sample {
 /// Counts of sleeps, of late ones, and of their causes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
-    /// All sleeps.
+    /// Number of sleeps.
     pub samples: u64,
     /// The late ones.
     pub late: u64,
@@ -53,8 +53,8 @@ pub enum Note {
         /// The period.
         period: Nanos,
     },
-    /// One sleep took so long that the guest was paused, migrated, or its clock
-    /// set. It counts as one late sleep.
+    /// A sleep of this length: the guest was paused or migrated, or its clock was set. It counts as
+    /// one late sleep.
     Pause(Nanos),
 }
 
@@ -153,7 +153,8 @@ impl Probe {
         self.rule.progress(self.counts.samples, elapsed)
     }
 
-    /// Takes the readings while nothing is late; returns how long the guest was suspended.
+    /// Takes the readings while nothing is late; returns the time for which the guest was
+    /// suspended.
     fn look(&mut self, witness: &mut impl Witness) -> Nanos {
         self.ledger.thread(self.counts.samples, true, witness);
         self.ledger.throttled(self.counts.samples, true, witness);

@@ -16,13 +16,13 @@ use tailbound_units::Nanos;
 /// its proof.
 ///
 /// **Assumption**: late sleeps are distributed evenly over the run. They come in clusters if a
-/// neighbour computes only now and then. A neighbour that happens to rest during the first fifth of
+/// neighbour computes only occasionally. A neighbour that happens to rest during the first fifth of
 /// the run and comes back is missed, more often than 1 - confidence: a neighbour that rests half of
 /// the time in spells longer than the run is missed half of the time, by any test of this length,
 /// Algorithm 1 included. Against neighbours whose spells are between the two lengths,
 /// [`Stop::Exact`] helps; against longer ones, repeating does.
 ///
-/// **The whole run** is [`Config::samples`] sleeps or [`Config::span`], whichever ends first. A
+/// **The whole run** ends after [`Config::samples`] sleeps or [`Config::span`], the earlier one. A
 /// scheduler that protects each vCPU from preemption in its first millisecond (Xen's ratelimit)
 /// stretches each sleep tenfold beside a neighbour that always computes, while late ones come at a
 /// constant rate in time. The full number of sleeps would take ten times as long, and count ten

@@ -9,7 +9,7 @@ use tailbound_units::Nanos;
 /// A node that was probed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
-    /// Its name.
+    /// Name of the node.
     pub name: String,
     /// The verdict of the sleeps.
     pub outcome: Outcome,
@@ -45,7 +45,7 @@ pub enum Use {
     Keep,
     /// GOOD, and not needed.
     Spare,
-    /// Between the marks, and not enough are good: the network test may approve it.
+    /// UNSURE, and needed because not enough are good: the network test may approve it.
     Test,
     /// Do not use it.
     Drop,
@@ -70,9 +70,9 @@ pub fn select(candidates: &[Candidate], keep: usize) -> Vec<(usize, Use)> {
     places.into_iter().enumerate().map(what).collect()
 }
 
-/// By verdict, those that needed no approval first, then by the share of late sleeps to be
-/// expected, (late + 1) / (samples + 2): of two nodes without any, the one that slept more often
-/// is the surer. Then by how long sleeps took.
+/// Orders candidates by verdict, those without a needed approval first, then by the expected share
+/// of late sleeps, (late + 1) / (samples + 2): of two nodes without late sleeps, the one with more
+/// sleeps is better known. The last criterion is the length of the sleeps.
 fn better(a: &Candidate, b: &Candidate) -> Ordering {
     let late = |candidate: &Candidate| u128::from(candidate.late) + 1;
     let samples = |candidate: &Candidate| u128::from(candidate.samples) + 2;

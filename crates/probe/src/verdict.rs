@@ -10,7 +10,7 @@ use tailbound_units::Nanos;
 pub enum Outcome {
     /// Fit for latency-sensitive work.
     Good,
-    /// Between the marks: the network test decides.
+    /// The number of late sleeps is between the marks: the network test decides.
     Unsure,
     /// The guest itself, or its clock, spoiled the measurement.
     Inconclusive,
@@ -75,10 +75,10 @@ pub enum Reason {
     Whole {
         /// Late sleeps.
         late: u64,
-        /// All sleeps.
+        /// Number of sleeps.
         samples: u64,
     },
-    /// More than the high mark were late.
+    /// The number of late sleeps exceeds the high mark.
     Many {
         /// Late sleeps that count against the neighbours.
         late: u64,
@@ -91,23 +91,23 @@ pub enum Reason {
     Own {
         /// The late sleeps of the guest's own doing, certain or possible.
         own: u64,
-        /// All late ones.
+        /// Number of late sleeps.
         late: u64,
         /// The share of the vCPU that others in this guest used, in percent.
         busy_percent: u8,
     },
     /// Late sleeps that the CPU quota of the probe's control group made decide.
     Quota {
-        /// Those late sleeps.
+        /// Number of late sleeps because of the quota.
         by_quota: u64,
-        /// All late ones.
+        /// Number of late sleeps.
         late: u64,
         /// The CPU time in each period.
         runtime: Nanos,
         /// The period.
         period: Nanos,
     },
-    /// There was no time for the whole run.
+    /// The time limit ended the run.
     TimeLimit {
         /// Sleeps so far.
         samples: u64,
@@ -118,12 +118,12 @@ pub enum Reason {
     },
     /// A moment was before the one before it.
     Backwards {
-        /// By how much.
+        /// Excess of the steal.
         by: Nanos,
     },
     /// The guest was suspended.
     Suspended {
-        /// For how long.
+        /// Length of the suspension.
         by: Nanos,
     },
     /// The run was interrupted.

@@ -25,7 +25,7 @@ pub enum Size {
 }
 
 impl Size {
-    /// All of them.
+    /// All sizes.
     pub const ALL: [Self; 3] = [Self::Small, Self::Middle, Self::Large];
 
     /// Returns how many bytes that is.
@@ -99,7 +99,7 @@ pub enum WireError {
     /// The bytes belong to another version.
     #[error("version {0} of the protocol is not {VERSION}: update the older side")]
     Version(u8),
-    /// There is no such message.
+    /// No message has this kind.
     #[error("messages of kind {0} are not known")]
     Kind(u8),
     /// The message is an answer, and a call was expected.

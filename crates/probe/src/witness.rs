@@ -40,7 +40,7 @@ pub struct QuotaTime {
     pub runtime: Nanos,
     /// The period.
     pub period: Nanos,
-    /// For how long the kernel has held the group up so far, summed up over CPUs.
+    /// Time for which the kernel has throttled the group so far, summed up over CPUs.
     pub throttled: Nanos,
 }
 
@@ -75,7 +75,7 @@ impl Witness for NoWitness {
     }
 }
 
-/// Why steal is not to be trusted.
+/// Reason why steal is not reliable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StealFault {
     /// The total went back, as it does on some hosts after a live migration.
@@ -182,7 +182,7 @@ impl Ledger {
         self.quota.filter(|quota| quota.throttled > before)
     }
 
-    /// Takes note of a sleep in time that took `excess` too long: some of that may be steal.
+    /// Records a sleep in time that took `excess` too long: part of the excess may be steal.
     pub(crate) fn in_time(&mut self, excess: Nanos) {
         if excess >= TIMER {
             self.lost = self.lost.saturating_add(excess);

@@ -56,7 +56,7 @@ impl Counts {
     }
 }
 
-/// Why a node was given up.
+/// Reason why a node was given up.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// The node does not speak the protocol.
@@ -71,7 +71,7 @@ pub enum Fault {
     /// An answer is missing for 5 s.
     #[error("no answer for 5 s")]
     Silent,
-    /// There is no connection, or no longer.
+    /// The connection could not be made, or broke.
     #[error("{0}")]
     Connection(String),
 }
@@ -79,9 +79,9 @@ pub enum Fault {
 /// A call to be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Call {
-    /// To which node.
+    /// Index of the receiving node.
     pub node: usize,
-    /// Its bytes.
+    /// Bytes of the call.
     pub bytes: [u8; HEADER + REQUEST],
 }
 
@@ -214,7 +214,7 @@ impl Workflows {
         self.calls.push(Call { node, bytes });
     }
 
-    /// Takes what came from a node that was not given up.
+    /// Handles bytes from a node that was not given up.
     pub fn received(&mut self, now: Nanos, node: usize, mut bytes: &[u8]) {
         while !bytes.is_empty() && self.lines[node].fault.is_none() {
             match self.lines[node].take(&mut bytes) {
@@ -307,7 +307,7 @@ impl Workflows {
 }
 
 impl Line {
-    /// Takes bytes of the answer that is coming; returns whose it is once it is whole.
+    /// Handles bytes of the incoming answer; returns its workflow once it is complete.
     fn take(&mut self, bytes: &mut &[u8]) -> Result<Option<u64>, Fault> {
         let owed = self.owed.front().ok_or(Fault::Unasked)?;
         let whole = HEADER + owed.header.kind.payload();

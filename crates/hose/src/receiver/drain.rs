@@ -15,11 +15,11 @@ const SLOTS: usize = 10;
 /// Drained bytes of a machine's queue in the last slots, and the resulting limit on grants.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Drain {
-    /// By the number of the slot, modulo their count.
+    /// Bytes by the number of the slot, modulo the number of slots.
     slots: [Bytes; SLOTS],
     /// The number of the last one.
     last: u64,
-    /// From when on frames have waited without a break.
+    /// Start of the time in which frames have been waiting without a break.
     waiting_since: Option<Nanos>,
     /// Time of the last rise of the limit.
     raised: Nanos,
@@ -33,8 +33,8 @@ impl Drain {
         self.limit.map_or(bandwidth, |limit| limit.min(bandwidth))
     }
 
-    /// Notes what was drained since the last call, and whether frames wait now. Returns
-    /// true where the limit has changed.
+    /// Records the bytes drained since the last call, and whether frames are waiting. Returns true
+    /// if the limit has changed.
     pub(super) fn handle(
         &mut self,
         now: Nanos,

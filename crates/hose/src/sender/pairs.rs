@@ -22,7 +22,7 @@ place! {
 pub(super) enum Regime {
     /// Grants only, as pledged.
     Grants {
-        /// Up to when.
+        /// End of the pledge.
         pledged: Nanos,
     },
     /// The static share of each VM, without a pledge.
@@ -58,7 +58,7 @@ struct Destination {
 /// A machine here, as what it sends.
 #[derive(Debug, Default)]
 struct Source {
-    /// Its pairs, by where their receivers are.
+    /// Its pairs by the hosts and machines of their receivers.
     pairs: BTreeMap<(PeerIndex, MachineId), PairIndex>,
     /// Its pairs in use.
     open: Vec<PairIndex>,
@@ -71,15 +71,15 @@ struct Source {
 pub(super) struct Pairs {
     table: Table<PairIndex, PairKey, Pair>,
     sources: Beside<LocalIndex, Source>,
-    /// By [`PeerIndex`].
+    /// Destinations by [`PeerIndex`].
     destinations: Vec<Destination>,
     /// Number of active pairs.
     open: usize,
 }
 
 impl Pairs {
-    /// No pair, a pledge to each peer up to `pledged`, and one to this host itself for
-    /// ever.
+    /// Makes an empty set of pairs, with a pledge to each peer up to `pledged`, and an endless one
+    /// to this host itself.
     pub(super) fn new(peers: usize, pledged: Nanos) -> Self {
         let destination = |pledged| Destination {
             regime: Regime::Grants { pledged },
@@ -332,7 +332,7 @@ impl Pairs {
     }
 }
 
-/// Takes a pair off a list that it is on once, or not at all; the others stay in order.
+/// Removes a pair from a list that contains it at most once; the others stay in order.
 fn remove(list: &mut Vec<PairIndex>, index: PairIndex) {
     if let Some(place) = list.iter().position(|other| *other == index) {
         list.remove(place);

@@ -45,7 +45,7 @@ pub(super) struct Agenda {
 /// The new list of local machines.
 #[derive(Debug)]
 struct Here {
-    /// As far as they are not here yet.
+    /// Machines of the list that were not compared yet.
     wanted: Machines,
     /// Index of the next local machine to compare.
     next: usize,
@@ -57,7 +57,7 @@ struct Here {
 #[derive(Debug)]
 struct List {
     peer: PeerIndex,
-    /// As far as they are not taken yet, and those that are.
+    /// Machines that were not applied yet, and the ids of those that were.
     machines: BTreeMap<MachineId, Announced>,
     taken: BTreeSet<MachineId>,
     /// The last of those that there were that was looked for among them.
@@ -85,12 +85,12 @@ enum Whose {
     Tenants(BTreeSet<String>),
 }
 
-/// On which peers machines are others.
+/// Peers with changed machines.
 #[derive(Debug, Clone)]
 enum Where {
-    /// On this host, so that there are other pairs to all peers.
+    /// This host, so that the pairs to all peers change.
     Here,
-    /// On these, which are processed in this order.
+    /// These peers, which are processed in this order.
     On(Arc<[PeerIndex]>),
 }
 
@@ -110,7 +110,7 @@ struct Remaking {
 /// Next step for each of them.
 #[derive(Debug, Clone, Copy)]
 enum Step {
-    /// Its tenant is counted.
+    /// Update the size of its tenant.
     Count,
     /// The pairs to a peer are made anew, the one at this place of those concerned.
     Pairs(usize),
@@ -301,7 +301,7 @@ impl HoseState {
         });
     }
 
-    /// Goes on with one machine here of a tenant.
+    /// Continues with one local machine of a tenant.
     fn go_on_tenant(&mut self, now: Nanos, mut remaking: Remaking) -> usize {
         let locals = &self.view.locals;
         let next = match &remaking.tenant {
@@ -356,8 +356,8 @@ impl HoseState {
         self.receiving.handle_machines(&self.view, local)
     }
 
-    /// Makes the pairs of a machine here and those on a peer anew, in both directions, and
-    /// forgets those that are none any more. Returns how many are sent to.
+    /// Makes the pairs of a local machine with those on a peer anew, in both directions, and
+    /// removes obsolete ones. Returns the number of receivers.
     fn remake_pairs(&mut self, now: Nanos, local: LocalIndex, peer: PeerIndex) -> usize {
         let wanted = self.view.wanted(local, peer);
         let is_here = peer == self.view.here();
@@ -382,7 +382,7 @@ impl HoseState {
         wanted.len()
     }
 
-    /// Has the machines that are here told to all peers.
+    /// Announces the machines of this host to all peers.
     fn announce(&mut self, now: Nanos) {
         self.view.locals.announce();
         for peer in self.view.peers.indices() {
@@ -391,7 +391,7 @@ impl HoseState {
         self.schedule.recompute_soon(now);
     }
 
-    /// Takes a machine on a peer's list, or looks whether one is not on it any more.
+    /// Applies a machine of a peer's list, or removes one that is not on it any more.
     fn go_on_list(&mut self, mut list: List) -> usize {
         let after = list.last.map_or(Bound::Unbounded, Bound::Excluded);
         let known = self.view.peers[list.peer].machines();

@@ -31,7 +31,7 @@ impl HoseState {
         }
     }
 
-    /// Goes on in another epoch towards a peer that would not take this one.
+    /// Changes the epoch towards a peer that would not accept the current one.
     pub(super) fn settle_epoch(&mut self, now: Nanos, today: TimeOfDay, index: PeerIndex) {
         let times = self.times();
         if self.view.peers[index].settle_epoch(now, times, today) {

@@ -33,7 +33,7 @@ fn holds(net: &Net, everyone: &[(usize, u32)]) {
 }
 
 /// Asserts that receivers' hosts limit no sender to less than its own permitted rate. A host that
-/// does not know the sender since its start is exempt.
+/// has learnt of no such machine since its start is exempt.
 fn held_to_no_less(net: &Net, everyone: &[(usize, u32)]) {
     for from in everyone {
         for to in everyone.iter().filter(|to| to.0 != from.0) {

@@ -335,8 +335,8 @@ impl Net {
             .sum()
     }
 
-    /// Returns the limit that a receiver's host enforces on a sending guest; `None` if it has not
-    /// heard of the guest.
+    /// Returns the limit that a receiver's host enforces on a sending guest; `None` if it
+    /// does not know the guest.
     pub(super) fn held_to(&self, from: (usize, u32), to: (usize, u32)) -> Option<u64> {
         let to_guest = GuestId(to.1.into());
         let address = Destination::Address(address(from.0, from.1));

@@ -42,7 +42,7 @@ pub struct CpuOnHost {
     pub host: String,
     /// Reserved CPU in thousandths of a CPU.
     pub reserved: u128,
-    /// For how many vCPUs.
+    /// Number of vCPUs with a reservation.
     pub vcpus: u128,
     /// Capacity that the host reported; `None` if unknown or silent.
     pub keeps: Option<HostCpu>,

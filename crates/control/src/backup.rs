@@ -45,11 +45,11 @@ struct Head {
 struct End {
     /// Number of lines before this one.
     lines: u64,
-    /// Of these lines, with their ends.
+    /// Hash of these lines, with their ends.
     sha256: String,
 }
 
-/// Why a text is no backup.
+/// Reason why a text is not a usable backup.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BackupError {
     /// The text does not begin with a backup's header.
@@ -61,7 +61,7 @@ pub enum BackupError {
     /// A line cannot be read.
     #[error("line {line}: {why}")]
     Line {
-        /// Its number, from 1.
+        /// Number of the line, from 1.
         line: usize,
         /// Cause of the error.
         why: String,

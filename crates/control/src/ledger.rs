@@ -138,7 +138,7 @@ impl Ledger {
         }
     }
 
-    /// Has changes that were just read share the names of hosts that this ledger has.
+    /// Shares this ledger's host names with changes that were just read.
     pub fn share_names(&self, changes: &mut [Change]) {
         names::share_in_changes(self.datacentre.topology(), changes);
     }

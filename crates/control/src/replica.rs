@@ -38,7 +38,7 @@ use tokio::{task, time};
 
 /// Time limit for the first read of the store.
 const START: Duration = Duration::from_secs(30);
-/// Between two tries of anything.
+/// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Time limit for a call to etcd, except for calls about the lease.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -61,7 +61,7 @@ pub struct Options {
     pub initial: Option<(Spec, Policy)>,
 }
 
-/// Why a replica does not start.
+/// Reason why a replica does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The store is new and no topology was given.

@@ -88,7 +88,7 @@ pub struct Config {
 /// Authentication of callers.
 #[derive(Debug, Clone)]
 pub enum Authentication {
-    /// By a token of this file.
+    /// Tokens of this file.
     Tokens(PathBuf),
     /// No authentication: every client that reaches the address is an operator. The address must be
     /// a loopback address.
@@ -123,7 +123,7 @@ impl Config {
     }
 }
 
-/// Why the server cannot run as configured.
+/// Reason why the server cannot run as configured.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The tokens cannot be used.
@@ -168,7 +168,7 @@ pub(crate) struct App {
     event_streams: Arc<Semaphore>,
     /// Time of each host's last request.
     heard: Heard,
-    /// Makes the keys of hosts, where this service issues any.
+    /// Derives the keys of hosts, if this service issues any.
     keys: Option<Arc<KeyMaker>>,
     /// One permit for comparisons of topologies, each of which builds a data centre.
     comparisons: Arc<Semaphore>,
@@ -215,7 +215,7 @@ impl App {
         answering.await.map_err(|error| failed(&error))
     }
 
-    /// Has a change decided, and returns the reply once it is durable.
+    /// Submits a change to the writer, and returns the reply once it is durable.
     async fn decide(&self, author: Author, command: Command) -> Result<Reply, ApiError> {
         let name = name_of(&command);
         let entry = self

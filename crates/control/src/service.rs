@@ -26,7 +26,7 @@ const QUEUE: usize = 1024;
 /// Number of events that are buffered for a slow reader; older events are lost.
 const EVENTS: usize = 1024;
 
-/// Why the service did not carry out a call.
+/// Reason why the service did not execute a call.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ServiceError {
     /// The ledger refuses it.
@@ -35,7 +35,7 @@ pub enum ServiceError {
     /// The store could not keep it.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Another replica decides, or none does.
+    /// Another replica leads, or none does.
     #[error("this replica does not lead")]
     NotLeader,
     /// The service is ending.
@@ -54,7 +54,7 @@ impl ServiceError {
     }
 }
 
-/// One commit, for metrics.
+/// Commit of the writer, for metrics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Committed {
     /// The number of calls that it answers.
@@ -162,7 +162,7 @@ impl Service {
         answer.await.map_err(|_| ServiceError::Ended)
     }
 
-    /// Has a call decided, and returns the reply once it is durable.
+    /// Submits a call to the writer, and returns the reply once it is durable.
     ///
     /// # Errors
     /// Nothing was changed, except with the code [`Code::Unavailable`]: then the outcome is

@@ -22,7 +22,7 @@ pub trait Store: Send {
     fn commit(&mut self, changes: &[Change]) -> Result<u64, StoreError>;
 }
 
-/// Why a store failed.
+/// Failure of a store.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     /// There is no space left; nothing was written.

@@ -35,13 +35,13 @@ use compose::Reserve;
 use std::collections::VecDeque;
 use tailbound_units::Nanos;
 
-/// No timer is set shorter by the ratelimit (`CSCHED_MIN_TIMER`).
+/// Shortest timer of the ratelimit (`CSCHED_MIN_TIMER`).
 const MIN_TIMER: Nanos = Nanos::from_micros(100);
 
 /// Priority class; within a class the order is first come, first served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
-    /// Its credit is used up.
+    /// With its credit used up.
     Over,
     /// With credit left.
     Under,
@@ -52,7 +52,7 @@ pub enum Class {
 /// Credit account of a vCPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Account {
-    /// Its class.
+    /// Priority class.
     pub class: Class,
     /// Remaining credit, 10 a millisecond; negative: debt.
     pub credit: i64,
@@ -84,8 +84,8 @@ struct Vcpu {
     yielded: bool,
     /// True if it moves once its pCPU has switched to another vCPU.
     migrating: bool,
-    /// From when CPU time is unpaid; while it does not run, less the time it
-    /// stopped, so that what is unpaid stays with it (Xen's `start_time`).
+    /// Start of the unpaid CPU time; while it does not run, less the time it stopped, so that the
+    /// unpaid time stays with it (Xen's `start_time`).
     unpaid_from: i64,
     /// The part of a credit that is paid for in advance, in millionths.
     residual: i64,
@@ -99,7 +99,7 @@ struct Vcpu {
 struct Domain {
     weight: i64,
     cap: i64,
-    /// Its vCPUs that earn, the latest to begin first.
+    /// vCPUs of the domain that earn, the latest to begin first.
     active: VecDeque<VcpuId>,
 }
 
@@ -137,7 +137,7 @@ pub struct Credit {
     next_tick: Nanos,
     next_accounting: Nanos,
     last_victim: PcpuId,
-    /// Kept between accountings to save allocating.
+    /// Buffers that are reused to avoid allocations.
     scratch: (Vec<DomainId>, Vec<VcpuId>),
 }
 
@@ -303,8 +303,8 @@ impl Credit {
         self.raise(mask, raise);
     }
 
-    /// One of `fitting` after the last one that was raised for `home`. Xen
-    /// takes turns for each pCPU that handles wakes; here that is the home.
+    /// Returns the next of `fitting` after the last one that was raised for `home`. Xen takes turns
+    /// for each pCPU that handles wakes; here that is the home.
     fn next_idler(&mut self, home: PcpuId, fitting: PcpuSet) -> Option<PcpuId> {
         let last = &mut self.pcpus[home.index()].last_tickled;
         let idler = fitting.next_after(*last)?;

@@ -24,7 +24,7 @@ use tailbound_units::Nanos;
 /// Credit of a vCPU after a reset, which happens when the first vCPU has used up its credit
 /// (`CSCHED2_CREDIT_INIT`). Credit is nanoseconds of the heaviest vCPU of the queue.
 const CREDIT_INIT: i64 = 10_000_000;
-/// More debt than this is forgiven (`CSCHED2_CREDIT_MIN`).
+/// Limit on debt; a larger debt is forgiven (`CSCHED2_CREDIT_MIN`).
 const CREDIT_MIN: i64 = -CREDIT_INIT;
 /// Limit on the saved credit above [`CREDIT_INIT`] (`CSCHED2_CARRYOVER_MAX`).
 const CARRYOVER: i64 = 500_000;
@@ -35,8 +35,8 @@ const MIGRATE_COMPENSATION: i64 = 50_000;
 /// The shortest and the longest time until the next decision.
 const MIN_TIMER: Nanos = Nanos::from_micros(500);
 const MAX_TIMER: Nanos = Nanos::from_millis(10);
-/// One that has run for the ratelimit less this can be preempted by a wake
-/// (`CSCHED2_RATELIMIT_TICKLE_TOLERANCE`).
+/// Tolerance of the ratelimit: a vCPU that has run for the ratelimit less this can be preempted by
+/// a wake (`CSCHED2_RATELIMIT_TICKLE_TOLERANCE`).
 const RATELIMIT_TOLERANCE: Nanos = Nanos::from_micros(50);
 /// pCPUs that share a queue (`sched_credit2_max_cpus_runqueue`).
 const QUEUE_PCPUS: u32 = 16;
@@ -65,7 +65,7 @@ enum Place {
     Off,
     Queued,
     Running,
-    /// Its domain has used up what its cap allows.
+    /// The domain has used up its cap.
     Parked,
 }
 
@@ -93,9 +93,9 @@ struct Vcpu {
 #[derive(Debug, Clone)]
 struct Queue {
     pcpus: PcpuSet,
-    /// Most credit first; first come, first served among equals.
+    /// Waiting vCPUs, most credit first; first come, first served among equals.
     waiting: Vec<VcpuId>,
-    /// All vCPUs that belong to it, and the largest weight of them.
+    /// vCPUs of the queue, and their largest weight.
     members: Vec<VcpuId>,
     max_weight: u64,
     /// pCPUs that are raised and have not been asked yet.
@@ -186,8 +186,8 @@ impl Credit2 {
         &mut self.vcpus[vcpu.index()]
     }
 
-    /// Makes `vcpu`, which runs, pay for what it has used: the heaviest vCPU of
-    /// a queue pays the time itself, others more by their weight.
+    /// Subtracts the used CPU time of `vcpu`, which runs, from its credit: the time itself for the
+    /// heaviest vCPU of a queue, more for others in inverse proportion to their weight.
     fn burn(&mut self, now: Nanos, vcpu: VcpuId) {
         let row = &mut self.vcpus[vcpu.index()];
         let used = now - row.paid_to;

@@ -150,8 +150,7 @@ impl EdfCredit {
         self.checks.set(pcpu.index(), at);
     }
 
-    /// Lets `vcpu`, which is queued or runs, claim if it may. `woken`: by an
-    /// event.
+    /// Adds a claim of `vcpu`, which is queued or runs, if it may have one. `woken`: by an event.
     fn claim(&mut self, now: Nanos, vcpu: VcpuId, woken: bool) {
         let draws = woken && self.credit.account(vcpu).credit < 0 && self.credit.reserve(vcpu) > 0;
         let halves = match self.claims.class(vcpu) {
@@ -169,9 +168,8 @@ impl EdfCredit {
         self.queue_claim(now, vcpu);
     }
 
-    /// Takes off its slice what `vcpu`, which runs on `pcpu`, has run, and ends its
-    /// claim with that. Events that came during it have one claim, by the deadline
-    /// of the first.
+    /// Subtracts the CPU time of `vcpu`, which runs on `pcpu`, from its slice, and ends its claim
+    /// at the slice's end. Events that came during it have one claim, by the deadline of the first.
     fn settle(&mut self, now: Nanos, pcpu: PcpuId, vcpu: VcpuId) {
         if !self.claims.settle(now, vcpu) {
             return;
@@ -231,9 +229,8 @@ impl EdfCredit {
         }
     }
 
-    /// Takes out who runs next on `pcpu`: the driver domain, a claim that is
-    /// due, a claim that waits elsewhere while nothing waits here, or the credit
-    /// queue's choice.
+    /// Removes and returns the next vCPU on `pcpu`: the driver domain, a due claim, a claim that
+    /// waits elsewhere while nothing waits here, or the credit queue's choice.
     fn choose(&mut self, now: Nanos, pcpu: PcpuId) -> (Option<VcpuId>, Turn, Option<Nanos>) {
         let tslice = self.credit.config().tslice;
         if let Some(vcpu) = self.driver(pcpu) {

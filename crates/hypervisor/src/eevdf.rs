@@ -91,15 +91,15 @@ struct Entity {
     home: usize,
     /// 1024 for nice 0.
     weight: i64,
-    /// In nanoseconds.
+    /// Length of its slice in nanoseconds.
     slice: i64,
     vruntime: i64,
     deadline: i64,
-    /// By how much it was behind the average when it left the queue.
+    /// Distance behind the average when it left the queue.
     lag: i64,
-    /// Until which virtual runtime it goes on.
+    /// Virtual runtime until which it cannot be preempted.
     protected: i64,
-    /// Up to when its CPU time is counted, while it runs.
+    /// Moment up to which its CPU time is counted, while it runs.
     counted: Nanos,
     /// True if it sleeps but stays in the queue because it is ahead of the average.
     is_delayed: bool,
@@ -120,7 +120,7 @@ impl Entity {
 #[derive(Debug, Clone, Default)]
 struct Queue {
     current: Option<usize>,
-    /// Without the current one.
+    /// Queued threads without the running one.
     waiting: Vec<usize>,
     /// Moment of the next tick, while a thread runs.
     tick: Option<Nanos>,
@@ -188,7 +188,8 @@ impl Eevdf {
         })
     }
 
-    /// Of all who want the CPU: the sum of weights, and of virtual runtimes above `from` by weight.
+    /// Returns sums over all runnable threads: of weights, and of weighted virtual runtimes above
+    /// `from`.
     fn sums(&self, queue: usize, from: i64) -> (i128, i128) {
         let all = self.queues[queue].all().map(|index| &self.entities[index]);
         all.fold((0, 0), |(weights, sum), it| {
@@ -247,7 +248,7 @@ impl Eevdf {
         !is_alone && (is_over || !it.is_protected())
     }
 
-    /// Notes by how much one is behind the average, within limits (`update_entity_lag`).
+    /// Records the distance of a thread behind the average, within limits (`update_entity_lag`).
     fn note_lag(&mut self, queue: usize, index: usize) {
         let average = self.average(queue);
         let tick = self.config.tick.0.cast_signed();
@@ -313,7 +314,7 @@ impl Eevdf {
         }
     }
 
-    /// Takes the current one off its CPU: it waits, or sleeps.
+    /// Removes the running thread from its CPU: it waits, or sleeps.
     fn put(&mut self, queue: usize, index: usize, is_runnable: bool) {
         if !is_runnable && self.is_eligible(queue, index) {
             self.note_lag(queue, index);
@@ -329,7 +330,7 @@ impl Eevdf {
         queue.waiting.push(index);
     }
 
-    /// Puts one on its CPU.
+    /// Puts a thread on its CPU.
     fn set(&mut self, queue: usize, index: usize, now: Nanos) {
         let shortest = self.shortest(queue);
         let row = &mut self.queues[queue];

@@ -1,6 +1,6 @@
-//! Each moment of small sets of servers on up to three pCPUs, against what global earliest deadline
-//! first allows, counted by itself: RTDS' deferrable servers, and the hard constant bandwidth
-//! servers of `SCHED_DEADLINE`.
+//! Comparison of each moment of small sets of servers on up to three pCPUs with independently
+//! computed schedules of global earliest deadline first: RTDS' deferrable servers, and the hard
+//! constant bandwidth servers of `SCHED_DEADLINE`.
 
 use crate::reservation::Deadline;
 use crate::{Costs, Domain, Enforcement, Host, Machine, PcpuId, Reservation, Rtds};
@@ -18,7 +18,7 @@ const UNITS: u64 = 120;
 enum Kind {
     /// Anew in each period, and kept while it sleeps.
     Deferrable,
-    /// By a deadline that is postponed, and none before that deadline once it is used up.
+    /// By a deadline that is postponed; no budget before that deadline once it is used up.
     Bandwidth,
 }
 
@@ -29,11 +29,11 @@ struct Server {
     budget: u64,
     period: u64,
     left: u64,
-    /// None before it woke for the first time.
+    /// End of its period; None before its first wake.
     deadline: Option<u64>,
     is_throttled: bool,
     work: u64,
-    /// Since when it has no work.
+    /// Start of the time without work.
     idle_from: u64,
 }
 

@@ -18,8 +18,8 @@ use tailbound_units::Nanos;
 pub struct SimulationConfig {
     /// Two runs with the same seed are the same.
     pub seed: u64,
-    /// No guest timer fires sooner than this after it is set. Xen's
-    /// `timer_slop` is 50 us (`xen/common/timer.c`); 0 turns it off.
+    /// Shortest time from setting a guest timer until it fires. Xen's `timer_slop` is 50 us
+    /// (`xen/common/timer.c`); 0 turns it off.
     pub timer_slop: Nanos,
 }
 
@@ -37,7 +37,7 @@ pub enum Happening<J> {
     },
     /// The timer that was set with [`Guests::set_timer`] fired.
     Timer {
-        /// For which vCPU.
+        /// vCPU of the timer.
         vcpu: VcpuId,
         /// When.
         at: Nanos,
@@ -58,7 +58,7 @@ enum Doing {
 struct Guest<J> {
     load: Load,
     doing: Doing,
-    /// Each with its CPU time; the one being done first.
+    /// Jobs with their CPU time; the one being done first.
     jobs: VecDeque<(J, Nanos)>,
     /// Remaining work of the load while the load is interrupted.
     load_left: Option<Nanos>,
@@ -72,7 +72,7 @@ struct Guest<J> {
 #[derive(Debug, Clone)]
 pub struct Guests<S, J> {
     machine: Machine<S>,
-    /// By vCPU.
+    /// Guests by vCPU.
     rows: Vec<Guest<J>>,
     /// A timer for each guest's caller and one for its load.
     timers: Timers,

@@ -13,7 +13,7 @@ use tailbound_units::Nanos;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Costs {
-    /// For every vCPU that is put on a pCPU which last ran another one.
+    /// Cost for every vCPU that is put on a pCPU which last ran another one.
     pub context_switch: Nanos,
     /// Added when it last ran on another pCPU.
     pub migration: Nanos,
@@ -85,13 +85,12 @@ enum State {
 #[derive(Debug, Clone)]
 struct Vcpu {
     state: State,
-    /// Since when it is in this state; while running, since when its run time
-    /// is not counted yet.
+    /// Start of this state; while running, moment up to which its run time is counted.
     since: Nanos,
     /// Remaining work, as of [`Vcpu::worked_to`] while it runs. None: no work at all; zero: an end
     /// that was not reported yet.
     work: Option<Nanos>,
-    /// Up to when work is counted; in the future while a switch is paid for.
+    /// Moment up to which work is counted; in the future while a switch is paid for.
     worked_to: Nanos,
     paused: bool,
     yielded: bool,

@@ -29,7 +29,7 @@ use thiserror::Error;
 pub struct Deadline {
     /// CPU time in each period.
     pub runtime: Nanos,
-    /// By when it is given, at most the period.
+    /// Time limit for the runtime in each period, at most the period.
     pub deadline: Nanos,
     /// The period.
     pub period: Nanos,
@@ -118,22 +118,22 @@ pub struct Pool {
     pub disturbance: Disturbance,
 }
 
-/// Why reservations cannot be promised.
+/// Reason why reservations cannot be promised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Unschedulable {
     /// Not 0 < runtime <= deadline <= period.
     #[error("it takes 0 < runtime <= deadline <= period")]
     Impossible,
-    /// Nothing is proved of the pool.
+    /// No bound is proved for the pool.
     #[error("its densities, and what takes time beside them, are too much for {0} CPUs")]
     Pool(u32),
-    /// There are too many.
+    /// The number of reservations exceeds the pool's limit.
     #[error("there are {0} reservations, more than the pool keeps")]
     Threads(usize),
-    /// One is too dense.
+    /// The density of a reservation exceeds the pool's limit.
     #[error("a runtime of {0} thousandths of its deadline is more than the pool keeps")]
     Largest(u64),
-    /// All together are too dense.
+    /// The sum of the densities exceeds the pool's limit.
     #[error("all together are {0} thousandths of a CPU, more than the pool keeps")]
     Sum(u64),
     /// Overruns, interrupts and steal may take longer than a period leaves.
@@ -219,9 +219,10 @@ impl Pool {
     /// immediately, into another overrun. Overruns are paid back. On several CPUs a reservation
     /// takes at most L.
     pub fn longest_hold(&self, cpus: u32, reservations: &[Deadline]) -> Option<Nanos> {
-        /// One CPU, finely.
+        /// One CPU, in a finer unit.
         const WHOLE: u128 = 1_000_000_000;
-        /// More would find a shorter stretch, and each that is found is a bound.
+        /// Limit on the iterations. More of them would find a shorter stretch, but each result is a
+        /// bound.
         const TURNS: u32 = 1000;
         let wide = |time: Nanos| u128::from(time.0);
         let lateness = wide(self.lateness()?);
@@ -285,10 +286,9 @@ pub struct Latency {
     pub blackout: Nanos,
     /// Additional time because the thread itself overran its runtime before.
     pub overrun: Nanos,
-    /// More of that since interrupts and steal count as run by it.
+    /// Additional time because interrupts and steal are charged to the thread.
     pub charged: Nanos,
-    /// By how much its deadlines are missed: others overran, and interrupts and steal took
-    /// their CPUs.
+    /// Lateness of its deadlines, because others overran, and interrupts and steal took their CPUs.
     pub lateness: Nanos,
 }
 
@@ -353,7 +353,8 @@ impl Service {
         Nanos(u64::try_from(total).unwrap_or(u64::MAX))
     }
 
-    /// The same where interrupts and steal are charged to it, as most kernels do.
+    /// Returns the longest duration if interrupts and steal are charged to the thread, as most
+    /// kernels do.
     fn disturbed(&self, demand: Nanos) -> Nanos {
         let Disturbance {
             overrun,

@@ -136,14 +136,13 @@ impl Vcpu {
 pub struct Rtds {
     vcpus: Vec<Vcpu>,
     current: Vec<Option<VcpuId>>,
-    /// All that have budget and wait, by rank; first come, first served among
-    /// equals.
+    /// Waiting vCPUs with budget, by rank; first come, first served among equals.
     queue: Vec<VcpuId>,
     /// Ends of the periods of vCPUs that are not asleep.
     replenishments: Timers,
     /// pCPUs that are raised and have not been asked yet.
     tickled: PcpuSet,
-    /// Kept between replenishments to save allocating.
+    /// Buffer that is reused to avoid allocations.
     replenished: Vec<VcpuId>,
 }
 

@@ -33,12 +33,12 @@ use thiserror::Error;
 pub enum Enforcement {
     /// At each tick of the pCPU.
     Tick {
-        /// From one tick to the next: 4 ms at HZ = 250.
+        /// Interval between ticks: 4 ms at HZ = 250.
         every: Nanos,
         /// The moment of a tick.
         at: Nanos,
     },
-    /// At the moment when it is.
+    /// By a timer at the exact moment.
     Timer,
 }
 
@@ -152,7 +152,7 @@ impl Vcpu {
         self.paid_to = now;
     }
 
-    /// For how long it runs with the runtime that it has.
+    /// Returns the time for which it can run with its remaining runtime.
     fn left(&self) -> Nanos {
         let left = self.runtime.max(0);
         let left = match self.reclaims {
@@ -179,7 +179,7 @@ pub struct SchedDeadline {
     enforcement: Enforcement,
     vcpus: Vec<Vcpu>,
     current: Vec<Option<VcpuId>>,
-    /// All that wait and are not throttled, by deadline; first come, first served among equals.
+    /// Waiting vCPUs that are not throttled, by deadline; first come, first served among equals.
     queue: Vec<VcpuId>,
     /// Starts of the next periods of throttled vCPUs.
     replenishments: Timers,

@@ -3,7 +3,7 @@
 use crate::{PcpuId, PcpuSet, VcpuId};
 use tailbound_units::Nanos;
 
-/// Why a blocked vCPU became runnable.
+/// Reason why a blocked vCPU became runnable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wake {
     /// An event from outside arrived for it: a packet, a notification.

@@ -9,7 +9,7 @@ use crate::{
 use crate::{Workload, WorkloadError};
 use tailbound_units::Nanos;
 
-/// One measurement of a guest's [`Task`].
+/// Measurement of a guest's [`Task`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sample {
     /// The vCPU whose task was measured.

@@ -39,9 +39,9 @@ pub enum Load {
         busy: Nanos,
         /// The time from one start to the next.
         period: Nanos,
-        /// Each period is longer by a uniform 0 to this. A timer of the guest
-        /// is late by some microseconds every time, so its phase against the
-        /// hypervisor's ticks drifts; with 0 the phase is frozen.
+        /// Each period is longer by a uniform 0 to this. A timer of the guest is late by some
+        /// microseconds every time, so its phase against the hypervisor's ticks drifts; with 0 the
+        /// phase is constant.
         jitter: Nanos,
     },
     /// Busy until `busy` has passed by the clock, then sleeps until the period is over, as real
@@ -50,7 +50,7 @@ pub enum Load {
     WallClock {
         /// Busy time in a period, by the clock.
         busy: Nanos,
-        /// From when it first runs to the timer that ends its sleep.
+        /// Time from its first run to the timer that ends its sleep.
         period: Nanos,
         /// Each period is longer by a uniform 0 to this.
         jitter: Nanos,
@@ -60,7 +60,7 @@ pub enum Load {
     Bursts {
         /// CPU time of a burst.
         work: Nanos,
-        /// From the end of a burst to the timer that ends the sleep.
+        /// Time from the end of a burst to the timer that ends the sleep.
         sleep: Nanos,
         /// Each sleep is longer by a uniform 0 to this.
         jitter: Nanos,
@@ -85,7 +85,7 @@ pub enum Arrivals {
     },
     /// A synchronous client: the next one `think` after the answer to the last.
     Closed {
-        /// From an answer to the next request.
+        /// Time from an answer to the next request.
         think: Nanos,
         /// Each pause is longer by a uniform 0 to this.
         jitter: Nanos,
@@ -93,7 +93,7 @@ pub enum Arrivals {
     /// Workflows of synchronous calls (Bobtail, section 5.2), each a random time after the last
     /// one ended. A [`Sample`](crate::Sample) comes out for each workflow, not for each call.
     Sequences {
-        /// From the end of a workflow to the next one, on average.
+        /// Mean time from the end of a workflow to the next one.
         mean: Nanos,
         /// Calls of a workflow.
         calls: u32,
@@ -176,7 +176,7 @@ pub enum WorkloadError {
     /// A period, gap or burst of zero, with which time would never pass.
     #[error("vCPU {0}: {1} must not be zero")]
     Zero(u32, &'static str),
-    /// More CPU time in a period than the period has.
+    /// The CPU time in a period exceeds the period.
     #[error("vCPU {0}: busy is longer than the period")]
     Busy(u32),
     /// `via` names a vCPU that is not there or whose task is another.

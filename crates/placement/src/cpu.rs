@@ -13,7 +13,7 @@ use tailbound_units::{Bytes, Nanos};
 pub struct CpuReservation {
     /// CPU time in each period.
     pub runtime: Nanos,
-    /// By when it is given, at most the period.
+    /// Time limit for this CPU time, at most the period.
     pub deadline: Nanos,
     /// The period.
     pub period: Nanos,

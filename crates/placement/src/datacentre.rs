@@ -57,7 +57,7 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Makes a placement from hosts in any order. A host that is named twice gets the sum.
+    /// Makes a placement from hosts in any order. The machines of repeated hosts are added up.
     pub fn new(hosts: impl IntoIterator<Item = (NodeId, u32)>) -> Self {
         let mut sums: BTreeMap<NodeId, u32> = BTreeMap::new();
         for (host, count) in hosts.into_iter().filter(|(_, count)| *count > 0) {
@@ -89,19 +89,19 @@ pub struct Tenant {
     pub placement: Placement,
 }
 
-/// Why a change was not made; nothing was changed.
+/// Reason why a change was not made; nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AdmitError {
     /// The request makes no sense.
     #[error(transparent)]
     Request(#[from] RequestError),
-    /// There is no placement under which every promise would hold.
+    /// No placement keeps every promise.
     #[error(transparent)]
     NoPlacement(#[from] PlacementError),
     /// The number is taken.
     #[error("there is a tenant {} already", .0.0)]
     Exists(TenantId),
-    /// No such tenant.
+    /// The tenant does not exist.
     #[error("there is no tenant {}", .0.0)]
     Unknown(TenantId),
     /// A placement names a node that is not a host.

@@ -41,7 +41,7 @@ pub enum HostOffer {
 /// The rule of a host that a guarantee breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum HostRule {
-    /// Its frames are paced by nothing, or it is silent.
+    /// The host does not pace frames, or it is silent.
     #[error("it keeps no guarantee")]
     NoGuarantee,
     /// The host accepts no machines.
@@ -82,7 +82,7 @@ pub enum HostRule {
         /// The longest frame on the host's wire.
         frame: Bytes,
     },
-    /// Its machines are promised more in all than the wire carries.
+    /// The sum of its machines' guarantees exceeds the rate of its link.
     #[error("its machines would be promised {sum} in all, and its link has {link} for them")]
     Sum {
         /// The sum of all B.
@@ -103,13 +103,13 @@ pub enum HostRule {
     /// The host cannot keep such a reservation.
     #[error("it does not keep such a reservation of CPU: {why}")]
     Cpu {
-        /// Why.
+        /// Reason of the refusal.
         why: Unschedulable,
     },
     /// Interrupts and steal leave nothing of such a reservation.
     #[error("interrupts and steal may take all of such a reservation of CPU")]
     CpuTaken,
-    /// More CPU would be reserved for its machines than it keeps.
+    /// The sum of its machines' reservations of CPU exceeds its limit.
     #[error("its machines would have {sum} of a CPU reserved in all, and it keeps {most}{}", beside(.unpromised))]
     CpuSum {
         /// The sum of runtime / deadline.
@@ -120,7 +120,7 @@ pub enum HostRule {
         /// otherwise.
         unpromised: Thousandths,
     },
-    /// More vCPUs would have a reservation than it keeps.
+    /// The number of vCPUs with a reservation exceeds its limit.
     #[error(
         "{sum} vCPUs of its machines would have a reservation of CPU, and it keeps {most}{}",
         beside(.unpromised)

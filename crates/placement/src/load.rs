@@ -91,7 +91,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// No traffic.
+    /// Load without traffic.
     pub const NONE: Self = Self {
         curves: [AffineCurve { rate: 0, burst: 0 }; CURVES],
     };
@@ -207,7 +207,7 @@ fn crossing(fast: AffineCurve, slow: AffineCurve, rate: u64) -> u64 {
     slow.burst - drained as u64
 }
 
-/// One of the affine curves of a tenant, from the fastest to the slowest.
+/// One of a tenant's affine curves, from the fastest to the slowest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Line {
     /// Burst rate of the machines.
@@ -221,10 +221,11 @@ enum Line {
 /// The affine curves of a tenant; its curve is the least of them.
 #[derive(Debug, Clone, Copy)]
 struct Lines {
-    /// None without a burst rate.
+    /// Curve of the burst rate; None without one.
     peak: Option<AffineCurve>,
     senders: AffineCurve,
-    /// None where no more send than receive: nowhere the lowest.
+    /// Curve of the pairs; None if there are not more senders than receivers, because it is nowhere
+    /// the lowest then.
     pairs: Option<AffineCurve>,
 }
 

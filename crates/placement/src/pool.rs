@@ -155,14 +155,13 @@ impl HostCpu {
 pub struct CpuLatency {
     /// The CPU time itself.
     pub demand: Nanos,
-    /// Without a CPU: its reservation was used up, and is again.
+    /// Time without a CPU, after the reservation was used up.
     pub blackout: Nanos,
-    /// More of that since it overran its runtime itself.
+    /// Additional time because the thread itself overran its runtime before.
     pub overrun: Nanos,
-    /// More of that since interrupts and steal count as run by it.
+    /// Additional time because interrupts and steal are charged to the thread.
     pub charged: Nanos,
-    /// By how much its deadlines are missed: others overran, and interrupts and steal took their
-    /// CPUs.
+    /// Lateness of its deadlines, because others overran, and interrupts and steal took their CPUs.
     pub lateness: Nanos,
 }
 

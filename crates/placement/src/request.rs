@@ -34,8 +34,8 @@ pub struct FaultDomains {
     /// Kind of the fault domains: 0 for hosts, 1 for racks, 2 for pods.
     #[cfg_attr(feature = "openapi", schema(maximum = 255))]
     pub height: u8,
-    /// No domain gets more than this part of the machines, rounded up: with 2
-    /// no more than one half, so that at least two are used.
+    /// Divisor of the number of machines. Each domain has at most the quotient, rounded up: with 2
+    /// at most one half, so that at least two domains are used.
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 4_294_967_295_u64))]
     pub count: u32,
 }
@@ -82,9 +82,9 @@ pub enum Policy {
     /// Average rates fit the links, and bursts are not allowed. Ballani et al., *Towards
     /// Predictable Datacenter Networks* (SIGCOMM 2011).
     Oktopus,
-    /// The same, but tenants burst as they asked ("Okto+" in Silo 6.2).
+    /// Average rates fit the links, and tenants burst as they requested ("Okto+" in Silo 6.2).
     OktopusBursts,
-    /// As near to each other as slots allow; the network is not looked at.
+    /// Machines are as near to each other as slots allow; the network is not checked.
     Locality,
 }
 
@@ -105,7 +105,7 @@ const MAX_PERIOD: Nanos = Nanos::from_micros(1 << 22);
 /// Reason why a request is invalid in every data centre.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    /// No machines.
+    /// The number of machines is zero.
     #[error("a tenant has at least 1 machine")]
     NoVms,
     /// A number is zero or absurd.
@@ -113,7 +113,7 @@ pub enum RequestError {
     Range {
         /// The number.
         what: &'static str,
-        /// Its value.
+        /// Value of the request.
         got: String,
         /// The least allowed.
         least: String,

@@ -27,9 +27,9 @@ pub(crate) struct Limits {
     pub(crate) memory: Bytes,
 }
 
-/// With these, no sum over a whole data centre needs more than 64 bits: 4·10^6
-/// slots times 10^12 bit/s, over queues of 4 s; and at most some 3,800 tenants so large that
-/// their pairs reach `pairs` with the longest burst.
+/// Limits under which every sum over a data centre fits 64 bits: 4·10^6 slots times 10^12 bit/s,
+/// over queues of 4 s, and at most some 3,800 tenants so large that their pairs reach `pairs` with
+/// the longest burst.
 pub(crate) const MAX_LIMITS: Limits = Limits {
     rate: Rate(1_000_000_000_000),
     burst: Bytes(1_000_000_000),
@@ -59,9 +59,9 @@ impl NodeId {
 /// Direction of a port's traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Direction {
-    /// From the node to its parent.
+    /// Traffic from the node to its parent.
     Up,
-    /// From its parent to the node.
+    /// Traffic from the parent to the node.
     Down,
 }
 

@@ -160,7 +160,7 @@ impl Sum {
 /// A node of the tree that has some of a tenant's machines below it.
 struct Branch {
     node: NodeId,
-    /// Its parent's place; None at the top.
+    /// Index of its parent; None at the top.
     above: Option<usize>,
     machines: u64,
     /// The longest wait from a machine below up to this node.

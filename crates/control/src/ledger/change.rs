@@ -38,17 +38,17 @@ pub type Hosts = BTreeMap<String, HostState>;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Said {
-    /// Its report.
+    /// Report of the host.
     pub report: HostReport,
-    /// Since when it is silent, in seconds since 1970; None if it is not.
+    /// Start of its silence, in seconds since 1970; None if it is not silent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub silent_since: Option<u64>,
 }
 
-/// One value put or deleted.
+/// Change of one value: put or deleted.
 ///
-/// Applied in the order of the commits they make the ledger; of several about
-/// one thing in one commit the last counts.
+/// Changes build the ledger when they are applied in the order of their commits. The last of
+/// several changes to one key in a commit is in force.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     /// A tenant is new or differs.
@@ -61,7 +61,7 @@ pub enum Change {
     Said(String, Arc<Said>),
     /// A host's report was deleted.
     SaidGone(String),
-    /// Another topology.
+    /// A new topology.
     Topology(Arc<TopologyState>),
     /// A request with an idempotency key was answered.
     Key(Arc<KeyId>, Arc<KeyRecord>),
@@ -76,7 +76,7 @@ pub enum Change {
 pub enum Subject<'a> {
     /// A tenant.
     Tenant(TenantId),
-    /// All hosts' states.
+    /// The states of all hosts.
     Hosts,
     /// Last report of a host.
     Said(&'a str),
@@ -120,7 +120,7 @@ impl Change {
 pub struct Snapshot {
     /// The store's revision: rises with each commit that changes something.
     pub revision: u64,
-    /// None in a store that is new.
+    /// The topology; None in a new store.
     pub topology: Option<Arc<TopologyState>>,
     /// The tenants by number.
     pub tenants: BTreeMap<TenantId, Arc<Tenant>>,

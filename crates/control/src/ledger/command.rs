@@ -30,7 +30,7 @@ pub enum Command {
         /// The tenant.
         id: TenantId,
     },
-    /// Has a machine of a tenant move to a host, or ends that.
+    /// Moves a machine of a tenant to a host, or ends the move.
     Move {
         /// The tenant.
         id: TenantId,

@@ -3,7 +3,7 @@
 use tailbound_api::{Broken, Code, Moving, Tenant};
 use tailbound_placement::{AdmitError, PlacementError, RequestError, SpecError, TenantId};
 
-/// Why a call or a query was refused; nothing was changed.
+/// Reason for the refusal of a call or a query; nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LedgerError {
     /// The thing does not exist, or belongs to another owner.
@@ -19,7 +19,7 @@ pub enum LedgerError {
         /// The number of the tenant that exists.
         id: TenantId,
     },
-    /// There is no placement under which every promise would hold.
+    /// No placement keeps every promise.
     #[error(transparent)]
     NoPlacement(#[from] PlacementError),
     /// A host cannot take a machine.
@@ -29,7 +29,7 @@ pub enum LedgerError {
         vm: String,
         /// The host.
         to: String,
-        /// Why.
+        /// Reason for the refusal.
         why: String,
     },
     /// A machine is on its way.
@@ -143,7 +143,7 @@ impl From<AdmitError> for LedgerError {
     }
 }
 
-/// Why the content of a store is not a ledger.
+/// Reason why the content of a store is not a ledger.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LoadError {
     /// The store is new.

@@ -10,7 +10,7 @@ use tailbound_placement::{MoveError, NodeId, TenantId};
 /// Host of a machine after its move ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// On the host that it went to.
+    /// The machine is on its new host.
     There,
     /// The machine stayed on its old host.
     Here,
@@ -26,7 +26,7 @@ fn name(tenant: &Tenant, number: u32) -> VmName {
 }
 
 impl Ledger {
-    /// Has a machine move, or ends that.
+    /// Moves a machine, or ends its move.
     pub(super) fn move_vm(
         &mut self,
         owner: Option<&str>,

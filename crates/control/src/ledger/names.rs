@@ -19,7 +19,7 @@ pub(super) fn share(topology: &Topology, tenant: &mut Arc<Tenant>) {
     }
 }
 
-/// The same for a reply that was just read.
+/// Shares the host names with a reply that was just read.
 pub(super) fn share_in_reply(topology: &Topology, record: &mut Arc<KeyRecord>) {
     if let Some(KeyRecord {
         reply: Reply::Tenant(tenant),
@@ -30,7 +30,7 @@ pub(super) fn share_in_reply(topology: &Topology, record: &mut Arc<KeyRecord>) {
     }
 }
 
-/// The same for what another replica decided.
+/// Shares the host names with another replica's changes.
 pub(super) fn share_in_changes(topology: &Topology, changes: &mut [Change]) {
     for change in changes {
         match change {

@@ -24,7 +24,7 @@ const WORDS: usize = 240;
 /// Reports of hosts, and the states of tenants that follow from them.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Standings {
-    /// By node.
+    /// Last reports by node.
     said: Vec<Option<Arc<Said>>>,
     /// Reports of hosts that were removed from the topology, by name. A report is in force again
     /// when its host returns, until the host is found to be silent.
@@ -37,7 +37,7 @@ pub(super) struct Standings {
     moved: BTreeMap<TenantId, TenantState>,
 }
 
-/// Why a host does not keep what a tenant is promised, or not yet.
+/// Reason why a host does not, or not yet, keep its promises to a tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Trouble<'a> {
     Silent,
@@ -85,7 +85,7 @@ impl fmt::Display for Trouble<'_> {
 }
 
 impl Standings {
-    /// For a tree of `nodes` nodes.
+    /// Makes the state for a tree of `nodes` nodes.
     pub(super) fn new(nodes: usize) -> Self {
         Self {
             said: vec![None; nodes],
@@ -222,13 +222,13 @@ impl Ledger {
         }
     }
 
-    /// Notes that a tenant was put on these hosts.
+    /// Records that a tenant was put on these hosts.
     pub(super) fn note_listed(&mut self, id: TenantId, placement: &Placement) {
         self.note_sums(placement);
         self.note_state(id);
     }
 
-    /// Notes that a tenant was taken off these hosts.
+    /// Records that a tenant was removed from these hosts.
     pub(super) fn note_unlisted(&mut self, id: TenantId, placement: &Placement) {
         self.note_sums(placement);
         self.standings.set(id, TenantState::Admitted);
@@ -244,7 +244,7 @@ impl Ledger {
         }
     }
 
-    /// Looks whether a host keeps what is promised on it in all; returns whether that is news.
+    /// Checks whether a host keeps the sum of its promises; returns whether the result has changed.
     fn note_sum(&mut self, host: NodeId) -> bool {
         let overfull = &mut self.standings.overfull;
         match self.datacentre.check_all(host) {
@@ -270,7 +270,7 @@ impl Ledger {
         tenant.flat_map(|tenant| tenant.placement.hosts().iter().map(|(host, _)| *host))
     }
 
-    /// Goes on as `next`, which was made anew.
+    /// Replaces this ledger by `next`, which was made anew.
     pub(crate) fn replace_with(&mut self, mut next: Self) {
         let before = std::mem::take(&mut self.standings);
         next.standings.moved = before.moved;
@@ -291,7 +291,7 @@ impl Ledger {
         self.standings.moved.clear();
     }
 
-    /// Takes the tenants whose state is another one than when this was called last.
+    /// Takes the tenants whose state has changed since the last call.
     pub(crate) fn take_moves(&mut self) -> Vec<TenantEvent> {
         let moved = std::mem::take(&mut self.standings.moved);
         let moved = moved.into_iter();
@@ -572,7 +572,7 @@ pub struct HostCounts {
     pub unheard: u64,
     /// Hosts that mark frames with other classes than the topology's.
     pub other_classes: u64,
-    /// More of their CPU is reserved than they keep.
+    /// Hosts with more reserved CPU than they keep.
     pub short_of_cpu: u64,
     /// Sum of the reserved CPU of all hosts, in thousandths of a CPU.
     pub reserved_cpu: u64,

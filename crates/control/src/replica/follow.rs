@@ -9,7 +9,7 @@ use crate::store::etcd::{Keys, Link, LinkError, Loaded, Pointer, change, documen
 use std::collections::HashMap;
 use tonic::{Status, Streaming};
 
-/// Why the watch ended; the store has to be read anew.
+/// Reason why the watch ended; the store must be read again.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FollowError {
     /// etcd does not answer.
@@ -26,7 +26,7 @@ pub(super) enum FollowError {
     Store(#[from] StoreError),
 }
 
-/// One transaction of etcd, whole.
+/// A complete transaction of etcd.
 #[derive(Debug)]
 pub(super) struct Transaction {
     /// The revision of etcd.

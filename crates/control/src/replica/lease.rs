@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 use tokio::time;
 
-/// Between two tries to keep a lease alive, after one that failed.
+/// Pause between two attempts to keep a lease alive after a failure.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// A term as the leader, and the task that keeps its lease alive.

@@ -20,10 +20,10 @@ const CATCH_UP: Duration = Duration::from_secs(10);
 
 /// The longest pause before the store is read anew.
 const MAX_PAUSE: Duration = Duration::from_secs(2);
-/// After this long without a reason to read the store anew, pauses are short again.
+/// Time without a new read of the store after which pauses are short again.
 const CALM: Duration = Duration::from_secs(5);
 
-/// Why a replica leaves its role and reads the store anew.
+/// Reason why a replica leaves its role and reads the store again.
 #[derive(Debug, thiserror::Error)]
 enum StepDownReason {
     #[error("the lease was lost")]

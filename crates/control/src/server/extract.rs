@@ -165,7 +165,7 @@ fn json<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]) -> Result<T, ApiE
         })
 }
 
-/// Why a body cannot be read.
+/// Reason why a body cannot be read.
 #[derive(Debug)]
 struct Unreadable {
     /// The wrong field; None if the text is not JSON.

@@ -133,7 +133,7 @@ impl IntoResponse for ApiError {
     }
 }
 
-/// For the `OpenAPI` document: what an operation may answer besides success.
+/// Defines, for the `OpenAPI` document, the error answers of operations.
 macro_rules! answers {
     ($($(#[$doc:meta])* $name:ident: $($status:literal $text:literal),+;)+) => {$(
         $(#[$doc])*
@@ -157,14 +157,14 @@ answers! {
         429 "`too-many`: the rate limit of this token, or of this address without a token, is \
             exceeded",
         403 "`forbidden`: the token's role may not do this, or not to this";
-    /// Of an operation on something named in the path or query.
+    /// Answers of an operation on an entry named in the path or query.
     Absent: 404 "`not-found`: there is no such thing, or it is another's";
-    /// Of an operation with a body.
+    /// Answers of an operation with a body.
     Body:
         413 "`too-large`: the body is too long",
         415 "`media-type`: the content type of the body is not JSON",
         422 "`absurd`: well formed, but zero, absurd or contradicting";
-    /// Of a write.
+    /// Answers of a write.
     Stored:
         422 "`absurd`: well formed, but zero, out of range or contradictory; `key-reused`: \
             the idempotency key was used for another request",
@@ -181,7 +181,7 @@ answers! {
     Breaks:
         409 "`breaks`: an existing guarantee would no longer hold",
         412 "`changed`: the topology is not the one that was compared with";
-    /// Of an operation whose number at a time is limited.
+    /// Answers of an operation with a limit on its concurrent calls.
     Busy: 503 "`unavailable`: there are too many of them; try again later";
 }
 

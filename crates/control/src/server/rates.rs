@@ -66,7 +66,7 @@ impl<K: Hash + Eq + Copy> Buckets<K> {
     }
 }
 
-/// All that is counted of callers.
+/// Rate limiters of all callers.
 #[derive(Debug, Default)]
 pub(super) struct Limiters {
     known: Mutex<Buckets<[u8; 32]>>,

@@ -12,11 +12,11 @@ use std::sync::Arc;
 pub struct TlsFiles {
     /// The certificate, followed by those that signed it.
     pub cert: PathBuf,
-    /// Its private key.
+    /// File of its private key.
     pub key: PathBuf,
 }
 
-/// Why the files cannot be used.
+/// Reason why the files cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file cannot be read, or is not PEM of that kind.

@@ -74,13 +74,13 @@ pub struct Identity {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Rates {
-    /// With each tenant's token.
+    /// Requests a second with each tenant's token.
     tenant: NonZeroU32,
-    /// With each host's token.
+    /// Requests a second with each host's token.
     host: NonZeroU32,
-    /// From each address without a known token.
+    /// Requests a second from each address without a known token.
     pub(super) stranger: NonZeroU32,
-    /// With each operator's token; None has no limit.
+    /// Requests a second with each operator's token; None has no limit.
     operator: Option<NonZeroU32>,
 }
 
@@ -222,7 +222,7 @@ impl Tokens {
         Err(mistakes)
     }
 
-    /// Takes a quota in, or returns the key that is wrong and why.
+    /// Adds a quota. The error is the wrong key and the reason.
     fn add_quota(&mut self, entry: QuotaEntry) -> Result<(), (&'static str, String)> {
         let QuotaEntry {
             owner,

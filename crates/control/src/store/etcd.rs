@@ -43,7 +43,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Until when this replica may assume that it leads, by its own clock.
+/// Time until which this replica may assume that it leads, by its own clock.
 #[derive(Debug, Clone)]
 pub struct Deadline(Arc<Mutex<Option<Instant>>>);
 
@@ -75,7 +75,7 @@ impl Deadline {
     }
 }
 
-/// One replica's time as the leader.
+/// Term of a replica as the leader.
 #[derive(Debug, Clone)]
 pub struct Term {
     /// The lease that holds the leader's key; also names the term.

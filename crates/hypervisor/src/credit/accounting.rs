@@ -16,7 +16,7 @@ const CREDIT: i64 = 100_000;
 const WHOLE: i64 = 1_000_000;
 
 impl Credit {
-    /// Makes `vcpu`, which runs, pay for what it has used.
+    /// Subtracts the used CPU time of `vcpu`, which runs, from its credit.
     pub(crate) fn pay(&mut self, now: Nanos, vcpu: VcpuId) {
         let row = &mut self.vcpus[vcpu.index()];
         let used = signed(now) - row.unpaid_from;

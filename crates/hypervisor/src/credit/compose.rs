@@ -52,14 +52,14 @@ impl Reserve {
 }
 
 impl Credit {
-    /// From now on those with more credit go first within a class.
+    /// Sorts vCPUs by credit within a class from now on.
     pub(crate) fn order_by_credit(&mut self) {
         self.sorted_fully = true;
     }
 
-    /// From now on no debt of `vcpu` is forgiven, and `percent` of what it earns
-    /// is set aside, up to what a pCPU earns in a slice: the most that Xen lets
-    /// it save of other credit. Unless it is nothing, it begins with that much.
+    /// From now on forgives no debt of `vcpu`, and puts `percent` of its income into its reserve,
+    /// up to a pCPU's income in a slice: Xen's limit on other savings. With a positive percentage
+    /// the reserve begins full.
     pub(crate) fn set_aside(&mut self, vcpu: VcpuId, percent: u32) {
         let most = self.config.credits_per_tslice();
         let reserve = &mut self.vcpus[vcpu.index()].reserve;
@@ -97,7 +97,7 @@ impl Credit {
         self.vcpus[vcpu.index()].reserve.arrears >= halves * half
     }
 
-    /// In whose queue `vcpu` is, or where it runs or ran last.
+    /// Returns the pCPU in whose queue `vcpu` is, or on which it runs or ran last.
     pub(crate) fn home(&self, vcpu: VcpuId) -> PcpuId {
         self.vcpus[vcpu.index()].home
     }

@@ -64,7 +64,7 @@ pub enum WeightOf {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Surplus {
-    /// Nothing (until 4.0).
+    /// No credit (until 4.0).
     Zero,
     /// Half (from 4.1, commit `c92d5f4e0f`).
     Halve,
@@ -76,12 +76,12 @@ pub enum Surplus {
 pub enum Yielding {
     /// The scheduler chooses again, without further effect (until 4.0).
     Plain,
-    /// Lets one vCPU of a lower class go first (from 4.1, commit `5fc9f5ef6c`).
+    /// One vCPU of a lower class goes first (from 4.1, commit `5fc9f5ef6c`).
     Flag,
-    /// The same, also within the ratelimit (from 4.8).
+    /// As `Flag`, also within the ratelimit (from 4.8).
     BeatsRatelimit,
-    /// The same, and one that yielded is not stolen while it waits (from 4.18,
-    /// commit `e282067cf2`).
+    /// As `BeatsRatelimit`, and a vCPU that yielded is not stolen while it waits (from 4.18, commit
+    /// `e282067cf2`).
     NotStolen,
 }
 
@@ -123,23 +123,22 @@ pub enum Push {
 pub enum Ratelimit {
     /// No limit (until 4.1).
     None,
-    /// One who comes too early waits a whole limit from then (4.2 to 4.7,
-    /// commit `64908a0466`).
+    /// A vCPU that comes too early waits a whole limit from then (4.2 to 4.7, commit `64908a0466`).
     Full,
     /// The vCPU waits for the rest of the limit, at least 100 us (from 4.8, commit `0053127890`).
     Remaining,
 }
 
-/// In which order a pCPU without work of class UNDER looks at the others.
+/// Order in which a pCPU without work of class UNDER visits the others.
 ///
-/// That later releases (from 4.9) leave out those with one runnable vCPU saves
-/// time but changes nothing, and is not modelled.
+/// Later releases (from 4.9) leave out pCPUs with one runnable vCPU. That saves time but changes
+/// nothing, and is not modelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Steal {
-    /// From its neighbour on (until 4.4).
+    /// Begins with the neighbour (until 4.4).
     FromNeighbour,
-    /// From the one after the last that was stolen from (from 4.5).
+    /// Begins after the last pCPU that was stolen from (from 4.5).
     AfterLastVictim,
 }
 
@@ -190,7 +189,7 @@ pub struct CreditConfig {
     /// If set, a running vCPU behind which others wait moves to an idler at a tick (from 4.3;
     /// before, on a host of equal pCPUs, none is better than the own).
     pub seek_idler: bool,
-    /// In which order others are stolen from.
+    /// Order in which other pCPUs are visited for stealing.
     pub steal: Steal,
     /// A pCPU looks for work to steal at most once in this time (1 ms from
     /// 4.18, commit `58feb9e0ac`; before, 0).
@@ -275,7 +274,7 @@ impl CreditConfig {
         i64::try_from(self.tslice.0 / 100_000).expect("a slice is at most 1 s")
     }
 
-    /// With its parameters in the range that Xen accepts.
+    /// Returns the configuration with its parameters clipped to the range that Xen accepts.
     pub(super) fn clipped(mut self) -> Self {
         self.tslice = self
             .tslice

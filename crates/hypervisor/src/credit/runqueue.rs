@@ -29,7 +29,7 @@ impl Credit {
         queue.insert(at, vcpu);
     }
 
-    /// Takes `vcpu` out of its queue; whether it was in one.
+    /// Removes `vcpu` from its queue; returns whether it was in one.
     pub(crate) fn dequeue(&mut self, vcpu: VcpuId) -> bool {
         let row = &mut self.vcpus[vcpu.index()];
         if row.place != Place::Queued {
@@ -41,8 +41,7 @@ impl Credit {
         true
     }
 
-    /// Takes `vcpu` away from where it is: out of its queue, or off its pCPU
-    /// as soon as that is asked.
+    /// Removes `vcpu` from its queue, or from its pCPU at the next decision there.
     pub(super) fn withdraw(&mut self, vcpu: VcpuId, raise: &mut PcpuSet) {
         let row = &self.vcpus[vcpu.index()];
         if row.place == Place::Running {
@@ -52,8 +51,8 @@ impl Credit {
         }
     }
 
-    /// Takes out who runs next on `pcpu`: the head of its queue, unless that
-    /// is OVER or there is none, and another pCPU has better.
+    /// Removes and returns the next vCPU on `pcpu`: the head of its queue. If that is OVER or
+    /// missing and another pCPU has a better one, the latter is stolen.
     pub(crate) fn pick(&mut self, now: Nanos, pcpu: PcpuId) -> Option<VcpuId> {
         let head = self.pcpus[pcpu.index()].queue.front().copied();
         let class = head.map(|vcpu| self.class(vcpu));
@@ -67,7 +66,7 @@ impl Credit {
         Some(next)
     }
 
-    /// Takes a vCPU of a class better than `than` from another pCPU's queue.
+    /// Steals a vCPU of a class better than `than` from another pCPU's queue.
     fn steal(&mut self, now: Nanos, pcpu: PcpuId, than: Option<Class>) -> Option<VcpuId> {
         let place = &mut self.pcpus[pcpu.index()];
         let since = place.last_steal.map(|last| now - last);

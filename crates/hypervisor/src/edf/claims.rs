@@ -20,14 +20,14 @@ struct Vcpu {
     class: DomainClass,
     affinity: PcpuSet,
     claim: Option<Claim>,
-    /// In whose queue the claim waits.
+    /// pCPU in whose queue the claim waits.
     queued_on: Option<PcpuId>,
     /// While it runs: up to when its CPU time is taken off its slice.
     counted_to: Nanos,
     /// While it runs: when the first and the latest event arrived after those it
     /// claims for.
     renewed: Option<(Nanos, Nanos)>,
-    /// From when a periodic one may claim again.
+    /// Earliest next claim of a periodic vCPU.
     next_release: Nanos,
 }
 
@@ -35,7 +35,7 @@ struct Vcpu {
 #[derive(Debug, Clone)]
 pub(super) struct Claims {
     vcpus: Vec<Vcpu>,
-    /// By deadline; first come, first served among equals.
+    /// Claims by deadline; first come, first served among equals.
     queues: Vec<Vec<VcpuId>>,
     slice: Nanos,
 }
@@ -152,8 +152,7 @@ impl Claims {
         Some((self.deadline(vcpu)?, vcpu))
     }
 
-    /// Of the claims that wait anywhere and may run on `pcpu`, the one with the
-    /// earliest deadline.
+    /// Returns the waiting claim on any pCPU that may run on `pcpu` and has the earliest deadline.
     pub(super) fn earliest_for(&self, pcpu: PcpuId) -> Option<VcpuId> {
         let waiting = self.queues.iter().flatten().copied();
         waiting
@@ -161,8 +160,8 @@ impl Claims {
             .min_by_key(|&vcpu| self.deadline(vcpu))
     }
 
-    /// Takes `vcpu`, which is about to run, out of its queue. Returns what is
-    /// left of its slice, if it has a claim.
+    /// Removes `vcpu`, which is about to run, from its queue. Returns the rest of its slice, if it
+    /// has a claim.
     pub(super) fn take(&mut self, vcpu: VcpuId) -> Option<Nanos> {
         self.dequeue(vcpu);
         let claim = self.vcpus[vcpu.index()].claim;
@@ -174,8 +173,7 @@ impl Claims {
         self.vcpus[vcpu.index()].counted_to = now;
     }
 
-    /// Takes off its slice what `vcpu` has run. Returns whether that ends the
-    /// claim.
+    /// Subtracts the CPU time of `vcpu` from its slice. Returns whether that ends the claim.
     pub(super) fn settle(&mut self, now: Nanos, vcpu: VcpuId) -> bool {
         let row = &mut self.vcpus[vcpu.index()];
         let ran = now - row.counted_to;

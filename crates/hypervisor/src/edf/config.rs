@@ -24,7 +24,7 @@ pub enum DomainClass {
     },
     /// Answers requests: has a deadline when an event arrived for it.
     Aperiodic {
-        /// From the event until it runs at the latest.
+        /// Longest time from the event until it runs.
         deadline: Nanos,
     },
     /// An ordinary domain.

@@ -9,20 +9,20 @@ use tailbound_units::Nanos;
 /// Waiting time of traffic before a host's port, over all hosts below a node.
 pub(super) type Delays = Interval<Nanos>;
 
-/// No host's port below a node can do more.
+/// Upper bound on the ports of all hosts below a node.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BestPort {
     rate: u64,
     backlog_limit: u64,
     feed: Option<AffineCurve>,
-    /// With all of the tenant below this node.
+    /// Delays if the whole tenant is below this node.
     pub(super) delays: Delays,
 }
 
-/// Of all nodes that are not hosts.
+/// Upper bounds for all nodes that are not hosts.
 #[derive(Debug, Clone)]
 pub(super) struct BestPorts {
-    /// By height less one, then rank; up and down.
+    /// Bounds by height less one, then rank; up and down.
     nodes: Vec<Vec<[BestPort; 2]>>,
     /// The least and the most delays of all nodes of a height, by height less
     /// one.
@@ -127,7 +127,7 @@ impl BestPort {
         }
     }
 
-    /// As a port that may carry something or not.
+    /// Returns a port for checks of loads.
     pub(super) fn port(&self) -> Port {
         Port {
             rate: self.rate,

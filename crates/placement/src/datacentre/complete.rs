@@ -28,22 +28,22 @@ const MACHINES: u32 = 4_096;
 pub(super) enum Outcome {
     /// A place that keeps every promise.
     Found(Placement),
-    /// There is none: all were tried.
+    /// No placement exists: all were tried.
     Nowhere,
-    /// None was found: all were tried, and some refused by the curves alone that stand for a port's
-    /// tenants.
+    /// No placement was found. All were tried, and some were refused only by the approximate curves
+    /// of a port's tenants.
     Unproved,
     /// The effort ended before all were tried.
     GaveUp,
-    /// More hosts have room than are tried.
+    /// The number of hosts with room is above the limit.
     TooMany,
 }
 
 /// Effort of this search as a multiple of first fit's: it is the last search.
 const TIMES: u32 = 10;
 
-/// Looks at every place for a request that keeps the machines of `kept` where they are. Also
-/// returns how often it looked at a port or a host, hardly more than ten times `effort`.
+/// Tries every placement for a request that keeps the machines of `kept` where they are. Also
+/// returns the number of checks of ports and hosts, hardly more than ten times `effort`.
 pub(super) fn search(
     dc: &Datacentre,
     request: &Request,
@@ -99,7 +99,7 @@ struct Candidate {
 enum Step {
     /// Chooses the number of machines of a candidate.
     Choose(usize),
-    /// Looks at the ports of a site, below which all have theirs.
+    /// Check the ports of a site when all hosts below have their machines.
     Close(usize),
 }
 
@@ -377,7 +377,7 @@ impl<'a> Complete<'a> {
         is_done
     }
 
-    /// Goes on above a site whose ports carry nothing.
+    /// Continues above a site whose ports carry nothing.
     fn walk_above(&mut self, site: usize, parent: usize, step: usize, left: u32) -> bool {
         let below = if parent == site {
             0

@@ -13,8 +13,8 @@ use crate::load::{Interval, Load};
 use crate::topology::{Direction, NodeId, Port, PortId};
 use tailbound_units::Nanos;
 
-/// By how many bits the six curves of one tenant may be above its own, and a limit too low: all are
-/// whole.
+/// Rounding error in bits: the six integer curves of a tenant may be this much above its exact
+/// ones, and a limit this much too low.
 const ROUNDED: u64 = 4;
 
 /// Returns how many machines are on the sending side of a node's port, with `below` of `vms` below

@@ -22,7 +22,7 @@ pub(super) struct Key {
 #[derive(Debug)]
 pub(super) struct Loads {
     source: Source,
-    /// Each at the place that follows from its key; none before the first is asked for.
+    /// Cached loads, each at the index of its key; empty before the first query.
     kept: Vec<Option<(Key, Load)>>,
     vms: u32,
 }
@@ -72,7 +72,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(8))]
 
-        /// Many more keys than are kept, some of them again and again.
+        /// The keys are many more than the cache has room for, and some are repeated.
         #[test]
         fn what_was_kept_is_what_would_be_computed(
             asked in prop::collection::vec((1_u32..40, 0_u32..4, 0_u64..4, 0_u64..2, 1_u32..3), 400),

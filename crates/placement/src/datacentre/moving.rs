@@ -8,7 +8,7 @@ use crate::host::HostRule;
 use crate::request::Request;
 use crate::topology::NodeId;
 
-/// Why a machine cannot move to a host; nothing was changed.
+/// Reason why a machine cannot move to a host; nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MoveError {
     /// There is no such tenant, or it has no machine to move.
@@ -20,13 +20,13 @@ pub enum MoveError {
     /// The host does not keep it.
     #[error(transparent)]
     Host(#[from] HostRule),
-    /// Not every promise would hold.
+    /// A promise would break.
     #[error("{0}")]
     Place(PlacementError),
 }
 
 impl Request {
-    /// The same with a machine on two hosts.
+    /// Returns the request with one more machine, for a move.
     #[must_use]
     pub const fn with_one_more(mut self) -> Self {
         self.vms = self.vms.saturating_add(1);

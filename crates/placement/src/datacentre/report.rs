@@ -63,7 +63,7 @@ pub enum Adjustment {
     Runtime(Nanos),
 }
 
-/// Why a request is refused, and what would be admitted.
+/// Reasons for a refused request, and the nearest requests that would be admitted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefusalReport {
     /// The rule that refused.

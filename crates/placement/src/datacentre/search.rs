@@ -36,7 +36,7 @@ pub(super) struct Search<'a> {
 /// Combinations of hosts for which no path between two exceeds a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Near {
-    /// All.
+    /// All hosts.
     All,
     /// Hosts whose paths to and from the scope take at most half of the limit: any two of them.
     Half(Nanos),
@@ -109,7 +109,7 @@ impl<'a> Scopes<'a> {
         }
     }
 
-    /// Goes on with the next height.
+    /// Continues with the next height.
     fn skip_height(&mut self) {
         self.height += 1;
         self.rank = 0;

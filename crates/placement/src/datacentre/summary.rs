@@ -17,7 +17,7 @@ const GROUP: usize = 64;
 /// The summary of the hosts below a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Summary {
-    /// No host below that has a free slot has less load at its port: up, down.
+    /// Lower bound on the load at the ports of hosts below that have a free slot: up, down.
     pub(super) lightest: Option<[Load; 2]>,
     /// The most that any host below has free, each for itself.
     pub(super) largest: Resources,
@@ -85,7 +85,7 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// Makes the sums for a number of children, none of which was looked at.
+    /// Makes the sums for a number of children, all zero.
     pub(super) fn new(children: usize) -> Self {
         let mut levels = Vec::new();
         let mut count = children;

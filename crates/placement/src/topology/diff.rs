@@ -27,16 +27,16 @@ pub struct NodeDiff {
     pub changes: Vec<Difference>,
 }
 
-/// One thing that differs.
+/// A difference of one value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
     /// What: `place`, `kind`, `slots`, `cpu`, `memory`, `link rate`, `links`,
     /// `spread`, `buffer`, `up buffer`, `shared buffer`, `frame` or
     /// `classes`.
     pub what: &'static str,
-    /// In the old tree, with its unit.
+    /// Value in the old tree, with its unit.
     pub was: String,
-    /// In the new tree.
+    /// Value in the new tree.
     pub now: String,
 }
 
@@ -53,7 +53,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// All differences of a node, without its name: `slots: 8, was 4; links: 2, was 1`.
+/// Writes all differences of a node, without its name: `slots: 8, was 4; links: 2, was 1`.
 impl fmt::Display for NodeDiff {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, change) in self.changes.iter().enumerate() {

@@ -31,12 +31,12 @@ const NO_UPLINK: u32 = u32::MAX;
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Spread {
-    /// By flow, as switches do: at worst all of it takes one link, so that each
-    /// link must be able to carry everything.
+    /// Each flow takes one link, as in switches: in the worst case all traffic takes one link, so
+    /// that each link must be able to carry everything.
     #[default]
     Flow,
-    /// By frame: the totals that links carry of a machine's traffic differ by a
-    /// frame at most.
+    /// Frames are distributed evenly: the bytes of a machine on each link differ by at most a
+    /// frame.
     Frame,
 }
 
@@ -109,7 +109,7 @@ pub struct GroupSpec {
     pub uplink: UplinkSpec,
 }
 
-/// One host or several equal ones.
+/// Description of one host or of several equal ones.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -171,17 +171,17 @@ pub struct Uniform {
     pub hosts: u32,
     /// The number of slots on each host.
     pub slots: u32,
-    /// Between a host and its rack.
+    /// Link between a host and its rack.
     pub host_link: UplinkSpec,
-    /// Between a rack and its pod.
+    /// Link between a rack and its pod.
     pub rack_link: UplinkSpec,
-    /// Between a pod and the core.
+    /// Link between a pod and the core.
     pub pod_link: UplinkSpec,
     /// The longest frame.
     pub frame: Bytes,
 }
 
-/// Why a description is not a data centre.
+/// Reason why a description is not a data centre.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
     /// The text is not TOML, or not of this form.
@@ -218,7 +218,7 @@ pub enum SpecError {
     /// A group has no hosts.
     #[error("the group {0:?} has no hosts; remove the group or add hosts")]
     Empty(String),
-    /// There are no hosts at all.
+    /// The description has no hosts.
     #[error("there are no hosts")]
     NoHosts,
     /// A number is zero or absurd.
@@ -228,7 +228,7 @@ pub enum SpecError {
         name: String,
         /// The number.
         what: &'static str,
-        /// Its value.
+        /// The value in the description.
         got: String,
         /// The least allowed.
         least: String,

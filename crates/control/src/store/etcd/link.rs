@@ -19,7 +19,7 @@ use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 /// after their sum.
 const PING: Duration = Duration::from_secs(5);
 
-/// Why a call has no answer.
+/// Reason why a call has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
     /// A file named in the location cannot be read.
@@ -41,7 +41,7 @@ pub enum LinkError {
     /// The TLS files cannot be used.
     #[error("the PEM files for etcd (ca, cert, key): {}", cause(.0))]
     Tls(tonic::transport::Error),
-    /// There was no answer in time.
+    /// The time limit for the answer passed.
     #[error("etcd did not answer within {} ms", .0.as_millis())]
     Timeout(Duration),
     /// etcd refused, or the connection broke.

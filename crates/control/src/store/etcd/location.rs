@@ -42,7 +42,7 @@ pub struct User {
     pub password_file: PathBuf,
 }
 
-/// Why a text is not a location.
+/// Reason why a text is not a location.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LocationError {
     /// The scheme is neither `etcd` nor `etcds`.
@@ -57,7 +57,7 @@ pub enum LocationError {
     /// `etcds` has no `ca`, or `etcd` has one.
     #[error("etcds:// needs ?ca=FILE, and only etcds:// takes ca, cert and key")]
     Authority,
-    /// Of two parameters that belong together one is missing.
+    /// One of two parameters that belong together is missing.
     #[error("{0} and {1} go together")]
     Pair(&'static str, &'static str),
 }

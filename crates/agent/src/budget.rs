@@ -68,7 +68,7 @@ impl fmt::Display for Beyond {
 pub struct Wanted {
     /// The desired states that budgets allow.
     pub desired: Vec<Desired>,
-    /// By guest: what they do not allow.
+    /// Excess over the budget, by guest.
     pub beyond: Vec<Beyond>,
 }
 

@@ -17,9 +17,9 @@ pub(crate) const NAMELESS: &str = "no thread is named as a vCPU: start QEMU with
 /// Knowledge about threads that have entered a guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Entries {
-    /// Nothing, and why.
+    /// Unknown, with the reason.
     Unknown(String),
-    /// Of these threads, whether they have since they are followed; nothing of others.
+    /// For each followed thread, whether it has entered a guest since then.
     Known(BTreeMap<ThreadId, bool>),
 }
 

@@ -68,7 +68,7 @@ pub struct GuestRule {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ExcessKind {
-    /// Nothing.
+    /// No spare CPU time.
     #[default]
     None,
     /// The unused time of other reservations, before all threads without a reservation.
@@ -78,19 +78,19 @@ pub enum ExcessKind {
 /// The selection of guests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// By the guest's name, with `*`.
+    /// Guest's name, with `*`.
     Name(String),
-    /// By its UUID.
+    /// Guest's UUID.
     Uuid(Uuid),
-    /// By its VMID.
+    /// Guest's VMID.
     Vmid(Vmid),
-    /// By a process.
+    /// Number of a process.
     Pid(u32),
-    /// By a control group.
+    /// Control group.
     Group(String),
-    /// By the beginning of a container's id.
+    /// Beginning of a container's id.
     Container(String),
-    /// By a pod's UID.
+    /// UID of a pod.
     Pod(String),
 }
 

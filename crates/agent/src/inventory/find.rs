@@ -9,10 +9,10 @@ const MIN_DIGITS: usize = 4;
 /// Names that an error lists.
 const MAX_LISTED: usize = 20;
 
-/// Why no guest is meant.
+/// Reason why a text selects no guest.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FindError {
-    /// There is none of that name.
+    /// No guest has this name.
     #[error("there is no guest \"{asked}\" here; {}", listed(.known))]
     Unknown {
         /// The name that was asked for.

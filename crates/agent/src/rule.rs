@@ -162,7 +162,8 @@ impl GuestRule {
         }
     }
 
-    /// True if a name, UUID or VMID of `guest` counts for the rule, by the user that started the guest.
+    /// True if a name, UUID or VMID of `guest` counts for the rule, by the user that started the
+    /// guest.
     fn accepts_claim_of(&self, guest: &Guest) -> bool {
         let origin = &guest.origin;
         match (&origin.place, self.target()) {

@@ -278,7 +278,8 @@ impl Tail {
         Err("the kernel lacks CONFIG_IRQ_TIME_ACCOUNTING")
     }
 
-    /// Returns true if soft interrupts are timed by the program, as the kernel does not time interrupts.
+    /// Returns true if soft interrupts are timed by the program, as the kernel does not time
+    /// interrupts.
     pub const fn times_softirqs(&self) -> bool {
         self.times_softirqs
     }

@@ -289,7 +289,8 @@ mod tests {
 
     #[test]
     fn steal_has_what_sampled_interrupts_leave() {
-        // 30 ms of 50 are the interrupts' each second; 100 ms of steal, then a second later 10 more.
+        // 30 ms of 50 are the interrupts' each second; 100 ms of steal, then a second later 10
+        // more.
         let counters = |second: u64| (3 * second, if second < 2 { 0 } else { 8 + second });
         let measured = read(&mut Meter::new(Sampled, TWENTIETH), 0..=3, counters);
         assert_eq!(measured, Measured::default(), "not yet");

@@ -150,8 +150,8 @@ impl Client {
     }
 
     /// Returns a stream of the same as it changes. It ends with an error when nothing is received
-    /// for `silence`; the service sends a line every ten seconds. After its end the next call begins
-    /// at the next replica.
+    /// for `silence`; the service sends a line every ten seconds. After its end the next call
+    /// begins at the next replica.
     pub fn follow(&self, host: &str, silence: Duration) -> Answer<Guarantees> {
         let call = Call::read(Target::new(&["hosts", host, "guarantees", "stream"]));
         Guarantees::open(self.exchange.clone(), call, host, silence)

@@ -1,13 +1,12 @@
 //! Benchmark of the service over HTTP: admissions and deletions per second, each durable in an
 //! `SQLite` file, and the memory of the service: `make bench-service`.
 //!
-//! The service is a process of its own. `--clients N` (64) clients, each with one connection that is
-//! kept and one request at a time, every admission with an idempotency key of its own, for
-//! `--seconds N` (600). Tenants are those of Silo's table 3, half of each class,
-//! of exponential size with a mean of 49 machines, in `--hosts N` (100000) hosts
-//! of 4 slots; a client deletes its oldest tenant when it has more than
-//! `--keep N` (20), so that the data centre keeps room. The file is in `--dir DIR`, by default
-//! beside this program; take a real disk.
+//! The service is a process of its own. `--clients N` (64) clients, each with one connection that
+//! is kept and one request at a time, every admission with an idempotency key of its own, for
+//! `--seconds N` (600). Tenants are those of Silo's table 3, half of each class, of exponential
+//! size with a mean of 49 machines, in `--hosts N` (100000) hosts of 4 slots; a client deletes its
+//! oldest tenant when it has more than `--keep N` (20), so that the data centre keeps room. The
+//! file is in `--dir DIR`, by default beside this program; take a real disk.
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;

@@ -140,7 +140,7 @@ impl Replica {
         while leadership.changed().await.is_ok() {}
     }
 
-    /// Returns who leads, as far as this replica knows.
+    /// Returns the leader that this replica knows.
     pub fn leadership(&self) -> Leadership {
         self.leadership.borrow().clone()
     }

@@ -262,8 +262,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Reads tokens, certificate and secret. `replica` is None where this service alone uses the store;
-    /// `metrics` observe the service's commits ([`Metrics::observer`]).
+    /// Reads tokens, certificate and secret. `replica` is None where this service alone uses the
+    /// store; `metrics` observe the service's commits ([`Metrics::observer`]).
     pub fn new(
         config: Config,
         service: Service,

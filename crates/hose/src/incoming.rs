@@ -177,7 +177,7 @@ pub(crate) struct IncomingSide {
     senders: BTreeMap<Sender, Told>,
     /// Time of the next full scan.
     next_scan: Nanos,
-    /// The place of the machine that is looked at next, while all are.
+    /// Index of the next machine of a full scan in progress.
     scanning: Option<usize>,
     /// Time of the last check.
     looked: Nanos,

@@ -174,9 +174,8 @@ impl ReceivingSide {
         }
     }
 
-    /// A machine here, or some that send to it, are others: its bandwidth is divided again,
-    /// and those of its senders limit what they are granted. Returns how many were granted
-    /// something.
+    /// Handles a change of a local machine or of its senders: schedules a division of its bandwidth,
+    /// and limits each grant by its sender's bandwidth. Returns the number of grants.
     pub(crate) fn handle_machines(&mut self, view: &View, local: LocalIndex) -> usize {
         let sink = &mut self.sinks[local];
         sink.changed = true;

@@ -39,8 +39,8 @@ const SOONEST: Nanos = Nanos::from_micros(10);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EevdfConfig {
-    /// The slice of who has none of its own (`base_slice_ns`). Linux has 0.7 ms with one CPU, 1.4 ms
-    /// with two or three, 2.1 ms with four to seven, 2.8 ms with more.
+    /// The slice of who has none of its own (`base_slice_ns`). Linux has 0.7 ms with one CPU, 1.4
+    /// ms with two or three, 2.1 ms with four to seven, 2.8 ms with more.
     pub slice: Nanos,
     /// The time between two ticks (`CONFIG_HZ`).
     pub tick: Nanos,

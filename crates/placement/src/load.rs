@@ -9,8 +9,8 @@ use tailbound_units::{Bytes, Nanos, Rate};
 /// The times in nanoseconds at which a sum of curves is exact. The first and the last affine curve
 /// touch it at zero and in the long run.
 ///
-/// A burst of Silo's class A ends some 100 us after it began, and the buckets of its machines' pairs
-/// are empty after some 600 us at the earliest.
+/// A burst of Silo's class A ends some 100 us after it began, and the buckets of its machines'
+/// pairs are empty after some 600 us at the earliest.
 const TOUCHES: [u64; 4] = [32_768, 131_072, 524_288, 2_097_152];
 
 /// The number of affine curves of a load.
@@ -415,9 +415,9 @@ impl Source {
             pairs: self.pairs(senders, vms, delays.least, parts),
             ..few
         };
-        // With more senders and more delay a slower curve is the lowest one at more of the times, so
-        // what holds at both ends of the intervals holds between them. At the last time alone the
-        // senders' curve may be in place of the peak for some numbers of senders between.
+        // With more senders and more delay a slower curve is the lowest one at more of the times,
+        // so what holds at both ends of the intervals holds between them. At the last time alone
+        // the senders' curve may be in place of the peak for some numbers of senders between.
         let is_varied = senders.least < senders.most && many.pairs.is_some();
         let mut load = Load::NONE;
         for (index, curve) in load.curves.iter_mut().enumerate() {
@@ -436,8 +436,8 @@ impl Source {
         load
     }
 
-    /// Returns an affine curve that is nowhere above that of the pairs of any number of senders, and
-    /// is that of one number; None where no more send than receive.
+    /// Returns an affine curve that is nowhere above that of the pairs of any number of senders,
+    /// and is that of one number; None where no more send than receive.
     fn pairs(
         &self,
         senders: Interval<u32>,
@@ -459,8 +459,8 @@ impl Source {
         Some(line.delayed(delay))
     }
 
-    /// Returns how far one of the links over which a machine's frames are spread may be ahead: links
-    /// whose totals differ by a frame at most may differ by two over some time.
+    /// Returns how far one of the links over which a machine's frames are spread may be ahead:
+    /// links whose totals differ by a frame at most may differ by two over some time.
     fn spread(&self, parts: u32) -> u64 {
         2 * u64::from(parts - 1) * self.frame
     }

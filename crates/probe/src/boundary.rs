@@ -25,7 +25,7 @@
 /// at all, so nearly all is spent where nearly all stop: with L = 13 and alpha =
 /// 0.05 after 19.9 % of M.
 const FIRST: f64 = 0.9;
-/// The share of what is left that each later look but the last gets.
+/// Share of the remaining alpha for each later look except the last.
 const LATER: f64 = 0.5;
 
 /// The number of sleeps after which j late ones are few enough, for each j up to

@@ -80,8 +80,8 @@ fn find<'g>(guests: &'g [Guest], asked: &str) -> Result<&'g Guest, FindError> {
     }
 }
 
-/// Returns true if the guest has a container whose id begins with `asked`, or is a pod with that UID
-/// or a domain with that UUID.
+/// Returns true if the guest has a container whose id begins with `asked`, or is a pod with that
+/// UID or a domain with that UUID.
 fn has_id(guest: &Guest, asked: &str) -> bool {
     let begins = |id: &str| asked.len() >= MIN_DIGITS && id.starts_with(asked);
     match &guest.identity {

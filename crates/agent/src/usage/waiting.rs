@@ -1,8 +1,8 @@
 //! The waits of a thread for a CPU, from readings of its counters. Pure.
 //!
 //! The kernel adds a wait to its counter when the wait ends. So the counter may grow by what was
-//! waited before the interval, and does not grow while a thread still waits. Each reading limits the
-//! sum to the time that has passed without the thread running, and a thread that is ready in
+//! waited before the interval, and does not grow while a thread still waits. Each reading limits
+//! the sum to the time that has passed without the thread running, and a thread that is ready in
 //! several readings, and has not run between them, still waits.
 
 use tailbound_sys::thread::Schedstat;

@@ -409,7 +409,7 @@ impl Ledger {
         self.relisted(old, tenant, placement, draft)
     }
 
-    /// Lists a tenant again that is another one.
+    /// Replaces a tenant by its changed version, with the next number of a change.
     pub(super) fn relisted(
         &mut self,
         old: &Arc<Tenant>,

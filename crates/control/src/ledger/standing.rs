@@ -33,7 +33,8 @@ pub(super) struct Standings {
     states: BTreeMap<TenantId, TenantState>,
     /// Hosts on which more is promised than they keep in all.
     overfull: BTreeSet<NodeId>,
-    /// The tenants whose state was looked at since this was taken, and their states before.
+    /// Tenants whose state was recomputed since the last call of [`Ledger::take_moves`], with their
+    /// states before.
     moved: BTreeMap<TenantId, TenantState>,
 }
 
@@ -286,7 +287,7 @@ impl Ledger {
         *self = next;
     }
 
-    /// Forgets which tenants' states were looked at.
+    /// Forgets the recomputed states.
     pub(super) fn forget_moves(&mut self) {
         self.standings.moved.clear();
     }

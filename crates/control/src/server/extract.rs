@@ -72,7 +72,7 @@ impl FromRequestParts<Arc<App>> for Named {
     }
 }
 
-/// Returns who calls, as the guard has established it.
+/// Returns the caller's identity, as the guard has established it.
 fn identity(parts: &Parts) -> Result<Identity, ApiError> {
     parts
         .extensions

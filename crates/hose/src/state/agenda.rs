@@ -29,9 +29,9 @@ pub(crate) const PIECE: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct Agenda {
     here: Option<Here>,
-    /// The tenant whose pairs are being made anew.
+    /// The tenant whose pairs are updated at present.
     tenant: Option<Remaking>,
-    /// Tenants whose machines are others, and on which peers.
+    /// Tenants with changed machines, and the peers of these.
     touched: VecDeque<Touched>,
     /// True if our list differs from the announced one.
     pub(super) is_unannounced: bool,
@@ -49,7 +49,7 @@ struct Here {
     wanted: Machines,
     /// Index of the next local machine to compare.
     next: usize,
-    /// Their tenants, as far as they are others than before.
+    /// Tenants of changed machines.
     touched: BTreeSet<String>,
 }
 
@@ -62,21 +62,21 @@ struct List {
     taken: BTreeSet<MachineId>,
     /// The last of those that there were that was looked for among them.
     last: Option<MachineId>,
-    /// The tenants of those that are others than before.
+    /// Tenants of changed machines.
     touched: BTreeSet<String>,
     /// The peers that it took machines from, and that have them again.
     fewer: BTreeSet<PeerIndex>,
     more: BTreeSet<PeerIndex>,
 }
 
-/// Tenants whose machines are others.
+/// Tenants with changed machines.
 #[derive(Debug)]
 struct Touched {
     tenants: Whose,
     peers: Where,
 }
 
-/// Tenants whose pairs are made anew.
+/// Tenants whose pairs are updated.
 #[derive(Debug)]
 enum Whose {
     /// All tenants with machines here.
@@ -94,7 +94,7 @@ enum Where {
     On(Arc<[PeerIndex]>),
 }
 
-/// The machines here of a tenant, or all of them, as far as they were looked at.
+/// Progress of the update of one tenant's local machines, or of all.
 #[derive(Debug)]
 struct Remaking {
     /// `None`: all of them.
@@ -103,7 +103,7 @@ struct Remaking {
     /// True if the number of its known machines has changed.
     is_resized: bool,
     step: Step,
-    /// The one that was looked at last in this step.
+    /// The last machine processed in this step.
     last: Option<LocalIndex>,
 }
 
@@ -112,7 +112,7 @@ struct Remaking {
 enum Step {
     /// Update the size of its tenant.
     Count,
-    /// The pairs to a peer are made anew, the one at this place of those concerned.
+    /// Update the pairs to a peer, by its index among the concerned peers.
     Pairs(usize),
 }
 
@@ -336,7 +336,7 @@ impl HoseState {
         looked_at
     }
 
-    /// The peer at a place of those that pairs are made anew to.
+    /// Returns a peer whose pairs are updated, by its index.
     fn concerned(&self, remaking: &Remaking, place: usize) -> Option<PeerIndex> {
         let here = self.view.here();
         match &remaking.peers {

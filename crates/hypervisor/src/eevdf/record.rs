@@ -1,5 +1,5 @@
-//! The model beside wake-ups of real threads: `cargo run -p tailbound-agent --example wakeups`, on a
-//! machine of two CPUs with Linux 6.18.
+//! The model beside wake-ups of real threads: `cargo run -p tailbound-agent --example wakeups`, on
+//! a machine of two CPUs with Linux 6.18.
 
 use super::*;
 use crate::testing::ms;

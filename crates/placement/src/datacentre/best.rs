@@ -103,7 +103,7 @@ impl BestPorts {
     }
 }
 
-/// The empty interval: no host was looked at yet.
+/// The empty interval, for no host.
 const UNKNOWN: Delays = Interval {
     least: Nanos::MAX,
     most: Nanos::ZERO,

@@ -64,13 +64,13 @@ pub(super) fn search(
     (outcome, all.looks)
 }
 
-/// A node with hosts that may get machines.
+/// A node with hosts that may take machines.
 #[derive(Debug, Clone)]
 struct Site {
     node: NodeId,
     /// The place of its parent; its own of the top.
     parent: usize,
-    /// The most machines that its fault domain may get.
+    /// Limit on the machines of its fault domain.
     most: u32,
     /// Number of machines below it so far.
     below: u32,
@@ -78,7 +78,7 @@ struct Site {
     up: Nanos,
 }
 
-/// A host that may get machines.
+/// A host that may take machines.
 #[derive(Debug, Clone)]
 struct Candidate {
     host: NodeId,
@@ -488,8 +488,8 @@ impl<'a> Complete<'a> {
         longest
     }
 
-    /// Returns how long those that have a place outside a site may have waited before its port down,
-    /// where all have theirs.
+    /// Returns how long those that have a place outside a site may have waited before its port
+    /// down, where all have theirs.
     fn waited_in_all(&self, site: usize, ways: &[[Option<(Nanos, usize)>; 2]]) -> Nanos {
         let (mut longest, mut down) = (Nanos::ZERO, Nanos::ZERO);
         let mut at = site;

@@ -63,8 +63,8 @@ impl Search<'_> {
         self.least_of(summary, lightest, &ports, at_once).is_none()
     }
 
-    /// Returns an upper bound on the machines that fit below a node, by its summary alone: the slots
-    /// of all hosts that have enough of them.
+    /// Returns an upper bound on the machines that fit below a node, by its summary alone: the
+    /// slots of all hosts that have enough of them.
     pub(super) fn most_below(&mut self, node: NodeId) -> u32 {
         let least = self.least_below(node, self.delays_below(node));
         match (least, self.dc.summary(node)) {
@@ -143,8 +143,8 @@ impl Search<'_> {
         least.or((slots > told_apart).then_some(told_apart))
     }
 
-    /// Returns whether certainly fewer than `want` machines fit below a node, by the summaries of the
-    /// racks and by the ports above them.
+    /// Returns whether certainly fewer than `want` machines fit below a node, by the summaries of
+    /// the racks and by the ports above them.
     pub(super) fn is_too_small(&mut self, node: NodeId, want: u32) -> bool {
         self.most_of_children(node, want) < want && self.checks <= self.effort
     }

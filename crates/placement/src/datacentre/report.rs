@@ -123,8 +123,8 @@ impl fmt::Display for PortOverload {
     }
 }
 
-/// Writes the first and the last affine curve of a load, and the first that a link of `rate` keeps up
-/// with.
+/// Writes the first and the last affine curve of a load, and the first that a link of `rate` keeps
+/// up with.
 fn write_curve(formatter: &mut fmt::Formatter<'_>, load: &Load, rate: u64) -> fmt::Result {
     let curves = load.curves();
     let [fast, .., slow] = curves;
@@ -378,9 +378,9 @@ impl Datacentre {
         }
     }
 
-    /// Returns the adjustment with the largest number below `most` with which the request passes, to
-    /// a thousandth, or as near as can be found with this effort. Each number is tried, since more
-    /// need not always be harder. The result is rounded if it passes rounded too.
+    /// Returns the adjustment with the largest number below `most` with which the request passes,
+    /// to a thousandth, or as near as can be found with this effort. Each number is tried, since
+    /// more need not always be harder. The result is rounded if it passes rounded too.
     fn largest(
         &self,
         request: &Request,

@@ -21,7 +21,7 @@ pub(super) struct Search<'a> {
     pub(super) loads: Option<Loads>,
     /// The node below which all machines have to be.
     pub(super) scope: NodeId,
-    /// The most machines that a host may get.
+    /// Limit on the machines of a host.
     host_limit: u32,
     /// Rule that excludes hosts with long paths.
     near: Near,
@@ -396,8 +396,8 @@ impl<'a> Search<'a> {
         is_near.then(|| (longest_up.max(up), longest_down.max(down)))
     }
 
-    /// Returns the largest number of machines that the node's ports may carry, of those tried: small
-    /// numbers one by one, large ones in steps of an eighth.
+    /// Returns the largest number of machines that the node's ports may carry, of those tried:
+    /// small numbers one by one, large ones in steps of an eighth.
     fn most_through(&mut self, node: NodeId, most: u32) -> u32 {
         let mut count = most;
         while count > 0 && !self.may_pass(node, count) {

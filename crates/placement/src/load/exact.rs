@@ -5,7 +5,8 @@ use super::{AffineCurve, Load, NANOS_PER_SECOND, Source};
 use std::cmp::Ordering;
 use tailbound_units::Nanos;
 
-/// The last nanosecond that is looked at: after 13 days. No queue of finite length grows for longer.
+/// The last nanosecond that is looked at: after 13 days. No queue of finite length grows for
+/// longer.
 const LAST: i128 = 1 << 50;
 const NANOBITS: i128 = NANOS_PER_SECOND as i128;
 
@@ -101,8 +102,8 @@ impl Load {
     }
 
     /// Returns the first and the last nanosecond at which at least `limit` billionths of a bit may
-    /// wait by the six curves and the links before; at no other time can they by the exact sum. None
-    /// if there is none.
+    /// wait by the six curves and the links before; at no other time can they by the exact sum.
+    /// None if there is none.
     fn times_over(
         &self,
         rate: u64,

@@ -166,7 +166,7 @@ pub(crate) struct App {
     queries: Arc<Semaphore>,
     /// One permit for each stream of events that can still be opened.
     event_streams: Arc<Semaphore>,
-    /// Time of each host's last request.
+    /// Time of each host's last report.
     heard: Heard,
     /// Derives the keys of hosts, if this service issues any.
     keys: Option<Arc<KeyMaker>>,

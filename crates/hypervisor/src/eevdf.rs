@@ -39,7 +39,7 @@ const SOONEST: Nanos = Nanos::from_micros(10);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EevdfConfig {
-    /// The slice of who has none of its own (`base_slice_ns`). Linux has 0.7 ms with one CPU, 1.4
+    /// Slice of a thread without its own one (`base_slice_ns`). Linux has 0.7 ms with one CPU, 1.4
     /// ms with two or three, 2.1 ms with four to seven, 2.8 ms with more.
     pub slice: Nanos,
     /// The time between two ticks (`CONFIG_HZ`).
@@ -215,7 +215,7 @@ impl Eevdf {
         self.sums(queue, self.entities[index].vruntime).1 >= 0
     }
 
-    /// The shortest slice of those who want the CPU.
+    /// Returns the shortest slice of the runnable threads.
     fn shortest(&self, queue: usize) -> i64 {
         let all = self.queues[queue].all();
         let slices = all.map(|index| self.entities[index].slice);

@@ -64,7 +64,7 @@ struct Guest<J> {
     load_left: Option<Nanos>,
     /// Start of the load's period.
     load_from: Nanos,
-    /// True if the load is one by the clock that has read the clock in this period.
+    /// True while a load by the clock is in the busy part of its period.
     is_spinning: bool,
 }
 

@@ -179,7 +179,7 @@ impl HoseState {
     }
 
     /// Removes a piece of the remaining state of a host that exchanges nothing any more, and has no
-    /// machines ([`Self::set_machines`]): its limits, and the stations that it reported. Returns
+    /// machines ([`Self::set_machines`]): its limits, and the announced stations. Returns
     /// whether there was any; poll the results afterwards.
     pub fn wind_up(&mut self, now: Nanos) -> bool {
         self.go_on(now) > 0 || self.stations.end_some(PIECE)

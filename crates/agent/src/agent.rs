@@ -25,7 +25,7 @@ pub enum AgentError {
     /// The host's own path has no CPUs of its own.
     #[error(transparent)]
     Path(#[from] PathError),
-    /// There is no plan; one line for each thing in the way.
+    /// No plan is possible; one line for each obstacle.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Plan(Vec<PlanError>),
     /// A step failed.
@@ -120,8 +120,8 @@ impl Agent {
         self.journal.changes()
     }
 
-    /// Takes over which groups weigh the threads of the desired states now, and restores
-    /// those that weigh none any more.
+    /// Records the groups that weigh the threads of the desired states now, and restores the groups
+    /// that weigh none any more.
     ///
     /// # Errors
     /// [`AgentError::State`].
@@ -160,8 +160,7 @@ impl Agent {
         self.restore_some(|step| undesired.contains(&step.thread))
     }
 
-    /// Puts everything back that this agent, or a former one with the same state,
-    /// has changed.
+    /// Restores everything that this agent, or a former one with the same state, has changed.
     ///
     /// # Errors
     /// [`AgentError::State`]; what could not be put back is in the result.

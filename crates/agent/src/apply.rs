@@ -102,7 +102,7 @@ fn explain(step: Option<&Call>, error: &io::Error) -> String {
     text.to_owned()
 }
 
-/// Why one step failed.
+/// Reason why a step failed.
 enum Failure {
     Kernel(Option<Box<Call>>, io::Error),
     ReadBack(String),
@@ -170,7 +170,7 @@ pub fn apply(
     })
 }
 
-/// Puts back what was done, the last step first; returns what could not be.
+/// Reverts the completed steps, the last step first; returns the errors.
 fn undo(kernel: &mut impl Kernel, threads: &[&ThreadStep], groups: &[&GroupStep]) -> Vec<String> {
     let mut failed = Vec::new();
     for step in threads.iter().rev() {
@@ -227,8 +227,8 @@ fn change_thread(kernel: &mut impl Kernel, step: &ThreadStep) -> Result<bool, Fa
     }
 }
 
-/// Takes from the thread that has the number of one that exited what the last call gave it:
-/// it has what every thread begins with then. A wider mask it keeps.
+/// Reverts the last call on a thread that has reused the number of an exited thread: it receives
+/// the default state of a new thread. A wider mask is kept.
 fn undo_to_successor(
     kernel: &mut impl Kernel,
     step: &ThreadStep,
@@ -259,7 +259,7 @@ fn undo_to_successor(
     }
 }
 
-/// Puts a thread back to what it was before `step`, from wherever it is now.
+/// Restores a thread's state before `step`, from any current state.
 fn put_back(kernel: &mut impl Kernel, step: &ThreadStep) -> Result<(), String> {
     let failed = |error: io::Error| format!("{}: {error}", step.name);
     let Some(seen) = kernel.state(step.thread).map_err(failed)? else {
@@ -308,7 +308,7 @@ pub struct Restored {
     pub failed: Vec<String>,
 }
 
-/// Puts back what the journal holds and `which` picks.
+/// Restores the entries of the journal that `which` selects.
 ///
 /// Threads that another program changed after the agent stay as they are and are reported.
 ///
@@ -378,7 +378,7 @@ pub fn restore(
 enum ThreadOutcome {
     Restored,
     Exited,
-    /// Another program changed it to this value.
+    /// Another program changed the state to this value.
     Drifted(String),
 }
 

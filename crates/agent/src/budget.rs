@@ -1,5 +1,5 @@
-//! The budget of a rule. The guests of a rule can grow, rename their threads and start more of
-//! them, even if their identity is right. The budget limits all of them together.
+//! The budget of a rule. The guests of a rule can grow, rename their threads and start further
+//! threads, even if their identity is right. The budget limits all of them together.
 
 use super::class::{Bandwidth, CPU, Class};
 use super::desired::Desired;
@@ -68,7 +68,7 @@ impl fmt::Display for Beyond {
 pub struct Wanted {
     /// The desired states that budgets allow.
     pub desired: Vec<Desired>,
-    /// By guest: what they do not allow.
+    /// Excess over the budget, by guest.
     pub beyond: Vec<Beyond>,
 }
 

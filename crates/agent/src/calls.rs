@@ -46,7 +46,7 @@ pub trait SystemCalls: fmt::Debug + Send {
     fn pods(&self, socket: Option<&Path>) -> Result<Vec<Pod>, CriError>;
 }
 
-/// One file, under any name: a bind mount adds names for it, and hides other files under its name.
+/// A file under any name: a bind mount adds names for it, and hides other files under its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileId {
     /// The number of its device.

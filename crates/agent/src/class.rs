@@ -19,8 +19,9 @@ use tailbound_units::Nanos;
 pub enum Class {
     /// The settings from before the agent changed them.
     Normal,
-    /// For threads that sleep and wake: a short time slice lets a thread preempt others when it
-    /// wakes, and a larger share keeps it from falling behind. It may use as much CPU as its share.
+    /// Class for threads that sleep and wake: a short time slice lets a thread preempt others when
+    /// it wakes, and a larger share keeps it from falling behind. It may use as much CPU as its
+    /// share.
     Aperiodic(Aperiodic),
     /// A reservation (`SCHED_DEADLINE`): `runtime` in each `period`, within `deadline` after a
     /// wake-up, and no more.

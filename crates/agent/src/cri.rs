@@ -44,13 +44,13 @@ pub struct Pod {
     pub name: String,
 }
 
-/// Why the names of pods are not known.
+/// Reason why the names of pods are unknown.
 #[derive(Debug, thiserror::Error)]
 pub enum CriError {
-    /// There is nobody to ask.
+    /// No container runtime listens.
     #[error("no container runtime listens at {}; set its socket (cri = \"PATH\")", SOCKETS.join(", "))]
     NoSocket,
-    /// No runtime answers there.
+    /// No runtime answers at the socket.
     #[error("{}: {source}", .socket.display())]
     Connect {
         /// The socket.
@@ -61,7 +61,7 @@ pub enum CriError {
     /// The query timed out.
     #[error("{}: no answer within {} ms", .0.display(), PATIENCE.as_millis())]
     Slow(PathBuf),
-    /// Its answer is none.
+    /// The answer is not one of the protocol.
     #[error("{}: its answer is not one of CRI (runtime.v1): {why}", .socket.display())]
     Answer {
         /// The socket.

@@ -45,13 +45,13 @@ impl Desired {
 /// CPU time of a thread beyond its reservation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Excess {
-    /// Nothing, however idle its CPU is.
+    /// No CPU time, even if its CPU is idle.
     #[default]
     None,
     /// The unused time of other reservations (`SCHED_FLAG_RECLAIM`), before all threads without a
     /// reservation.
     Reclaim {
-        /// For how long at a stretch these may wait for it at most.
+        /// Longest time for which other threads may wait for it.
         longest: Nanos,
     },
 }

@@ -10,7 +10,7 @@ use tailbound_units::Nanos;
 /// Maximum number of other threads named for a late wait: those that ran longest.
 pub const NAMED: usize = 4;
 
-/// Why a thread had no CPU, or what its CPU did meanwhile.
+/// Reason why a thread had no CPU: the activity of its CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cause {

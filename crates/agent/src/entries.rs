@@ -10,16 +10,16 @@ use tailbound_sys::thread::ThreadId;
 /// Number of looks after which a note is made that a thread has entered no guest yet.
 const LOOKS: u32 = 10;
 
-/// What is noted where a vCPU is known neither by name nor by QMP.
+/// Note about a guest whose vCPUs are known neither by name nor by QMP.
 pub(crate) const NAMELESS: &str = "no thread is named as a vCPU: start QEMU with -name \
     NAME,debug-threads=on, or set its QMP socket (qmp = \"PATH\")";
 
 /// Knowledge about threads that have entered a guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Entries {
-    /// Nothing, and why.
+    /// Unknown, with the reason.
     Unknown(String),
-    /// Of these threads, whether they have since they are followed; nothing of others.
+    /// For each followed thread, whether it has entered a guest since then.
     Known(BTreeMap<ThreadId, bool>),
 }
 

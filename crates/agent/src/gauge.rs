@@ -15,7 +15,7 @@ use tailbound_units::Nanos;
 #[derive(Debug)]
 pub struct Gauge {
     tail: Option<Tail>,
-    /// Why waits are approximate.
+    /// Reason why waits are approximate.
     why: Option<String>,
     /// The threads that are measured.
     keys: BTreeMap<ThreadId, MeterKey>,

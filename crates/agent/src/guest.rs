@@ -24,7 +24,7 @@ pub enum Vmm {
     Firecracker,
     /// Cloud Hypervisor.
     CloudHypervisor,
-    /// No hypervisor that is known here: processes that a rule names.
+    /// A process that a rule names, and no known hypervisor.
     Other,
 }
 
@@ -124,7 +124,7 @@ pub enum Weighed {
     Group(PathBuf),
     /// No bearer: the group at which the guest competes with others has other members, too.
     Nothing {
-        /// That group.
+        /// Path of the group.
         group: PathBuf,
         /// The other members.
         others: String,

@@ -2,9 +2,9 @@
 //!
 //! [`Inventory::look`] finds libvirt's domains, pods, containers, plain VMMs and network namespaces
 //! with processes in them. [`Identity`] is decided by what the kernel vouches for: control groups
-//! that only root could have made, `/proc`, rtnetlink; and by files that only root writes. A guest's
-//! own words decide nothing. Each guest has its threads, the host's interfaces of it, and its own
-//! limits; [`Inventory::owner`] returns the owner of a thread that had a CPU.
+//! that only root could have made, `/proc`, rtnetlink; and by files that only root writes. A
+//! guest's own words decide nothing. Each guest has its threads, the host's interfaces of it, and
+//! its own limits; [`Inventory::owner`] returns the owner of a thread that had a CPU.
 
 mod find;
 mod identity;
@@ -273,8 +273,9 @@ impl Inventory {
         }
     }
 
-    /// Returns the owner of the thread of a run. A thread that was started after the run, and has the
-    /// number by now, is not taken for it; after the thread has exited its control group is known.
+    /// Returns the owner of the thread of a run. A thread that was started after the run, and has
+    /// the number by now, is not taken for it; after the thread has exited its control group is
+    /// known.
     pub fn owner(&mut self, run: &Run) -> Owned {
         let owner = match self.by_group.get(&run.group) {
             Some(key) => Owner::Guest(Arc::clone(key)),

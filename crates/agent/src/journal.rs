@@ -20,7 +20,7 @@ pub const DEFAULT_STATE: &str = "/run/tailbound/vcpu.json";
 
 const SCHEMA: u32 = 1;
 
-/// Why the state cannot be used.
+/// Reason why the state cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
     /// The file cannot be read or written.
@@ -83,14 +83,14 @@ pub enum JournalError {
     },
 }
 
-/// All that was changed and not yet restored.
+/// Changes that were not restored yet.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Changes {
-    /// By thread: its state before the first change and after the last.
+    /// State of each thread before the first change and after the last.
     pub threads: BTreeMap<ThreadId, ThreadStep>,
-    /// By directory: control groups, likewise.
+    /// State of each control group before the first change and after the last, by directory.
     pub groups: BTreeMap<PathBuf, GroupStep>,
-    /// For the host's own path, the first step first.
+    /// Steps for the host's own path, the first step first.
     pub path: Vec<PathStep>,
 }
 
@@ -112,8 +112,8 @@ impl Changes {
         self.threads.retain(|_, step| step.before != step.after);
     }
 
-    /// Takes over which group weighs each thread now: guests start and end, and with them
-    /// it changes at which group one competes.
+    /// Records the group that weighs each thread now. The group at which a thread competes changes
+    /// when guests start and end.
     pub fn regroup(&mut self, desired: &[Desired]) {
         for wanted in desired {
             if let Some(known) = self.threads.get_mut(&wanted.thread) {

@@ -50,7 +50,7 @@ pub struct ThreadTail {
     pub all: Quantiles,
     /// Waits from the wake-up on; `None` if waits are approximate.
     pub woken: Option<Quantiles>,
-    /// Those after another thread got their CPU; likewise.
+    /// Waits after another thread got their CPU; `None` if waits are approximate.
     pub preempted: Option<Quantiles>,
     /// Run time.
     pub ran_ns: u64,
@@ -75,7 +75,7 @@ impl ThreadTail {
 pub struct Share<N> {
     /// What, or who.
     pub name: N,
-    /// For how long.
+    /// Duration in nanoseconds.
     pub time_ns: u64,
 }
 
@@ -116,12 +116,12 @@ impl GuestLate {
     }
 }
 
-/// All guests since the start of the measurement.
+/// Measurements of all guests since the start.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Reading {
     /// The reason why waits are approximate, without tails; `None` if each wait was measured.
     pub approximate: Option<String>,
-    /// From when on a wait is late.
+    /// Shortest late wait in nanoseconds.
     pub late_ns: u64,
     /// Their threads, by guest and role.
     pub threads: Vec<ThreadTail>,
@@ -160,7 +160,7 @@ impl Live {
         })
     }
 
-    /// Looks which guests there are, and takes what was measured of those of before.
+    /// Updates the list of guests, and reads the measurements of the former ones.
     ///
     /// # Errors
     /// [`AgentError::Observe`].
@@ -175,7 +175,7 @@ impl Live {
         Ok(())
     }
 
-    /// Takes what would be lost if it stayed longer: best every 100 ms.
+    /// Reads measurements before they are lost: best called every 100 ms.
     pub fn sample(&mut self) {
         self.gauge.sample(&mut self.snapshot);
     }

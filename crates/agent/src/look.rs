@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tailbound_sys::thread::ThreadId;
 use tailbound_units::Nanos;
 
-/// For how long one look at a guest waits for its vCPUs: one that is idle sleeps.
+/// Time limit for a guest's vCPUs in one observation: an idle vCPU sleeps.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Settles the roles of guests' threads in one observation of at most two seconds; returns notes.

@@ -16,10 +16,9 @@ use tailbound_units::Nanos;
 /// The source of waits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Source {
-    /// Each was measured in the kernel.
+    /// The kernel measures each wait.
     Measured,
-    /// From their sums in `schedstat`: each wait between two readings is entered with their
-    /// mean.
+    /// The sums in `schedstat` are read: each wait between two readings is entered with their mean.
     #[default]
     Approximate,
 }
@@ -31,7 +30,7 @@ pub struct Meter {
     pub woken: FineHistogram,
     /// Waits after another thread got their CPU, if each wait is measured.
     pub preempted: FineHistogram,
-    /// All their waits, where those are approximate.
+    /// All their waits, if those are approximate.
     pub approximate: FineHistogram,
     /// Number of runs after a wait of unknown length.
     pub unknown: u64,
@@ -44,14 +43,14 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// All measured waits, with any start.
+    /// Returns all measured waits, for every cause.
     pub fn measured(&self) -> FineHistogram {
         let mut all = self.woken.clone();
         all.merge(&self.preempted);
         all
     }
 
-    /// All waits, also those that are approximate.
+    /// Returns all waits, including approximate ones.
     pub fn waits(&self) -> FineHistogram {
         let mut all = self.measured();
         all.merge(&self.approximate);
@@ -168,20 +167,20 @@ pub struct AgentSnapshot {
     pub detail: bool,
     /// The meters of the guests that are measured.
     pub meters: BTreeMap<MeterKey, Meter>,
-    /// By guest: its late waits; where waits are measured.
+    /// Late waits by guest, if waits are measured.
     pub late: BTreeMap<String, Late>,
-    /// By guest with a rule, and quota: what CPU quotas did to it.
+    /// Throttling by CPU quotas, by guest with a rule and by quota.
     pub throttled: BTreeMap<(String, PathBuf), Throttled>,
-    /// By guest: how often one of its threads, or its group, had drifted.
+    /// Number of drifts of its threads or its group, by guest.
     pub drift: BTreeMap<String, u64>,
-    /// By guest: how often one of its threads could run, and got no CPU in its reservation for
+    /// Number of standstills by guest: a thread was runnable, and got no CPU in its reservation for
     /// many periods.
     pub standstills: BTreeMap<String, u64>,
-    /// By guest: how often its class could not be applied; errors of the agent as a
-    /// whole have the empty name.
+    /// Number of failures to apply its class, by guest; errors of the agent as a whole have the
+    /// empty name.
     pub errors: BTreeMap<String, u64>,
-    /// By guest, of those that have a rule or a manager vouches for: of each vCPU the reservation
-    /// that is in force.
+    /// Reservations in force of each vCPU, by guest; only of guests that have a rule or a manager
+    /// vouches for.
     pub reservations: BTreeMap<String, Vec<Option<Periodic>>>,
     /// CPU time that the placement service may reserve on this host.
     pub offer: Option<Pool>,

@@ -57,8 +57,8 @@ pub fn encode(vcpus: &AgentSnapshot, encoder: &mut Encoder<'_>) -> Result<(), Er
     )
 }
 
-/// The meters as they are shown: those of a guest's threads that do the same together, unless details are
-/// wanted.
+/// The meters as they are shown: those of a guest's threads that do the same together, unless
+/// details are wanted.
 fn shown(vcpus: &AgentSnapshot) -> BTreeMap<MeterKey, Meter> {
     let mut shown = BTreeMap::<MeterKey, Meter>::new();
     for (key, meter) in &vcpus.meters {

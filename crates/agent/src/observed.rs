@@ -43,15 +43,15 @@ pub struct Limits {
     pub fair_server: u64,
     /// The periods that the kernel takes: `sched_deadline_period_min_us` to `_max_us`.
     pub periods: RangeInclusive<Nanos>,
-    /// For how long a thread may run beyond its runtime: until the next tick, unless a timer
-    /// stops it (`HRTICK_DL`).
+    /// Longest run of a thread beyond its runtime: until the next tick, unless a timer stops it
+    /// (`HRTICK_DL`).
     pub overrun: Nanos,
     /// The time between two ticks: a timer is set when the kernel next picks a thread, so that a
     /// tick ends the first runtime of one that runs when it gets its reservation.
     pub tick: Nanos,
 }
 
-/// One thread.
+/// Observation of one thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObservedThread {
     /// Its state; a slice of zero is the kernel's default.
@@ -97,7 +97,7 @@ pub struct ObservedMachine {
     pub privileged: bool,
 }
 
-/// All that was seen.
+/// All observations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Observed {
     /// The threads that have a desired state; one that is missing has exited.
@@ -109,8 +109,9 @@ pub struct Observed {
 }
 
 impl Observed {
-    /// Has it as it is once the host's own path has these CPUs for itself: they are a root domain
-    /// of their own, with its threads among the `desired`, and all others have the rest.
+    /// Changes the observation to the state after the host's own path has these CPUs for itself:
+    /// they are a root domain of their own, with its threads among the `desired`, and all others
+    /// have the rest.
     pub(super) fn set_aside(&mut self, cpus: Cpus, desired: &[Desired]) {
         let of_path = desired
             .iter()

@@ -30,7 +30,7 @@ pub struct OfferConfig {
     pub cpus: Option<Bandwidth>,
     /// The maximum runtime / deadline of one reservation.
     pub largest: Bandwidth,
-    /// The maximum number of threads with a reservation; four for each CPU by default. Where the
+    /// The maximum number of threads with a reservation; four for each CPU by default. If the
     /// scheduler's tick enforces runtimes, each such thread can delay others by one tick.
     pub threads: Option<u32>,
     /// The longest time that interrupts occupy a CPU, unless more was measured.
@@ -141,16 +141,16 @@ impl OfferConfig {
     }
 }
 
-/// In thousandths, to the nearest.
+/// Converts to thousandths of a CPU, rounded to the nearest.
 fn thousandths(bandwidth: Bandwidth) -> u64 {
     let wide = u128::from(bandwidth.0) * 1000 + u128::from(CPU / 2);
     u64::try_from(wide / u128::from(CPU)).unwrap_or(u64::MAX)
 }
 
-/// Why a host offers nothing.
+/// Reason why a host offers nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Withheld {
-    /// More than is proved.
+    /// The offer exceeds the proved amount.
     #[error(
         "no CPU is offered to the placement service: of {reservable} thousandths of a CPU nothing \
          is proved, as {proved} are all that is left beside the largest reservations and what \
@@ -164,7 +164,7 @@ pub enum Withheld {
         /// The disturbances that leave no more, if not the stated ones.
         beyond: Beyond,
     },
-    /// More than the kernel admits.
+    /// The offer exceeds the kernel's limit.
     #[error(
         "no CPU is offered to the placement service: {reservable} thousandths of a CPU are more \
          than the {capacity} that the kernel admits; lower `cpus` of `offer`"
@@ -208,7 +208,7 @@ pub enum Withheld {
         disturbance.overrun, disturbance.interrupts, disturbance.steal, disturbance.share
     )]
     Late {
-        /// By how much.
+        /// Lateness of the deadlines.
         by: Nanos,
         /// Where.
         cpus: Box<Cpus>,

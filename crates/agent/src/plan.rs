@@ -199,7 +199,7 @@ impl Planner<'_> {
         }))
     }
 
-    /// Notes that short slices may be worth little, if no thread gets more than those.
+    /// Adds a note that short slices may have little effect, if no thread has other classes.
     fn note_ticks(&mut self, desired: &[Desired]) {
         let machine = &self.observed.machine;
         let any = |kind: fn(&Class) -> bool| desired.iter().any(|wanted| kind(&wanted.class));
@@ -217,7 +217,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Notes what a thread will lack of what is desired.
+    /// Adds notes about the parts of its desired state that a thread will lack.
     fn notes(&mut self, wanted: &Desired, seen: &ObservedThread) {
         if let Some(group) = &seen.no_real_time {
             self.note(format!(
@@ -342,7 +342,7 @@ fn groups(desired: &[Desired], observed: &Observed) -> Vec<GroupStep> {
 }
 
 impl fmt::Display for Plan {
-    /// One line a step, then what is left as it is.
+    /// Writes one line for each step, then the unchanged threads.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.listing())?;
         writeln!(

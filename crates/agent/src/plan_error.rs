@@ -1,4 +1,4 @@
-//! Why there is no plan: what stands in the way, by how much, and what would pass.
+//! Obstacles to a plan: each with its excess, and a request that would pass.
 
 use super::class::{CPU, Class};
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ pub struct Nearest {
     pub period: Nanos,
 }
 
-/// One thing that stands in the way of a plan.
+/// Obstacle to a plan.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// The privilege is missing.
@@ -48,7 +48,7 @@ pub enum PlanError {
     Excess {
         /// The thread.
         name: String,
-        /// For how long; None: without an end.
+        /// Duration; None: without an end.
         longest: Option<Nanos>,
         /// The accepted value of the rule.
         accepted: Nanos,
@@ -97,7 +97,7 @@ pub enum PlanError {
         /// The root domain.
         domain: Cpus,
     },
-    /// Its home is elsewhere.
+    /// The home CPU is outside its mask.
     #[error("{name}: its home CPU {home} is not in its root domain {domain}; use one of {domain}")]
     Home {
         /// The thread.

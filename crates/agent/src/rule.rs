@@ -54,21 +54,21 @@ pub struct GuestRule {
     pub class: Option<Class>,
     /// The class of the other threads: emulator, iothreads, vhost.
     pub helpers: Option<Class>,
-    /// Whether the agent may widen CPU affinity masks.
+    /// Permission for the agent to widen CPU affinity masks.
     pub affinity: Affinity,
     /// The CPU to which the vCPU threads are moved.
     pub home: Option<u32>,
-    /// Whether vCPU threads with a reservation may use spare CPU time beyond it.
+    /// Permission for vCPU threads with a reservation to use spare CPU time beyond it.
     pub excess: ExcessKind,
     /// The longest time that other threads may wait for a vCPU that runs beyond its reservation.
     pub longest_excess: Option<Nanos>,
 }
 
-/// Whether vCPU threads with a reservation may use spare CPU time beyond it.
+/// Permission for vCPU threads with a reservation to use spare CPU time beyond it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ExcessKind {
-    /// Nothing.
+    /// No spare CPU time.
     #[default]
     None,
     /// The unused time of other reservations, before all threads without a reservation.
@@ -78,19 +78,19 @@ pub enum ExcessKind {
 /// The selection of guests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// By the guest's name, with `*`.
+    /// Guest's name, with `*`.
     Name(String),
-    /// By its UUID.
+    /// Guest's UUID.
     Uuid(Uuid),
-    /// By its VMID.
+    /// Guest's VMID.
     Vmid(Vmid),
-    /// By a process.
+    /// Number of a process.
     Pid(u32),
-    /// By a control group.
+    /// Control group.
     Group(String),
-    /// By the beginning of a container's id.
+    /// Beginning of a container's id.
     Container(String),
-    /// By a pod's UID.
+    /// UID of a pod.
     Pod(String),
 }
 
@@ -162,7 +162,8 @@ impl GuestRule {
         }
     }
 
-    /// True if a name, UUID or VMID of `guest` counts for the rule, by the user that started the guest.
+    /// True if a name, UUID or VMID of `guest` counts for the rule, by the user that started the
+    /// guest.
     fn accepts_claim_of(&self, guest: &Guest) -> bool {
         let origin = &guest.origin;
         match (&origin.place, self.target()) {

@@ -10,17 +10,19 @@ use std::collections::BTreeMap;
 use tailbound_sys::thread::ThreadId;
 use tailbound_units::Nanos;
 
-/// No thread that keeps its reservation waits for this number of periods.
+/// Number of periods without CPU time that prove a standstill: a kept reservation never waits as
+/// long.
 const PERIODS: u64 = 10;
 /// Additional wait, for readings and for steal time.
 const LEAST: Nanos = Nanos::from_secs(2);
-/// For how long a thread may run beyond its runtime, which it pays for before it runs again: the
-/// longest tick that Linux has (HZ = 100).
+/// Longest run of a thread beyond its runtime, for which it pays before it runs again: the longest
+/// tick that Linux has (HZ = 100).
 const OVERRUN: Nanos = Nanos::from_millis(10);
-/// In how many readings at least it must have got nothing: a machine that is stopped as a whole makes
-/// the time between two long.
+/// Smallest number of readings without CPU time for a standstill. A stopped computer makes the time
+/// between two readings long.
 const READINGS: u32 = 3;
-/// For how long a thread is a plain one the first time; ten times as long each further time.
+/// First time for which a thread runs without its reservation; each further time is ten times as
+/// long.
 const PAUSE: Nanos = Nanos::from_secs(10);
 /// Maximum number of new reservations of a thread.
 const MOST: u32 = 3;
@@ -36,10 +38,10 @@ pub(super) struct Reading {
     pub(super) run: Nanos,
 }
 
-/// One that stands still.
+/// Thread that stands still.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stands {
-    /// For how long it has got nothing.
+    /// Duration without CPU time.
     pub(super) stood: Nanos,
     /// Time as a normal thread; `None`: for good.
     pub(super) plain: Option<Nanos>,

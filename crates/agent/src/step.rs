@@ -43,7 +43,7 @@ pub struct GroupStep {
     pub after: u64,
 }
 
-/// One system call on a thread.
+/// System call on a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Call {
     /// Releases the bandwidth of its reservation; the next call leaves

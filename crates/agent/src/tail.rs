@@ -19,7 +19,7 @@ const MOST: u32 = 16_384;
 pub struct NewWaits {
     counts: Box<[u32; BUCKETS]>,
     sum: Nanos,
-    /// Of all that were read until now.
+    /// Longest of all waits that were read until now.
     longest: Nanos,
 }
 
@@ -91,13 +91,13 @@ pub struct Tail {
     tracer: Tracer,
     places: BTreeMap<ThreadId, Place>,
     free: Vec<u32>,
-    /// Of threads that are measured no longer.
+    /// Waits of threads that are not measured any more.
     last: Vec<(ThreadId, New)>,
     /// The threads that have entered a guest since they are measured.
     entered: BTreeSet<ThreadId>,
     /// Late waits that were taken before places got other threads.
     taken: Vec<(ThreadId, LateWait)>,
-    /// The same of interruptions.
+    /// Interruptions of threads that are not measured any more.
     interruptions: Vec<(ThreadId, Interruption)>,
 }
 
@@ -110,8 +110,8 @@ impl Tail {
         Self::open_as(late, false)
     }
 
-    /// As [`open`](Self::open), and times soft interrupts where the kernel does not time
-    /// interrupts, which costs a time stamp at the begin and the end of each.
+    /// Opens the meter as [`open`](Self::open), and times soft interrupts if the kernel does not
+    /// time interrupts. That costs a time stamp at the beginning and the end of each.
     ///
     /// # Errors
     /// [`WaitsError`] names the part that this host lacks.
@@ -158,7 +158,7 @@ impl Tail {
         Entries::Known(known)
     }
 
-    /// From when on a wait is late.
+    /// Returns the shortest late wait.
     pub const fn late(&self) -> Nanos {
         self.late
     }
@@ -252,7 +252,7 @@ impl Tail {
         all
     }
 
-    /// Takes the runs of measured threads of which interrupts or the hypervisor took much.
+    /// Takes the runs of measured threads that lost much time to interrupts or the hypervisor.
     pub fn interruptions(&mut self) -> Vec<(ThreadId, Interruption)> {
         let mut all = std::mem::take(&mut self.interruptions);
         let threads = self.threads();
@@ -264,7 +264,7 @@ impl Tail {
         all
     }
 
-    /// Why the time of interrupts is not known.
+    /// Checks that the time of interrupts is known.
     ///
     /// # Errors
     /// The reason, in words.
@@ -278,7 +278,8 @@ impl Tail {
         Err("the kernel lacks CONFIG_IRQ_TIME_ACCOUNTING")
     }
 
-    /// Returns true if soft interrupts are timed by the program, as the kernel does not time interrupts.
+    /// Returns true if soft interrupts are timed by the program, as the kernel does not time
+    /// interrupts.
     pub const fn times_softirqs(&self) -> bool {
         self.times_softirqs
     }

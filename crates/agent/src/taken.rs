@@ -15,7 +15,7 @@ const LONG_RUN: Nanos = Nanos::from_secs(10);
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum InterruptTime {
-    /// By a clock (`CONFIG_IRQ_TIME_ACCOUNTING`).
+    /// Timed by a clock (`CONFIG_IRQ_TIME_ACCOUNTING`).
     Timed,
     #[default]
     /// Sampled as one tick for each interrupt that a tick met: the length of single stretches is
@@ -31,7 +31,7 @@ pub struct Measured {
     pub interrupts: Nanos,
     /// Steal time at a stretch, the largest possible value; zero without steal.
     pub steal: Nanos,
-    /// By both in 10 s or longer, of the CPU that lost most.
+    /// Time of both in 10 s or longer, on the CPU that lost most.
     pub long_run: LongRun,
 }
 
@@ -40,7 +40,7 @@ pub struct Measured {
 pub struct LongRun {
     /// Which.
     pub cpu: u32,
-    /// By interrupts.
+    /// Share of interrupts.
     pub interrupts: Bandwidth,
     /// Steal time.
     pub steal: Bandwidth,
@@ -289,7 +289,8 @@ mod tests {
 
     #[test]
     fn steal_has_what_sampled_interrupts_leave() {
-        // 30 ms of 50 are the interrupts' each second; 100 ms of steal, then a second later 10 more.
+        // 30 ms of 50 are the interrupts' each second; 100 ms of steal, then a second later 10
+        // more.
         let counters = |second: u64| (3 * second, if second < 2 { 0 } else { 8 + second });
         let measured = read(&mut Meter::new(Sampled, TWENTIETH), 0..=3, counters);
         assert_eq!(measured, Measured::default(), "not yet");

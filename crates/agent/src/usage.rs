@@ -22,7 +22,7 @@ const READINGS: u64 = 8;
 /// The pause after a reading of all threads, in times of what that took.
 const PAUSE_FACTOR: u64 = 4;
 
-/// One thread of a guest.
+/// Usage of a guest's thread.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ThreadUsage {
     /// Its guest's name.

@@ -95,8 +95,8 @@ impl Watcher {
         &self.config
     }
 
-    /// Takes another configuration; the next round applies the difference. The
-    /// place of the state stays as it was.
+    /// Changes the configuration; the next round applies the difference. The place of the state
+    /// stays unchanged.
     pub fn reconfigure(&mut self, config: AgentConfig) {
         let state = std::mem::take(&mut self.config.state);
         if config.state != state {

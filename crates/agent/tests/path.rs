@@ -306,8 +306,8 @@ fn the_path_has_cpus_of_its_own_until_the_agent_ends_or_is_killed() {
     drop((daemon, other));
 }
 
-/// CPUs of its own by cgroup version 2, in the machine of `scripts/cpuset-guest`: with two CPUs, and
-/// nothing else in it.
+/// CPUs of its own by cgroup version 2, in the machine of `scripts/cpuset-guest`: with two CPUs,
+/// and nothing else in it.
 mod unified {
     use super::*;
     use std::time::{Duration, Instant};

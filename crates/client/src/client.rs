@@ -18,9 +18,9 @@ const PAGE: &str = "500";
 /// Selects the tenants of a list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TenantFilter {
-    /// Only this owner's.
+    /// Owner of the tenants; all owners without.
     pub owner: Option<String>,
-    /// Only those of this name.
+    /// Name of the tenants; all names without.
     pub name: Option<String>,
 }
 
@@ -49,8 +49,8 @@ impl Client {
         })
     }
 
-    /// Ends the requests of this client and its clones, on whatever thread. They cannot be used any
-    /// more.
+    /// Ends the requests of this client and its clones on all threads. The client and its clones
+    /// cannot be used any more.
     pub fn shutdown(&self) {
         self.exchange.shutdown();
     }
@@ -92,7 +92,7 @@ impl Client {
         self.change::<(), _>(Method::POST, tenant(id, &["relocate"]), None)
     }
 
-    /// Has a machine of a tenant move to another host, or ends that.
+    /// Moves a machine of a tenant to another host, or ends the move.
     pub fn move_vm(&self, id: TenantId, step: &MoveVm) -> Answer<Tenant> {
         self.change(Method::POST, tenant(id, &["move"]), Some(step))
     }
@@ -150,14 +150,14 @@ impl Client {
     }
 
     /// Returns a stream of the same as it changes. It ends with an error when nothing is received
-    /// for `silence`; the service sends a line every ten seconds. After its end the next call begins
-    /// at the next replica.
+    /// for `silence`; the service sends a line every ten seconds. After its end the next call
+    /// begins at the next replica.
     pub fn follow(&self, host: &str, silence: Duration) -> Answer<Guarantees> {
         let call = Call::read(Target::new(&["hosts", host, "guarantees", "stream"]));
         Guarantees::open(self.exchange.clone(), call, host, silence)
     }
 
-    /// Says what a host keeps, and which guarantees it follows.
+    /// Reports a host's capacity for guarantees, and the guarantees that it follows.
     pub fn report(&self, host: &str, report: &HostReport) -> Answer<()> {
         let call = Call::ask(Target::new(&["hosts", host, "report"]), json(report));
         self.exchange.send(&call).map(|_| ())
@@ -170,7 +170,7 @@ impl Client {
         Events::open(self.exchange.clone(), call, silence)
     }
 
-    /// Returns the keys that a host signs with what it says to other hosts about rates.
+    /// Returns the keys with which a host signs its messages about rates to other hosts.
     pub fn hose_keys(&self, host: &str) -> Answer<HoseKeys> {
         self.read(Target::new(&["hosts", host, "hose-keys"]))
     }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use tailbound_api::{Code, Problem};
 
-/// Why a request failed.
+/// Failure of a request.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The service refuses the request.
@@ -17,7 +17,7 @@ pub enum ClientError {
     Tls {
         /// The service's address.
         url: String,
-        /// What happened, and what may help.
+        /// Description of the failure, and a possible remedy.
         why: String,
     },
     /// The answer is not one of a placement service.
@@ -25,7 +25,7 @@ pub enum ClientError {
     Unexpected {
         /// The requested URL.
         url: String,
-        /// What was received.
+        /// Description of the received answer.
         what: String,
     },
     /// The settings cannot be used; nothing was sent.
@@ -57,9 +57,9 @@ impl ClientError {
 /// A replica that does not answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnreachableReplica {
-    /// Its address.
+    /// Address of the replica.
     pub url: String,
-    /// What happened.
+    /// Description of the failure.
     pub why: String,
 }
 
@@ -70,7 +70,7 @@ fn listed(all: &[UnreachableReplica]) -> String {
     all.collect::<Vec<_>>().join("; ")
 }
 
-/// Why the settings of a client cannot be used.
+/// Mistake in the settings of a client.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
     /// The address is not a URL of a service.
@@ -78,7 +78,7 @@ pub enum SettingsError {
     Url {
         /// The address.
         url: String,
-        /// What is wrong with it, and what would be right.
+        /// Description of the mistake, and a correct value.
         why: &'static str,
     },
     /// The file with the token or the CA cannot be used.
@@ -86,7 +86,7 @@ pub enum SettingsError {
     File {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Description of the mistake.
         why: String,
     },
     /// The token would be sent in the clear over a network.

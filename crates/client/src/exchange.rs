@@ -14,14 +14,14 @@ use ureq::{Agent, Body};
 
 /// The longest answer that is read. The topology of a million hosts fits.
 const MAX_ANSWER: u64 = 256 << 20;
-/// How much of an unknown answer is shown in an error.
+/// Limit on the part of an unknown answer in an error, in characters.
 const SHOWN: usize = 200;
-/// How long connecting may take.
+/// Time limit for connecting.
 const CONNECT: Duration = Duration::from_secs(5);
 /// The pauses between attempts.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(1));
 
-/// How a service is reached.
+/// Settings of a connection to the service.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// `http://HOST:PORT` or `https://HOST[:PORT]`, and a path if the service is
@@ -31,9 +31,9 @@ pub struct Settings {
     pub token_file: Option<PathBuf>,
     /// The file with the certificates (PEM) of the only trusted CAs; the public CAs without.
     pub ca_file: Option<PathBuf>,
-    /// How long one attempt may take.
+    /// Time limit for one attempt.
     pub timeout: Duration,
-    /// How long in all a request is retried after the connection was lost, or while the service has
+    /// Total time for retries of a request after the connection was lost, or while the service has
     /// no leader. Each replica is tried at least once.
     pub patience: Duration,
 }
@@ -87,7 +87,8 @@ impl Call {
         }
     }
 
-    /// Makes a change. It carries an idempotency key, so it is made once however often it is sent.
+    /// Makes a change. Its idempotency key ensures that it is executed at most once, even if it is
+    /// sent several times.
     pub(crate) fn change(method: Method, target: Target, body: Option<Vec<u8>>) -> Self {
         Self {
             method,
@@ -156,7 +157,7 @@ pub(crate) struct Exchange {
 /// An attempt at one replica that failed.
 struct AttemptError {
     error: ClientError,
-    /// Whether another attempt may succeed.
+    /// True if another attempt may succeed.
     retry: bool,
 }
 
@@ -209,7 +210,7 @@ impl Exchange {
         })
     }
 
-    /// Ends requests in progress, on whatever thread, and refuses all later ones.
+    /// Ends requests in progress on all threads, and refuses all later ones.
     pub(crate) fn shutdown(&self) {
         self.agent.clone().shutdown();
     }
@@ -286,7 +287,7 @@ impl Exchange {
         })
     }
 
-    /// Asks the next replica first from now on.
+    /// Sends the following requests to the next replica first.
     pub(crate) fn pass_over(&self, replica: usize) {
         let next = (replica + 1) % self.bases.len();
         self.first.store(next, Ordering::Relaxed);
@@ -301,7 +302,7 @@ impl Exchange {
     }
 }
 
-/// One of the replicas.
+/// Connection to one of the replicas.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Replica<'e> {
     exchange: &'e Exchange,
@@ -456,7 +457,7 @@ impl Replica<'_> {
         }
     }
 
-    /// What became of a stream.
+    /// Returns the error for a broken stream.
     pub(crate) fn broken(
         self,
         call: &Call,

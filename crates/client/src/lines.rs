@@ -7,15 +7,15 @@ use std::time::{Duration, Instant};
 /// The longest line. A host's guarantees are some hundred bytes a machine.
 const MAX_LINE: usize = 16 << 20;
 
-/// How much is read at once.
+/// Size of one read in bytes.
 const CHUNK: usize = 16 << 10;
 
-/// Why there is no next document.
+/// Reason for the end of the documents.
 #[derive(Debug)]
 pub(crate) enum LineError {
     /// Reading failed, or took too long ([`io::ErrorKind::TimedOut`]).
     Read(io::Error),
-    /// It ended in the middle of a line.
+    /// The stream ended in the middle of a line.
     Cut,
     /// A line has no end.
     TooLong,
@@ -26,7 +26,7 @@ pub(crate) enum LineError {
 /// Reads one document from each line. Empty lines are skipped.
 pub(crate) struct Lines<R> {
     reader: R,
-    /// What was read and not yet returned.
+    /// Bytes that were read and not returned yet.
     buffer: Vec<u8>,
     /// The length of the buffer's beginning that has no end of a line.
     searched: usize,
@@ -99,7 +99,7 @@ mod tests {
 
     const SOON: Duration = Duration::from_mins(1);
 
-    /// A reader that gives its pieces one at a time.
+    /// A reader that returns its pieces one at a time.
     struct Pieces(Vec<Vec<u8>>);
 
     impl Read for Pieces {

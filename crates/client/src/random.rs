@@ -2,7 +2,7 @@
 
 use crate::SettingsError;
 
-/// Returns `N` bytes that nobody can guess.
+/// Returns `N` unpredictable bytes.
 ///
 /// # Errors
 /// [`SettingsError::Randomness`]: the system has none, as in a container whose

@@ -52,7 +52,7 @@ impl Stream {
         replica.unexpected(&self.call, what)
     }
 
-    /// Ends it: once, however often this is called.
+    /// Ends the stream. Further calls have no effect.
     fn end(&mut self) {
         if self.lines.take().is_some() {
             self.exchange.pass_over(self.replica);

@@ -1,13 +1,12 @@
-//! How many admissions and deletions a second the service answers over HTTP, each durable in a
-//! file of `SQLite` before, and what memory it takes meanwhile: `make bench-service`.
+//! Benchmark of the service over HTTP: admissions and deletions per second, each durable in an
+//! `SQLite` file, and the memory of the service: `make bench-service`.
 //!
-//! The service is a process of its own. `--clients N` (64) clients, each with one connection that is
-//! kept and one request at a time, every admission with an idempotency key of its own, for
-//! `--seconds N` (600). Tenants are those of Silo's table 3, half of each class,
-//! of exponential size with a mean of 49 machines, in `--hosts N` (100000) hosts
-//! of 4 slots; a client deletes its oldest tenant when it has more than
-//! `--keep N` (20), so that the data centre keeps room. The file is in `--dir DIR`, by default
-//! beside this program; take a real disk.
+//! The service is a process of its own. `--clients N` (64) clients, each with one connection that
+//! is kept and one request at a time, every admission with an idempotency key of its own, for
+//! `--seconds N` (600). Tenants are those of Silo's table 3, half of each class, of exponential
+//! size with a mean of 49 machines, in `--hosts N` (100000) hosts of 4 slots; a client deletes its
+//! oldest tenant when it has more than `--keep N` (20), so that the data centre keeps room. The
+//! file is in `--dir DIR`, by default beside this program; take a real disk.
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -30,9 +29,9 @@ use tailbound_units::{Bytes, Rate};
 
 const MEAN_VMS: f64 = 49.0;
 const HOSTS_IN_POD: u32 = 1_000;
-/// How often the service's memory is read.
+/// Number of readings of the service's memory.
 const READINGS: u32 = 10;
-/// What the program is called with to be the service.
+/// Argument that starts this program as the service.
 const SERVE: &str = "--serve";
 
 struct Options {
@@ -55,7 +54,8 @@ fn main() -> Result<(), Failure> {
     }
 }
 
-/// Serves until standard input ends: says where, and then how it wrote.
+/// Serves until standard input ends. Prints the address first, and the writer's statistics at the
+/// end.
 fn serve(options: &Options) -> Result<(), Failure> {
     let runtime = tokio::runtime::Runtime::new()?;
     let dir = tempfile::tempdir_in(&options.dir)?;
@@ -102,12 +102,12 @@ fn serve(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What a client saw.
+/// Measurements of a client.
 #[derive(Default)]
 struct Seen {
     admitted: Vec<Duration>,
     deleted: Vec<Duration>,
-    /// Those that were refused, by class and reason: how many, and how many machines they had.
+    /// Refused requests by class and reason: their number, and their number of machines.
     refused: BTreeMap<(&'static str, String), (u64, u64)>,
 }
 
@@ -243,7 +243,7 @@ fn calls(client: u64, url: &str, options: &Options) -> Result<Seen, Failure> {
     Ok(seen)
 }
 
-/// What the service said, without the numbers of this request.
+/// Returns the reason of a refusal, without the numbers of the request.
 fn reason(detail: &str) -> String {
     let words = detail.split_whitespace().map(|word| {
         let is_number = word.starts_with(|first: char| first.is_ascii_digit());

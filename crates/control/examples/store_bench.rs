@@ -1,5 +1,5 @@
-//! How many admissions a second are kept by the store, and how long a start
-//! takes: `cargo run --release -p tailbound-control --example store_bench`.
+//! Benchmark of the store: admissions per second, and the duration of a start: `cargo run --release
+//! -p tailbound-control --example store_bench`.
 //!
 //! Tenants are those of Silo's table 3, half of each class, of exponential size.
 //! Two measurements:
@@ -8,11 +8,10 @@
 //!   idempotency keys, through the service to a file; `--requests N` (10000) in
 //!   all, of 49 machines on average, in an empty data centre of `--hosts N`
 //!   (100000).
-//! - `start`: `--tenants N` (100000) tenants with a mean of `--machines N` (49), or
-//!   as many as fit of three times as many, are written to a file; then it is
-//!   opened, read, every promise is checked and the service leads. `--hosts N`
-//!   (1000000). The drain of a pod and the
-//!   audit of the file are timed as well.
+//! - `start`: `--tenants N` (100000) tenants with a mean of `--machines N` (49) are written to a
+//!   file. They are the tenants that fit among three times that number. The file is then opened and
+//!   read, every promise is checked, and the service leads. `--hosts N` (1000000). The drain of a
+//!   pod and the audit of the file are timed as well.
 //!
 //! Without a name it runs `admissions`, and `start` twice: with 1,000,000 hosts,
 //! and with 100,000 hosts and small tenants. The file is in `--dir DIR`, by
@@ -217,8 +216,8 @@ fn fill(path: &Path, options: &Options, hosts: u32) -> Result<(u64, u64), Box<dy
     Ok((used, status.slots))
 }
 
-/// Table 3 of Silo: class A asks all of one and gets answers at once, class B
-/// moves data.
+/// Makes a request of Silo's table 3: in class A all machines query one and receive short answers,
+/// class B moves data.
 fn create(random: &mut Pcg64Mcg, name: &str, machines: f64) -> Call {
     let uniform: f64 = random.random();
     let vms = (-machines * (1.0 - uniform).ln()).ceil();
@@ -301,7 +300,7 @@ impl Drop for TempFile {
     }
 }
 
-/// What comes of it, and after how many seconds.
+/// Returns the result of the work, and its duration in seconds.
 fn timed<T>(work: impl FnOnce() -> T) -> (T, f64) {
     let start = Instant::now();
     let done = work();
@@ -350,8 +349,7 @@ fn options() -> Result<(Option<String>, Options), Box<dyn Error>> {
     Ok((name, options))
 }
 
-/// The most memory that this process ever had, in KB of 1024 bytes; 0 where the
-/// system does not say.
+/// Returns the peak memory of this process in KB of 1024 bytes; 0 if the system does not report it.
 fn peak_memory_kb() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

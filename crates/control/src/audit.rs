@@ -35,24 +35,24 @@ pub struct Report {
     pub findings: Vec<Finding>,
 }
 
-/// What is reserved of a host's CPU, and what its agent said last that it keeps.
+/// Reserved CPU of a host, and the capacity in the last report of its agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CpuOnHost {
     /// The host.
     pub host: String,
-    /// What is reserved, in thousandths of a CPU.
+    /// Reserved CPU in thousandths of a CPU.
     pub reserved: u128,
-    /// For how many vCPUs.
+    /// Number of vCPUs with a reservation.
     pub vcpus: u128,
-    /// What it keeps; none where it said nothing of that, or is silent.
+    /// Capacity that the host reported; `None` if unknown or silent.
     pub keeps: Option<HostCpu>,
     /// Its guests that have more reserved than they are promised.
     pub unpromised: Vec<UnpromisedGuest>,
 }
 
 impl CpuOnHost {
-    /// Returns whether it keeps what is reserved in all. What is decided later may be right where
-    /// this is not: a host may say less than it said then.
+    /// Returns whether the host's capacity covers its reservations. A later decision can be correct
+    /// although this is false, because a host can lower its reported capacity.
     pub fn holds(&self) -> bool {
         let most = self.keeps.map(|keeps| keeps.left()).unwrap_or_default();
         self.reserved <= most.cpu.into() && self.vcpus <= most.threads.into()
@@ -104,10 +104,10 @@ impl fmt::Display for CpuOnHost {
 pub struct Finding {
     /// A tenant, host, port or key.
     pub subject: String,
-    /// What is wrong with the subject.
+    /// Description of the mistake.
     pub what: String,
-    /// Whether the subject is a port that carries more than the rules allow, and nothing else is wrong:
-    /// so it is where tenants were admitted by other rules.
+    /// True for a port that carries more than the rules allow and has no other mistake. Its tenants
+    /// were admitted by other rules.
     pub is_over: bool,
 }
 

@@ -43,16 +43,16 @@ struct Head {
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct End {
-    /// How many lines come before this one.
+    /// Number of lines before this one.
     lines: u64,
-    /// Of these lines, with their ends.
+    /// Hash of these lines, with their ends.
     sha256: String,
 }
 
-/// Why a text is no backup.
+/// Reason why a text is not a usable backup.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BackupError {
-    /// It does not begin as one.
+    /// The text does not begin with a backup's header.
     #[error("it is no backup of tailbound's: it does not begin with {{\"backup\": ...}}")]
     NoBackup,
     /// A newer program wrote it.
@@ -61,15 +61,15 @@ pub enum BackupError {
     /// A line cannot be read.
     #[error("line {line}: {why}")]
     Line {
-        /// Its number, from 1.
+        /// Number of the line, from 1.
         line: usize,
-        /// What is wrong.
+        /// Cause of the error.
         why: String,
     },
-    /// It does not end as it has to.
+    /// The last line is missing or incomplete.
     #[error("its end is missing: it was cut off")]
     CutOff,
-    /// It was changed.
+    /// The checksum differs from the lines.
     #[error("its lines are not those that were written: the checksum differs")]
     Changed,
 }
@@ -124,7 +124,7 @@ fn json(line: &Line) -> String {
 /// Returns what a backup holds, if it is whole.
 ///
 /// # Errors
-/// It is none, of a newer version, cut off or changed.
+/// The text is not a backup, has a newer version, is incomplete, or was changed.
 pub fn read(text: &str) -> Result<Snapshot, BackupError> {
     let mut snapshot = Snapshot::default();
     let mut at = 0;

@@ -18,8 +18,8 @@ pub(crate) fn read<T: DeserializeOwned + Serialize>(text: &[u8]) -> Result<T, St
     }
 }
 
-/// The first field that `text` has and the value that was made of it would not be kept with. The
-/// value is written as it always is, so that no other code is made for this.
+/// Returns the first field of `text` that would be lost when `value`, which was parsed from `text`,
+/// is written. The value is written by its usual code, so that no other code is generated.
 fn lost(value: &impl Serialize, text: &[u8]) -> serde_json::Result<Option<String>> {
     let kept: Value = serde_json::from_slice(text)?;
     let again: Value = serde_json::from_str(&serde_json::to_string(value)?)?;

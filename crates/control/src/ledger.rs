@@ -56,7 +56,7 @@ pub struct Ledger {
     /// The store's revision after the last commit that was applied.
     revision: u64,
     topology: Arc<TopologyState>,
-    /// Who is where and what every port carries.
+    /// Placement of all tenants, and the load of every port.
     datacentre: Datacentre,
     tenants: BTreeMap<TenantId, Arc<Tenant>>,
     owners: Owners,
@@ -64,7 +64,7 @@ pub struct Ledger {
     index: HostIndex,
     /// The states of hosts that are not open.
     hosts: Arc<Hosts>,
-    /// What hosts said, and what follows for tenants.
+    /// Reports of hosts, and the states of tenants that follow from them.
     standings: Standings,
     keys: Keys,
     next_id: u64,
@@ -89,8 +89,8 @@ impl Ledger {
         Ok((ledger, changes))
     }
 
-    /// Rebuilds the ledger from what a store has kept. Nobody loses a place by rules that are stricter
-    /// now than when it was decided: [`Self::over`] says which ports carry too much.
+    /// Rebuilds the ledger from the content of a store. Tenants keep their places even if the rules
+    /// are stricter now than at their admission: [`Self::over`] returns the overloaded ports.
     pub fn load(snapshot: Snapshot) -> Result<Self, LoadError> {
         let topology = snapshot.topology.ok_or(LoadError::NoTopology)?;
         let datacentre = Datacentre::new(topology.spec.build()?, topology.policy);
@@ -138,7 +138,7 @@ impl Ledger {
         }
     }
 
-    /// Has changes that were just read share the names of hosts that this ledger has.
+    /// Shares this ledger's host names with changes that were just read.
     pub fn share_names(&self, changes: &mut [Change]) {
         names::share_in_changes(self.datacentre.topology(), changes);
     }
@@ -175,13 +175,13 @@ impl Ledger {
         &self.topology
     }
 
-    /// Who is where and what every port carries.
+    /// Returns the placement of all tenants and the load of every port.
     pub fn datacentre(&self) -> &Datacentre {
         &self.datacentre
     }
 
-    /// What is wrong with ports that carry more than the rules allow now: their tenants were decided
-    /// by others. Nobody else is admitted there.
+    /// Returns descriptions of the ports that carry more than the rules allow. Their tenants were
+    /// admitted by other rules. New tenants are not admitted there.
     pub fn over(&self) -> Vec<String> {
         let topology = self.datacentre.topology();
         let over = |port: PortId| {

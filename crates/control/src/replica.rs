@@ -36,13 +36,13 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::{task, time};
 
-/// How long the first read of the store is tried.
+/// Time limit for the first read of the store.
 const START: Duration = Duration::from_secs(30);
-/// Between two tries of anything.
+/// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How long one call to etcd may take, but for those about the lease.
+/// Time limit for a call to etcd, except for calls about the lease.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long the answer to a forwarded write waits until this replica has applied the write too.
+/// Time limit for this replica to apply a forwarded write before the caller receives the answer.
 const SEEN: Duration = Duration::from_secs(1);
 
 /// The configuration of a replica.
@@ -52,8 +52,8 @@ pub struct Options {
     pub location: Location,
     /// The URL at which the other replicas reach this one.
     pub advertise: String,
-    /// How long nobody decides after a leader died without resigning. At least a second; etcd
-    /// counts whole seconds and may make it longer.
+    /// Time without a leader after a leader died without resigning. The minimum is one second; etcd
+    /// counts whole seconds and may round up.
     pub lease: Duration,
     /// The CA that signed the replicas' certificates, if it is not a public one.
     pub leader_ca: Option<PathBuf>,
@@ -61,7 +61,7 @@ pub struct Options {
     pub initial: Option<(Spec, Policy)>,
 }
 
-/// Why a replica does not start.
+/// Reason why a replica does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The store is new and no topology was given.
@@ -84,7 +84,7 @@ pub enum StartError {
     Io(#[from] io::Error),
 }
 
-/// Which role this replica has, and who leads.
+/// Role of this replica, and the leader.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leadership {
     /// The role of this replica.
@@ -134,13 +134,13 @@ impl Replica {
         Ok((service, replica))
     }
 
-    /// Waits until the role loop has ended: the replica was told to resign, or cannot go on.
+    /// Waits until the role loop has ended: the replica resigned, or cannot go on.
     pub async fn ended(&self) {
         let mut leadership = self.leadership.clone();
         while leadership.changed().await.is_ok() {}
     }
 
-    /// Returns who leads, as far as this replica knows.
+    /// Returns the leader that this replica knows.
     pub fn leadership(&self) -> Leadership {
         self.leadership.borrow().clone()
     }
@@ -184,8 +184,8 @@ impl Replica {
         Ok(answer)
     }
 
-    /// Stops deciding for good, so that another replica can lead at once. Returns when the
-    /// leader's key is given back, or cannot be.
+    /// Stops deciding for good, so that another replica can lead without waiting for the lease.
+    /// Returns when the leader's key is released, or cannot be.
     pub async fn resign(&self) {
         let (done, wait) = oneshot::channel();
         if self.resign.send(done).await.is_ok() {

@@ -60,38 +60,38 @@ use tailbound_document::DocumentError;
 use tailbound_otlp::Exporter;
 use tokio::sync::{Semaphore, watch};
 
-/// How long requests in progress may take after the service was told to stop.
+/// Time that requests in progress have to finish after the service was stopped.
 const GRACE: Duration = Duration::from_secs(10);
 /// A connection that has not sent its request's headers after this time is closed.
 const HEADER_TIME: Duration = Duration::from_secs(30);
-/// How many streams of events can be open at a time.
+/// Limit on open streams of events.
 const EVENT_STREAMS: usize = 64;
 
-/// How the service is reached.
+/// Configuration of the HTTP server.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// How callers are authenticated.
+    /// Authentication of callers.
     pub authentication: Authentication,
     /// The certificate and its key; plain HTTP without.
     pub tls: Option<TlsFiles>,
-    /// How many streams of guarantees can be open at a time.
+    /// Limit on open streams of guarantees.
     pub streams: usize,
-    /// How many connections can be open at a time, streams included. Beyond, the oldest goes on
-    /// which no known token was shown yet.
+    /// Limit on open connections, streams included. Beyond the limit, the server closes the oldest
+    /// connection that has not shown a known token.
     pub connections: usize,
-    /// What the keys of hosts are made of; none are issued without.
+    /// Secret from which the hosts' keys are derived; without it no keys are issued.
     pub hose: Option<HoseSecret>,
-    /// Who is told of requests, and of the metrics.
+    /// Collector that receives the traces of requests and the metrics.
     pub collector: Option<tailbound_otlp::Settings>,
 }
 
-/// How callers are authenticated.
+/// Authentication of callers.
 #[derive(Debug, Clone)]
 pub enum Authentication {
-    /// By a token of this file.
+    /// Tokens of this file.
     Tokens(PathBuf),
-    /// Not at all: everybody who reaches the address, which must be a loopback address, is an
-    /// operator.
+    /// No authentication: every client that reaches the address is an operator. The address must be
+    /// a loopback address.
     InsecureLoopback,
 }
 
@@ -123,7 +123,7 @@ impl Config {
     }
 }
 
-/// Why the server cannot run as configured.
+/// Reason why the server cannot run as configured.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The tokens cannot be used.
@@ -135,13 +135,13 @@ pub enum ServeError {
     /// The secret of hosts' keys cannot be used.
     #[error(transparent)]
     Hose(#[from] HoseSecretError),
-    /// Everybody on the network could do everything.
+    /// Without tokens, every client on the network would be an operator.
     #[error(
         "{0} is reachable from other computers, and without tokens every client would have all \
             rights: pass --tokens FILE (and --tls-cert and --tls-key), or listen on 127.0.0.1"
     )]
     Open(SocketAddr),
-    /// Everybody on the way could read the tokens.
+    /// Plain HTTP would expose the tokens to the network.
     #[error(
         "{0} is reachable from other computers, and plain HTTP would expose the tokens: pass \
             --tls-cert and --tls-key, or listen on 127.0.0.1"
@@ -162,21 +162,21 @@ pub(crate) struct App {
     /// One permit for each stream that can still be opened.
     streams: Arc<Semaphore>,
     most_streams: usize,
-    /// One permit a core for long queries, which would otherwise delay decisions.
+    /// One permit for each core; long queries would otherwise delay decisions.
     queries: Arc<Semaphore>,
     /// One permit for each stream of events that can still be opened.
     event_streams: Arc<Semaphore>,
-    /// When hosts were heard last.
+    /// Time of each host's last report.
     heard: Heard,
-    /// Makes the keys of hosts, where this service issues any.
+    /// Derives the keys of hosts, if this service issues any.
     keys: Option<Arc<KeyMaker>>,
     /// One permit for comparisons of topologies, each of which builds a data centre.
     comparisons: Arc<Semaphore>,
-    /// Who asked how often.
+    /// Rate limiters of requests, by caller.
     limiters: Limiters,
-    /// None where every caller is an operator.
+    /// Tokens file; None if every caller is an operator.
     tokens: Option<RwLock<Arc<Tokens>>>,
-    /// Tells a collector, where there is one.
+    /// OpenTelemetry exporter, if a collector is configured.
     exporter: OnceLock<Exporter>,
     /// Becomes true when the service stops.
     stopped: watch::Sender<bool>,
@@ -215,7 +215,7 @@ impl App {
         answering.await.map_err(|error| failed(&error))
     }
 
-    /// Has a change decided, and returns the reply once it is durable.
+    /// Submits a change to the writer, and returns the reply once it is durable.
     async fn decide(&self, author: Author, command: Command) -> Result<Reply, ApiError> {
         let name = name_of(&command);
         let entry = self
@@ -262,8 +262,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Reads tokens, certificate and secret. `replica` is None where this service alone uses the store;
-    /// `metrics` observe the service's commits ([`Metrics::observer`]).
+    /// Reads tokens, certificate and secret. `replica` is None where this service alone uses the
+    /// store; `metrics` observe the service's commits ([`Metrics::observer`]).
     pub fn new(
         config: Config,
         service: Service,
@@ -309,7 +309,8 @@ impl Server {
     /// Serves until [`Server::stop`].
     ///
     /// # Errors
-    /// It is not safe to listen there ([`Config::check`]), or the listener fails.
+    /// The configuration is unsafe for the listener's address ([`Config::check`]), or the listener
+    /// fails.
     pub async fn run(&self, listener: TcpListener) -> Result<(), ServeError> {
         self.run_with(listener, HEADER_TIME).await
     }
@@ -388,7 +389,7 @@ impl Server {
         Ok(())
     }
 
-    /// Accepts no more connections, ends streams, and lets requests in progress finish.
+    /// Accepts no more connections, ends streams, and waits for requests in progress.
     pub fn stop(&self) {
         self.app.stopped.send_replace(true);
     }

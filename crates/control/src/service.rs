@@ -21,12 +21,12 @@ use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use watchers::Watchers;
 use writer::{Job, Transition, Writer};
 
-/// How many calls may wait for the writer; further callers wait for a place in the queue.
+/// Capacity of the writer's queue in calls; further callers wait.
 const QUEUE: usize = 1024;
-/// How many events a reader may be behind before it misses some.
+/// Number of events that are buffered for a slow reader; older events are lost.
 const EVENTS: usize = 1024;
 
-/// Why the service did not carry out a call.
+/// Reason why the service did not execute a call.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ServiceError {
     /// The ledger refuses it.
@@ -35,7 +35,7 @@ pub enum ServiceError {
     /// The store could not keep it.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Another replica decides, or none does.
+    /// Another replica leads, or none does.
     #[error("this replica does not lead")]
     NotLeader,
     /// The service is ending.
@@ -44,7 +44,7 @@ pub enum ServiceError {
 }
 
 impl ServiceError {
-    /// Returns the kind of error that a client is told.
+    /// Returns the error code of the reply.
     pub const fn code(&self) -> Code {
         match self {
             Self::Ledger(error) => error.code(),
@@ -54,14 +54,14 @@ impl ServiceError {
     }
 }
 
-/// One commit, for metrics.
+/// Commit of the writer, for metrics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Committed {
     /// The number of calls that it answers.
     pub calls: usize,
     /// The number of its changes.
     pub changes: usize,
-    /// How long the store took.
+    /// Duration of the store's commit.
     pub took: Duration,
     /// The error, if it failed.
     pub error: Option<StoreError>,
@@ -78,9 +78,9 @@ pub struct Service {
     jobs: mpsc::Sender<Job>,
 }
 
-/// What readers and the writer share.
+/// State shared by readers and the writer.
 struct Shared {
-    /// What is durable.
+    /// The durable state.
     ledger: RwLock<Ledger>,
     leads: AtomicBool,
     revision: watch::Sender<u64>,
@@ -89,8 +89,8 @@ struct Shared {
 }
 
 impl Service {
-    /// Starts a service that answers queries about this ledger and changes nothing until it is told
-    /// to lead. `observe` is called after each commit.
+    /// Starts a service that answers queries about this ledger. The service changes nothing until
+    /// it leads. `observe` is called after each commit.
     pub fn start(ledger: Ledger, observe: impl FnMut(&Committed) + Send + 'static) -> Self {
         let over = ledger.over();
         if let Some(first) = over.first() {
@@ -162,11 +162,11 @@ impl Service {
         answer.await.map_err(|_| ServiceError::Ended)
     }
 
-    /// Has a call decided, and returns the reply once it is durable.
+    /// Submits a call to the writer, and returns the reply once it is durable.
     ///
     /// # Errors
-    /// Nothing was changed. With the code [`Code::Unavailable`] it is not known whether something
-    /// was: the same call with the same idempotency key tells.
+    /// Nothing was changed, except with the code [`Code::Unavailable`]: then the outcome is
+    /// unknown, and a retry with the same idempotency key returns it.
     pub async fn call(&self, call: Call) -> Result<Reply, ServiceError> {
         if self.role() == Role::Follower {
             return Err(ServiceError::NotLeader);
@@ -208,8 +208,9 @@ impl Service {
             .watch(host, self.read(Ledger::revision))
     }
 
-    /// Follows the changes of tenants' states. A slow follower is told how many it missed. One that
-    /// begins before it reads the ledger misses none after that.
+    /// Subscribes to the changes of tenants' states. A slow subscriber receives the number of
+    /// events that it missed. A subscriber that reads the ledger after this call misses no later
+    /// event.
     pub fn events(&self) -> broadcast::Receiver<Arc<Event>> {
         self.shared.events.subscribe()
     }

@@ -17,12 +17,12 @@ pub trait Store: Send {
     /// after the commit, which rises with each commit that changes something and is the same for
     /// every reader of the store.
     ///
-    /// Of several changes about one thing the last counts. An empty commit asks whether commits
+    /// The last of several changes to one key is in force. An empty commit checks whether commits
     /// are still possible.
     fn commit(&mut self, changes: &[Change]) -> Result<u64, StoreError>;
 }
 
-/// Why a store failed.
+/// Failure of a store.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     /// There is no space left; nothing was written.
@@ -34,7 +34,7 @@ pub enum StoreError {
     /// The store cannot be used; nothing was written.
     #[error("the store: {0}")]
     Failed(String),
-    /// Nobody knows whether it was written.
+    /// The outcome of the write is unknown.
     #[error("the store: {0}; it is not known whether anything was changed")]
     Uncertain(String),
     /// Another replica leads; nothing was written.
@@ -43,7 +43,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Returns the kind of error that a client is told.
+    /// Returns the error code of the reply.
     pub const fn code(&self) -> Code {
         match self {
             Self::NoSpace => Code::NoSpace,
@@ -52,7 +52,7 @@ impl StoreError {
         }
     }
 
-    /// Returns whether the writer may go on: nothing was written, and nobody else writes.
+    /// Returns whether the writer may go on: nothing was written, and no other writer exists.
     pub const fn is_certain(&self) -> bool {
         match self {
             Self::NoSpace | Self::Failed(_) => true,

@@ -1,4 +1,4 @@
-//! Who may take how much, who may ask how often, and what is written of who tried a wrong token.
+//! Tests of quotas, rate limits, and the log of wrong tokens.
 
 mod api_support;
 

@@ -1,5 +1,5 @@
-//! What the API refuses: each with its status, its code, and words that say what
-//! is wrong; and nothing is changed by it.
+//! Refusals of the API: each has a status, a code, and a description of the mistake, and changes
+//! nothing.
 
 mod api_support;
 

@@ -23,7 +23,7 @@ fn stream(place: &Place, host: &str) -> BufReader<TcpStream> {
     stream_of(place, &format!("{host}/guarantees/stream"))
 }
 
-/// Opens a stream, by its path below that of all hosts.
+/// Opens a stream. `path` is relative to the path of all hosts.
 fn stream_of(place: &Place, path: &str) -> BufReader<TcpStream> {
     let address = place.url.strip_prefix("http://").unwrap();
     let mut stream = TcpStream::connect(address).unwrap();
@@ -80,7 +80,7 @@ fn a_stream_gives_the_whole_state_at_once_and_after_each_change() {
     );
 }
 
-/// What a host says that keeps guarantees on a link of 10 Gbit/s.
+/// Returns a report of a host that keeps guarantees on a link of 10 Gbit/s.
 fn report(change: u64, rest: &str) -> String {
     let limits = r#""limits": {"link": "10Gbit/s", "frame": "1538B", "slowest": "10kbit/s"}"#;
     format!(r#"{{"revision": {change}, "change": {change}, {limits}{rest}}}"#)
@@ -452,7 +452,7 @@ fn at_the_end_streams_are_closed_and_requests_in_progress_answered() {
     assert_eq!(place.state().tenants.len(), 1);
 }
 
-/// So that it can answer its caller once it has the write too.
+/// The replica answers its caller once it has applied the write, too.
 #[test]
 fn a_replica_that_forwarded_a_write_is_told_its_revision() {
     let place = Place::start();
@@ -464,7 +464,7 @@ fn a_replica_that_forwarded_a_write_is_told_its_revision() {
     assert_eq!(answer.header("tailbound-revision"), revision);
 }
 
-/// A store that does what it is told.
+/// Store whose results the test sets.
 #[derive(Clone, Default)]
 struct Moody {
     mood: Arc<AtomicU8>,

@@ -54,7 +54,7 @@ fn spec() -> Spec {
     .unwrap()
 }
 
-/// Makes somebody the leader whose lease does not end by itself in this test.
+/// Returns a store that leads with a lease that does not end in this test.
 fn lead(runtime: &Runtime, location: &Location) -> EtcdStore {
     let keys = Keys::new(&location.prefix);
     let mut link = Link::new(location, PATIENCE).unwrap();
@@ -101,7 +101,7 @@ fn begin() -> Vec<Change> {
     Ledger::new(spec(), Policy::Silo).unwrap().1
 }
 
-/// A document of about so many bytes that do not compress well.
+/// Returns a document of about `bytes` bytes that compresses badly.
 fn hosts(bytes: usize) -> Change {
     let mut x = 88_172_645_463_325_252_u64;
     let hosts: Hosts = (0..bytes / 30)
@@ -121,7 +121,7 @@ fn applied(changes: &[Change]) -> Snapshot {
     snapshot
 }
 
-/// So many answers that are too long for a transaction, and that they go.
+/// Returns `count` kept answers that are together too long for a transaction, and their deletions.
 fn long_answers(count: usize) -> (Vec<Change>, Vec<Change>) {
     let key = |number: usize| KeyId {
         owner: None,
@@ -300,7 +300,7 @@ fn create(name: &str) -> Call {
     }
 }
 
-/// What a host says whose link has so many Gbit/s.
+/// Returns a report of a host with a link of `gbit` Gbit/s.
 fn report(gbit: u64) -> Call {
     let report = format!(
         r#"{{"revision":1,"change":0,"limits":{{"link":"{gbit}Gbit/s","frame":"1538B","slowest":"1kbit/s"}}}}"#

@@ -14,10 +14,10 @@ use tailbound_sys::probe::required::{Part, skipped};
 const EXAMPLES: u32 = 8;
 /// The same at night.
 const EXAMPLES_AT_NIGHT: u32 = 100;
-/// It takes some 20 seconds; much more is an error, not patience.
+/// Time limit. A run takes some 20 seconds.
 const MOST: Duration = Duration::from_mins(3);
 
-/// Where the fuzzer is, or why not.
+/// Returns the path of the fuzzer, or the reason why it is missing.
 fn schemathesis() -> Result<String, String> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/schemathesis");
     let found = Command::new(script)
@@ -31,8 +31,8 @@ fn schemathesis() -> Result<String, String> {
     }
 }
 
-/// What is tried: `coverage` goes over each value that a schema sets apart, so often as the
-/// document has it, whatever the number of examples.
+/// Phases of the fuzzer. `coverage` tries each value that a schema distinguishes; its size depends
+/// on the document, and not on the number of examples.
 const ALL: &str = "examples,coverage,fuzzing,stateful";
 /// For a second identity in CI: the same document, and most of its answers are 403.
 const WITHOUT_COVERAGE: &str = "examples,fuzzing,stateful";

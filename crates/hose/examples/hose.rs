@@ -1,5 +1,5 @@
-//! What an interval of the hose model costs one host: `cargo run --release -p
-//! tailbound-hose --example hose`.
+//! Cost of an interval of the hose model for one host: `cargo run --release -p tailbound-hose
+//! --example hose`.
 //!
 //! One machine here receives from, and sends to, a machine on each of N other
 //! hosts, all backlogged. The other hosts run too, and are not timed.

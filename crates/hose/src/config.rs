@@ -16,7 +16,7 @@ const PLEDGE: u64 = 600;
 /// Configuration of a host.
 #[derive(Debug, Clone)]
 pub struct HoseConfig {
-    /// This host.
+    /// Id of this host.
     pub host: HostId,
     /// Classes of its frames. Hosts with other classes are ignored.
     pub classes: ClassesCode,

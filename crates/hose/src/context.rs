@@ -21,7 +21,7 @@ impl Context<'_> {
         self.schedule.recompute_soon(self.now);
     }
 
-    /// Has a peer told soon; this host tells itself when it divides again.
+    /// Schedules a datagram to a peer soon. This host exchanges with itself at its next division.
     pub(crate) fn expedite_datagram(&mut self, peer: PeerIndex) {
         if peer == self.view.here() {
             self.recompute_soon();

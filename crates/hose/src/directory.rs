@@ -4,19 +4,20 @@ use crate::ids::{MachineId, PeerIndex};
 use crate::machines::tenant;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Who is where. Each of its methods takes as long as peers announce one machine.
+/// Location of all machines. The duration of each method depends on the number of peers that
+/// announce the same machine.
 #[derive(Debug, Default)]
 pub(crate) struct Directory {
-    /// Who announces each machine, by the machine's name, and by which id. It is where it
-    /// was announced last.
+    /// Peers that announce each machine, by the machine's name, with its id there. The machine is
+    /// where it was announced last.
     homes: HashMap<String, Vec<(PeerIndex, MachineId)>>,
     /// The machines of each tenant that are on each peer.
     tenants: HashMap<String, BTreeMap<PeerIndex, BTreeSet<MachineId>>>,
 }
 
 impl Directory {
-    /// A peer announces a machine, which is there now, whoever else announces it. Returns
-    /// the other peer that it was on.
+    /// Records that a peer announces a machine, which is now located there, even if other peers
+    /// announce it, too. Returns the other peer that it was on.
     pub(crate) fn announce(
         &mut self,
         name: &str,

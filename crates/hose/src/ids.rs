@@ -31,7 +31,7 @@ impl Station {
         (mac[0] & 1 == 0 && mac != [0; 6]).then_some(Self(mac))
     }
 
-    /// Its MAC address.
+    /// Returns its MAC address.
     pub const fn mac(self) -> [u8; 6] {
         self.0
     }
@@ -116,22 +116,22 @@ impl Epoch {
         Self(today.0).an_hour_on()
     }
 
-    /// The last one that one who knows this takes from its host, whatever the time of
-    /// day is.
+    /// Returns the last epoch that a host which knows this one accepts from the same peer, for any
+    /// time of day.
     pub(crate) const fn an_hour_on(self) -> Self {
         Self(self.0.saturating_add(Self::CLOCKS.0))
     }
 
-    /// The one that the life which began as `life` goes on with, where this is taken;
-    /// `None` where there is none. Another life goes on with another one, though it
-    /// hears of the same: below 20 minutes later, by the digits of its own beginning.
+    /// Returns the epoch with which the life that began as `life` continues after this one; `None`
+    /// if there is none. Different lives continue with different epochs from the same one: up to 20
+    /// minutes later, by the digits of their own beginning.
     pub(crate) fn after(self, life: Self) -> Option<Self> {
         let later = life.0 % (1 << 40);
         self.0.checked_add(1 + later).map(Self)
     }
 
-    /// The one that the life which began as `life` tries, where nobody says what is taken: a
-    /// quarter of an hour later each time, which is less than what is taken at once.
+    /// Returns the epoch that the life which began as `life` tries if it does not know an accepted
+    /// one: a quarter of an hour later each time, which is less than the hour that a host accepts.
     pub(crate) fn tried(self, life: Self, tries: u32) -> Self {
         let quarters = u64::from(tries) * (Self::CLOCKS.0 / 4);
         let later = quarters + life.0 % (1 << 36);
@@ -151,7 +151,7 @@ impl SequenceNumber {
     }
 }
 
-/// One version of a host's list of machines. The first is 1; 0 is none.
+/// Version of a host's list of machines. The first is 1; 0 is none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Revision(pub u32);
 
@@ -181,6 +181,6 @@ pub(crate) struct PeerIndex(pub(crate) usize);
 pub(crate) struct PairKey {
     /// The other machine's host.
     pub(crate) peer: PeerIndex,
-    /// Both machines.
+    /// Sender and receiver.
     pub(crate) pair: PairId,
 }

@@ -18,13 +18,13 @@ use tailbound_units::{Bytes, Nanos, Rate};
 /// Interval of a full scan, in intervals. Urgent changes are handled when they happen.
 const SCAN: u64 = 50;
 
-/// Machines and senders that are looked at again at once, but for the senders of the last
-/// of these machines.
+/// Limit on the machines and senders that one scan step processes; the senders of the last machine
+/// may exceed it.
 const LOOKS: usize = 64;
 
-/// A pledge that ends within so many intervals counts as ended: it is longer than any two
-/// looks are apart, which are a heartbeat and a scan, and shorter than what is left of a
-/// pledge that is renewed with each heartbeat.
+/// A pledge that ends within this number of intervals counts as ended. The number is larger than
+/// the time between two checks, which is a heartbeat and a scan, and smaller than the rest of a
+/// pledge that each heartbeat renews.
 const PLEDGE_ENDS: u64 = 210;
 
 /// A remote VM that sends to a local one, by a number that is unique at that time.
@@ -113,7 +113,7 @@ impl ReceiverLimits {
     }
 }
 
-/// A sender, as it was told.
+/// A sender, as it was reported.
 #[derive(Debug)]
 struct Told {
     guest: GuestId,
@@ -130,7 +130,7 @@ struct Sender {
 }
 
 impl Sender {
-    /// All of a machine here that are on some peers.
+    /// Returns the range of all senders to a local machine on some peers.
     const fn all(receiver: MachineId, first: PeerIndex, last: PeerIndex) -> RangeInclusive<Self> {
         let first = Self {
             receiver,
@@ -161,7 +161,7 @@ impl Sender {
     }
 }
 
-/// What a look at what may come works with.
+/// Inputs of a check of incoming traffic.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sight<'h> {
     pub(crate) now: Nanos,
@@ -170,16 +170,16 @@ pub(crate) struct Sight<'h> {
     pub(crate) receiving: &'h ReceivingSide,
 }
 
-/// What was told of all senders to machines here, and is to be told.
+/// Reported senders to local machines, and pending changes.
 #[derive(Debug, Default)]
 pub(crate) struct IncomingSide {
     receivers: BTreeMap<MachineId, (GuestId, ReceiverLimits)>,
     senders: BTreeMap<Sender, Told>,
     /// Time of the next full scan.
     next_scan: Nanos,
-    /// The place of the machine that is looked at next, while all are.
+    /// Index of the next machine of a full scan in progress.
     scanning: Option<usize>,
-    /// When it was looked at last.
+    /// Time of the last check.
     looked: Nanos,
     changes: Vec<Incoming>,
 }
@@ -272,7 +272,7 @@ impl IncomingSide {
         }
     }
 
-    /// Looks at all that send to a machine here. Returns how many these are.
+    /// Checks all senders to a local machine. Returns their number.
     fn look_at_senders(&mut self, sight: Sight<'_>, local: LocalIndex) -> usize {
         let view = sight.view;
         let tenant = view.locals[local].tenant();
@@ -285,7 +285,7 @@ impl IncomingSide {
         self.look_at(sight, local, peers, senders)
     }
 
-    /// Looks at those on a peer that send to a machine here.
+    /// Checks the senders to a local machine on one peer.
     pub(crate) fn look_at_peer(&mut self, sight: Sight<'_>, local: LocalIndex, peer: PeerIndex) {
         let view = sight.view;
         let senders = view.machines_at(view.locals[local].tenant(), peer);
@@ -293,8 +293,8 @@ impl IncomingSide {
         self.look_at(sight, local, (peer, peer), senders);
     }
 
-    /// Tells of a machine here, and of `senders`, which are all of some peers that send to a machine here, in
-    /// order, and of those that were there before. Returns how many there are.
+    /// Reports changes of a local machine and of its senders on some peers. `senders` are all its
+    /// senders there, in order. Returns their number.
     fn look_at<'h>(
         &mut self,
         sight: Sight<'h>,

@@ -28,7 +28,7 @@ const PURPOSE: &[u8] = b"tailbound hose, version 3";
 pub struct KeyEpoch(pub u32);
 
 impl KeyEpoch {
-    /// Of a secret that the hosts have themselves.
+    /// Epoch of a key that the hosts derive from a secret of their own.
     pub const OWN: Self = Self(0);
 }
 

@@ -39,12 +39,12 @@ impl Machines {
         self.0.insert(machine.name.clone(), machine);
     }
 
-    /// Takes the machine of that name out.
+    /// Removes and returns the machine of that name.
     pub(crate) fn take(&mut self, name: &str) -> Option<Machine> {
         self.0.remove(name)
     }
 
-    /// Takes the first one out, by name.
+    /// Removes and returns the first machine by name.
     pub(crate) fn take_first(&mut self) -> Option<Machine> {
         self.0.pop_first().map(|(_, machine)| machine)
     }
@@ -76,7 +76,7 @@ pub(crate) struct Local {
     pub(crate) machine: Machine,
     /// Its id in datagrams.
     pub(crate) id: MachineId,
-    /// N: as many as it was told, or more where more are known.
+    /// N: the configured number, or the number of known machines if that is larger.
     pub(crate) tenant_size: u64,
 }
 
@@ -183,7 +183,7 @@ impl Locals {
         self.tenants.get(tenant).into_iter().flatten().copied()
     }
 
-    /// How many machines of a tenant there are.
+    /// Returns the number of a tenant's machines.
     pub(crate) fn count(&self, tenant: &str) -> u64 {
         self.tenants
             .get(tenant)
@@ -202,14 +202,14 @@ impl Locals {
         (self.revision, self.listed)
     }
 
-    /// Has the machines that there are announced from now on.
+    /// Makes the current list of machines the announced one.
     pub(crate) fn announce(&mut self) {
         self.revision = self.revision.next();
         self.listed = self.len() as u16;
     }
 
-    /// Adds some machines of the list to what is sent, from a place on. Returns the place
-    /// of the next one; `None` where there is none.
+    /// Adds some machines of the list to the entries, from an index on. Returns the index of the
+    /// next one; `None` at the end.
     pub(crate) fn push_announcements(
         &self,
         from: usize,

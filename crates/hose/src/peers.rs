@@ -23,54 +23,51 @@ struct List {
     machines: BTreeMap<MachineId, Announced>,
 }
 
-/// Another host.
+/// State of another host.
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) id: HostId,
-    /// What datagrams from and to it are signed with; without, there are none.
+    /// Keys that sign the datagrams from and to it; without them there are none.
     pub(crate) keys: Option<Arc<PairKeys>>,
-    /// The latest key that it has, as it said last.
+    /// Its latest key, by its last header.
     latest_key: Option<KeyEpoch>,
-    /// Whether its last datagram was refused for its classes.
+    /// True if its last datagram was refused for its classes.
     pub(crate) is_refused: bool,
     /// Our epoch as it began, as it is towards this peer, and the latest one that this
     /// peer has heard of.
     life: Epoch,
     pub(crate) epoch: Epoch,
     epoch_known: Epoch,
-    /// How many epochs were tried to find one that it takes, where something of it was
-    /// refused since it was heard.
+    /// Number of epochs that were tried to find one that the peer accepts, if a datagram of the
+    /// peer was refused and none was accepted since.
     tries: Option<u32>,
     pub(crate) window: Window,
     /// The number of the last datagram to it.
     sent: SequenceNumber,
-    /// When anything came from it.
+    /// Moment of the last accepted datagram from it.
     pub(crate) heard: Option<Nanos>,
-    /// The latest moment on its clock that was heard, and when that was on ours.
+    /// Latest moment on its clock in a header, and the moment on ours when the header was received.
     pub(crate) time: Nanos,
     pub(crate) time_heard: Nanos,
     /// The latest moment on our clock that it has heard.
     pub(crate) echo: Option<Nanos>,
-    /// Until then its machines send ours what they were granted and nothing else,
-    /// as it pledged.
+    /// End of its pledge to send only what was granted to ours.
     pub(crate) pledged_to_us: Nanos,
     /// The version of our list of machines that it has.
     pub(crate) known: Revision,
-    /// The version of our list of machines that it is being told, and the place of the
-    /// machine that it is told next.
+    /// Version of our list of machines that is being sent to it, and the index of the next machine.
     telling: Option<(Revision, usize)>,
-    /// Its list as far as it is in force, of the version that is whole, and the next one as
-    /// far as it came.
+    /// Its list in force with the last complete version, and the incomplete next version.
     list: List,
     draft: List,
 }
 
-/// What a header brought that others are to know.
+/// Changes through a header that the callers must handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Greeting {
     /// The peer had been silent for longer than a heartbeat.
     pub(crate) was_silent: bool,
-    /// Its pledge had ended, and holds again.
+    /// Its pledge had ended, and was renewed.
     pub(crate) pledged_again: bool,
     /// The peer refuses this host's epoch, because it knows a later one.
     pub(crate) knows_later: bool,
@@ -107,35 +104,35 @@ impl Peer {
         self.sent
     }
 
-    /// The latest key that it has. What a silent host has is not known: it may have
-    /// started again with other keys.
+    /// Returns its latest key; None for a silent host, which may have restarted with other keys.
     pub(crate) fn latest_key(&self, now: Nanos, times: Times) -> Option<KeyEpoch> {
         self.latest_key.filter(|_| !self.is_silent(now, times))
     }
 
-    /// Its machines.
+    /// Returns its machines.
     pub(crate) const fn machines(&self) -> &BTreeMap<MachineId, Announced> {
         &self.list.machines
     }
 
-    /// Its machines, one of which is another, or comes, or goes.
+    /// Returns its machines, for a change.
     pub(crate) const fn machines_mut(&mut self) -> &mut BTreeMap<MachineId, Announced> {
         &mut self.list.machines
     }
 
-    /// The place of the machine that it is told next of the version `ours` of our list.
+    /// Returns the index of the next machine of the version `ours` of our list that it must
+    /// receive.
     pub(crate) fn told_up_to(&self, ours: Revision) -> usize {
         let telling = self.telling.filter(|(revision, _)| *revision == ours);
         telling.map_or(0, |(_, next)| next)
     }
 
-    /// Notes which machine of the version `ours` it is told next, where it was not told
-    /// all of them.
+    /// Sets the next machine of the version `ours` of our list that it must receive; None if it was
+    /// sent all of them.
     pub(crate) fn tell_next(&mut self, ours: Revision, next: Option<usize>) {
         self.telling = next.map(|next| (ours, next));
     }
 
-    /// Whether it was told a part of our list.
+    /// Returns whether it was sent only a part of our list.
     pub(crate) const fn is_being_told(&self) -> bool {
         self.telling.is_some()
     }
@@ -145,13 +142,12 @@ impl Peer {
         self.list.revision
     }
 
-    /// Whether it can be told our list of machines, of which it lacks the version
-    /// `ours`.
+    /// Returns whether it can receive our list of machines, and lacks the version `ours`.
     pub(crate) fn lacks(&self, ours: Revision) -> bool {
         self.heard.is_some() && self.known < ours
     }
 
-    /// Whether nothing came from it for longer than two heartbeats.
+    /// Returns whether no datagram of it was accepted for longer than two heartbeats.
     pub(crate) fn is_silent(&self, now: Nanos, times: Times) -> bool {
         let heartbeats = Nanos(2 * times.heartbeat().0);
         self.heard.is_none_or(|heard| now.since(heard) > heartbeats)
@@ -191,7 +187,7 @@ impl Peer {
         }
     }
 
-    /// Whether what a header says of grants and pledges is about our epoch.
+    /// Returns whether the grants and pledges of a header are about our epoch.
     pub(crate) fn is_about_us(&self, now: Nanos, header: &Header) -> bool {
         header.echo_epoch == self.epoch && header.echo_time <= now
     }
@@ -201,14 +197,14 @@ impl Peer {
         self.tries = self.tries.or(Some(0));
     }
 
-    /// Changes our epoch towards it to one that it takes, where it would not take the
-    /// one that is: it knows a later one; or it knows none as late, and ours is so far ahead of
-    /// the time of day that it may be refused. Where nothing that comes from it is taken, it has
-    /// to hear why, and may refuse that as well: then what it takes is tried. Returns whether
-    /// there is another one now.
+    /// Changes our epoch towards it to one that it accepts, if it would not accept the current one.
+    /// There are three cases. It knows a later epoch. Or it knows none as late, and ours is so far
+    /// ahead of the time of day that it may be refused. Or none of its datagrams is accepted here:
+    /// it must learn the reason but may refuse our datagrams as well, so that possible epochs are
+    /// tried in turn. Returns whether the epoch was changed.
     ///
-    /// To it we have started again then: it will forget what we granted it and it
-    /// granted us, and our list of machines.
+    /// For the peer a new epoch is a restart of this host: it forgets the grants in both
+    /// directions, and our list of machines.
     pub(crate) fn settle_epoch(&mut self, now: Nanos, times: Times, today: TimeOfDay) -> bool {
         let Some(next) = self.epoch_known.after(self.life) else {
             return false;
@@ -230,8 +226,8 @@ impl Peer {
         true
     }
 
-    /// Takes one machine of the list `revision`, which has `count` in all. Returns that
-    /// list when this made it whole.
+    /// Handles one machine of the list `revision`, which has `count` in all. Returns the list when
+    /// it is complete.
     pub(crate) fn handle_machine(
         &mut self,
         revision: Revision,
@@ -257,9 +253,8 @@ impl Peer {
         Some(mem::take(&mut self.draft.machines))
     }
 
-    /// Forgets what its former epoch said. What it pledged stands, since others
-    /// may have been granted what rests on that; so do its machines, until it
-    /// announces others.
+    /// Forgets the state of its former epoch, except for its pledge and its machines. Its pledge
+    /// stays, because grants to others may rest on it. Its machines stay until it announces others.
     pub(crate) fn handle_restart(&mut self) {
         self.time = Nanos::ZERO;
         self.echo = None;
@@ -271,7 +266,7 @@ impl Peer {
     }
 }
 
-/// All other hosts.
+/// State of all other hosts.
 #[derive(Debug)]
 pub(crate) struct Peers {
     peers: Vec<Peer>,

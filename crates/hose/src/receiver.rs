@@ -30,9 +30,9 @@ struct Sink {
     grants: Vec<GrantIndex>,
     /// True if its bandwidth must be divided again.
     changed: bool,
-    /// Whether it is among those that were divided.
+    /// True if it is in `divided` of the receiving side.
     divided: bool,
-    /// What it can take.
+    /// Rate at which it takes data from its queue.
     drain: Drain,
 }
 
@@ -46,22 +46,22 @@ pub(crate) struct IncomingRequest {
     pub(crate) confirms: SequenceNumber,
 }
 
-/// A sender that asks, and can be granted more.
+/// A sender with a demand whose grant can be raised.
 #[derive(Debug, Clone, Copy)]
 struct Asking {
     grant: GrantIndex,
-    /// What it may be using already.
+    /// Largest rate that it may be using already.
     in_force: Rate,
 }
 
-/// What a machine can grant.
+/// Grantable rates of a machine.
 #[derive(Debug, Clone, Copy)]
 struct Budget {
     /// B without the static shares that may be used unasked.
     free: Rate,
-    /// What may be in force by all grants.
+    /// Sum of the rates that may be in force by its grants.
     held: Rate,
-    /// What those that ask may have together in the end.
+    /// Sum of the rates that the requesting senders may have in the end.
     total: Rate,
 }
 
@@ -80,11 +80,11 @@ struct Buffers {
 pub(crate) struct ReceivingSide {
     grants: Table<GrantIndex, PairKey, Grant>,
     sinks: Beside<LocalIndex, Sink>,
-    /// Those whose bandwidth was divided since somebody asked.
+    /// Machines whose bandwidth was divided since the last call of [`Self::take_divided`].
     divided: Vec<LocalIndex>,
-    /// What the machines of each peer were granted, by [`PeerIndex`].
+    /// Grants to the machines of each peer, by [`PeerIndex`].
     peers: Vec<Vec<GrantIndex>>,
-    /// Until then leases of the host's former life may be in force.
+    /// End of the leases from the host's former life.
     settled: Nanos,
     buffers: Buffers,
     /// Pairs for which there was no room.
@@ -92,7 +92,7 @@ pub(crate) struct ReceivingSide {
 }
 
 impl ReceivingSide {
-    /// Nobody has asked.
+    /// Makes a receiving side without grants.
     pub(crate) fn new(now: Nanos, times: Times, peers: usize) -> Self {
         Self {
             grants: Table::new(2 * MAX_PAIRS),
@@ -106,28 +106,28 @@ impl ReceivingSide {
         }
     }
 
-    /// How many pairs are granted something, or may be.
+    /// Returns the number of pairs that have a grant, or may have one.
     pub(crate) fn grants(&self) -> usize {
         self.grants.len()
     }
 
-    /// Whether any machine of a peer is granted something, or may be.
+    /// Returns whether any machine of a peer has a grant, or may have one.
     pub(crate) fn serves(&self, peer: PeerIndex) -> bool {
         !self.peers[peer.0].is_empty()
     }
 
-    /// Takes a machine of this host up.
+    /// Adds a machine of this host.
     pub(crate) fn add_local(&mut self, local: LocalIndex) {
         self.sinks.reset(local);
     }
 
-    /// Whether anybody is granted something by a machine of this host, or may be.
+    /// Returns whether any sender has a grant of a machine of this host, or may have one.
     pub(crate) fn is_sent_to(&self, local: LocalIndex) -> bool {
         !self.sinks[local].grants.is_empty()
     }
 
-    /// Notes what a machine of this host has taken from its port, and whether frames wait
-    /// for it there.
+    /// Records the data that a machine of this host has taken from its port, and whether frames are
+    /// waiting there.
     pub(crate) fn handle_drained(
         &mut self,
         cx: &mut Context<'_>,
@@ -174,9 +174,8 @@ impl ReceivingSide {
         }
     }
 
-    /// A machine here, or some that send to it, are others: its bandwidth is divided again,
-    /// and those of its senders limit what they are granted. Returns how many were granted
-    /// something.
+    /// Handles a change of a local machine or of its senders: schedules a division of its bandwidth,
+    /// and limits each grant by its sender's bandwidth. Returns the number of grants.
     pub(crate) fn handle_machines(&mut self, view: &View, local: LocalIndex) -> usize {
         let sink = &mut self.sinks[local];
         sink.changed = true;
@@ -189,8 +188,7 @@ impl ReceivingSide {
         sink.grants.len()
     }
 
-    /// Has the bandwidth of all machines that anybody is granted something of divided again
-    /// soon.
+    /// Schedules a new division of the bandwidth of all machines with grants.
     pub(crate) fn recompute_all_soon(&mut self, cx: &mut Context<'_>) {
         for local in cx.view.locals.indices() {
             let sink = &mut self.sinks[local];
@@ -261,8 +259,8 @@ impl ReceivingSide {
         Ok(index)
     }
 
-    /// Whether there is room for another pair: those on this host have room of their own,
-    /// so that they take none of the others'.
+    /// Returns whether there is room for another pair. Pairs within this host have room of their
+    /// own, so that they take none of the others'.
     fn has_room(&self, view: &View, peer: PeerIndex) -> bool {
         let here = self.peers[view.here().0].len();
         let taken = if peer == view.here() {
@@ -352,8 +350,8 @@ impl ReceivingSide {
         };
     }
 
-    /// What can be granted by a machine, once those that do not ask are granted
-    /// nothing. `asking` becomes those that do.
+    /// Returns the grantable rates of a machine, and lowers the grants of senders without a demand
+    /// to zero. `asking` becomes the list of senders with a demand.
     fn budget(
         &mut self,
         cx: &mut Context<'_>,
@@ -423,18 +421,18 @@ impl ReceivingSide {
         self.divided = divided;
     }
 
-    /// What may be in force by what a pair was granted.
+    /// Returns the largest rate that may be in force by a pair's grants.
     pub(crate) fn in_force(&self, now: Nanos, key: PairKey, share: Rate) -> Rate {
         let grant = self.grants.find(&key);
         grant.map_or(Rate::ZERO, |grant| self.grants[grant].in_force(now, share))
     }
 
-    /// Whether no lease of the host's former life is in force any more.
+    /// Returns whether all leases of the host's former life have ended.
     pub(crate) fn is_settled(&self, now: Nanos) -> bool {
         now >= self.settled
     }
 
-    /// What may be in force by all grants of a machine.
+    /// Returns the sum of the rates that may be in force by all grants of a machine.
     fn held(&self, now: Nanos, local: LocalIndex, share: Rate) -> Rate {
         let grants = self.sinks[local].grants.iter();
         grants
@@ -442,7 +440,7 @@ impl ReceivingSide {
             .sum()
     }
 
-    /// Sets what is granted next, and has the sender told if that is another rate.
+    /// Sets the rate of the next grant, and sends it soon if it is another rate.
     fn set_next(&mut self, cx: &mut Context<'_>, index: GrantIndex, next: Rate) {
         let grant = &mut self.grants[index];
         let before = grant.set_next(next);
@@ -481,7 +479,7 @@ impl ReceivingSide {
 /// Reason why a pair has no grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NotAdded {
-    /// One of its machines is not known, or they are not of one tenant.
+    /// One of the pair's machines is unknown, or they belong to different tenants.
     Unknown,
     /// The table is full.
     NoRoom,

@@ -25,7 +25,7 @@ pub(crate) enum Stale {
     Ahead,
 }
 
-/// What a new datagram begins.
+/// Kind of a new datagram's epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fresh {
     /// The next one of the epoch.
@@ -35,11 +35,11 @@ pub(crate) enum Fresh {
 }
 
 impl Window {
-    /// Notes a datagram whose MAC was right, if it is new. `today` is the time of day
-    /// here.
+    /// Records a datagram with a correct MAC, if it is new. `today` is the time of day on this
+    /// host.
     ///
-    /// What is at most an hour after the last epoch is never too far ahead: a peer that
-    /// learns of an epoch of its own that it does not know goes on from there.
+    /// An epoch at most an hour after the last one is never too far ahead: a peer that learns of an
+    /// unknown epoch of its own continues from there.
     pub(crate) fn note(
         &mut self,
         today: TimeOfDay,

@@ -10,22 +10,22 @@ const RECOMPUTATIONS: u64 = 8;
 /// Datagrams to one peer in an interval, at most.
 const DATAGRAMS: u64 = 4;
 
-/// Whether a rate is worth a datagram of its own, where `before` was told last:
-/// not if it is no more than 1/32 away.
+/// Returns whether a rate deserves a datagram of its own if `before` was sent last: if it is more
+/// than 1/32 away.
 pub(crate) const fn is_worth_a_datagram(rate: Rate, before: Rate) -> bool {
     rate.0.abs_diff(before.0) > before.0 / 32
 }
 
-/// Which allocations are recomputed.
+/// Set of allocations that are recomputed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scope {
-    /// Those of every machine that takes part in anything.
+    /// Allocations of every machine that takes part in any pair.
     All,
-    /// Those that something has changed.
+    /// Changed allocations.
     Changed,
 }
 
-/// When the next datagram goes to a peer, and when the last one did.
+/// Times of the next and the last datagram to a peer.
 #[derive(Debug)]
 struct Peer {
     due: Nanos,
@@ -39,14 +39,14 @@ pub(crate) struct Schedule {
     peers: Vec<Peer>,
     /// Every peer, by when it is sent a datagram next.
     datagrams: BTreeSet<(Nanos, PeerIndex)>,
-    /// When all allocations are recomputed next.
+    /// Time of the next recomputation of all allocations.
     tick: Nanos,
-    /// When the changed ones are, if any are.
+    /// Time of the next recomputation of changed allocations, if any.
     recompute: Option<Nanos>,
 }
 
 impl Schedule {
-    /// Everything is due at once.
+    /// Makes a schedule in which everything is due now.
     pub(crate) fn new(now: Nanos, interval: Nanos, peers: usize) -> Self {
         let datagrams = (0..peers).map(|peer| (now, PeerIndex(peer)));
         let peer = || Peer {
@@ -94,18 +94,18 @@ impl Schedule {
         self.datagrams.insert((at, peer));
     }
 
-    /// Notes that a peer is sent a datagram.
+    /// Records that a datagram was sent to a peer.
     pub(crate) fn datagram_sent(&mut self, now: Nanos, peer: PeerIndex) {
         self.peers[peer.0].last_sent = Some(now);
     }
 
-    /// Which peer is to be sent a datagram by now.
+    /// Returns a peer to which a datagram is due.
     pub(crate) fn datagram_due(&self, now: Nanos) -> Option<PeerIndex> {
         let (at, peer) = self.datagrams.first()?;
         (*at <= now).then_some(*peer)
     }
 
-    /// Which allocations are to be recomputed by now; none of them is due any more.
+    /// Returns the set of allocations whose recomputation is due, and marks it as done.
     pub(crate) fn take_recomputation(&mut self, now: Nanos) -> Option<Scope> {
         if self.tick <= now {
             self.tick = now + self.interval;
@@ -119,13 +119,13 @@ impl Schedule {
         }
     }
 
-    /// Nothing has changed that is not divided by now.
+    /// Records that all changed allocations were recomputed.
     pub(crate) fn recomputed(&mut self) {
         self.recompute = None;
     }
 
-    /// When anything is due next. All allocations are recomputed each interval
-    /// only where some pair is `active`.
+    /// Returns the next time at which anything is due. All allocations are recomputed each interval
+    /// only while some pair is `active`.
     pub(crate) fn poll_at(&self, active: bool) -> Option<Nanos> {
         let datagram = self.datagrams.first().map(|(at, _)| *at);
         let tick = active.then_some(self.tick);

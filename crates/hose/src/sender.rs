@@ -37,7 +37,7 @@ pub(crate) struct IncomingGrant {
     /// The datagram that it came in.
     pub(crate) sequence: SequenceNumber,
     pub(crate) rate: Rate,
-    /// When the lease is over.
+    /// End of the lease.
     pub(crate) lease: Nanos,
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct SendingSide {
     changed: Beside<LocalIndex, bool>,
     last_sample: Nanos,
     changes: Vec<Change>,
-    /// For the pairs of a machine, and for the flows of a pair.
+    /// Buffers for the pairs of a machine, and for the flows of a pair.
     pair_buffers: Buffers,
     flow_buffers: Buffers,
     /// Pairs for which there was no room.
@@ -73,8 +73,8 @@ pub(crate) struct SendingSide {
 }
 
 impl SendingSide {
-    /// No pair, and pledges to all peers: what this host may have pledged before
-    /// it started again stands.
+    /// Makes a sending side without pairs, with pledges to all peers: this host may have made them
+    /// before it restarted.
     pub(crate) fn new(now: Nanos, times: Times, peers: usize) -> Self {
         Self {
             pairs: Pairs::new(peers, now + times.pledge()),

@@ -3,10 +3,10 @@
 
 use tailbound_units::Rate;
 
-/// What one wants of a capacity.
+/// Claim to a capacity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Claim {
-    /// What it has use for now.
+    /// Current demand.
     pub(crate) demand: Rate,
     /// The most that it may have, used or not.
     pub(crate) limit: Rate,
@@ -23,9 +23,9 @@ pub(crate) struct Divider {
 }
 
 impl Divider {
-    /// Divides `capacity` among `claims`: max-min fair by demand, and what is left
-    /// then max-min fair up to the limits, so that nobody waits for a rate that
-    /// none else has use for. `shares` becomes one rate a claim.
+    /// Divides `capacity` among `claims`: max-min fair by demand, and the rest then max-min fair up
+    /// to the limits, so that no claimant waits for a rate without another use. `shares` becomes
+    /// one rate for each claim.
     pub(crate) fn divide(&mut self, capacity: Rate, claims: &[Claim], shares: &mut Vec<Rate>) {
         let wanted = claims.iter().map(|claim| claim.demand.min(claim.limit));
         self.limits.clear();
@@ -98,7 +98,7 @@ impl Divider {
     }
 }
 
-/// Makes `order` the places of `limits`, smallest limit first.
+/// Sorts the indices of `limits` into `order`, smallest limit first.
 fn sort(limits: &[Rate], order: &mut Vec<usize>) {
     order.clear();
     order.extend(0..limits.len());
@@ -130,7 +130,7 @@ mod tests {
         shares.into_iter().map(|rate| rate.0).collect()
     }
 
-    /// Of pairs of a demand and a limit.
+    /// Makes claims of pairs of a demand and a limit.
     fn claims(of: &[(u64, u64)]) -> Vec<Claim> {
         let claim = |(demand, limit): &_| Claim {
             demand: Rate(*demand),

@@ -49,22 +49,22 @@ pub struct HoseState {
     pub(crate) receiving: ReceivingSide,
     incoming: IncomingSide,
     agenda: Agenda,
-    /// How much of that is done at once.
+    /// Number of items that one call processes.
     pub(crate) piece: usize,
     pub(crate) schedule: Schedule,
     writer: Writer,
-    /// What the next datagram says; kept, so that none allocates.
+    /// Entries of the next datagram; the buffer is reused, so that no datagram allocates.
     entries: Vec<Entry>,
-    /// What neither side counts.
+    /// Counters that belong to neither side.
     stats: HoseStats,
 }
 
-/// Whether what a datagram says of grants and pledges is about our epoch.
+/// Epoch of a datagram's grants and pledges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum About {
-    /// It is.
+    /// The current epoch of this host.
     ThisEpoch,
-    /// It is about another one, and void.
+    /// Another epoch; the grants and pledges are void.
     Another,
 }
 
@@ -229,8 +229,8 @@ impl HoseState {
         Ok(())
     }
 
-    /// Takes a request or a grant that came in message `sequence`; the lease of a grant is
-    /// over at `lease`. Returns false where it is about a pair that is not known.
+    /// Handles a request or a grant that came in message `sequence`; the lease of a grant is over
+    /// at `lease`. Returns false if the pair is unknown.
     fn handle_pair_entry(
         &mut self,
         now: Nanos,
@@ -362,8 +362,8 @@ impl HoseState {
         }
     }
 
-    /// Has the machines of this host request and grant among themselves what others do by
-    /// datagrams: at once, so that what one gives back another has in the same moment.
+    /// Exchanges requests and grants among the machines of this host directly, as other hosts do by
+    /// datagrams. Another machine has a returned rate in the same moment.
     fn exchange_here(&mut self, now: Nanos) {
         let here = self.view.here();
         if !self.sending.has_requests(here) && !self.receiving.serves(here) {
@@ -392,7 +392,7 @@ impl HoseState {
         self.entries = entries;
     }
 
-    /// Takes what machines of this host request of and grant to each other.
+    /// Handles requests and grants among machines of this host.
     fn take_here(&mut self, now: Nanos, sequence: SequenceNumber, entries: &[Entry]) {
         let here = self.view.here();
         for entry in entries {
@@ -484,7 +484,7 @@ impl HoseState {
         }
     }
 
-    /// Both sides, and what they work with.
+    /// Returns both sides, and their shared context.
     fn sides(&mut self, now: Nanos) -> (Context<'_>, &mut SendingSide, &mut ReceivingSide) {
         let times = self.times();
         let cx = Context {

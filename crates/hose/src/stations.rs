@@ -15,8 +15,7 @@ pub struct StationChange {
 /// The stations of all machines, here and elsewhere.
 #[derive(Debug, Default)]
 pub(crate) struct Stations {
-    /// How many machines are reached by each: while one moves, both its hosts announce
-    /// it.
+    /// Number of machines behind each station: while a machine moves, both its hosts announce it.
     machines: HashMap<Station, u32>,
     changes: Vec<StationChange>,
 }
@@ -58,8 +57,8 @@ impl Stations {
         self.remove(before);
     }
 
-    /// Some stations, at most so many, are announced no longer, whoever is reached by
-    /// them. Returns whether there were any.
+    /// Withdraws at most `count` stations, even if machines are behind them. Returns whether there
+    /// were any.
     pub(crate) fn end_some(&mut self, count: usize) -> bool {
         let some: Vec<_> = self.machines.keys().copied().take(count).collect();
         for station in &some {

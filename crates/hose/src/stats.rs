@@ -12,18 +12,18 @@ pub enum Dropped {
     /// The datagram is for another host.
     #[error("it is for another host")]
     Misdirected,
-    /// No such peer is configured.
+    /// The sender is no configured peer.
     #[error("it is from a host that is no peer")]
     Stranger,
-    /// This host has no such key with the sender.
+    /// This host lacks the key of the datagram.
     #[error("it is signed with a key of its host and this one that is not here")]
     NoKey,
-    /// Its host gives frames other classes.
+    /// The sending host's frames have other classes.
     #[error("its host has other classes than this one")]
     Classes {
         /// The host.
         host: HostId,
-        /// Its classes.
+        /// Classes of the sending host.
         classes: ClassesCode,
     },
     /// The datagram is a duplicate.

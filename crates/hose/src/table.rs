@@ -10,7 +10,7 @@ use std::ops::{Index, IndexMut};
 pub(crate) trait Place: Copy + Debug {
     /// The place of this number.
     fn new(number: usize) -> Self;
-    /// Its number.
+    /// Returns its number.
     fn number(self) -> usize;
 }
 
@@ -118,8 +118,8 @@ impl<P: Place, K, V> IndexMut<P> for Table<P, K, V> {
     }
 }
 
-/// What is kept beside the entries of a table that another owns: one value a
-/// place, a default one until it is written.
+/// Values beside the entries of a table with another owner: one value for each place, a default one
+/// until it is written.
 #[derive(Debug)]
 pub(crate) struct Beside<P, V> {
     values: Vec<V>,
@@ -136,7 +136,7 @@ impl<P, V> Default for Beside<P, V> {
 }
 
 impl<P: Place, V: Default> Beside<P, V> {
-    /// Has the default value at a place.
+    /// Sets the value at a place to the default.
     pub(crate) fn reset(&mut self, place: P) {
         let len = self.values.len().max(place.number() + 1);
         self.values.resize_with(len, V::default);

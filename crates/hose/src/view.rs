@@ -27,7 +27,7 @@ pub(crate) struct View {
 }
 
 impl View {
-    /// No machine here, which begins with `epoch`, and nobody was heard.
+    /// Makes a view without local machines, with all peers unheard. This host begins with `epoch`.
     pub(crate) fn new(this: HostId, peers: &[HostId], epoch: Epoch) -> Self {
         Self {
             locals: Locals::new(),
@@ -36,13 +36,13 @@ impl View {
         }
     }
 
-    /// This host, where pairs are concerned: both of whose machines are here.
+    /// Returns the index that stands for this host in pairs within it.
     pub(crate) fn here(&self) -> PeerIndex {
         PeerIndex(self.peers.len())
     }
 
-    /// Whether the machines of a peer, or of this host, send what they were granted and
-    /// nothing else at least up to `until`.
+    /// Returns whether the machines of a peer, or of this host, send only what was granted, at
+    /// least up to `until`.
     pub(crate) fn is_pledged(&self, peer: PeerIndex, until: Nanos) -> bool {
         peer == self.here() || self.peers[peer].pledged_to_us >= until
     }
@@ -70,7 +70,7 @@ impl View {
         std::mem::replace(&mut locals[local].tenant_size, size) != size
     }
 
-    /// Other machines of a local one's tenant on other hosts, known or not.
+    /// Returns the number of other machines of a local one's tenant on other hosts, known or not.
     pub(crate) fn others_elsewhere(&self, local: LocalIndex) -> u64 {
         let local = &self.locals[local];
         let here = self.locals.count(local.tenant());

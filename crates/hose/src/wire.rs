@@ -169,7 +169,7 @@ pub enum Entry {
     Machine(Announced),
     /// Rate request of the pair's sender, a VM of the sending host.
     Request {
-        /// Which machines.
+        /// Sender and receiver.
         pair: PairId,
         /// Demand within its limits; 0 returns the grant.
         demand: Rate,
@@ -178,7 +178,7 @@ pub enum Entry {
     },
     /// Grant of the pair's receiver, a VM of the sending host.
     Grant {
-        /// Which machines.
+        /// Sender and receiver.
         pair: PairId,
         /// Granted rate.
         rate: Rate,

@@ -1,4 +1,4 @@
-//! How fast the models run: simulated time against real time, on one core.
+//! Speed of the models: simulated time against real time, on one core.
 //!
 //! `cargo run --release -p tailbound-hypervisor --example speed [SECONDS]`
 //! runs six guests for SECONDS simulated seconds (1000) under each scheduler.
@@ -65,7 +65,7 @@ fn guests(driver: u32) -> [Workload; 6] {
     ]
 }
 
-/// A host on which such six guests run so many times.
+/// Returns a host with `times` copies of the six guests.
 fn host(pcpus: u32, times: u32) -> Result<(Host, Vec<Workload>), HostError> {
     let mut host = Host::new(pcpus)?;
     let mut workloads = Vec::new();

@@ -1,17 +1,16 @@
 //! Xen's credit scheduler, from 3.3 to 4.17.
 //!
-//! Read [`CreditConfig::xen`] for what differs between releases, then the four
-//! methods in the order of a vCPU's life: `wake` and `tickle` here, `schedule`
-//! here, `runqueue` for queues and stealing, `accounting` for who may be in
-//! which class. The rules are those of `xen/common/sched_credit.c` (4.13 and
-//! later `xen/common/sched/credit.c`); releases 3.3, 4.2 and 4.17 were read in
-//! full. Where Xen depends on which pCPU handles an interrupt or wins a lock,
-//! the model has one order: see [`Scheduler`].
+//! Read [`CreditConfig::xen`] for the differences between releases, then the four methods in the
+//! order of a vCPU's life: `wake` and `tickle` here, `schedule` here, `runqueue` for queues and
+//! stealing, `accounting` for the classes. The rules are those of `xen/common/sched_credit.c` (4.13
+//! and later `xen/common/sched/credit.c`); releases 3.3, 4.2 and 4.17 were read in full. In Xen
+//! some results depend on the pCPU that handles an interrupt or wins a lock. The model has one
+//! order for them: see [`Scheduler`].
 //!
-//! What makes tails long: a vCPU that wakes with credit left is boosted, and
-//! BOOST preempts everything but BOOST. A tick takes BOOST from the one that
-//! runs, but asks nobody to reschedule; so who waits in BOOST waits until it
-//! blocks, until its slice ends, or until one more wakes in BOOST.
+//! Long tails have the following cause. A vCPU that wakes with credit left is boosted, and BOOST
+//! preempts all classes except BOOST. A tick takes BOOST from the running vCPU, but no pCPU
+//! reschedules then. A vCPU in BOOST therefore waits until the running one blocks, until its slice
+//! ends, or until another vCPU wakes in BOOST.
 
 mod accounting;
 #[cfg(test)]
@@ -36,31 +35,30 @@ use compose::Reserve;
 use std::collections::VecDeque;
 use tailbound_units::Nanos;
 
-/// No timer is set shorter by the ratelimit (`CSCHED_MIN_TIMER`).
+/// Shortest timer of the ratelimit (`CSCHED_MIN_TIMER`).
 const MIN_TIMER: Nanos = Nanos::from_micros(100);
 
-/// Who goes first; within a class it is first come, first served.
+/// Priority class; within a class the order is first come, first served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
-    /// Its credit is used up.
+    /// With its credit used up.
     Over,
-    /// It has credit left.
+    /// With credit left.
     Under,
-    /// It woke with credit left, and no tick has found it running since.
+    /// Woke with credit left, and no tick has found it running since.
     Boost,
 }
 
-/// What the scheduler keeps about a vCPU's credit.
+/// Credit account of a vCPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Account {
-    /// Its class.
+    /// Priority class.
     pub class: Class,
-    /// What it may still use, 10 a millisecond; negative: what it owes.
+    /// Remaining credit, 10 a millisecond; negative: debt.
     pub credit: i64,
-    /// Whether it earns: a tick has found it running since it last had more
-    /// than a slice's worth.
+    /// True if it earns: a tick has found it running since it last had more than a slice's worth.
     pub active: bool,
-    /// Whether it is kept from running by its domain's cap.
+    /// True if its domain's cap keeps it from running.
     pub parked: bool,
 }
 
@@ -76,7 +74,7 @@ enum Place {
 struct Vcpu {
     domain: DomainId,
     affinity: PcpuSet,
-    /// Whose queue it is in, or goes to when it wakes.
+    /// pCPU of its queue, or of the queue that it joins when it wakes.
     home: PcpuId,
     place: Place,
     /// False while it is blocked or paused.
@@ -84,16 +82,16 @@ struct Vcpu {
     account: Account,
     reserve: Reserve,
     yielded: bool,
-    /// It is to be moved once its pCPU has switched to another.
+    /// True if it moves once its pCPU has switched to another vCPU.
     migrating: bool,
-    /// From when CPU time is unpaid; while it does not run, less the time it
-    /// stopped, so that what is unpaid stays with it (Xen's `start_time`).
+    /// Start of the unpaid CPU time; while it does not run, less the time it stopped, so that the
+    /// unpaid time stays with it (Xen's `start_time`).
     unpaid_from: i64,
     /// The part of a credit that is paid for in advance, in millionths.
     residual: i64,
     /// When it last began to run, having not run before.
     entered: Nanos,
-    /// When it last stopped.
+    /// Moment of its last stop.
     last_run: Nanos,
 }
 
@@ -101,7 +99,7 @@ struct Vcpu {
 struct Domain {
     weight: i64,
     cap: i64,
-    /// Its vCPUs that earn, the latest to begin first.
+    /// vCPUs of the domain that earn, the latest to begin first.
     active: VecDeque<VcpuId>,
 }
 
@@ -122,7 +120,7 @@ struct Pcpu {
 #[derive(Debug, Clone)]
 pub struct Credit {
     config: CreditConfig,
-    /// Whether those with more credit go first within a class.
+    /// True if queues are sorted by credit within a class.
     sorted_fully: bool,
     vcpus: Vec<Vcpu>,
     domains: Vec<Domain>,
@@ -139,7 +137,7 @@ pub struct Credit {
     next_tick: Nanos,
     next_accounting: Nanos,
     last_victim: PcpuId,
-    /// Kept between accountings to save allocating.
+    /// Buffers that are reused to avoid allocations.
     scratch: (Vec<DomainId>, Vec<VcpuId>),
 }
 
@@ -244,7 +242,7 @@ impl Credit {
         }
     }
 
-    /// Queues `vcpu`, which is off every pCPU, and tells who should look. It is
+    /// Queues `vcpu`, which is off every pCPU, and raises the pCPUs that must schedule. It is
     /// boosted if it has credit, unless it only `moved` or is just unparked.
     fn release(&mut self, vcpu: VcpuId, moved: bool, raise: &mut PcpuSet) {
         let account = &mut self.vcpus[vcpu.index()].account;
@@ -257,8 +255,8 @@ impl Credit {
         self.tickle(vcpu, raise);
     }
 
-    /// Whether `vcpu`, which woke, would take `pcpu` from who runs there.
-    /// Strictly a higher class, but for the option that BOOST preempts BOOST.
+    /// Returns whether `vcpu`, which woke, would preempt the vCPU on `pcpu`: it must have a
+    /// strictly higher class, or the option that BOOST preempts BOOST applies.
     fn beats(&self, vcpu: VcpuId, pcpu: PcpuId) -> bool {
         let class = self.class(vcpu);
         let running = self.running_class(pcpu);
@@ -305,8 +303,8 @@ impl Credit {
         self.raise(mask, raise);
     }
 
-    /// One of `fitting` after the last one that was raised for `home`. Xen
-    /// takes turns for each pCPU that handles wakes; here that is the home.
+    /// Returns the next of `fitting` after the last one that was raised for `home`. Xen takes turns
+    /// for each pCPU that handles wakes; here that is the home.
     fn next_idler(&mut self, home: PcpuId, fitting: PcpuSet) -> Option<PcpuId> {
         let last = &mut self.pcpus[home.index()].last_tickled;
         let idler = fitting.next_after(*last)?;
@@ -385,8 +383,8 @@ impl Credit {
         }
     }
 
-    /// Records that `pcpu` runs `next` from now on. Whoever ran there must
-    /// have left, and been queued again if it may go on.
+    /// Records that `pcpu` runs `next` from now on. The vCPU that ran there must have left, and
+    /// been queued again if it may go on.
     pub(crate) fn enter(&mut self, now: Nanos, pcpu: PcpuId, next: Option<VcpuId>) {
         let before = std::mem::replace(&mut self.pcpus[pcpu.index()].current, next);
         if let Some(vcpu) = next {

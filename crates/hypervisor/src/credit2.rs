@@ -21,23 +21,22 @@ use budget::Domain;
 use serde::{Deserialize, Serialize};
 use tailbound_units::Nanos;
 
-/// What all get when the first has used up its credit (`CSCHED2_CREDIT_INIT`).
-/// Credit is nanoseconds of the heaviest vCPU of the queue.
+/// Credit of a vCPU after a reset, which happens when the first vCPU has used up its credit
+/// (`CSCHED2_CREDIT_INIT`). Credit is nanoseconds of the heaviest vCPU of the queue.
 const CREDIT_INIT: i64 = 10_000_000;
-/// More debt than this is forgiven (`CSCHED2_CREDIT_MIN`).
+/// Limit on debt; a larger debt is forgiven (`CSCHED2_CREDIT_MIN`).
 const CREDIT_MIN: i64 = -CREDIT_INIT;
-/// How much more than [`CREDIT_INIT`] can be saved (`CSCHED2_CARRYOVER_MAX`).
+/// Limit on the saved credit above [`CREDIT_INIT`] (`CSCHED2_CARRYOVER_MAX`).
 const CARRYOVER: i64 = 500_000;
-/// How much more credit one that ran on another pCPU must have
-/// (`CSCHED2_MIGRATE_RESIST`), and what it is given for moving
-/// (`CSCHED2_MIGRATE_COMPENSATION`).
+/// Lead in credit that a vCPU from another pCPU needs (`CSCHED2_MIGRATE_RESIST`), and the credit
+/// that it receives for moving (`CSCHED2_MIGRATE_COMPENSATION`).
 const MIGRATE_RESIST: i64 = 500_000;
 const MIGRATE_COMPENSATION: i64 = 50_000;
 /// The shortest and the longest time until the next decision.
 const MIN_TIMER: Nanos = Nanos::from_micros(500);
 const MAX_TIMER: Nanos = Nanos::from_millis(10);
-/// One that has run for the ratelimit less this can be preempted by a wake
-/// (`CSCHED2_RATELIMIT_TICKLE_TOLERANCE`).
+/// Tolerance of the ratelimit: a vCPU that has run for the ratelimit less this can be preempted by
+/// a wake (`CSCHED2_RATELIMIT_TICKLE_TOLERANCE`).
 const RATELIMIT_TOLERANCE: Nanos = Nanos::from_micros(50);
 /// pCPUs that share a queue (`sched_credit2_max_cpus_runqueue`).
 const QUEUE_PCPUS: u32 = 16;
@@ -46,8 +45,8 @@ const QUEUE_PCPUS: u32 = 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Credit2Config {
-    /// How long a vCPU runs before another may preempt it; 0: no limit. Xen
-    /// accepts 100 us to 500 ms.
+    /// Minimum run of a vCPU before another may preempt it; 0: no limit. Xen accepts 100 us to 500
+    /// ms.
     pub ratelimit: Nanos,
 }
 
@@ -66,7 +65,7 @@ enum Place {
     Off,
     Queued,
     Running,
-    /// Its domain has used up what its cap allows.
+    /// The domain has used up its cap.
     Parked,
 }
 
@@ -74,7 +73,7 @@ enum Place {
 struct Vcpu {
     domain: DomainId,
     affinity: PcpuSet,
-    /// Which pCPU it ran on last, and so whose queue it is in.
+    /// pCPU of its last run, whose queue it joins.
     home: PcpuId,
     place: Place,
     weight: u64,
@@ -86,7 +85,7 @@ struct Vcpu {
     entered: Nanos,
     /// The pCPU that was raised to take it.
     tickled: Option<PcpuId>,
-    /// What it may run before it asks its domain for more; none: no cap.
+    /// CPU time that it may use before it takes more from its domain's budget; none: no cap.
     budget: Option<i64>,
 }
 
@@ -94,9 +93,9 @@ struct Vcpu {
 #[derive(Debug, Clone)]
 struct Queue {
     pcpus: PcpuSet,
-    /// Most credit first; first come, first served among equals.
+    /// Waiting vCPUs, most credit first; first come, first served among equals.
     waiting: Vec<VcpuId>,
-    /// All vCPUs that belong to it, and the largest weight of them.
+    /// vCPUs of the queue, and their largest weight.
     members: Vec<VcpuId>,
     max_weight: u64,
     /// pCPUs that are raised and have not been asked yet.
@@ -187,8 +186,8 @@ impl Credit2 {
         &mut self.vcpus[vcpu.index()]
     }
 
-    /// Makes `vcpu`, which runs, pay for what it has used: the heaviest vCPU of
-    /// a queue pays the time itself, others more by their weight.
+    /// Subtracts the used CPU time of `vcpu`, which runs, from its credit: the time itself for the
+    /// heaviest vCPU of a queue, more for others in inverse proportion to their weight.
     fn burn(&mut self, now: Nanos, vcpu: VcpuId) {
         let row = &mut self.vcpus[vcpu.index()];
         let used = now - row.paid_to;
@@ -270,8 +269,8 @@ impl Credit2 {
         best.1
     }
 
-    /// How much more credit `vcpu` has than the one that runs on `pcpu`; at
-    /// most 0 if that one has not run for long enough.
+    /// Returns the lead in credit of `vcpu` over the vCPU that runs on `pcpu`; at most 0 if the
+    /// latter has not run for the ratelimit.
     fn lead(&mut self, now: Nanos, vcpu: VcpuId, pcpu: PcpuId) -> i64 {
         let Some(running) = self.current[pcpu.index()] else {
             return 0;
@@ -285,8 +284,8 @@ impl Credit2 {
         self.vcpus[vcpu.index()].credit - self.vcpus[running.index()].credit
     }
 
-    /// Who runs next on `pcpu`: `current`, which may go on, or the first in the
-    /// queue that may run here and has more credit.
+    /// Returns the next vCPU on `pcpu`: `current`, which may go on, or the first in the queue that
+    /// may run here and has more credit.
     fn candidate(&mut self, now: Nanos, pcpu: PcpuId, current: Option<Current>) -> Option<VcpuId> {
         if let Some(Current { vcpu, yielded, .. }) = current
             && !yielded
@@ -349,8 +348,8 @@ impl Credit2 {
         self.queues[index].resets += 1;
     }
 
-    /// How long `vcpu` runs on `pcpu` until the next decision: until it has no
-    /// more credit than the next in the queue, or none.
+    /// Returns the run time of `vcpu` on `pcpu` until the next decision: until it has no more
+    /// credit than the next in the queue, or none.
     fn runtime(&self, now: Nanos, pcpu: PcpuId, vcpu: VcpuId) -> Nanos {
         let row = &self.vcpus[vcpu.index()];
         let queue = &self.queues[queue_of(pcpu)];

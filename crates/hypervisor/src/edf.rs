@@ -1,46 +1,40 @@
 //! EDF + credit: proportional shares with deadlines on top, after Cheng and
 //! Wang, `QoS` Scheduling for Latency-sensitive Cloud Applications.
 //!
-//! Beside its credit queue each pCPU has a queue of *claims*, sorted by deadline
-//! (section 3.1.1). A claim entitles a real-time vCPU to one short slice, 0.5 ms
-//! of CPU time, that begins by the deadline. Who has a claim still waits in the
-//! credit queue too, and what it gets from there counts. A timer looks at the
-//! first claim every 0.5 ms and lets it run when its deadline would pass before
-//! the next look; so one real-time vCPU never begins late, and with several it
-//! is late by the others' slices at most. All CPU time is paid in credit, so
+//! Beside its credit queue each pCPU has a queue of *claims*, sorted by deadline (section 3.1.1). A
+//! claim entitles a real-time vCPU to one short slice, 0.5 ms of CPU time, that begins by the
+//! deadline. A vCPU with a claim also waits in the credit queue, and CPU time from there counts
+//! towards its slice. Every 0.5 ms a timer checks the first claim, and the claim's slice begins if
+//! its deadline would pass before the next check. A single real-time vCPU therefore never begins
+//! late, and several are late by at most the others' slices. All CPU time is paid in credit, so
 //! shares stay as the weights. Read `choose` first, then `claims`.
 //!
-//! What the paper leaves open, and what is done here:
-//! - An *aperiodic* vCPU claims when an event arrives, whether it is blocked,
-//!   waits, or runs. The claim ends with its slice or when the vCPU blocks; what
-//!   is left to do then goes on in the credit queue. The scheduler cannot tell
-//!   work for the event from other work, and a claim for as long as there is
-//!   work would make every busy guest a real-time one. One slice serves all
-//!   events that came before it began; those that come during it have one claim
-//!   of their own, by the deadline of the first.
-//! - A *periodic* vCPU claims at every wake, and again when it must stop: it never
-//!   waits longer than its deadline, and gets a slice then. With a period, claims
-//!   begin at least that far apart.
-//! - Slices are paid in credit, whatever class the vCPU is in. The accounting
-//!   forgives debt beyond 300 credits; that of real-time vCPUs it remembers and
-//!   takes from what they earn next, so no slice is free and shares hold. One
-//!   that owes much more in this way claims nothing until it has paid some: the
-//!   others could not save what it takes, for beyond 300 they lose half. For a
-//!   periodic one, which claims for ever, that is 150; for an aperiodic one 600,
-//!   because one whose claims are well below its share comes to owe 150 once in
-//!   some hours by chance, and must not miss its deadline then.
-//! - Xen lets a vCPU earn when a tick, each 10 ms, finds it running. Slices begin
-//!   with the ticks and end before the next, so they would never be found, and
-//!   one that waits behind others with more credit would never run to be found.
-//!   Here who runs for a claim earns, and who must wait although it would go on.
-//! - One that owes (is OVER) when an event wakes it draws on its reserve (section
-//!   3.1.2) as long as its claim lasts. The reserve is filled from what it earns
-//!   and carried over, up to 300 credits, the bound that Xen sets to other
-//!   savings; what does not fit is ordinary credit. It begins full.
-//! - Real-time vCPUs are not boosted; the others are, but BOOST never preempts a
-//!   slice or a claim that is due.
-//! - A pCPU that would idle takes the earliest claim from another pCPU before it
-//!   steals by credit.
+//! The paper leaves the following points open. The model decides them thus:
+//! - An *aperiodic* vCPU claims when an event arrives, whether it is blocked, waits, or runs. The
+//!   claim ends with its slice or when the vCPU blocks; remaining work continues in the credit
+//!   queue. The scheduler cannot distinguish work for the event from other work, and a claim for as
+//!   long as there is work would make every busy guest a real-time one. One slice serves all events
+//!   that came before it began; later events have one claim of their own, by the deadline of the
+//!   first.
+//! - A *periodic* vCPU claims at every wake, and again when it must stop: it never waits longer
+//!   than its deadline, and has a slice then. With a period, claims begin at least that far apart.
+//! - Slices are paid in credit in every class. The accounting forgives debt beyond 300 credits, but
+//!   it remembers that of real-time vCPUs and subtracts it from their next income, so no slice is
+//!   free and shares hold. A real-time vCPU with much remembered debt claims nothing until it has
+//!   paid some, because the others, which lose half of their credit beyond 300, could not save its
+//!   excess. The limit is 150 for a periodic vCPU, which claims for ever. It is 600 for an
+//!   aperiodic one, because a vCPU whose claims are well below its share owes 150 by chance once in
+//!   some hours, and must not miss its deadline then.
+//! - In Xen a vCPU earns when a tick, each 10 ms, finds it running. Slices begin with the ticks and
+//!   end before the next, so ticks would never find them, and a vCPU that waits behind others with
+//!   more credit would never run at a tick. Here a vCPU also earns if it runs for a claim, or if it
+//!   must stop although it would go on.
+//! - A vCPU with debt (OVER) that an event wakes draws on its reserve (section 3.1.2) as long as
+//!   its claim lasts. The reserve is filled from its income and carried over, up to 300 credits,
+//!   the bound that Xen sets to other savings; the rest is ordinary credit. It begins full.
+//! - Real-time vCPUs are not boosted; the others are, but BOOST never preempts a slice or a claim
+//!   that is due.
+//! - A pCPU that would idle takes the earliest claim from another pCPU before it steals by credit.
 
 mod claims;
 mod config;
@@ -54,8 +48,8 @@ use crate::{Credit, Current, Host, PcpuId, PcpuSet, Scheduler, Slice, VcpuId, Wa
 use claims::Claims;
 use tailbound_units::Nanos;
 
-/// A periodic vCPU that owes so many halves of a slice beyond the debt that the
-/// accounting leaves claims nothing.
+/// Debt of a periodic vCPU from which on it claims nothing, in halves of a pCPU's credit of a slice
+/// and beyond the debt that the accounting leaves.
 const MOST_PERIODIC_ARREARS: i64 = 1;
 /// The same for an aperiodic one.
 const MOST_APERIODIC_ARREARS: i64 = 4;
@@ -69,7 +63,7 @@ enum Turn {
     Claim,
     /// The driver domain's.
     Driver {
-        /// When another driver vCPU may run.
+        /// Moment from which another driver vCPU may run.
         until: Nanos,
     },
 }
@@ -80,12 +74,12 @@ pub struct EdfCredit {
     config: EdfConfig,
     credit: Credit,
     claims: Claims,
-    /// What each pCPU runs.
+    /// Current turn of each pCPU.
     turns: Vec<Turn>,
     /// pCPUs of driver domains.
     driver_pcpus: PcpuSet,
-    /// When a pCPU's first claim is due. The 0.5 ms timer is set only to those
-    /// of its moments at which there is something to do.
+    /// Moments at which a pCPU's first claim is due. The 0.5 ms timer is set only for those of its
+    /// moments that have something to do.
     checks: Timers,
 }
 
@@ -156,8 +150,7 @@ impl EdfCredit {
         self.checks.set(pcpu.index(), at);
     }
 
-    /// Lets `vcpu`, which is queued or runs, claim if it may. `woken`: by an
-    /// event.
+    /// Adds a claim of `vcpu`, which is queued or runs, if it may have one. `woken`: by an event.
     fn claim(&mut self, now: Nanos, vcpu: VcpuId, woken: bool) {
         let draws = woken && self.credit.account(vcpu).credit < 0 && self.credit.reserve(vcpu) > 0;
         let halves = match self.claims.class(vcpu) {
@@ -175,9 +168,8 @@ impl EdfCredit {
         self.queue_claim(now, vcpu);
     }
 
-    /// Takes off its slice what `vcpu`, which runs on `pcpu`, has run, and ends its
-    /// claim with that. Events that came during it have one claim, by the deadline
-    /// of the first.
+    /// Subtracts the CPU time of `vcpu`, which runs on `pcpu`, from its slice, and ends its claim
+    /// at the slice's end. Events that came during it have one claim, by the deadline of the first.
     fn settle(&mut self, now: Nanos, pcpu: PcpuId, vcpu: VcpuId) {
         if !self.claims.settle(now, vcpu) {
             return;
@@ -217,7 +209,7 @@ impl EdfCredit {
         queue.find(|&vcpu| self.claims.class(vcpu) == DomainClass::Driver)
     }
 
-    /// Until when `vcpu`, which runs on `pcpu`, goes on whatever waits.
+    /// Returns the moment until which `vcpu`, which runs on `pcpu`, cannot be preempted.
     fn kept_until(&self, now: Nanos, pcpu: PcpuId, vcpu: VcpuId) -> Option<Nanos> {
         match self.turns[pcpu.index()] {
             Turn::Driver { until } => return Some(until).filter(|&until| now < until),
@@ -237,9 +229,8 @@ impl EdfCredit {
         }
     }
 
-    /// Takes out who runs next on `pcpu`: the driver domain, a claim that is
-    /// due, a claim that waits elsewhere while nothing waits here, or the credit
-    /// queue's choice.
+    /// Removes and returns the next vCPU on `pcpu`: the driver domain, a due claim, a claim that
+    /// waits elsewhere while nothing waits here, or the credit queue's choice.
     fn choose(&mut self, now: Nanos, pcpu: PcpuId) -> (Option<VcpuId>, Turn, Option<Nanos>) {
         let tslice = self.credit.config().tslice;
         if let Some(vcpu) = self.driver(pcpu) {

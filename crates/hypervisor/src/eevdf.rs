@@ -1,20 +1,21 @@
 //! Linux's fair scheduler since 6.12, EEVDF: earliest eligible virtual deadline first.
 //!
-//! A vCPU here is a thread of class `SCHED_OTHER`. Its *virtual runtime* is its CPU time by its
-//! weight; the queue's *average* is that of all who want the CPU, weighted. Who is not ahead of the
-//! average is eligible, and of these the one runs whose *virtual deadline* is the earliest: a slice
-//! from when it last got a new one. It is looked at when somebody wakes or blocks, and at each tick;
-//! with the feature `HRTICK` by a timer at the virtual deadline of who runs, too, as long as another
-//! is in the queue.
+//! A vCPU here is a thread of class `SCHED_OTHER`. Its *virtual runtime* is its CPU time divided by
+//! its weight; the queue's *average* is the weighted average of all runnable threads. A thread that
+//! is not ahead of the average is eligible, and the eligible thread with the earliest *virtual
+//! deadline* runs. The virtual deadline is one slice after the thread last received a new one. The
+//! scheduler checks when a thread wakes or blocks, and at each tick. With the feature `HRTICK` a
+//! timer also fires at the virtual deadline of the running thread, as long as another is in the
+//! queue.
 //!
-//! The rules are those of `kernel/sched/fair.c` of Linux 6.18 with its default features: placement by
-//! kept lag, `RUN_TO_PARITY` (who was chosen goes on until its slice, or the shortest of the queue,
-//! is over, unless who wakes has a shorter one: `PREEMPT_SHORT`), and `DELAY_DEQUEUE` with
-//! `DELAY_ZERO` (who falls asleep ahead of the average stays in the queue until it is not, so that it
-//! does not sleep its debt off).
+//! The rules are those of `kernel/sched/fair.c` of Linux 6.18 with its default features: placement
+//! by kept lag, `RUN_TO_PARITY` (the chosen thread runs until its slice, or the shortest of the
+//! queue, is over, unless a waking thread has a shorter one: `PREEMPT_SHORT`), and `DELAY_DEQUEUE`
+//! with `DELAY_ZERO` (a thread that falls asleep ahead of the average stays in the queue until it
+//! is not, so that it does not sleep its debt off).
 //!
-//! Not modelled: groups, and balance between CPUs: a vCPU stays on its home. Nobody is `SCHED_IDLE`
-//! or `SCHED_BATCH`.
+//! The model excludes groups, `SCHED_IDLE` and `SCHED_BATCH`. It does not balance between CPUs: a
+//! vCPU stays on its home.
 
 #[cfg(test)]
 mod record;
@@ -28,27 +29,27 @@ use thiserror::Error;
 
 /// The weight of a thread with nice 0, and of a domain with the default weight.
 const NICE_0: i64 = 1024;
-/// What a thread's own slice may be.
+/// Limits on a thread's own slice.
 const SLICES: [Nanos; 2] = [Nanos::from_micros(100), Nanos::from_millis(100)];
 
 /// The timer of a slice fires no sooner than this after it is set.
 const SOONEST: Nanos = Nanos::from_micros(10);
 
-/// How the kernel was built and started.
+/// Build and boot options of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EevdfConfig {
-    /// The slice of who has none of its own (`base_slice_ns`). Linux has 0.7 ms with one CPU, 1.4 ms
-    /// with two or three, 2.1 ms with four to seven, 2.8 ms with more.
+    /// Slice of a thread without its own one (`base_slice_ns`). Linux has 0.7 ms with one CPU, 1.4
+    /// ms with two or three, 2.1 ms with four to seven, 2.8 ms with more.
     pub slice: Nanos,
     /// The time between two ticks (`CONFIG_HZ`).
     pub tick: Nanos,
-    /// Whether a timer ends slices (`HRTICK`, off by default).
+    /// True if a timer ends slices (`HRTICK`, off by default).
     pub timer: bool,
 }
 
 impl EevdfConfig {
-    /// That of a machine with so many CPUs, and 250 ticks a second.
+    /// Returns the default configuration of a host with `cpus` CPUs and 250 ticks a second.
     pub fn of_cpus(cpus: u32) -> Self {
         let factor = 1 + cpus.clamp(1, 8).ilog2();
         Self {
@@ -71,9 +72,9 @@ pub enum EevdfError {
     /// The number of slices is not that of vCPUs.
     #[error("{slices} slices for {vcpus} vCPUs")]
     Count {
-        /// How many were given.
+        /// Number of passed slices.
         slices: usize,
-        /// How many the host has.
+        /// Number of the host's vCPUs.
         vcpus: usize,
     },
     /// A slice that is too short or too long.
@@ -90,17 +91,17 @@ struct Entity {
     home: usize,
     /// 1024 for nice 0.
     weight: i64,
-    /// In nanoseconds.
+    /// Length of its slice in nanoseconds.
     slice: i64,
     vruntime: i64,
     deadline: i64,
-    /// By how much it was behind the average when it left the queue.
+    /// Distance behind the average when it left the queue.
     lag: i64,
-    /// Until which virtual runtime it goes on.
+    /// Virtual runtime until which it cannot be preempted.
     protected: i64,
-    /// Up to when its CPU time is counted, while it runs.
+    /// Moment up to which its CPU time is counted, while it runs.
     counted: Nanos,
-    /// It sleeps, and is in the queue since it is ahead.
+    /// True if it sleeps but stays in the queue because it is ahead of the average.
     is_delayed: bool,
 }
 
@@ -115,15 +116,15 @@ impl Entity {
     }
 }
 
-/// Those who want one CPU.
+/// Threads that need one CPU.
 #[derive(Debug, Clone, Default)]
 struct Queue {
     current: Option<usize>,
-    /// Without the current one.
+    /// Queued threads without the running one.
     waiting: Vec<usize>,
-    /// When the next tick is, while somebody runs.
+    /// Moment of the next tick, while a thread runs.
     tick: Option<Nanos>,
-    /// When the timer of the current one's slice fires.
+    /// Moment at which the timer of the current slice fires.
     timer: Option<Nanos>,
 }
 
@@ -187,7 +188,8 @@ impl Eevdf {
         })
     }
 
-    /// Of all who want the CPU: the sum of weights, and of virtual runtimes above `from` by weight.
+    /// Returns sums over all runnable threads: of weights, and of weighted virtual runtimes above
+    /// `from`.
     fn sums(&self, queue: usize, from: i64) -> (i128, i128) {
         let all = self.queues[queue].all().map(|index| &self.entities[index]);
         all.fold((0, 0), |(weights, sum), it| {
@@ -213,14 +215,15 @@ impl Eevdf {
         self.sums(queue, self.entities[index].vruntime).1 >= 0
     }
 
-    /// The shortest slice of those who want the CPU.
+    /// Returns the shortest slice of the runnable threads.
     fn shortest(&self, queue: usize) -> i64 {
         let all = self.queues[queue].all();
         let slices = all.map(|index| self.entities[index].slice);
         slices.min().unwrap_or(i64::MAX)
     }
 
-    /// Counts what the current one has run (`update_curr`). Returns whether the CPU is to be asked.
+    /// Counts the CPU time of the running thread (`update_curr`). Returns whether the CPU must
+    /// reschedule.
     fn count(&mut self, queue: usize, now: Nanos) -> bool {
         let Queue {
             current: Some(index),
@@ -245,7 +248,7 @@ impl Eevdf {
         !is_alone && (is_over || !it.is_protected())
     }
 
-    /// Notes by how much one is behind the average, within limits (`update_entity_lag`).
+    /// Records the distance of a thread behind the average, within limits (`update_entity_lag`).
     fn note_lag(&mut self, queue: usize, index: usize) {
         let average = self.average(queue);
         let tick = self.config.tick.0.cast_signed();
@@ -254,8 +257,8 @@ impl Eevdf {
         it.lag = (average - it.vruntime).clamp(-limit, limit);
     }
 
-    /// Puts one that is not in the queue where it was to the average when it left, as it will be
-    /// once it is in it (`place_entity`).
+    /// Restores the distance from the average that a thread had when it left, as it will be once
+    /// the thread is in the queue (`place_entity`).
     fn place(&mut self, queue: usize, index: usize) {
         let average = self.average(queue);
         let (weights, _) = self.sums(queue, average);
@@ -311,7 +314,7 @@ impl Eevdf {
         }
     }
 
-    /// Takes the current one off its CPU: it waits, or sleeps.
+    /// Removes the running thread from its CPU: it waits, or sleeps.
     fn put(&mut self, queue: usize, index: usize, is_runnable: bool) {
         if !is_runnable && self.is_eligible(queue, index) {
             self.note_lag(queue, index);
@@ -327,7 +330,7 @@ impl Eevdf {
         queue.waiting.push(index);
     }
 
-    /// Puts one on its CPU.
+    /// Puts a thread on its CPU.
     fn set(&mut self, queue: usize, index: usize, now: Nanos) {
         let shortest = self.shortest(queue);
         let row = &mut self.queues[queue];

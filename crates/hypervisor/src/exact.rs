@@ -1,6 +1,6 @@
-//! Each moment of small sets of servers on up to three pCPUs, against what global earliest deadline
-//! first allows, counted by itself: RTDS' deferrable servers, and the hard constant bandwidth
-//! servers of `SCHED_DEADLINE`.
+//! Comparison of each moment of small sets of servers on up to three pCPUs with independently
+//! computed schedules of global earliest deadline first: RTDS' deferrable servers, and the hard
+//! constant bandwidth servers of `SCHED_DEADLINE`.
 
 use crate::reservation::Deadline;
 use crate::{Costs, Domain, Enforcement, Host, Machine, PcpuId, Reservation, Rtds};
@@ -8,17 +8,17 @@ use crate::{SchedDeadline, Scheduler, VcpuId, Wake};
 use proptest::prelude::*;
 use tailbound_units::Nanos;
 
-/// All times are so many of these, which `SCHED_DEADLINE` counts without rounding.
+/// Unit of all times, which `SCHED_DEADLINE` counts without rounding.
 const UNIT: Nanos = Nanos(1_024_000);
-/// How many units of each set are looked at. Periods are 2 to 8 units.
+/// Number of compared units of each set. Periods are 2 to 8 units.
 const UNITS: u64 = 120;
 
-/// How a server gets its budget.
+/// Kind of a server's budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// Anew in each period, and kept while it sleeps.
     Deferrable,
-    /// By a deadline that is postponed, and none before that deadline once it is used up.
+    /// By a deadline that is postponed; no budget before that deadline once it is used up.
     Bandwidth,
 }
 
@@ -29,11 +29,11 @@ struct Server {
     budget: u64,
     period: u64,
     left: u64,
-    /// None before it woke for the first time.
+    /// End of its period; None before its first wake.
     deadline: Option<u64>,
     is_throttled: bool,
     work: u64,
-    /// Since when it has no work.
+    /// Start of the time without work.
     idle_from: u64,
 }
 
@@ -203,7 +203,8 @@ impl Set {
         Ok(())
     }
 
-    /// Who runs at a moment, which must be as many as can, with the earliest deadlines.
+    /// Checks the vCPUs that run at a moment: the largest possible number, with the earliest
+    /// deadlines.
     fn may_run<S: Scheduler>(
         &self,
         machine: &Machine<S>,

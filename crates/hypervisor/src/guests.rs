@@ -1,9 +1,9 @@
 //! Guests on a machine: in each a queue of jobs, which go first, and a load, which takes
 //! the rest.
 //!
-//! Read [`Guests::next`] first: whoever knows what the jobs are for asks it what happened,
-//! and answers with [`Guests::offer`]. [`Simulation`](crate::Simulation) does that for
-//! tasks of fixed kinds; a simulator of packets does it for its own.
+//! Read [`Guests::next`] first: the caller, which knows the purpose of the jobs, queries it for
+//! events and answers with [`Guests::offer`]. [`Simulation`](crate::Simulation) does that for tasks
+//! of fixed kinds; a simulator of packets does it for its own.
 
 use crate::random::Random;
 use crate::timers::Timers;
@@ -12,18 +12,18 @@ use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use tailbound_units::Nanos;
 
-/// How a simulation runs.
+/// Configuration of a simulation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SimulationConfig {
     /// Two runs with the same seed are the same.
     pub seed: u64,
-    /// No guest timer fires sooner than this after it is set. Xen's
-    /// `timer_slop` is 50 us (`xen/common/timer.c`); 0 turns it off.
+    /// Shortest time from setting a guest timer until it fires. Xen's `timer_slop` is 50 us
+    /// (`xen/common/timer.c`); 0 turns it off.
     pub timer_slop: Nanos,
 }
 
-/// What happened on a host.
+/// Event on a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Happening<J> {
     /// A guest has done a job.
@@ -32,19 +32,19 @@ pub enum Happening<J> {
         vcpu: VcpuId,
         /// When.
         at: Nanos,
-        /// What was done.
+        /// The completed job.
         job: J,
     },
     /// The timer that was set with [`Guests::set_timer`] fired.
     Timer {
-        /// For which vCPU.
+        /// vCPU of the timer.
         vcpu: VcpuId,
         /// When.
         at: Nanos,
     },
 }
 
-/// What a load by the clock needs to look at it.
+/// CPU time in which a load by the clock reads the clock.
 const LOOK: Nanos = Nanos(1);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,14 +58,13 @@ enum Doing {
 struct Guest<J> {
     load: Load,
     doing: Doing,
-    /// Each with its CPU time; the one being done first.
+    /// Jobs with their CPU time; the one being done first.
     jobs: VecDeque<(J, Nanos)>,
-    /// What the load has left, when it has not all been done and is not being
-    /// done.
+    /// Remaining work of the load while the load is interrupted.
     load_left: Option<Nanos>,
-    /// When the load's period began.
+    /// Start of the load's period.
     load_from: Nanos,
-    /// Whether the load is one by the clock that has looked at it.
+    /// True while a load by the clock is in the busy part of its period.
     is_spinning: bool,
 }
 
@@ -73,7 +72,7 @@ struct Guest<J> {
 #[derive(Debug, Clone)]
 pub struct Guests<S, J> {
     machine: Machine<S>,
-    /// By vCPU.
+    /// Guests by vCPU.
     rows: Vec<Guest<J>>,
     /// A timer for each guest's caller and one for its load.
     timers: Timers,
@@ -82,9 +81,9 @@ pub struct Guests<S, J> {
     /// The machine's of this instant, and how many of them were handled.
     events: Vec<Event>,
     handled: usize,
-    /// Whether the instant is still to be ended.
+    /// True if the instant has not ended yet.
     is_open: bool,
-    /// Whose job was told as done, and who has not gone on yet.
+    /// vCPU whose completed job was reported and which has no next work yet.
     settling: Option<VcpuId>,
     fired: u64,
 }
@@ -116,7 +115,7 @@ impl<S: Scheduler, J> Guests<S, J> {
         }
     }
 
-    /// Gives a guest its load, which begins at a moment of its first period.
+    /// Sets the load of a guest. It begins at a moment of its first period.
     pub fn start_load(&mut self, vcpu: VcpuId, load: Load) {
         self.rows[vcpu.index()].load = load;
         let first = match load {
@@ -166,7 +165,7 @@ impl<S: Scheduler, J> Guests<S, J> {
         self.timers.set(slot, at.max(earliest));
     }
 
-    /// Returns when something is to be done next; [`Nanos::MAX`] for never.
+    /// Returns the moment of the next event; [`Nanos::MAX`] for never.
     pub fn poll_at(&self) -> Nanos {
         self.machine.next_at().min(self.timers.earliest())
     }
@@ -253,7 +252,7 @@ impl<S: Scheduler, J> Guests<S, J> {
         None
     }
 
-    /// Gives a guest that has finished something its next work.
+    /// Assigns the next work to a guest that has finished its last.
     fn go_on(&mut self, vcpu: VcpuId) {
         let guest = &mut self.rows[vcpu.index()];
         if let Some((_, cost)) = guest.jobs.front() {

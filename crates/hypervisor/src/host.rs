@@ -1,9 +1,9 @@
-//! What a host is made of: its pCPUs, the domains, and their vCPUs.
+//! Description of a host: its pCPUs, the domains, and their vCPUs.
 
 use crate::{DomainId, PcpuId, PcpuSet, VcpuId};
 use thiserror::Error;
 
-/// The weight of a domain where none is configured.
+/// The weight of a domain without a configured one.
 pub const DEFAULT_WEIGHT: u32 = 256;
 
 /// A guest, as its toolstack configures it.

@@ -76,13 +76,13 @@ impl PcpuSet {
         }
     }
 
-    /// Whether `pcpu` is in the set.
+    /// Returns whether `pcpu` is in the set.
     pub fn contains(&self, pcpu: PcpuId) -> bool {
         let word = self.words.get(pcpu.index() / 64);
         word.is_some_and(|word| word >> (pcpu.0 % 64) & 1 == 1)
     }
 
-    /// Whether the set has no member.
+    /// Returns whether the set has no member.
     pub fn is_empty(&self) -> bool {
         self.words == [0; WORDS]
     }

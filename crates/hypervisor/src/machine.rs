@@ -8,12 +8,12 @@ use crate::{Current, Host, PcpuId, PcpuSet, Scheduler, VcpuId, Wake};
 use serde::{Deserialize, Serialize};
 use tailbound_units::Nanos;
 
-/// What changing the vCPU of a pCPU costs. The incoming vCPU pays: the time
-/// counts as its CPU time, but does none of its work.
+/// Costs of a switch of vCPUs. The incoming vCPU pays: the time counts as its CPU time, but does
+/// none of its work.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Costs {
-    /// For every vCPU that is put on a pCPU which last ran another one.
+    /// Cost for every vCPU that is put on a pCPU which last ran another one.
     pub context_switch: Nanos,
     /// Added when it last ran on another pCPU.
     pub migration: Nanos,
@@ -22,7 +22,7 @@ pub struct Costs {
     pub cache_refill: Nanos,
 }
 
-/// What happened, in order.
+/// Event of a machine, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     /// `vcpu` was put on `pcpu`.
@@ -42,7 +42,7 @@ pub enum Event {
         pcpu: PcpuId,
         /// The moment, in virtual time.
         at: Nanos,
-        /// Whether it had work left.
+        /// True if it had work left.
         runnable: bool,
     },
     /// `vcpu` has done all its work. It blocks at the next
@@ -55,7 +55,7 @@ pub enum Event {
     },
 }
 
-/// What a vCPU got so far.
+/// CPU time and event counts of a vCPU so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct VcpuStats {
     /// Time on a pCPU.
@@ -64,13 +64,13 @@ pub struct VcpuStats {
     pub overhead: Nanos,
     /// Time it was runnable and did not run, capped ("parked") time included.
     pub waited: Nanos,
-    /// How often it was put on a pCPU.
+    /// Number of starts on a pCPU.
     pub starts: u64,
-    /// How often that was another pCPU than the last.
+    /// Number of starts on a different pCPU than the last.
     pub migrations: u64,
-    /// How often it was taken off with work left.
+    /// Number of stops with work left.
     pub preemptions: u64,
-    /// How often it woke.
+    /// Number of wakes.
     pub wakes: u64,
 }
 
@@ -85,13 +85,12 @@ enum State {
 #[derive(Debug, Clone)]
 struct Vcpu {
     state: State,
-    /// Since when it is in this state; while running, since when its run time
-    /// is not counted yet.
+    /// Start of this state; while running, moment up to which its run time is counted.
     since: Nanos,
-    /// What is left to do, as of [`Vcpu::worked_to`] while it runs. None: no
-    /// work at all; zero: an end that is still to be told.
+    /// Remaining work, as of [`Vcpu::worked_to`] while it runs. None: no work at all; zero: an end
+    /// that was not reported yet.
     work: Option<Nanos>,
-    /// Up to when work is counted; in the future while a switch is paid for.
+    /// Moment up to which work is counted; in the future while a switch is paid for.
     worked_to: Nanos,
     paused: bool,
     yielded: bool,
@@ -110,13 +109,13 @@ struct Pcpu {
 
 /// pCPUs under a [`Scheduler`], in virtual time.
 ///
-/// A vCPU is runnable as long as it has work: CPU time until something happens
-/// that the caller wants to know ([`Event::Done`]). What the work is for is the
-/// caller's business; [`Simulation`](crate::Simulation) is one caller.
+/// A vCPU is runnable as long as it has work: CPU time until a moment that the caller observes
+/// ([`Event::Done`]). The caller defines the purpose of the work; [`Simulation`](crate::Simulation)
+/// is one caller.
 ///
 /// One instant goes like this, with `now` never beyond [`Machine::poll_at`]:
-/// 1. [`Machine::advance`] tells who has finished by now;
-/// 2. the caller gives work, wakes, pauses ([`Machine::wake`] and the like);
+/// 1. [`Machine::advance`] reports the vCPUs that have finished by now;
+/// 2. the caller adds work, wakes, pauses ([`Machine::wake`] and the like);
 /// 3. [`Machine::dispatch`] runs the scheduler's timers, then lets every
 ///    raised pCPU choose (Xen's order of softirqs: `TIMER` before `SCHEDULE`).
 #[derive(Debug, Clone)]
@@ -193,7 +192,7 @@ impl<S: Scheduler> Machine<S> {
             State::Blocked | State::Queued => None,
         }
     }
-    /// Whether `vcpu` has work, paused or not.
+    /// Returns whether `vcpu` has work, paused or not.
     pub fn has_work(&self, vcpu: VcpuId) -> bool {
         self.vcpus[vcpu.index()].work.is_some()
     }
@@ -259,10 +258,9 @@ impl<S: Scheduler> Machine<S> {
         }
     }
 
-    /// Adds `work` to what `vcpu` has to do ([`Nanos::MAX`]: without end). When it is
-    /// blocked it wakes, because of `cause`, and true is returned. Otherwise
-    /// the scheduler is told only if an event is the cause
-    /// ([`Scheduler::notify`]).
+    /// Adds `work` to the work of `vcpu` ([`Nanos::MAX`]: without end). A blocked vCPU wakes,
+    /// because of `cause`, and true is returned. Otherwise the scheduler is notified only if an
+    /// event is the cause ([`Scheduler::notify`]).
     pub fn wake(&mut self, vcpu: VcpuId, work: Nanos, cause: Wake) -> bool {
         let left = self.work_left(vcpu).unwrap_or(Nanos::ZERO);
         self.set_work(vcpu, left.saturating_add(work));
@@ -279,8 +277,7 @@ impl<S: Scheduler> Machine<S> {
         true
     }
 
-    /// Tells the scheduler that an event arrived for `vcpu`, which is queued or
-    /// running.
+    /// Notifies the scheduler that an event arrived for `vcpu`, which is queued or running.
     pub fn notify(&mut self, vcpu: VcpuId) {
         self.events += 1;
         self.scheduler.notify(self.now, vcpu, &mut self.raised);
@@ -316,7 +313,7 @@ impl<S: Scheduler> Machine<S> {
         }
     }
 
-    /// Makes `vcpu`, which must be running, let others run first.
+    /// Yields the pCPU of `vcpu`, which must be running.
     pub fn yield_now(&mut self, vcpu: VcpuId) {
         if let State::Running(pcpu) = self.vcpus[vcpu.index()].state {
             self.vcpus[vcpu.index()].yielded = true;

@@ -1,9 +1,9 @@
-//! Xen's network device: what netfront, netback and the ring between them do.
+//! Xen's network device: netfront, netback and the ring between them.
 //!
 //! Read [`Receive`] first: frames on their way into a guest. Its rules are those of
-//! `drivers/xen/netfront` and `drivers/xen/netback` of Linux 2.6.18 for Xen 3.3; each
-//! method says which function it is. Frames on their way out ([`Transmit`]) have room
-//! enough in every experiment, so of that ring only the events are here.
+//! `drivers/xen/netfront` and `drivers/xen/netback` of Linux 2.6.18 for Xen 3.3; each method names
+//! its function there. Frames on their way out ([`Transmit`]) have room enough in every experiment,
+//! so of that ring only the events are here.
 
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -14,7 +14,7 @@ pub const SLOTS: u32 = 256;
 /// Frames that a guest's NAPI takes in one poll (`dev->weight`).
 pub const POLL_BUDGET: usize = 64;
 
-/// How a guest's netfront and the driver domain's netback are set.
+/// Parameters of a guest's netfront and the driver domain's netback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NetifConfig {
@@ -44,14 +44,14 @@ impl NetifConfig {
     pub const TARGETS: RangeInclusive<u32> = 8..=SLOTS;
 }
 
-/// What became of a frame that the bridge gave to netback.
+/// Result for a frame that the bridge passed to netback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Taken {
-    /// It has a slot of the ring.
+    /// The frame has a slot of the ring.
     Placed,
-    /// It waits in the interface's queue.
+    /// The frame waits in the interface's queue.
     Queued,
-    /// It is lost.
+    /// The frame is dropped.
     Dropped,
 }
 
@@ -70,9 +70,9 @@ pub struct Receive<F> {
     /// and seen by netfront (`rsp_cons`).
     consumed: u64,
     frames: VecDeque<F>,
-    /// Whether netfront asked for an event with the next answer (`rsp_event`).
+    /// True if netfront requested an event with the next answer (`rsp_event`).
     wants_event: bool,
-    /// Netback takes nothing until so many slots were posted (`req_event`).
+    /// Number of posted slots until which netback takes nothing (`req_event`).
     stopped_until: Option<u64>,
     queue: VecDeque<F>,
     dropped: u64,
@@ -216,8 +216,8 @@ impl<F> Receive<F> {
         self.stopped_until.is_some_and(|until| self.posted >= until)
     }
 
-    /// Netfront has nothing more to do and asks for an event
-    /// (`RING_FINAL_CHECK_FOR_RESPONSES`). Returns whether there is more after all.
+    /// Requests an event for netfront, which is idle (`RING_FINAL_CHECK_FOR_RESPONSES`). Returns
+    /// whether more frames are available after all.
     pub fn sleep(&mut self) -> bool {
         self.wants_event = !self.has_more();
         self.has_more()
@@ -228,7 +228,7 @@ impl<F> Receive<F> {
 #[derive(Debug, Clone)]
 pub struct Transmit<F> {
     frames: VecDeque<F>,
-    /// Whether netback asked for an event with the next frame.
+    /// True if netback requested an event with the next frame.
     wants_event: bool,
 }
 
@@ -249,7 +249,7 @@ impl<F> Transmit<F> {
         std::mem::take(&mut self.wants_event)
     }
 
-    /// Netback takes the next frame (`net_tx_action`); when there is none it asks for an
+    /// Takes the next frame for netback (`net_tx_action`); without a frame, netback requests an
     /// event.
     pub fn take(&mut self) -> Option<F> {
         let frame = self.frames.pop_front();

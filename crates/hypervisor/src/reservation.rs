@@ -1,23 +1,22 @@
-//! What a reservation of Linux's `SCHED_DEADLINE` is worth: whether all of them together
-//! can be kept, and how long a thread with one takes at most for what it has to do. Pure, in
-//! exact whole numbers.
+//! Schedulability of `SCHED_DEADLINE` reservations in Linux: whether a set of reservations is kept,
+//! and the longest delay of a thread with one. The module is pure and computes in exact integers.
 //!
-//! The kernel's own admission control is no proof of either: it compares the sum of runtime /
-//! period with the CPUs, which on more than one CPU bounds how late deadlines may be, not
-//! that they are kept, and does not look at deadlines that are shorter than periods
-//! (`Documentation/scheduler/sched-deadline.rst`, sections 3 and 5). A [`Pool`] is CPUs on which
-//! it is proved. A reservation counts there as its density, runtime / deadline. The finer test
-//! of the demand by each moment (Baruah, Rosier and Howell, Real-Time Systems 2, 1990) holds for
-//! threads that run until their work of a period is done; a guest sleeps and wakes when it likes,
-//! and the kernel then gives it its density until its deadline, so that by that test it could
-//! make others late.
+//! The kernel's own admission control proves neither. It compares the sum of runtime / period with
+//! the CPUs, which on more than one CPU bounds the lateness of deadlines and does not exclude
+//! missed ones. It ignores deadlines that are shorter than periods
+//! (`Documentation/scheduler/sched-deadline.rst`, sections 3 and 5). A [`Pool`] is a set of CPUs
+//! with a proof. A reservation counts there by its density, runtime / deadline. The finer test of
+//! the demand by each moment (Baruah, Rosier and Howell, Real-Time Systems 2, 1990) holds for
+//! threads that run until their work of a period is done. A guest sleeps and wakes at any time, and
+//! receives its density until its deadline from the kernel, so that a guest admitted by that test
+//! could delay others.
 //!
-//! What else takes time is a [`Disturbance`]: interrupts, steal, and threads that overrun
-//! their runtime by up to a tick where the kernel enforces it by the tick alone. A [`Service`] is
-//! what is left of a reservation with all of that.
+//! A [`Disturbance`] is CPU time that reservations lose: interrupts, steal, and threads that
+//! overrun their runtime by up to a tick if only ticks enforce it. A [`Service`] is the guaranteed
+//! part of a reservation under a disturbance.
 //!
-//! Budgets are CPU time at full speed. What a thread gets done in it is less while its core is
-//! shared with another hardware thread, or runs slower.
+//! Budgets are CPU time at full speed. A thread completes less work in its budget while another
+//! hardware thread shares its core, or while the core runs slower.
 
 #[cfg(test)]
 mod tests;
@@ -30,34 +29,35 @@ use thiserror::Error;
 pub struct Deadline {
     /// CPU time in each period.
     pub runtime: Nanos,
-    /// By when it is given, at most the period.
+    /// Time limit for the runtime in each period, at most the period.
     pub deadline: Nanos,
     /// The period.
     pub period: Nanos,
 }
 
 impl Deadline {
-    /// Returns the longest time without a CPU for a thread that could run, where no deadline is
-    /// missed and every budget is enforced at once: it had its runtime at the start of one
-    /// period, and has the next at the end of the deadline. P + D - 2Q.
+    /// Returns the longest time without a CPU for a runnable thread, provided that no deadline is
+    /// missed and every budget is enforced without delay: P + D - 2Q. Such a thread had its runtime
+    /// at the start of one period, and has the next at the end of the deadline.
     ///
     /// # Panics
-    /// It does not take 0 < runtime <= deadline <= period.
+    /// The reservation is not 0 < runtime <= deadline <= period.
     pub fn blackout(&self) -> Nanos {
         assert!(self.is_possible(), "{self:?} is no reservation");
         self.period + self.deadline - self.runtime - self.runtime
     }
 
-    /// Returns for how long a thread with it runs at a stretch at most that may have what other
-    /// reservations leave of a CPU as well (`SCHED_FLAG_RECLAIM`), where the kernel gives
-    /// reservations `share` thousandths of each CPU, looks for up to `overrun` too late whether
-    /// its runtime is used up, and no deadline is missed; `None` where that has no end. As long
-    /// others without a reservation wait, the fair server aside.
+    /// Returns the longest uninterrupted run of a thread that also reclaims unreserved CPU time
+    /// (`SCHED_FLAG_RECLAIM`); `None` if it is unbounded. The kernel grants reservations `share`
+    /// thousandths of each CPU, detects a used-up runtime up to `overrun` late, and misses no
+    /// deadline. The bound is for a CPU on which threads without a reservation are waiting, and
+    /// ignores the fair server.
     ///
-    /// Its runtime is charged at runtime / period / share of the time at least, so that it lasts
-    /// for U = share * period. It may begin with all of it at its deadline, be U before it is
-    /// used up, and go on as long as a look at it finds the end of its period to be past: each
-    /// period brings that nearer by what the kernel keeps from it, (1 - share) * period.
+    /// The thread's runtime is charged at a rate of at least runtime / period / share, so that it
+    /// lasts for at most U = share * period. The run may begin with a full runtime at the deadline,
+    /// last U until the runtime is used up, and continue as long as each check finds that the
+    /// period has already ended. Each period brings the run closer to that end by the CPU time that
+    /// the kernel withholds, (1 - share) * period.
     pub fn longest_run(&self, share: u64, overrun: Nanos) -> Option<Nanos> {
         let rest = u128::from(CPU.checked_sub(share).filter(|rest| *rest > 0)?);
         let scaled = |time: Nanos| u128::from(time.0) * u128::from(CPU);
@@ -87,18 +87,18 @@ impl Deadline {
     }
 }
 
-/// What takes time of CPUs with reservations, beside these.
+/// CPU time that a pool's reservations lose.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Disturbance {
-    /// How long a thread may run beyond its runtime before the kernel stops it: one tick, or
-    /// nothing where a timer does (`HRTICK_DL`).
+    /// Longest run of a thread beyond its runtime before the kernel stops it: one tick, or zero
+    /// with timers (`HRTICK_DL`).
     pub overrun: Nanos,
-    /// What interrupts take of a CPU at once.
+    /// Longest burst of interrupts on one CPU.
     pub interrupts: Nanos,
-    /// What whoever runs the host's kernel as a guest takes of a CPU at once.
+    /// Longest burst of time that the hypervisor below the host's kernel takes from one CPU.
     pub steal: Nanos,
-    /// What both take in the long run, in thousandths of a CPU: of each CPU, in any time, at
-    /// most this share of it beside what they take at once.
+    /// Long-run share of interrupts and steal together, in thousandths of a CPU. In any interval
+    /// they take at most this share of each CPU, plus one burst of each.
     pub share: u64,
 }
 
@@ -106,34 +106,34 @@ pub struct Disturbance {
 /// them: any that the pool keeps, whenever their threads sleep and wake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pool {
-    /// How many CPUs.
+    /// Number of CPUs.
     pub cpus: u32,
-    /// How many reservations at most.
+    /// Largest number of reservations.
     pub threads: u32,
     /// The largest density of one, in thousandths of a CPU.
     pub largest: u64,
     /// The largest sum of all densities, in thousandths of a CPU.
     pub reservable: u64,
-    /// What else takes their time.
+    /// CPU time that the reservations lose.
     pub disturbance: Disturbance,
 }
 
-/// Why reservations cannot be promised.
+/// Reason why reservations cannot be promised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Unschedulable {
     /// Not 0 < runtime <= deadline <= period.
     #[error("it takes 0 < runtime <= deadline <= period")]
     Impossible,
-    /// Nothing is proved of the pool.
+    /// No bound is proved for the pool.
     #[error("its densities, and what takes time beside them, are too much for {0} CPUs")]
     Pool(u32),
-    /// There are too many.
+    /// The number of reservations exceeds the pool's limit.
     #[error("there are {0} reservations, more than the pool keeps")]
     Threads(usize),
-    /// One is too dense.
+    /// The density of a reservation exceeds the pool's limit.
     #[error("a runtime of {0} thousandths of its deadline is more than the pool keeps")]
     Largest(u64),
-    /// All together are too dense.
+    /// The sum of the densities exceeds the pool's limit.
     #[error("all together are {0} thousandths of a CPU, more than the pool keeps")]
     Sum(u64),
     /// Overruns, interrupts and steal may take longer than a period leaves.
@@ -145,18 +145,21 @@ pub enum Unschedulable {
 const CPU: u64 = 1000;
 
 impl Pool {
-    /// Returns by how much deadlines are missed at most, rounded up to a microsecond; `None` where
-    /// nothing is proved.
+    /// Returns the longest lateness of a deadline, rounded up to a microsecond; `None` without a
+    /// proof.
     ///
-    /// M CPUs keep all deadlines if the densities add up to M - (M - 1) times the largest at most
-    /// (Goossens, Funk and Baruah, Real-Time Systems 25, 2003). What a thread overruns it pays
-    /// with its next runtime, so that of what is due by any moment it has taken one overrun too
-    /// much at most. On one CPU a deadline is missed by all of that at most, as long as a busy
-    /// stretch is. On several let S be all that the M CPUs have left beside the sum and the
-    /// largest, E what is taken too much. Work done by then is never less than in a schedule that
-    /// gives each thread its density, E / S later: else there were a job that came first of those
-    /// that are behind in it, at least E / S ago, and since then either all CPUs were busy, or
-    /// that thread ran; what they did is then more than the densities by S of that time less E.
+    /// M CPUs keep all deadlines if the sum of the densities is at most M - (M - 1) times the
+    /// largest (Goossens, Funk and Baruah, Real-Time Systems 25, 2003). A thread pays for an
+    /// overrun with its next runtime. At any moment, each thread has therefore taken at most one
+    /// overrun too much of the CPU time that is due by then. On one CPU a deadline is missed by at
+    /// most the sum of these overruns and of the bursts, during a busy period.
+    ///
+    /// On several CPUs let S be the capacity of the M CPUs that remains beside the sum and the
+    /// largest density, and E the CPU time that is taken too much. The completed work is never less
+    /// than in a schedule, delayed by E / S, that serves each thread at its density. Otherwise
+    /// there would be a first job that is behind this schedule, since at least E / S. In that time
+    /// either all CPUs were busy or the job's thread was running. The completed work would then
+    /// exceed the densities by S times that duration, less E.
     pub fn lateness(&self) -> Option<Nanos> {
         let Disturbance {
             overrun,
@@ -205,18 +208,21 @@ impl Pool {
         })
     }
 
-    /// Returns for how long at a stretch `cpus` CPUs of the pool may all run `reservations`, which
-    /// it keeps, so that whoever goes behind them has none of these CPUs; rounded up to a
-    /// microsecond. `None` where nothing proves an end.
+    /// Returns the longest time for which `cpus` CPUs of the pool can all run `reservations`
+    /// without a break, so that threads of lower priority have none of these CPUs. The pool must
+    /// keep the reservations. The result is rounded up to a microsecond, and `None` if no bound is
+    /// proved.
     ///
-    /// In a stretch of L one has no more than runtime / period of L and a deadline, its lateness
-    /// and another runtime: what it had left at the start, and what it need not have used by the
-    /// end. And two overruns: one whose end was past when the kernel looked goes on at once, into
-    /// another. What is overrun is paid back. On several CPUs it has L at most.
+    /// In an interval of length L a reservation takes at most runtime / period of L plus a deadline
+    /// and its lateness, plus another runtime (left over at the start, and not yet used at the
+    /// end), plus two overruns: a thread whose period had ended at the kernel's check continues
+    /// immediately, into another overrun. Overruns are paid back. On several CPUs a reservation
+    /// takes at most L.
     pub fn longest_hold(&self, cpus: u32, reservations: &[Deadline]) -> Option<Nanos> {
-        /// One CPU, finely.
+        /// One CPU, in a finer unit.
         const WHOLE: u128 = 1_000_000_000;
-        /// More would find a shorter stretch, and each that is found is a bound.
+        /// Limit on the iterations. More of them would find a shorter stretch, but each result is a
+        /// bound.
         const TURNS: u32 = 1000;
         let wide = |time: Nanos| u128::from(time.0);
         let lateness = wide(self.lateness()?);
@@ -263,7 +269,7 @@ impl Pool {
     }
 }
 
-/// What a thread gets of its reservation for sure.
+/// Guaranteed service of a reservation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Service {
     reservation: Deadline,
@@ -271,19 +277,18 @@ pub struct Service {
     lateness: Nanos,
 }
 
-/// How long a thread takes at most, part by part.
+/// Bound on the duration of some work of a thread, by cause.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Latency {
     /// The CPU time itself.
     pub demand: Nanos,
-    /// Without a CPU before it, and between its parts where it is longer than a runtime.
+    /// Time without a CPU before the work, and between its parts if it is longer than a runtime.
     pub blackout: Nanos,
-    /// More of that since it overran its runtime itself.
+    /// Additional time because the thread itself overran its runtime before.
     pub overrun: Nanos,
-    /// More of that since interrupts and steal count as run by it.
+    /// Additional time because interrupts and steal are charged to the thread.
     pub charged: Nanos,
-    /// By how much its deadlines are missed: others overran, and interrupts and steal took
-    /// their CPUs.
+    /// Lateness of its deadlines, because others overran, and interrupts and steal took their CPUs.
     pub lateness: Nanos,
 }
 
@@ -309,11 +314,12 @@ impl Service {
         self.latency(least).total().saturating_sub(least)
     }
 
-    /// Returns how long `demand` of CPU time takes at most, from whenever the thread has it to do;
-    /// [`Nanos::MAX`] and more where that has no end. What it has to do before counts as well.
+    /// Returns the longest duration of `demand` of CPU time, from the moment when the thread has
+    /// this work; [`Nanos::MAX`] and more if it is unbounded. Earlier unfinished work must be
+    /// included in `demand`.
     ///
-    /// It may just have used its runtime up, and more by an overrun, which moved its deadline on;
-    /// then it has one runtime in each period, at the end of each deadline.
+    /// In the worst case the thread has just used up its runtime and overrun it, which moved its
+    /// deadline. Afterwards it has one runtime in each period, at the end of each deadline.
     pub fn latency(&self, demand: Nanos) -> Latency {
         if demand == Nanos::ZERO {
             return Latency::default();
@@ -329,7 +335,8 @@ impl Service {
         }
     }
 
-    /// How long `demand` takes if no deadline is missed, and this thread may overrun its runtime.
+    /// Returns the longest duration of `demand` if no deadline is missed and this thread may
+    /// overrun its runtime.
     fn under(&self, demand: Nanos, overrun: Nanos) -> Nanos {
         let Deadline {
             runtime,
@@ -346,7 +353,8 @@ impl Service {
         Nanos(u64::try_from(total).unwrap_or(u64::MAX))
     }
 
-    /// The same where interrupts and steal are charged to it, as most kernels do.
+    /// Returns the longest duration if interrupts and steal are charged to the thread, as most
+    /// kernels do.
     fn disturbed(&self, demand: Nanos) -> Nanos {
         let Disturbance {
             overrun,

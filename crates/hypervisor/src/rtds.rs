@@ -1,20 +1,18 @@
 //! Xen's RTDS: global earliest deadline first over deferrable servers.
 //!
-//! Each vCPU has a budget of CPU time in each of its periods. One queue for all
-//! pCPUs is sorted by the end of the current period, the *deadline*; who has
-//! used up its budget waits for the next period. Budget is kept while a vCPU
-//! sleeps (a deferrable server) and what is left at the end of a period is
-//! lost. The rules are those of `xen/common/sched/rt.c` in Xen 4.17, the defaults
+//! Each vCPU has a budget of CPU time in each of its periods. One queue for all pCPUs is sorted by
+//! the end of the current period, the *deadline*. A vCPU that has used up its budget waits for the
+//! next period. Budget is kept while a vCPU sleeps (a deferrable server), and the rest at the end
+//! of a period is lost. The rules are those of `xen/common/sched/rt.c` in Xen 4.17, the defaults
 //! included. Yields are ignored, as there.
 //!
-//! Not modelled: changing parameters at run time, pools of pCPUs, and the
-//! admission control that later releases have; what is over-committed here
-//! misses deadlines. Sure never to miss any are periods and budgets with
-//! total utilisation U and largest utilisation u on m pCPUs if
-//! U <= m - (m - 1) u (Goossens, Funk and Baruah, Real-Time Systems 25, 2003)
-//! and every vCPU may run everywhere, and none has extra time: when the budget of
-//! one that waits for extra time is replenished, Xen asks no pCPU to look at it,
-//! so it waits on although it would go first.
+//! The model excludes changes of parameters at run time, pools of pCPUs, and the admission control
+//! of later releases; over-committed vCPUs miss deadlines. Periods and budgets with total
+//! utilisation U and largest utilisation u on m pCPUs miss no deadline if U <= m - (m - 1) u
+//! (Goossens, Funk and Baruah, Real-Time Systems 25, 2003), every vCPU may run everywhere, and none
+//! has extra time. With extra time deadlines can be missed: when the budget of a vCPU that waits
+//! for extra time is replenished, Xen raises no pCPU, so the vCPU waits on although it would go
+//! first.
 
 #[cfg(test)]
 mod tests;
@@ -37,13 +35,13 @@ pub struct Reservation {
     pub period: Nanos,
     /// CPU time in each period, at least 10 us and at most the period.
     pub budget: Nanos,
-    /// Whether it goes on, after all that have budget, when its own is used up.
+    /// True if it goes on with a used-up budget, after all vCPUs that have budget.
     pub extratime: bool,
 }
 
 impl Default for Reservation {
-    /// 4 ms in 10 ms and what is left over, as Xen gives a vCPU that was given
-    /// nothing else (before 4.10 without what is left over).
+    /// Returns 4 ms in 10 ms and extra time, Xen's default for a vCPU (before 4.10 without extra
+    /// time).
     fn default() -> Self {
         Self {
             period: Nanos::from_millis(10),
@@ -59,9 +57,9 @@ pub enum RtdsError {
     /// The number of reservations is not that of vCPUs.
     #[error("{reservations} reservations for {vcpus} vCPUs")]
     Count {
-        /// How many were given.
+        /// Number of passed reservations.
         reservations: usize,
-        /// How many the host has.
+        /// Number of the host's vCPUs.
         vcpus: usize,
     },
     /// A period that is too short.
@@ -77,7 +75,7 @@ enum Place {
     /// Blocked or paused.
     Off,
     Queued,
-    /// It waits for its next period.
+    /// Waits for its next period.
     Depleted,
     Running,
 }
@@ -85,18 +83,18 @@ enum Place {
 #[derive(Debug, Clone)]
 struct Vcpu {
     affinity: PcpuSet,
-    /// Where it ran last.
+    /// pCPU of its last run.
     home: PcpuId,
     given: Reservation,
     place: Place,
     /// The end of its period.
     deadline: Nanos,
-    /// What is left of its budget as of `paid_to`.
+    /// Remaining budget as of `paid_to`.
     budget: Nanos,
     paid_to: Nanos,
-    /// How many budgets it has used in this period, with extra time.
+    /// Number of budgets that it has used in this period, with extra time.
     level: u32,
-    /// It used up its budget, and none was told of the new one yet.
+    /// True if it used up its budget, and no pCPU was raised for the new one yet.
     depleted: bool,
 }
 
@@ -138,14 +136,13 @@ impl Vcpu {
 pub struct Rtds {
     vcpus: Vec<Vcpu>,
     current: Vec<Option<VcpuId>>,
-    /// All that have budget and wait, by rank; first come, first served among
-    /// equals.
+    /// Waiting vCPUs with budget, by rank; first come, first served among equals.
     queue: Vec<VcpuId>,
-    /// When the periods of those end that are not asleep.
+    /// Ends of the periods of vCPUs that are not asleep.
     replenishments: Timers,
     /// pCPUs that are raised and have not been asked yet.
     tickled: PcpuSet,
-    /// Kept between replenishments to save allocating.
+    /// Buffer that is reused to avoid allocations.
     replenished: Vec<VcpuId>,
 }
 

@@ -1,22 +1,23 @@
 //! Linux's `SCHED_DEADLINE`: global earliest deadline first over constant bandwidth servers.
 //!
-//! Each vCPU has `runtime` of CPU time in each `period`, by `deadline` after the period began.
-//! Who has used it up is *throttled*: it waits for the end of the period, however idle the pCPUs
-//! are (a hard server). Two rules say what one has that wakes before its deadline: where the
-//! deadline is the period's end, all of the runtime by a new deadline, if what is left is more
-//! than its share until the old one; where it is earlier, only that share (the revised rule).
-//! One that wakes between its deadline and the period's end waits for the latter.
+//! Each vCPU has `runtime` of CPU time in each `period`, by `deadline` after the period began. A
+//! vCPU that has used it up is *throttled*: it waits for the end of the period even if pCPUs are
+//! idle (a hard server). A vCPU that wakes before its deadline keeps its remaining runtime if that
+//! is at most its share until the deadline. If it is more, the deadline decides: with the deadline
+//! at the period's end the vCPU receives a full runtime and a new deadline; with an earlier
+//! deadline it receives only that share (the revised rule). A vCPU that wakes between its deadline
+//! and the period's end waits for the latter.
 //!
-//! The kernel looks whether a runtime is used up at each tick, and where it is asked to
-//! (the feature `HRTICK_DL`, off by default) by a timer as well. So with ticks alone a vCPU runs
-//! for up to a tick longer, and pays for that later: its deadline moves on by a period, and
-//! its runtime grows by one, until it has some again, and the next time that it is throttled it
-//! waits until that far deadline.
+//! The kernel checks at each tick whether a runtime is used up, and with the feature `HRTICK_DL`
+//! (off by default) also by a timer. With ticks alone a vCPU runs for up to a tick longer, and pays
+//! for that later: its deadline moves on by a period, and its runtime grows by one, until it is
+//! positive again. The next time that the vCPU is throttled it waits until that far deadline.
 //!
 //! The rules are those of `kernel/sched/deadline.c` in Linux 6.18, its rounding included. There
 //! each CPU has a queue, and vCPUs are pushed and pulled between them so that the earliest
-//! deadlines run; here there is one queue. Not modelled: inheritance of deadlines, the fair server, and threads without a reservation, which run only
-//! where none with one wants to.
+//! deadlines run; here there is one queue. The model excludes inheritance of deadlines, the fair
+//! server, and threads without a reservation, which run only on CPUs that no thread with a
+//! reservation needs.
 
 #[cfg(test)]
 mod tests;
@@ -27,17 +28,17 @@ use crate::{Current, Host, PcpuId, PcpuSet, Scheduler, Slice, VcpuId, Wake};
 use tailbound_units::Nanos;
 use thiserror::Error;
 
-/// When the kernel looks whether a runtime is used up.
+/// Times at which the kernel checks for used-up runtimes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Enforcement {
     /// At each tick of the pCPU.
     Tick {
-        /// From one tick to the next: 4 ms at HZ = 250.
+        /// Interval between ticks: 4 ms at HZ = 250.
         every: Nanos,
         /// The moment of a tick.
         at: Nanos,
     },
-    /// At the moment when it is.
+    /// By a timer at the exact moment.
     Timer,
 }
 
@@ -47,9 +48,9 @@ pub enum SchedDeadlineError {
     /// The number of reservations is not that of vCPUs.
     #[error("{reservations} reservations for {vcpus} vCPUs")]
     Count {
-        /// How many were given.
+        /// Number of passed reservations.
         reservations: usize,
-        /// How many the host has.
+        /// Number of the host's vCPUs.
         vcpus: usize,
     },
     /// Not 1024 ns <= runtime <= deadline <= period.
@@ -68,7 +69,7 @@ enum Place {
     /// Blocked or paused.
     Off,
     Queued,
-    /// It could run, and is throttled.
+    /// Runnable, and throttled.
     Throttled,
     Running,
 }
@@ -76,24 +77,24 @@ enum Place {
 #[derive(Debug, Clone)]
 struct Vcpu {
     affinity: PcpuSet,
-    /// Where it ran last.
+    /// pCPU of its last run.
     home: PcpuId,
     given: Deadline,
-    /// It also has what others leave of this share of a pCPU, in thousandths.
+    /// Share of a pCPU that it may reclaim from others, in thousandths.
     reclaims: Option<u64>,
     place: Place,
     deadline: Nanos,
-    /// What is left of its runtime as of `paid_to`, in nanoseconds; below zero: it ran longer.
+    /// Remaining runtime as of `paid_to`, in nanoseconds; negative after an overrun.
     runtime: i128,
     paid_to: Nanos,
-    /// It waits for the end of its period, be it awake or asleep.
+    /// True if it waits for the end of its period, awake or asleep.
     is_throttled: bool,
-    /// It never ran.
+    /// True if it never ran.
     is_new: bool,
 }
 
 impl Vcpu {
-    /// When its next period begins (`dl_next_period`).
+    /// Returns the start of its next period (`dl_next_period`).
     fn next_period(&self) -> Nanos {
         self.deadline + self.given.period - self.given.deadline
     }
@@ -103,7 +104,8 @@ impl Vcpu {
         self.runtime = self.given.runtime.0.into();
     }
 
-    /// Whether what is left is more than its share until the deadline (`dl_entity_overflow`).
+    /// Returns whether the remaining runtime exceeds its share until the deadline
+    /// (`dl_entity_overflow`).
     fn has_too_much(&self, now: Nanos) -> bool {
         let scaled = |time: Nanos| i128::from(time.0 >> 10);
         let left = scaled(self.given.deadline) * (self.runtime >> 10);
@@ -128,7 +130,7 @@ impl Vcpu {
         }
     }
 
-    /// Gives it runtime (`replenish_dl_entity`).
+    /// Refills the runtime (`replenish_dl_entity`).
     fn replenish(&mut self, now: Nanos) {
         while self.runtime <= 0 {
             self.deadline += self.given.period;
@@ -150,7 +152,7 @@ impl Vcpu {
         self.paid_to = now;
     }
 
-    /// For how long it runs with the runtime that it has.
+    /// Returns the time for which it can run with its remaining runtime.
     fn left(&self) -> Nanos {
         let left = self.runtime.max(0);
         let left = match self.reclaims {
@@ -160,9 +162,8 @@ impl Vcpu {
         Nanos(u64::try_from(left).unwrap_or(u64::MAX))
     }
 
-    /// What of its runtime it is charged where it reclaims (`grub_reclaim`), against
-    /// [`Self::lasting`] of time: its bandwidth by the share, where all others of its pCPU
-    /// sleep.
+    /// Returns the runtime that is charged for [`Self::lasting`] of time when it reclaims
+    /// (`grub_reclaim`): its bandwidth divided by the share, while all others of its pCPU sleep.
     fn charged(&self) -> i128 {
         i128::from(self.given.runtime.0) * 1000
     }
@@ -178,9 +179,9 @@ pub struct SchedDeadline {
     enforcement: Enforcement,
     vcpus: Vec<Vcpu>,
     current: Vec<Option<VcpuId>>,
-    /// All that wait and are not throttled, by deadline; first come, first served among equals.
+    /// Waiting vCPUs that are not throttled, by deadline; first come, first served among equals.
     queue: Vec<VcpuId>,
-    /// When the next periods of those that are throttled begin.
+    /// Starts of the next periods of throttled vCPUs.
     replenishments: Timers,
     /// pCPUs that are raised and have not been asked yet.
     tickled: PcpuSet,
@@ -230,8 +231,8 @@ impl SchedDeadline {
         })
     }
 
-    /// Lets `vcpu` have more than its runtime (`SCHED_FLAG_RECLAIM`): of each pCPU `share`
-    /// thousandths, where it is the only one with a reservation.
+    /// Permits `vcpu` to exceed its runtime (`SCHED_FLAG_RECLAIM`), up to `share` thousandths of
+    /// each pCPU on which it has the only reservation.
     #[must_use]
     pub fn reclaiming(mut self, vcpu: VcpuId, share: u64) -> Self {
         self.vcpus[vcpu.index()].reclaims = Some(share.clamp(1, 1000));
@@ -285,8 +286,8 @@ impl SchedDeadline {
         }
     }
 
-    /// Ends the run of one that has used its runtime up (`update_curr_dl_se`). It goes on at
-    /// once where it ran past the end of its period.
+    /// Ends the run of a vCPU that has used up its runtime (`update_curr_dl_se`). It continues
+    /// immediately if it ran past the end of its period.
     fn throttle(&mut self, now: Nanos, vcpu: VcpuId) {
         let row = &mut self.vcpus[vcpu.index()];
         if row.next_period() < now {

@@ -3,7 +3,7 @@
 use crate::{PcpuId, PcpuSet, VcpuId};
 use tailbound_units::Nanos;
 
-/// Why a blocked vCPU became runnable.
+/// Reason why a blocked vCPU became runnable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wake {
     /// An event from outside arrived for it: a packet, a notification.
@@ -14,14 +14,14 @@ pub enum Wake {
     Unpause,
 }
 
-/// What a pCPU runs at the moment its scheduler is asked again.
+/// State of a pCPU when its scheduler chooses again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Current {
     /// The vCPU that runs.
     pub vcpu: VcpuId,
-    /// Whether it may go on: false when it has blocked or was paused.
+    /// True if it may go on; false after it blocked or was paused.
     pub runnable: bool,
-    /// Whether it asked to let others run first.
+    /// True if it yielded.
     pub yielded: bool,
 }
 
@@ -30,7 +30,7 @@ pub struct Current {
 pub struct Slice {
     /// The vCPU that runs from now on; `None`: the pCPU idles.
     pub next: Option<VcpuId>,
-    /// When to ask again at the latest; `None`: when something is raised.
+    /// Latest moment of the next choice; `None`: when something is raised.
     pub until: Option<Nanos>,
 }
 
@@ -54,9 +54,8 @@ pub trait Scheduler {
         let _ = (now, vcpu, raise);
     }
 
-    /// Handles a pause of `vcpu`. When it was queued it must leave its queue; when it
-    /// was running, its pCPU must be raised and `schedule` will be told that it
-    /// is not runnable.
+    /// Handles a pause of `vcpu`. A queued vCPU must leave its queue. For a running vCPU its pCPU
+    /// must be raised; `schedule` is then called with a vCPU that is not runnable.
     fn sleep(&mut self, now: Nanos, vcpu: VcpuId, raise: &mut PcpuSet);
 
     /// Chooses what `pcpu` runs from now on; `current` is none when it idles.

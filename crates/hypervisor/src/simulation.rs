@@ -1,7 +1,7 @@
 //! Guests with workloads on a machine.
 //!
-//! Read [`Simulation::run`] first: [`Guests`] do the work, and this says what follows from
-//! each job.
+//! Read [`Simulation::run`] first: [`Guests`] do the work, and the simulation reacts to each
+//! completed job.
 
 use crate::{
     Arrivals, Guests, Happening, Machine, Scheduler, SimulationConfig, Task, VcpuId, Via, Wake,
@@ -9,18 +9,18 @@ use crate::{
 use crate::{Workload, WorkloadError};
 use tailbound_units::Nanos;
 
-/// One measurement of a guest's [`Task`].
+/// Measurement of a guest's [`Task`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sample {
     /// The vCPU whose task was measured.
     pub vcpu: VcpuId,
-    /// When it was complete.
+    /// Moment of completion.
     pub at: Nanos,
-    /// How long it took; [`Task`] says from when to when.
+    /// Duration; [`Task`] defines its start and end.
     pub took: Nanos,
 }
 
-/// Work that a guest does at once.
+/// Work that a guest does without a pause.
 #[derive(Debug, Clone, Copy)]
 struct Job {
     what: What,
@@ -30,7 +30,7 @@ struct Job {
 
 #[derive(Debug, Clone, Copy)]
 enum What {
-    /// Answer a request, or send a frame, and let it out this way.
+    /// Answer a request or send a frame, which leaves by this path.
     Answer(Option<Via>),
     /// Read the clock after a sleep.
     ReadClock,
@@ -42,13 +42,13 @@ enum What {
     Outbound(VcpuId),
 }
 
-/// What a guest's task needs to remember.
+/// State of a guest's task.
 #[derive(Debug, Clone)]
 struct Guest {
     workload: Workload,
-    /// When the task's sleep began.
+    /// Start of the task's sleep.
     slept_from: Nanos,
-    /// When the next frame is due, or the workflow began.
+    /// Due time of the next frame, or start of the workflow.
     due: Nanos,
     /// Calls of the workflow that are still to be made, this one included.
     calls: u32,
@@ -106,13 +106,13 @@ impl<S: Scheduler> Simulation<S> {
         self.guests.events()
     }
 
-    /// Returns when something is to be done next; [`Nanos::MAX`] for never.
+    /// Returns the moment of the next event; [`Nanos::MAX`] for never.
     pub fn poll_at(&self) -> Nanos {
         self.guests.poll_at()
     }
 
-    /// Has a guest without a task of its own do `cost` of work at once, as at an event or a timer.
-    /// A [`Sample`] says when it is done, and how long that is after `since`.
+    /// Adds `cost` of work to a guest without a task of its own, as an event or a timer does. A
+    /// [`Sample`] reports its end, and the time since `since`.
     pub fn ask(&mut self, vcpu: VcpuId, since: Nanos, cost: Nanos, cause: Wake) {
         self.offer(vcpu, What::Answer(None), since, cost, cause);
     }

@@ -1,4 +1,4 @@
-//! A machine on which a test says when what happens.
+//! Machine whose events are scripted by a test.
 
 use crate::{Costs, Domain, Event, Host, Machine, Scheduler, VcpuId, Wake};
 use tailbound_units::Nanos;
@@ -70,7 +70,7 @@ impl<S: Scheduler> Script<S> {
         self
     }
 
-    /// When `vcpu` was put on a pCPU.
+    /// Returns the moments at which `vcpu` was put on a pCPU.
     pub(crate) fn starts(&self, vcpu: u32) -> Vec<Nanos> {
         let start = |event: &Event| match *event {
             Event::Started { vcpu: who, at, .. } if who.0 == vcpu => Some(at),

@@ -2,8 +2,8 @@
 
 use tailbound_units::Nanos;
 
-/// One timer for each slot, in a tournament tree: setting one costs a comparison for
-/// each level, reading the earliest nothing. At equal times the lowest slot is first.
+/// Timers, one for each slot, in a tournament tree: setting one costs a comparison for each level,
+/// and reading the earliest costs nothing. At equal times the lowest slot is first.
 #[derive(Debug, Clone)]
 pub(crate) struct Timers {
     /// The tree with its root at 1 and the slots' times from `leaves` on; each

@@ -1,4 +1,4 @@
-//! What a guest does with its CPU time.
+//! Workloads of guests.
 //!
 //! A guest has a [`Task`], whose latency is measured, and a [`Load`], which
 //! takes the rest. The task's work goes first inside the guest, as an interrupt
@@ -12,13 +12,13 @@ use serde::{Deserialize, Serialize};
 use tailbound_units::Nanos;
 use thiserror::Error;
 
-/// What one vCPU does.
+/// Workload of one vCPU.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Workload {
-    /// What is measured.
+    /// Measured task.
     pub task: Task,
-    /// What uses CPU time beside it.
+    /// Load that uses CPU time beside the task.
     pub load: Load,
 }
 
@@ -31,27 +31,26 @@ pub enum Load {
     None,
     /// Never sleeps.
     Endless,
-    /// `busy` of CPU time in each `period`, as `cpulimit` does it: works, then
-    /// pauses until the period is over (Bobtail, section 3.2). When a period
-    /// ends before the work is done the next begins at once, so with `busy` =
-    /// `period` it never sleeps.
+    /// `busy` of CPU time in each `period`, as `cpulimit` does it: works, then pauses until the
+    /// period is over (Bobtail, section 3.2). When a period ends before the work is done, the next
+    /// begins immediately, so with `busy` = `period` it never sleeps.
     DutyCycle {
         /// CPU time used in a period.
         busy: Nanos,
         /// The time from one start to the next.
         period: Nanos,
-        /// Each period is longer by a uniform 0 to this. A timer of the guest
-        /// is late by some microseconds every time, so its phase against the
-        /// hypervisor's ticks drifts; with 0 the phase is frozen.
+        /// Each period is longer by a uniform 0 to this. A timer of the guest is late by some
+        /// microseconds every time, so its phase against the hypervisor's ticks drifts; with 0 the
+        /// phase is constant.
         jitter: Nanos,
     },
     /// Busy until `busy` has passed by the clock, then sleeps until the period is over, as real
     /// programs do that look at a clock: what others take of that time is not made up for. The
     /// period begins when it first runs.
     WallClock {
-        /// How long it is busy in a period, by the clock.
+        /// Busy time in a period, by the clock.
         busy: Nanos,
-        /// From when it first runs to the timer that ends its sleep.
+        /// Time from its first run to the timer that ends its sleep.
         period: Nanos,
         /// Each period is longer by a uniform 0 to this.
         jitter: Nanos,
@@ -61,18 +60,18 @@ pub enum Load {
     Bursts {
         /// CPU time of a burst.
         work: Nanos,
-        /// From the end of a burst to the timer that ends the sleep.
+        /// Time from the end of a burst to the timer that ends the sleep.
         sleep: Nanos,
         /// Each sleep is longer by a uniform 0 to this.
         jitter: Nanos,
     },
 }
 
-/// When requests come.
+/// Arrival process of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", deny_unknown_fields, rename_all = "kebab-case")]
 pub enum Arrivals {
-    /// One request each `interval`, whatever became of the last (open loop).
+    /// One request each `interval`, independent of earlier answers (open loop).
     Every {
         /// The time from one request to the next.
         interval: Nanos,
@@ -86,7 +85,7 @@ pub enum Arrivals {
     },
     /// A synchronous client: the next one `think` after the answer to the last.
     Closed {
-        /// From an answer to the next request.
+        /// Time from an answer to the next request.
         think: Nanos,
         /// Each pause is longer by a uniform 0 to this.
         jitter: Nanos,
@@ -94,11 +93,11 @@ pub enum Arrivals {
     /// Workflows of synchronous calls (Bobtail, section 5.2), each a random time after the last
     /// one ended. A [`Sample`](crate::Sample) comes out for each workflow, not for each call.
     Sequences {
-        /// From the end of a workflow to the next one, on average.
+        /// Mean time from the end of a workflow to the next one.
         mean: Nanos,
         /// Calls of a workflow.
         calls: u32,
-        /// What a call spends on the wire, there and back: each one of these, evenly.
+        /// Time of a call on the wire, there and back: each of these values with equal probability.
         wire: [Nanos; 3],
     },
 }
@@ -115,8 +114,7 @@ pub struct Via {
     pub outbound: Nanos,
 }
 
-/// What is measured of a guest. A [`Sample`](crate::Sample) comes out for each
-/// request, frame, or sleep.
+/// Measured task of a guest. Each request, frame, or sleep yields a [`Sample`](crate::Sample).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", deny_unknown_fields, rename_all = "kebab-case")]
 pub enum Task {
@@ -127,7 +125,7 @@ pub enum Task {
     /// arrival at the host until its answer leaves. With a small service time
     /// it is a responder to pings.
     Server {
-        /// When requests come.
+        /// Arrival process of the requests.
         arrivals: Arrivals,
         /// CPU time of one answer.
         service: Nanos,
@@ -151,12 +149,12 @@ pub enum Task {
     /// Sleeps, looks at the clock, and over again (Bobtail, algorithm 1).
     /// Measured: the wall time from before the sleep to after it.
     SleepLoop {
-        /// How long it asks to sleep.
+        /// Requested duration of a sleep.
         sleep: Nanos,
-        /// CPU time from waking until it asks for the next sleep.
+        /// CPU time from waking until it requests the next sleep.
         work: Nanos,
-        /// Each sleep is longer by a uniform 0 to this. Linux lets timers of
-        /// ordinary threads be late by up to 50 us (the timer slack).
+        /// Each sleep is longer by a uniform 0 to this. In Linux, timers of ordinary threads are up
+        /// to 50 us late (the timer slack).
         #[serde(default)]
         jitter: Nanos,
     },
@@ -170,15 +168,15 @@ pub enum WorkloadError {
     /// The number of workloads is not that of vCPUs.
     #[error("{workloads} workloads for {vcpus} vCPUs")]
     Count {
-        /// How many were given.
+        /// Number of passed workloads.
         workloads: usize,
-        /// How many the host has.
+        /// Number of the host's vCPUs.
         vcpus: usize,
     },
     /// A period, gap or burst of zero, with which time would never pass.
     #[error("vCPU {0}: {1} must not be zero")]
     Zero(u32, &'static str),
-    /// More CPU time in a period than the period has.
+    /// The CPU time in a period exceeds the period.
     #[error("vCPU {0}: busy is longer than the period")]
     Busy(u32),
     /// `via` names a vCPU that is not there or whose task is another.

@@ -4,20 +4,20 @@ use serde::{Deserialize, Serialize};
 use tailbound_hypervisor::reservation::Deadline;
 use tailbound_units::{Bytes, Nanos};
 
-/// What is reserved for each vCPU of a machine: `runtime` of CPU in each `period`, by `deadline`
-/// after it has something to do. CPU time at full speed: what is done in it is less while the core
-/// is shared with another hardware thread, or runs slower.
+/// Reservation for each vCPU of a machine: `runtime` of CPU in each `period`, by `deadline` after
+/// it has work. The CPU time is at full speed: a vCPU completes less work in it while another
+/// hardware thread shares the core, or while the core runs slower.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CpuReservation {
     /// CPU time in each period.
     pub runtime: Nanos,
-    /// By when it is given, at most the period.
+    /// Time limit for this CPU time, at most the period.
     pub deadline: Nanos,
     /// The period.
     pub period: Nanos,
-    /// How many vCPUs of each machine have it, each its own.
+    /// Number of vCPUs of each machine that have the reservation, each its own.
     #[serde(default = "one")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 4096, default = 1))]
     pub vcpus: u32,
@@ -28,7 +28,7 @@ const fn one() -> u32 {
 }
 
 impl CpuReservation {
-    /// What each machine with it takes of its host.
+    /// Returns the CPU that each machine with the reservation takes of its host.
     pub fn of_machine(&self) -> CpuUse {
         let each = self.as_deadline().density();
         CpuUse {
@@ -46,7 +46,7 @@ impl CpuReservation {
     }
 }
 
-/// What machines take of the CPU that a host keeps for reservations.
+/// Part of a host's CPU for reservations that machines use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct CpuUse {
@@ -59,7 +59,7 @@ pub struct CpuUse {
 }
 
 impl CpuUse {
-    /// Returns that of so many.
+    /// Returns the sum for `count` machines.
     #[must_use]
     pub(crate) fn times(self, count: u32) -> Self {
         Self {
@@ -86,7 +86,7 @@ impl CpuUse {
     }
 }
 
-/// What each machine sends as one, and what it is worth knowing how long that takes.
+/// Message of each machine, and its CPU demand, for a bound on the latency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]

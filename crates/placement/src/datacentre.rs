@@ -57,7 +57,7 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Makes a placement from hosts in any order. A host that is named twice gets the sum.
+    /// Makes a placement from hosts in any order. The machines of repeated hosts are added up.
     pub fn new(hosts: impl IntoIterator<Item = (NodeId, u32)>) -> Self {
         let mut sums: BTreeMap<NodeId, u32> = BTreeMap::new();
         for (host, count) in hosts.into_iter().filter(|(_, count)| *count > 0) {
@@ -89,19 +89,19 @@ pub struct Tenant {
     pub placement: Placement,
 }
 
-/// Why a change was not made; nothing was changed.
+/// Reason why a change was not made; nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AdmitError {
     /// The request makes no sense.
     #[error(transparent)]
     Request(#[from] RequestError),
-    /// There is no placement under which every promise would hold.
+    /// No placement keeps every promise.
     #[error(transparent)]
     NoPlacement(#[from] PlacementError),
     /// The number is taken.
     #[error("there is a tenant {} already", .0.0)]
     Exists(TenantId),
-    /// No such tenant.
+    /// The tenant does not exist.
     #[error("there is no tenant {}", .0.0)]
     Unknown(TenantId),
     /// A placement names a node that is not a host.
@@ -130,15 +130,15 @@ pub struct Datacentre {
     free: Vec<Resources>,
     /// Hosts that get no machines.
     closed: Vec<bool>,
-    /// What each host keeps, where it is known.
+    /// Capacity of each host for guarantees, if it is known.
     offers: Vec<Option<Box<HostOffer>>>,
-    /// Whether hosts of which that is not known are taken for paced ones.
+    /// True if hosts with unknown capacity are treated as paced ones.
     assumes_paced: bool,
-    /// What the machines on each host are promised in all, in bits a second.
+    /// Sum of the guarantees of the machines on each host, in bits a second.
     promised: Vec<u64>,
-    /// The CPU that each host keeps for reservations, where it said so.
+    /// CPU of each host for reservations, if it was reported.
     cpus: Vec<Option<Box<HostCpu>>>,
-    /// What is reserved of it.
+    /// Reserved part of this CPU.
     reserved: Vec<CpuUse>,
     /// The index of each node among those of its height.
     rank: Vec<u32>,
@@ -212,9 +212,9 @@ impl Datacentre {
         self.policy
     }
 
-    /// Sets how often first fit looks at ports before it gives up with
-    /// [`PlacementError::Effort`]: 20,000 times by default, in about a millisecond. Where
-    /// at most 64 hosts have room, every place is tried then, with ten times as many looks. More
+    /// Sets the number of ports that first fit checks before it gives up with
+    /// [`PlacementError::Effort`]: 20,000 by default, in about a millisecond. If at most 64 hosts
+    /// have room, every placement is tried then, with ten times as many checks. A larger number
     /// finds placements that are hard to find.
     pub fn set_effort(&mut self, ports: u32) {
         self.effort = ports;

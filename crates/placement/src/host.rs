@@ -7,15 +7,15 @@ use std::fmt::Display;
 use tailbound_hypervisor::reservation::Unschedulable;
 use tailbound_units::{Bytes, Rate};
 
-/// What a host can keep at most, as it says itself.
+/// Capacity of a host's link for guarantees, as the host reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct HostLimits {
-    /// What its uplink carries, all that is on the wire counted.
+    /// Rate of its uplink, all bytes on the wire counted.
     pub link: Rate,
-    /// How much of that its own configuration guarantees to guests that are no machines of a
-    /// tenant.
+    /// Part of this rate that the host's own configuration guarantees to guests that are no
+    /// tenant's machines.
     #[serde(default)]
     pub reserved: Rate,
     /// The longest frame on its wire: no burst can be shorter.
@@ -24,27 +24,27 @@ pub struct HostLimits {
     pub slowest: Rate,
 }
 
-/// What is known of what a host keeps.
+/// Known capacity of a host for guarantees.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum HostOffer {
-    /// It did not say. See [`crate::Datacentre::assume_paced`].
+    /// The host has not reported. See [`crate::Datacentre::assume_paced`].
     #[default]
     Unknown,
-    /// It keeps guarantees within these limits.
+    /// The host keeps guarantees within these limits.
     Within(HostLimits),
-    /// It keeps no guarantee, and gets machines without one.
+    /// The host keeps no guarantee, and accepts only machines without one.
     BestEffort,
-    /// It gets no machines.
+    /// The host accepts no machines.
     Nothing,
 }
 
 /// The rule of a host that a guarantee breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum HostRule {
-    /// Its frames are paced by nothing, or it is silent.
+    /// The host does not pace frames, or it is silent.
     #[error("it keeps no guarantee")]
     NoGuarantee,
-    /// It gets no machines.
+    /// The host accepts no machines.
     #[error("it gets no machines")]
     NoMachines,
     /// B is above what the wire carries.
@@ -52,7 +52,7 @@ pub enum HostRule {
     Bandwidth {
         /// B.
         bandwidth: Rate,
-        /// What its wire carries.
+        /// Rate of its uplink.
         link: Rate,
     },
     /// Bmax is above what the wire carries.
@@ -60,7 +60,7 @@ pub enum HostRule {
     BurstRate {
         /// Bmax.
         burst_rate: Rate,
-        /// What its wire carries.
+        /// Rate of its uplink.
         link: Rate,
     },
     /// B is too low to be counted.
@@ -77,63 +77,65 @@ pub enum HostRule {
             or omit the burst, which then is one frame of the topology"
     )]
     Burst {
-        /// S, or the topology's longest frame where it was left out.
+        /// S, or the topology's longest frame if the request has none.
         burst: Bytes,
         /// The longest frame on the host's wire.
         frame: Bytes,
     },
-    /// Its machines are promised more in all than the wire carries.
+    /// The sum of its machines' guarantees exceeds the rate of its link.
     #[error("its machines would be promised {sum} in all, and its link has {link} for them")]
     Sum {
         /// The sum of all B.
         sum: Rate,
-        /// What its wire has for machines of tenants.
+        /// Rate of its uplink that is available to tenants' machines.
         link: Rate,
     },
-    /// Its link is slower than the topology says, and too slow for the bursts of its machines.
+    /// The reported link is slower than the topology's, and too slow for the bursts of the host's
+    /// machines.
     #[error("with {link} its own queue may grow over its capacity")]
     Queue {
-        /// What its wire carries.
+        /// Rate of its uplink.
         link: Rate,
     },
-    /// It did not say that it keeps any reservation of CPU, or is silent.
+    /// The host reported no capacity for reservations of CPU, or is silent.
     #[error("it keeps no reservation of CPU")]
     NoCpu,
-    /// It does not keep such a reservation.
+    /// The host cannot keep such a reservation.
     #[error("it does not keep such a reservation of CPU: {why}")]
     Cpu {
-        /// Why.
+        /// Reason of the refusal.
         why: Unschedulable,
     },
     /// Interrupts and steal leave nothing of such a reservation.
     #[error("interrupts and steal may take all of such a reservation of CPU")]
     CpuTaken,
-    /// More CPU would be reserved for its machines than it keeps.
+    /// The sum of its machines' reservations of CPU exceeds its limit.
     #[error("its machines would have {sum} of a CPU reserved in all, and it keeps {most}{}", beside(.unpromised))]
     CpuSum {
         /// The sum of runtime / deadline.
         sum: Thousandths,
         /// The most that it keeps.
         most: Thousandths,
-        /// What guests there take beyond what they are promised, which it would keep otherwise.
+        /// CPU that guests on the host use beyond their promises, and that the host could keep
+        /// otherwise.
         unpromised: Thousandths,
     },
-    /// More vCPUs would have a reservation than it keeps.
+    /// The number of vCPUs with a reservation exceeds its limit.
     #[error(
         "{sum} vCPUs of its machines would have a reservation of CPU, and it keeps {most}{}",
         beside(.unpromised)
     )]
     CpuThreads {
-        /// How many would have one.
+        /// Number of vCPUs that would have a reservation.
         sum: u64,
         /// The most that may.
         most: u64,
-        /// How many vCPUs there have one that are not promised it.
+        /// Number of vCPUs on the host that have a reservation without a promise.
         unpromised: u64,
     },
 }
 
-/// Returns what to say of what is taken beside what is promised; nothing where that is nothing.
+/// Returns the part of a message about unpromised reservations; empty without any.
 fn beside(unpromised: &(impl Display + Default + PartialEq)) -> String {
     if *unpromised == Default::default() {
         return String::new();

@@ -11,8 +11,8 @@
 //! nearest requests that would be admitted. A [`Topology`] is built from a [`Spec`].
 //!
 //! The rules are those of Jang et al., *Silo: Predictable Message Latency in the Cloud* (SIGCOMM
-//! 2015), 4.2; other values of [`Policy`] are weaker rules for comparison. All numbers are integers.
-//! The crate has no clock, threads or I/O, and a decision depends on the state alone.
+//! 2015), 4.2; other values of [`Policy`] are weaker rules for comparison. All numbers are
+//! integers. The crate has no clock, threads or I/O, and a decision depends on the state alone.
 //!
 //! ```
 //! use tailbound_placement::{Datacentre, Policy, Request, Spec, TenantId};

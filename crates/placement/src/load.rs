@@ -9,8 +9,8 @@ use tailbound_units::{Bytes, Nanos, Rate};
 /// The times in nanoseconds at which a sum of curves is exact. The first and the last affine curve
 /// touch it at zero and in the long run.
 ///
-/// A burst of Silo's class A ends some 100 us after it began, and the buckets of its machines' pairs
-/// are empty after some 600 us at the earliest.
+/// A burst of Silo's class A ends some 100 us after it began, and the buckets of its machines'
+/// pairs are empty after some 600 us at the earliest.
 const TOUCHES: [u64; 4] = [32_768, 131_072, 524_288, 2_097_152];
 
 /// The number of affine curves of a load.
@@ -77,13 +77,13 @@ fn bits_in(rate: u64, time: Nanos) -> u64 {
 
 /// An upper bound on what may come to a port: the least of six affine curves.
 ///
-/// A tenant's curve is the least of three affine ones: the burst rate, the average of its senders and
-/// that of its receivers. The exact sum of many such curves has two knees for each. Here
-/// each curve is replaced, for each of six times, by the affine curve that is lowest at that time,
-/// and these are added up for each time. Each of the six sums bounds the exact sum, and touches it
-/// at its time, but for tenants whose average is the lowest between two of the times only: these
-/// have it at the later one, so that no tenant's own curve loses one of the three. So adding and
-/// subtracting a tenant takes twelve additions, exact in integers, in any order.
+/// A tenant's curve is the least of three affine ones: the burst rate, the average of its senders
+/// and that of its receivers. The exact sum of many such curves has two knees for each. Here each
+/// curve is replaced, for each of six times, by the affine curve that is lowest at that time, and
+/// these are added up for each time. Each of the six sums bounds the exact sum, and touches it at
+/// its time, with one exception: tenants whose average is the lowest only between two of the times
+/// have it at the later one, so that no tenant's own curve loses one of the three. Adding and
+/// subtracting a tenant therefore takes twelve additions, exact in integers, in any order.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Load {
     /// Rates fall and bursts grow.
@@ -91,7 +91,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// No traffic.
+    /// Load without traffic.
     pub const NONE: Self = Self {
         curves: [AffineCurve { rate: 0, burst: 0 }; CURVES],
     };
@@ -125,7 +125,7 @@ impl Load {
         self.with(other, AffineCurve::minus)
     }
 
-    /// Returns a load that is nowhere above either, for bounds on many ports at once.
+    /// Returns a load that is nowhere above either, for a bound on many ports together.
     #[must_use]
     #[inline]
     pub fn lower(&self, other: &Self) -> Self {
@@ -134,8 +134,8 @@ impl Load {
 
     /// Combines the two loads' curves of each time.
     ///
-    /// By a loop: `std::array::from_fn` is a call for each curve where a build is not optimised as a
-    /// whole, and decisions do little else.
+    /// The code has a loop because `std::array::from_fn` is a call for each curve in builds without
+    /// link-time optimisation, and decisions spend most of their time here.
     #[inline]
     fn with(&self, other: &Self, each: impl Fn(AffineCurve, AffineCurve) -> AffineCurve) -> Self {
         let mut with = *self;
@@ -181,8 +181,9 @@ impl Load {
     /// Returns the affine curves that a port of `rate` keeps up with, one at least, and the one
     /// before them.
     ///
-    /// That one meets the first of them where the queue is longest. What the links before the port
-    /// bring meets any of them first: the first has a higher rate than the others.
+    /// The latter meets the first of them at the time of the longest queue. The curve of the links
+    /// before the port meets the first of them before the others, because the first has the highest
+    /// rate.
     fn around(&self, rate: u64) -> Option<(Option<AffineCurve>, &[AffineCurve])> {
         let index = self.curves.iter().position(|curve| curve.rate <= rate)?;
         let before = index.checked_sub(1).map(|before| self.curves[before]);
@@ -206,24 +207,25 @@ fn crossing(fast: AffineCurve, slow: AffineCurve, rate: u64) -> u64 {
     slow.burst - drained as u64
 }
 
-/// One of the affine curves of a tenant, from the fastest to the slowest.
+/// One of a tenant's affine curves, from the fastest to the slowest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Line {
-    /// What machines send at their burst rate.
+    /// Burst rate of the machines.
     Peak,
-    /// What {B, S} of the senders lets pass.
+    /// Token bucket {B, S} of the senders.
     Senders,
-    /// What {`B_i`, S} of their pairs with the receivers lets pass.
+    /// Token bucket {`B_i`, S} of the senders' pairs with the receivers.
     Pairs,
 }
 
 /// The affine curves of a tenant; its curve is the least of them.
 #[derive(Debug, Clone, Copy)]
 struct Lines {
-    /// None without a burst rate.
+    /// Curve of the burst rate; None without one.
     peak: Option<AffineCurve>,
     senders: AffineCurve,
-    /// None where no more send than receive: nowhere the lowest.
+    /// Curve of the pairs; None if there are not more senders than receivers, because it is nowhere
+    /// the lowest then.
     pairs: Option<AffineCurve>,
 }
 
@@ -336,7 +338,7 @@ impl<T: Copy + Ord> Interval<T> {
     }
 }
 
-/// What each machine of a tenant may send, in bits: {B, S, Bmax}.
+/// Limits on the traffic of each machine of a tenant, in bits: {B, S, Bmax}.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Source {
     pub(crate) bandwidth: u64,
@@ -347,7 +349,7 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// Makes a source. A machine may always send one frame, whatever its burst.
+    /// Makes a source. A machine may always send one frame, even with a smaller burst.
     pub(crate) fn new(
         bandwidth: Rate,
         burst: Bytes,
@@ -413,9 +415,9 @@ impl Source {
             pairs: self.pairs(senders, vms, delays.least, parts),
             ..few
         };
-        // With more senders and more delay a slower curve is the lowest one at more of the times, so
-        // what holds at both ends of the intervals holds between them. At the last time alone the
-        // senders' curve may be in place of the peak for some numbers of senders between.
+        // With more senders and more delay a slower curve is the lowest one at more of the times,
+        // so what holds at both ends of the intervals holds between them. At the last time alone
+        // the senders' curve may be in place of the peak for some numbers of senders between.
         let is_varied = senders.least < senders.most && many.pairs.is_some();
         let mut load = Load::NONE;
         for (index, curve) in load.curves.iter_mut().enumerate() {
@@ -434,8 +436,8 @@ impl Source {
         load
     }
 
-    /// Returns an affine curve that is nowhere above that of the pairs of any number of senders, and
-    /// is that of one number; None where no more send than receive.
+    /// Returns an affine curve that is nowhere above that of the pairs of any number of senders,
+    /// and is that of one number; None where no more send than receive.
     fn pairs(
         &self,
         senders: Interval<u32>,
@@ -457,8 +459,8 @@ impl Source {
         Some(line.delayed(delay))
     }
 
-    /// Returns how far one of the links over which a machine's frames are spread may be ahead: links
-    /// whose totals differ by a frame at most may differ by two over some time.
+    /// Returns how far one of the links over which a machine's frames are spread may be ahead:
+    /// links whose totals differ by a frame at most may differ by two over some time.
     fn spread(&self, parts: u32) -> u64 {
         2 * u64::from(parts - 1) * self.frame
     }

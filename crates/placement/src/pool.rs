@@ -8,16 +8,16 @@ use serde::{Deserialize, Serialize};
 use tailbound_hypervisor::reservation::{Disturbance, Latency, Pool};
 use tailbound_units::Nanos;
 
-/// The CPU that a host keeps for reservations, as its agent says: any reservations within these
-/// limits, whenever their threads sleep and wake. What takes time beside them was measured there.
+/// CPU of a host for reservations, as its agent reports it. The host keeps all reservations within
+/// these limits, whenever their threads sleep and wake. The disturbances were measured on the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct HostCpu {
-    /// How many CPUs the reservations have together.
+    /// Number of CPUs that the reservations share.
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 65_536))]
     pub cpus: u32,
-    /// How many vCPUs may have a reservation.
+    /// Limit on the vCPUs with a reservation.
     #[cfg_attr(feature = "openapi", schema(maximum = 4_294_967_295_u64))]
     pub threads: u32,
     /// The largest runtime / deadline of one, in thousandths of a CPU.
@@ -28,15 +28,15 @@ pub struct HostCpu {
     pub reservable: u64,
     /// The error of enforcement: how long one may run beyond its runtime.
     pub overrun: Nanos,
-    /// What interrupts take of a CPU at once.
+    /// Longest burst of interrupts on one CPU.
     pub interrupts: Nanos,
-    /// What whoever runs the host as a guest takes of a CPU at once.
+    /// Longest burst of time that the hypervisor below the host takes from one CPU.
     pub steal: Nanos,
-    /// What both take in the long run, in thousandths of each CPU.
+    /// Long-run share of interrupts and steal together, in thousandths of each CPU.
     #[cfg_attr(feature = "openapi", schema(maximum = 1_000))]
     pub share: u64,
-    /// What guests there take of it that are promised less, or nothing: it is not to be reserved
-    /// for others. Of threads that the agent has given a reservation.
+    /// CPU that guests on the host have reserved beyond their promises. It is not available to
+    /// others. Only threads with a reservation by the agent count.
     #[serde(default, skip_serializing_if = "is_nothing")]
     pub unpromised: CpuUse,
 }
@@ -115,8 +115,8 @@ impl HostCpu {
         Ok(())
     }
 
-    /// Returns how long `demand` of CPU time takes at most for a vCPU with the reservation,
-    /// whatever else is reserved within the limits.
+    /// Returns the longest duration of `demand` of CPU time for a vCPU with the reservation, under
+    /// any other reservations within the limits.
     ///
     /// # Errors
     /// The host does not keep the reservation, or it would never be over.
@@ -149,20 +149,19 @@ impl HostCpu {
     }
 }
 
-/// How long a vCPU with a reservation takes at most for what it has to do, part by part.
+/// Bound on the duration of some work of a vCPU with a reservation, by cause.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct CpuLatency {
     /// The CPU time itself.
     pub demand: Nanos,
-    /// Without a CPU: its reservation was used up, and is again.
+    /// Time without a CPU, after the reservation was used up.
     pub blackout: Nanos,
-    /// More of that since it overran its runtime itself.
+    /// Additional time because the thread itself overran its runtime before.
     pub overrun: Nanos,
-    /// More of that since interrupts and steal count as run by it.
+    /// Additional time because interrupts and steal are charged to the thread.
     pub charged: Nanos,
-    /// By how much its deadlines are missed: others overran, and interrupts and steal took their
-    /// CPUs.
+    /// Lateness of its deadlines, because others overran, and interrupts and steal took their CPUs.
     pub lateness: Nanos,
 }
 

@@ -13,15 +13,15 @@ use tailbound_units::{Bytes, Nanos, Rate};
 pub struct Guarantee {
     /// B, the average bandwidth that it may send, and may receive.
     pub bandwidth: Rate,
-    /// S, what it may send at once after it has sent less than its bandwidth, in bytes on the wire.
-    /// At least one frame is always allowed.
+    /// S, the burst that it may send after it has sent less than its bandwidth, in bytes on the
+    /// wire. At least one frame is always allowed.
     #[serde(default)]
     pub burst: Bytes,
     /// d, the longest that a frame may wait in queues between two machines, if
     /// promised.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay: Option<Nanos>,
-    /// Bmax, how fast a burst is sent; all at once if left out.
+    /// Bmax, the rate of a burst; unlimited if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burst_rate: Option<Rate>,
 }
@@ -31,11 +31,11 @@ pub struct Guarantee {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct FaultDomains {
-    /// What fails together: 0 for hosts, 1 for racks, 2 for pods.
+    /// Kind of the fault domains: 0 for hosts, 1 for racks, 2 for pods.
     #[cfg_attr(feature = "openapi", schema(maximum = 255))]
     pub height: u8,
-    /// No domain gets more than this part of the machines, rounded up: with 2
-    /// no more than one half, so that at least two are used.
+    /// Divisor of the number of machines. Each domain has at most the quotient, rounded up: with 2
+    /// at most one half, so that at least two domains are used.
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 4_294_967_295_u64))]
     pub count: u32,
 }
@@ -59,13 +59,13 @@ pub struct Request {
     /// The memory of each machine.
     #[serde(default)]
     pub memory: Bytes,
-    /// How the machines are kept apart.
+    /// Distribution of the machines over fault domains.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub domains: Option<FaultDomains>,
     /// The CPU that is reserved for each machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_reservation: Option<CpuReservation>,
-    /// What each machine sends as one, of which the latency is to be known.
+    /// Message of each machine, for a bound on its latency.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<Message>,
 }
@@ -79,12 +79,12 @@ pub enum Policy {
     /// within the delay (Silo 4.2.3).
     #[default]
     Silo,
-    /// Average rates fit the links; nobody may burst. Ballani et al., *Towards
+    /// Average rates fit the links, and bursts are not allowed. Ballani et al., *Towards
     /// Predictable Datacenter Networks* (SIGCOMM 2011).
     Oktopus,
-    /// The same, but tenants burst as they asked ("Okto+" in Silo 6.2).
+    /// Average rates fit the links, and tenants burst as they requested ("Okto+" in Silo 6.2).
     OktopusBursts,
-    /// As near to each other as slots allow; the network is not looked at.
+    /// Machines are as near to each other as slots allow; the network is not checked.
     Locality,
 }
 
@@ -102,10 +102,10 @@ const MIN_RUNTIME: Nanos = Nanos(1_024);
 const MIN_PERIOD: Nanos = Nanos::from_micros(100);
 const MAX_PERIOD: Nanos = Nanos::from_micros(1 << 22);
 
-/// Why a request makes no sense, whatever the data centre.
+/// Reason why a request is invalid in every data centre.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    /// No machines.
+    /// The number of machines is zero.
     #[error("a tenant has at least 1 machine")]
     NoVms,
     /// A number is zero or absurd.
@@ -113,7 +113,7 @@ pub enum RequestError {
     Range {
         /// The number.
         what: &'static str,
-        /// Its value.
+        /// Value of the request.
         got: String,
         /// The least allowed.
         least: String,
@@ -175,7 +175,7 @@ impl Request {
         Ok(())
     }
 
-    /// Returns the longest burst that so many machines may have: each pair across a link has one.
+    /// Returns the longest burst for this number of machines: each pair across a link has one.
     fn most_burst(&self) -> Bytes {
         let pairs = u64::from(self.vms / 2) * u64::from(self.vms.div_ceil(2));
         let each = MAX_LIMITS.pairs.0 / pairs.max(1);

@@ -27,9 +27,9 @@ pub(crate) struct Limits {
     pub(crate) memory: Bytes,
 }
 
-/// With these, no sum over a whole data centre needs more than 64 bits: 4·10^6
-/// slots times 10^12 bit/s, over queues of 4 s; and at most some 3,800 tenants so large that
-/// their pairs reach `pairs` with the longest burst.
+/// Limits under which every sum over a data centre fits 64 bits: 4·10^6 slots times 10^12 bit/s,
+/// over queues of 4 s, and at most some 3,800 tenants so large that their pairs reach `pairs` with
+/// the longest burst.
 pub(crate) const MAX_LIMITS: Limits = Limits {
     rate: Rate(1_000_000_000_000),
     burst: Bytes(1_000_000_000),
@@ -38,8 +38,8 @@ pub(crate) const MAX_LIMITS: Limits = Limits {
     memory: Bytes(PLENTY),
 };
 
-/// CPU or memory of a host that does not say: more than any has, and little
-/// enough for sums.
+/// CPU or memory of a host without a declaration: more than any host has, and small enough for
+/// sums.
 const PLENTY: u64 = 1 << 42;
 
 /// A node of the tree: a host, a rack, a pod, the core.
@@ -56,12 +56,12 @@ impl NodeId {
     }
 }
 
-/// Which way the traffic of a port goes.
+/// Direction of a port's traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Direction {
-    /// From the node to its parent.
+    /// Traffic from the node to its parent.
     Up,
-    /// From its parent to the node.
+    /// Traffic from the parent to the node.
     Down,
 }
 
@@ -70,7 +70,7 @@ pub enum Direction {
 pub struct PortId {
     /// The lower node of the link.
     pub node: NodeId,
-    /// Which of the link's two ends.
+    /// End of the link.
     pub direction: Direction,
 }
 
@@ -91,7 +91,7 @@ pub struct Port {
     pub parts: u32,
 }
 
-/// What a host has, or what is free of it.
+/// Resources of a host, in total or free.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Resources {
     /// Places for machines.
@@ -121,7 +121,7 @@ struct Node {
     /// The least, upwards and down, of any host each.
     nearest: (Nanos, Nanos),
     name: Arc<str>,
-    /// Which of [`Topology::uplinks`]; beyond its end for the top.
+    /// Index into [`Topology::uplinks`]; beyond its end for the top.
     uplink: u32,
 }
 
@@ -129,7 +129,7 @@ struct Node {
 #[derive(Debug, Clone)]
 pub struct Topology {
     nodes: Vec<Node>,
-    /// What each node's hosts have in all; of an inner node the sums.
+    /// Resources of each host; for an inner node the sums of its hosts.
     resources: Vec<Resources>,
     /// The nodes of each height, in their order.
     by_height: Vec<Vec<NodeId>>,
@@ -228,7 +228,7 @@ impl Topology {
         self.uplinks.get(self.nodes[node.index()].uplink as usize)
     }
 
-    /// Returns a port. The top has no ports; those that are returned for it let nothing through.
+    /// Returns a port. The top has no ports; the returned substitutes have no limits.
     #[inline]
     pub fn port(&self, port: PortId) -> &Port {
         let node = &self.nodes[port.node.index()];
@@ -326,8 +326,8 @@ impl Topology {
         (up, down)
     }
 
-    /// Returns the longest and the least delay between hosts below a node: no pair has more than
-    /// the one, none has less than the other.
+    /// Returns the longest and the least delay between hosts below a node: bounds on the delay of
+    /// every pair.
     pub(crate) fn delays_within(&self, scope: NodeId) -> (Nanos, Nanos) {
         let node = &self.nodes[scope.index()];
         if node.height == 0 {

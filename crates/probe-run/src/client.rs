@@ -16,9 +16,9 @@ use tailbound_probe::wire::{HEADER, Header, Kind, Size};
 use tailbound_sys::timer;
 use tailbound_units::Nanos;
 
-/// How long a connection may take to be made, and a call to be written.
+/// Time limit for making a connection, and for writing a call.
 const CONNECT: Duration = Duration::from_secs(5);
-/// How long one read waits.
+/// Time limit for one read.
 const TURN: Duration = Duration::from_millis(100);
 
 /// The size of each answer.
@@ -34,20 +34,20 @@ pub const MAX_DURATION: Nanos = Nanos::from_secs(3600);
 pub struct Load {
     /// Calls a second.
     pub rate: u32,
-    /// For how long.
+    /// Duration of the calls.
     pub duration: Nanos,
-    /// All moments follow from this number.
+    /// Seed of all random moments.
     pub seed: u64,
 }
 
-/// What became of the calls to one node.
+/// Results of the calls to one node.
 #[derive(Debug)]
 pub struct Answers {
-    /// How many calls were due, and how many of them were late.
+    /// Number of calls that were due, and of late ones.
     pub calls: Calls,
     /// The time from when each answered call was due to its answer.
     pub times: Histogram<u64>,
-    /// Why the connection ended early.
+    /// Error that ended the connection early.
     pub broken: Option<String>,
 }
 
@@ -55,12 +55,12 @@ pub struct Answers {
 #[derive(Debug, Clone, Copy)]
 struct Due {
     at: Nanos,
-    /// When it was written.
+    /// Moment when it was written.
     sent: Nanos,
 }
 
-/// Calls all nodes at once, each on a thread of its own, and returns what became of the
-/// calls in the order of the nodes: an error where no connection could be made.
+/// Calls all nodes in parallel, each on its own thread, and returns the results in the order of the
+/// nodes: an error if no connection could be made.
 pub fn call_all(
     nodes: &[String],
     load: Load,
@@ -126,8 +126,7 @@ pub(crate) fn connect(node: &str) -> io::Result<TcpStream> {
     Err(last)
 }
 
-/// Makes the calls, or counts them once the connection is broken; returns how many
-/// were due.
+/// Sends the calls, or counts them once the connection is broken; returns the number of due calls.
 fn send(
     mut stream: TcpStream,
     load: Load,
@@ -172,8 +171,8 @@ pub(crate) fn gap(mean: Nanos, random: &mut impl Rng) -> Nanos {
     Nanos((-(1.0 - uniform).ln() * mean.as_nanos() as f64) as u64)
 }
 
-/// Takes answers until the sender is done and all are there, or one is missing for
-/// too long. Counts in `calls` the answered ones only.
+/// Receives answers until the sender is done and all are there, or one is missing for too long.
+/// Counts only the answered calls in `calls`.
 fn receive(
     stream: &mut TcpStream,
     token: u64,

@@ -172,7 +172,7 @@ impl Drop for Launcher {
     }
 }
 
-/// Why a program did not start that an option names, and what to do.
+/// Returns the message about a program of an option that could not be started, with a remedy.
 pub(crate) fn not_started(option: &str, program: &str, error: &io::Error) -> String {
     let advice = match error.kind() {
         ErrorKind::NotFound if program.contains('/') => {

@@ -6,8 +6,8 @@
 //!
 //! [`sleepers`] runs one [`sleeper`] on each vCPU until there is a verdict. [`client`] and
 //! [`server`] are the two ends of the network test, and [`workflows`] calls many nodes for one
-//! answer. [`launch`] starts, probes and ends nodes through a [`launcher`]. The caller provides the histograms, with bounds of its choice, and merges and writes
-//! them.
+//! answer. [`launch`] starts, probes and ends nodes through a [`launcher`]. The caller provides the
+//! histograms, with bounds of its choice, and merges and writes them.
 
 pub mod client;
 pub mod launch;

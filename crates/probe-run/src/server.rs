@@ -13,14 +13,14 @@ use tailbound_probe::wire::{HEADER, Header, Kind, LONGEST, REQUEST, WireError};
 use tailbound_sys::timer;
 use tailbound_units::Nanos;
 
-/// A caller that says nothing for so long is gone.
+/// Time limit for a silent caller.
 const IDLE: Duration = Duration::from_secs(30);
-/// So is one that does not take its answer.
+/// Time limit for a caller to take its answer.
 const STUCK: Duration = Duration::from_secs(10);
 /// Refusals are reported at most once in this time.
 const REPORT_EVERY: Nanos = Nanos::from_secs(1);
 
-/// What listens for callers.
+/// Server that answers the calls of probes.
 #[derive(Debug)]
 pub struct Server {
     listener: TcpListener,
@@ -30,9 +30,9 @@ pub struct Server {
 /// Connections that were refused or cut off.
 #[derive(Debug)]
 pub struct Refusal {
-    /// Why the last one was.
+    /// Reason of the last refusal.
     pub reason: String,
-    /// How many have been since the server began.
+    /// Number of refused connections since the server began.
     pub so_far: u64,
 }
 
@@ -56,12 +56,12 @@ impl Server {
         })
     }
 
-    /// Where it listens.
+    /// Returns its address.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// Answers calls for ever. `report` hears of refusals, at most once a second.
+    /// Answers calls for ever. `report` is called with refusals, at most once a second.
     pub fn serve(&self, report: fn(&Refusal)) -> ! {
         let open = Arc::new(AtomicU32::new(0));
         let refusals = Arc::new(Refusals::new(report));
@@ -108,7 +108,7 @@ impl Drop for Slot {
 struct Refusals {
     report: fn(&Refusal),
     count: AtomicU64,
-    /// When something may be reported again.
+    /// Time from which on the next refusal may be reported.
     next: AtomicU64,
 }
 

@@ -25,41 +25,41 @@ pub struct Sleeper {
     interval: Mutex<Interval>,
 }
 
-/// What happened since it was last taken.
+/// Measurements since the last report.
 #[derive(Debug)]
 struct Interval {
-    /// How long the sleeps took, in nanoseconds.
+    /// Durations of the sleeps in nanoseconds.
     sleeps: Histogram<u64>,
-    /// What was counted since the start.
+    /// Counts since the start.
     counts: Counts,
 }
 
-/// Why a sleeper has no verdict.
+/// Failure of a sleeper.
 #[derive(Debug, thiserror::Error)]
 #[error("CPU {cpu}: {what}: {source}")]
 pub struct SleeperError {
-    /// The CPU that it was to sleep on.
+    /// CPU of the sleeper.
     pub cpu: u32,
-    /// What the kernel refused.
+    /// Operation that the kernel refused.
     pub what: &'static str,
-    /// How it refused that.
+    /// Error of the kernel.
     pub source: io::Error,
 }
 
-/// What a sleeper found.
+/// Result of a sleeper.
 #[derive(Debug)]
 pub struct Finished {
-    /// Where it slept.
+    /// CPU of the sleeper.
     pub cpu: u32,
-    /// What the vCPU is, and why.
+    /// Verdict on the vCPU, with its reason.
     pub verdict: Verdict,
-    /// What was counted in the whole run.
+    /// Counts of the whole run.
     pub counts: Counts,
-    /// What the verdict does not say.
+    /// Limitations of the verdict.
     pub notes: Vec<Note>,
     /// The share of the vCPU that others in this guest used.
     pub busy: Option<f64>,
-    /// How long it ran.
+    /// Duration of the run.
     pub elapsed: Nanos,
     /// The CPU time it used itself.
     pub used: Nanos,
@@ -80,8 +80,8 @@ impl Sleeper {
         self.cpu
     }
 
-    /// Takes the sleeps since the last time in exchange for an empty histogram, and
-    /// returns what was counted since the start.
+    /// Takes the sleeps since the last call in exchange for an empty histogram, and returns the
+    /// counts since the start.
     pub fn take(&self, empty: &mut Histogram<u64>) -> Counts {
         let mut interval = self.lock();
         std::mem::swap(&mut interval.sleeps, empty);
@@ -138,7 +138,7 @@ impl Sleeper {
     }
 }
 
-/// What `/proc` tells; nothing where it is not there.
+/// Files of `/proc`; None if a file does not exist.
 #[derive(Debug)]
 struct Proc {
     cpu: u32,

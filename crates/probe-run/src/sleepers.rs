@@ -11,13 +11,13 @@ use tailbound_sys::cpuset::Cpus;
 use tailbound_sys::timer;
 use tailbound_units::Nanos;
 
-/// How often the run is reported.
+/// Interval between reports.
 const INTERVAL: Nanos = Nanos::from_secs(1);
 
 /// Sleeps on each of `cpus` and returns what was found, in the order of the CPUs.
 ///
-/// `report` is called each second and once at the end, with the sleepers in the same
-/// order. SIGINT and SIGTERM end the run; its verdicts then say so.
+/// `report` is called each second and once at the end, with the sleepers in the same order. SIGINT
+/// and SIGTERM end the run, and its verdicts record the interruption.
 ///
 /// # Errors
 /// A sleeper failed, or `report` did. The others are stopped then.

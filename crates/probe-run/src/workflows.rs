@@ -13,34 +13,34 @@ use tailbound_probe::workflow::{Answered, Counts, Fault, Work, Workflows};
 use tailbound_sys::timer;
 use tailbound_units::Nanos;
 
-/// What workflows call.
+/// Calls of workflows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pattern {
     /// Ten calls to one node at random, one after the other, for 1, 2 or 4 KB each.
     Sequential,
-    /// One call to each node at once, for 2 KB.
+    /// One call to each node in parallel, for 2 KB.
     FanOut,
 }
 
 /// The workflows of one run.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
-    /// What they call.
+    /// Calls of each workflow.
     pub pattern: Pattern,
-    /// From one that is due to the next, on average.
+    /// Mean time between the due times of two workflows.
     pub mean_gap: Nanos,
-    /// For how long they are begun.
+    /// Time in which workflows are begun.
     pub duration: Nanos,
-    /// All moments, nodes and sizes follow from this number.
+    /// Seed of all random moments, nodes and sizes.
     pub seed: u64,
 }
 
-/// What became of them.
+/// Result of a run of workflows.
 #[derive(Debug)]
 pub struct Outcome {
-    /// How many there were, and how many had no answer.
+    /// Counts of workflows, and of those without an answer.
     pub counts: Counts,
-    /// Which nodes were given up, and why.
+    /// Nodes that were given up, with the reason.
     pub given_up: Vec<(usize, Fault)>,
 }
 
@@ -58,11 +58,11 @@ struct Peer {
     unsent: Vec<u8>,
 }
 
-/// Runs workflows to these nodes, and has `record` take each that was answered. A node that cannot be
-/// reached is one that was given up.
+/// Runs workflows to these nodes, and calls `record` with each that was answered. A node that
+/// cannot be reached counts as given up.
 ///
 /// # Errors
-/// The kernel does not let this process wait for its connections.
+/// The kernel refuses to poll the connections.
 pub fn run(nodes: &[String], load: Load, record: &mut dyn FnMut(Answered)) -> io::Result<Outcome> {
     let mut random = Pcg64Mcg::seed_from_u64(load.seed);
     let tokens: Vec<u64> = nodes.iter().map(|_| random.random()).collect();
@@ -112,7 +112,7 @@ fn work(pattern: Pattern, nodes: usize, random: &mut Pcg64Mcg) -> Work {
     }
 }
 
-/// Connects to all nodes at once.
+/// Connects to all nodes in parallel.
 fn connect_all(nodes: &[String], workflows: &mut Workflows) -> Vec<Option<Peer>> {
     let open = |node: &str| -> io::Result<Peer> {
         let stream = connect(node)?;
@@ -167,7 +167,7 @@ fn wait(
     Ok(ready.map(|(node, _)| node).collect())
 }
 
-/// Reads once; what is left is told of again.
+/// Reads once; remaining bytes cause another event.
 fn receive(peers: &mut [Option<Peer>], node: usize, workflows: &mut Workflows, buffer: &mut [u8]) {
     let Some(peer) = &mut peers[node] else {
         return;
@@ -180,7 +180,7 @@ fn receive(peers: &mut [Option<Peer>], node: usize, workflows: &mut Workflows, b
     }
 }
 
-/// Why there is no connection any more.
+/// Returns the fault of a broken connection.
 fn broken(error: &io::Error) -> Fault {
     let closed = [io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset];
     Fault::Connection(if closed.contains(&error.kind()) {

@@ -1,5 +1,5 @@
-//! When few enough late sleeps have been seen to call a node GOOD before the end:
-//! a sequential test by alpha spending.
+//! Sequential test by alpha spending: the numbers of late sleeps at which a node is GOOD before the
+//! end of a run.
 //!
 //! Let M be the sleeps of the whole run, K how many of them are late, and suppose
 //! that each set of K places is as likely as any other (the late ones are
@@ -10,13 +10,13 @@
 //! - More late sleeps never stop a run sooner: take one late place away at random
 //!   from K + 1, and the count of what is left is nowhere higher. So K = L + 1 is
 //!   the worst case, and a bound for it holds for every K > L.
-//! - With K = L + 1 the count after n sleeps is hypergeometric, and its path a
-//!   Markov chain. Between `good_at[j - 1]` and `good_at[j]` nothing stops, so one
-//!   step a look gives the distribution of the paths that have not stopped. Those
-//!   counted j or more; the run stops at `good_at[j]` if it counted exactly j.
-//! - Look j gets a share of what the looks before it left of alpha, and takes place
-//!   at the first n at which stopping there is at most that likely. The sum over
-//!   all looks is at most alpha, however often one looks.
+//! - With K = L + 1 the count after n sleeps is hypergeometric, and its path a Markov chain.
+//!   Between `good_at[j - 1]` and `good_at[j]` nothing stops, so one step for each look computes
+//!   the distribution of the paths that have not stopped. These paths counted j or more; the run
+//!   stops at `good_at[j]` if it counted exactly j.
+//! - Look j has a share of the part of alpha that the looks before it left, and takes place at the
+//!   first n at which the probability of stopping there is at most this share. The sum over all
+//!   looks is at most alpha, for any number of looks.
 //!
 //! Nothing is assumed about how many late sleeps nodes have: the bound holds for
 //! each node, not on average over nodes.
@@ -25,7 +25,7 @@
 /// at all, so nearly all is spent where nearly all stop: with L = 13 and alpha =
 /// 0.05 after 19.9 % of M.
 const FIRST: f64 = 0.9;
-/// The share of what is left that each later look but the last gets.
+/// Share of the remaining alpha for each later look except the last.
 const LATER: f64 = 0.5;
 
 /// The number of sleeps after which j late ones are few enough, for each j up to
@@ -54,8 +54,7 @@ pub(crate) fn good_at(samples: u64, low: u64, alpha: f64) -> Vec<u64> {
     moments
 }
 
-/// How likely it is that so many late sleeps were counted by now and no look has
-/// stopped the run.
+/// Distribution of the late sleeps counted so far, over the paths that no look has stopped.
 struct Paths {
     /// Sleeps in the whole run.
     samples: u64,
@@ -63,7 +62,7 @@ struct Paths {
     late: u64,
     /// Sleeps so far.
     at: u64,
-    /// By the count of late ones so far.
+    /// Probability by the count of late ones so far.
     likely: Vec<f64>,
 }
 
@@ -79,8 +78,8 @@ impl Paths {
         }
     }
 
-    /// The first moment from now at which exactly `count` were late with a
-    /// probability of at most `bound`, where no path has counted fewer.
+    /// Returns the first moment from now at which exactly `count` were late with a probability of
+    /// at most `bound`, provided that no path has counted fewer.
     fn first_below(&self, count: u64, bound: f64) -> Option<u64> {
         let likely_at = |at| self.likely[count as usize] * self.none(self.late - count, at);
         let (mut low, mut high) = (self.at, self.samples - (self.late - count));
@@ -98,8 +97,7 @@ impl Paths {
         Some(low)
     }
 
-    /// How likely it is that none of the `missing` late sleeps lies between now and
-    /// `at`.
+    /// Returns the probability that none of the `missing` late sleeps lies between now and `at`.
     fn none(&self, missing: u64, at: u64) -> f64 {
         let (before, after) = (self.samples - self.at, self.samples - at);
         (0..missing)
@@ -130,7 +128,7 @@ impl Paths {
         self.at = at;
     }
 
-    /// Takes out the paths that counted `count`: they stop here.
+    /// Removes the paths that counted `count`, which stop here. Returns their probability.
     fn stop(&mut self, count: u64) -> f64 {
         std::mem::take(&mut self.likely[count as usize])
     }

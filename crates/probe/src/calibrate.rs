@@ -8,7 +8,7 @@ use serde::Serialize;
 pub struct Known {
     /// Late sleeps of its whole run.
     pub late: u64,
-    /// Whether the network test found it GOOD.
+    /// True if the network test found it GOOD.
     pub is_good: bool,
 }
 
@@ -30,10 +30,10 @@ pub struct Marks {
 /// Nodes that no marks can be made from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CalibrateError {
-    /// Not one was good.
+    /// No node was good.
     #[error("none of {0} nodes passed the network test: marks need good and bad ones")]
     NoGood(usize),
-    /// Not one was bad.
+    /// No node was bad.
     #[error("none of {0} nodes failed the network test: marks need good and bad ones")]
     NoBad(usize),
 }

@@ -2,13 +2,13 @@
 
 use tailbound_units::Nanos;
 
-/// When a probe may stop before it has slept [`Config::samples`] times.
+/// Condition for a probe to stop before it has slept [`Config::samples`] times.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Stop {
     /// BAD as soon as it is certain, GOOD by a sequential test (see [`crate::Rule`]).
     Early {
-        /// At least this likely is it that a node whose whole run would have counted
-        /// more than the low mark is not called GOOD early. 0.5 to less than 1.
+        /// Smallest probability that a node is not called GOOD early if its whole run would have
+        /// counted more than the low mark. 0.5 to less than 1.
         confidence: f64,
     },
     /// BAD as soon as it is certain, GOOD and UNSURE after the last sleep: the
@@ -30,11 +30,11 @@ pub struct Config {
     /// A sleep that took this long or longer is late, 10 ms: RPC servers have no
     /// more time than that.
     pub late: Nanos,
-    /// `LOW_MARK`: a node with at most so many late sleeps is GOOD, 13.
+    /// `LOW_MARK`: a node with at most this number of late sleeps is GOOD, 13.
     pub low_mark: u64,
     /// `HIGH_MARK`: a node with more is BAD, 5 · `LOW_MARK`.
     pub high_mark: u64,
-    /// When to stop before the last sleep.
+    /// Condition for an early end.
     pub stop: Stop,
     /// Above this share of the vCPU used by others in the same guest, a late sleep
     /// that nothing explains is not held against the neighbours, 0.25.
@@ -88,7 +88,7 @@ pub enum ConfigError {
         /// `HIGH_MARK`.
         high: u64,
     },
-    /// No verdict can be BAD.
+    /// The numbers of sleeps and marks exclude BAD.
     #[error("{samples} samples can never exceed the high mark {high}: use more samples")]
     TooFew {
         /// The number of sleeps, M.

@@ -3,8 +3,8 @@
 use crate::verdict::Outcome;
 use serde::{Deserialize, Serialize};
 
-/// By how much two runs may be further apart than they were to be, before nobody knows what the node
-/// was in between: as much again, and this, in seconds.
+/// Tolerance in seconds for the interval between two runs. Beyond twice the planned interval and
+/// this tolerance, the node's state in between is unknown.
 const SLACK_S: f64 = 300.0;
 
 /// A run of the probe, in as few words as a file for weeks takes.
@@ -13,17 +13,17 @@ const SLACK_S: f64 = 300.0;
 pub struct Run {
     /// Seconds since 1970 at its start.
     pub at: f64,
-    /// How many seconds after it the next one was to start.
+    /// Planned interval to the next run's start, in seconds.
     pub every: f64,
-    /// What it found.
+    /// Verdict of the run.
     pub verdict: Outcome,
     /// Sleeps of the worst vCPU.
     pub sleeps: u64,
-    /// Those that were late.
+    /// Late sleeps among these.
     pub late: u64,
     /// Late ones that the guest caused itself.
     pub ours: u64,
-    /// Late ones that the hypervisor caused, as it says.
+    /// Late sleeps that the hypervisor caused, by its own count of steal.
     pub stolen: u64,
     /// The 99.9th percentile of the sleeps in nanoseconds.
     pub p99_9: u64,
@@ -38,35 +38,35 @@ pub struct Stretch {
     pub verdict: Outcome,
     /// Seconds since 1970 at the start of its first run that decided.
     pub from: f64,
-    /// At the start of its last one.
+    /// Seconds since 1970 at the start of its last run that decided.
     pub to: f64,
-    /// How many runs found it so.
+    /// Number of runs with this verdict.
     pub runs: u64,
 }
 
 impl Stretch {
-    /// How many seconds it lasted at least.
+    /// Returns its minimum length in seconds.
     pub fn length(&self) -> f64 {
         self.to - self.from
     }
 }
 
-/// What a node was.
+/// Verdicts of a node over time.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct History {
     /// Runs by what they found: GOOD, UNSURE, INCONCLUSIVE, BAD.
     pub good: u64,
-    /// Between the marks.
+    /// Number of UNSURE runs.
     pub unsure: u64,
     /// Spoiled by the guest itself.
     pub inconclusive: u64,
-    /// With neighbours that keep the CPU.
+    /// Number of BAD runs: neighbours keep the CPU.
     pub bad: u64,
-    /// How often it became BAD that was GOOD, or the other way round, while it was watched.
+    /// Number of changes between BAD and GOOD while the node was watched.
     pub changes: u64,
-    /// How often nobody watched for longer than between two runs.
+    /// Number of intervals between runs that were too long.
     pub gaps: u64,
-    /// What it is, from when on.
+    /// The current stretch.
     pub now: Option<Stretch>,
     /// The longest time that it was GOOD.
     pub longest_good: Option<Stretch>,
@@ -75,13 +75,13 @@ pub struct History {
 }
 
 impl History {
-    /// Tells it from the runs, in the order in which they were made.
+    /// Makes the history from the runs, in the order in which they were made.
     pub fn of<'r>(runs: impl IntoIterator<Item = &'r Run>) -> Self {
         Self::told(runs, &mut |_| {})
     }
 
-    /// The same. `hears` is told of each stretch when it is over, and of the last one at the end:
-    /// figure 3 is how long these are.
+    /// Makes the history, and calls `hears` with each stretch when it is over, and with the last
+    /// one at the end. Figure 3 shows the lengths of these stretches.
     pub fn told<'r>(
         runs: impl IntoIterator<Item = &'r Run>,
         hears: &mut impl FnMut(Stretch),
@@ -107,7 +107,7 @@ impl History {
         history
     }
 
-    /// How many runs there were.
+    /// Returns the number of runs.
     pub fn runs(&self) -> u64 {
         self.good + self.unsure + self.inconclusive + self.bad
     }

@@ -1,7 +1,7 @@
 //! The network test (Bobtail, 4.3 and 5.1): a node is good if the 99.9th percentile of its round
 //! trips is below 10 ms at every rate of calls.
 //!
-//! It is the ground truth for the sleeps, and decides UNSURE nodes.
+//! The test is the ground truth for the sleeps, and decides UNSURE nodes.
 
 use crate::verdict::Outcome;
 use serde::Serialize;
@@ -10,12 +10,12 @@ use tailbound_units::Nanos;
 
 /// A call that takes this long or longer is late.
 pub const LATE: Nanos = Nanos::from_millis(10);
-/// A node that owes an answer for so long is given up: whatever comes later, what was due
-/// meanwhile is late.
+/// Time limit for an answer. After it the node is given up, and calls that were due meanwhile are
+/// late even if they are answered afterwards.
 pub const ANSWER: Nanos = Nanos::from_secs(5);
 /// The rates of the paper's benchmarks, calls a second.
 pub const RATES: [u32; 3] = [100, 200, 500];
-/// One call in so many may be late.
+/// One call in this number may be late.
 const ALLOWED: u64 = 1000;
 
 /// Counts of the calls at one rate.
@@ -23,8 +23,7 @@ const ALLOWED: u64 = 1000;
 pub struct Calls {
     /// Calls that were due.
     pub calls: u64,
-    /// Those that took 10 ms or longer from the moment they were due, the
-    /// unanswered among them.
+    /// Calls that took 10 ms or longer from the moment they were due, the unanswered among them.
     pub late: u64,
     /// Late ones that were sent late, by at least half of the time they took.
     pub ours: u64,
@@ -49,14 +48,14 @@ pub enum Reason {
         /// Their counts.
         calls: Calls,
     },
-    /// There are not enough calls for a 99.9th percentile.
+    /// The number of calls is too small for a 99.9th percentile.
     TooFew {
         /// Calls a second.
         rate: u32,
         /// The number of calls.
         calls: u64,
     },
-    /// No rate was tried.
+    /// The list of rates is empty.
     Nothing,
 }
 
@@ -83,8 +82,8 @@ impl fmt::Display for Reason {
 }
 
 impl Calls {
-    /// Whether the 99.9th percentile is under [`LATE`], had only `late` been late:
-    /// the smallest value that 99.9 % of the calls do not exceed is one in time.
+    /// Returns whether the 99.9th percentile would be under [`LATE`] with `late` late calls: the
+    /// smallest value that 99.9 % of the calls do not exceed is one in time.
     const fn holds(&self, late: u64) -> bool {
         late <= self.calls / ALLOWED
     }

@@ -4,7 +4,7 @@
 use crate::verdict::Outcome;
 use serde::Serialize;
 
-/// Whose late calls are.
+/// Node or pair that causes late calls.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Owner {
@@ -14,15 +14,15 @@ pub enum Owner {
     Calls(usize),
     /// The way between the two.
     Between {
-        /// Who calls.
+        /// Index of the caller.
         caller: usize,
-        /// Who answers.
+        /// Index of the answering node.
         answers: usize,
     },
 }
 
-/// Returns whose the BAD pairs are. `found[caller][node]` is what one found of another; `None` where
-/// it did not call, as itself. What was INCONCLUSIVE or UNSURE counts for nobody.
+/// Returns the causes of the BAD pairs. `found[caller][node]` is the caller's verdict on the node;
+/// `None` if it did not call it, as for itself. INCONCLUSIVE and UNSURE verdicts are ignored.
 pub fn owners(found: &[Vec<Option<Outcome>>]) -> Vec<Owner> {
     let nodes = found.iter().map(Vec::len).max().unwrap_or(0);
     let at = |caller: usize, node: usize| found[caller].get(node).copied().flatten();
@@ -52,7 +52,8 @@ pub fn owners(found: &[Vec<Option<Outcome>>]) -> Vec<Owner> {
     owners
 }
 
-/// Whether more than half of those that decided are BAD, and two at least: one may be the pair's.
+/// Returns whether more than half of the GOOD and BAD verdicts, and at least two, are BAD. A single
+/// BAD verdict may be due to the pair.
 fn most_are_bad(found: impl Iterator<Item = Option<Outcome>>) -> bool {
     let decided: Vec<_> = found
         .flatten()
@@ -70,7 +71,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// `.` GOOD, `x` BAD, `?` INCONCLUSIVE, a space where nobody called.
+    /// Parses rows: `.` GOOD, `x` BAD, `?` INCONCLUSIVE, a space without a call.
     fn of(rows: &[&str]) -> Vec<Owner> {
         let outcome = |c| match c {
             '.' => Some(Outcome::Good),
@@ -104,7 +105,7 @@ mod tests {
     }
 
     proptest! {
-        /// Each BAD pair has an owner, and nobody owns what is not BAD.
+        /// Each BAD pair has a cause, and each cause has a BAD pair.
         #[test]
         fn each_bad_pair_is_somebodys(
             rows in prop::collection::vec(prop::collection::vec(0..4_u8, 0..6), 0..6)

@@ -7,19 +7,19 @@ use crate::witness::{Cause, Ledger, StealFault, Witness};
 use serde::Serialize;
 use tailbound_units::Nanos;
 
-/// One sleep, on a clock that never jumps.
+/// A sleep, on a monotonic clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sample {
-    /// When it began.
+    /// Start of the sleep.
     pub begin: Nanos,
-    /// When the thread ran again.
+    /// Moment when the thread ran again.
     pub end: Nanos,
 }
 
 /// Counts of sleeps, of late ones, and of their causes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
-    /// All sleeps.
+    /// Number of sleeps.
     pub samples: u64,
     /// The late ones.
     pub late: u64,
@@ -33,7 +33,7 @@ pub struct Counts {
     pub unexplained: u64,
 }
 
-/// What limits the verdict.
+/// Limitation of a verdict.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Note {
     /// The thread's run-queue wait cannot be read: what this guest does itself
@@ -53,14 +53,14 @@ pub enum Note {
         /// The period.
         period: Nanos,
     },
-    /// One sleep took so long that the guest was paused, migrated, or its clock
-    /// set. It counts as one late sleep.
+    /// A sleep of this length: the guest was paused or migrated, or its clock was set. It counts as
+    /// one late sleep.
     Pause(Nanos),
 }
 
-/// Readings take one part in so many of the time, or less: `/proc/stat` is long on large guests.
+/// Readings take at most one part in this number of the time: `/proc/stat` is long on large guests.
 const READINGS: u64 = 500;
-/// They are no further apart than this, whatever they cost.
+/// Longest interval between readings, independent of their cost.
 const SELDOM: Nanos = Nanos::from_secs(1);
 /// A sleep as long as this is a pause.
 const PAUSE: Nanos = Nanos::from_secs(1);
@@ -68,12 +68,11 @@ const PAUSE: Nanos = Nanos::from_secs(1);
 /// A probe of one vCPU. Feed it each sleep with [`Probe::sample`] until that
 /// returns a verdict.
 ///
-/// A late sleep counts for GOOD whoever made it, as in Algorithm 1. Against the
-/// neighbours it counts unless this guest made it: because the thread waited in
-/// its own run queue, because its CPU quota was used up, or, if the guest used more of the vCPU than
-/// [`crate::Config::busy`], because nothing explains it. Where the two counts lead
-/// to different answers the verdict is INCONCLUSIVE; with more than the high mark
-/// of the guest's own late sleeps at once.
+/// Each late sleep counts against GOOD, as in Algorithm 1. It counts against the neighbours unless
+/// this guest caused it: because the thread waited in its own run queue, because its CPU quota was
+/// used up, or, if the guest used more of the vCPU than [`crate::Config::busy`], because the delay
+/// has no explanation. If the two counts lead to different answers the verdict is INCONCLUSIVE. The
+/// probe stops with this verdict as soon as the guest's own late sleeps exceed the high mark.
 #[derive(Debug, Clone)]
 pub struct Probe {
     rule: Rule,
@@ -83,9 +82,9 @@ pub struct Probe {
     /// The end of the last sleep.
     now: Nanos,
     due: Nanos,
-    /// What a reading takes, as far as is known.
+    /// Duration of a reading, if known.
     reading: Option<Nanos>,
-    /// Whether the last sleep was followed by one.
+    /// True if a reading followed the last sleep.
     has_read: bool,
     longest: Nanos,
 }
@@ -109,9 +108,9 @@ impl Probe {
         probe
     }
 
-    /// Handles one sleep. Asks the witness after each late one, and besides as often as a late
-    /// one takes at the least, or seldomer where readings are dear; otherwise this is a few
-    /// comparisons.
+    /// Handles one sleep. Reads the witness after each late one. Other readings follow at intervals
+    /// of at least [`crate::Config::late`], or at longer intervals if readings are slow. Without a
+    /// reading the call takes a few comparisons.
     ///
     /// Returns `Some` at the end; no sleep may follow.
     pub fn sample(&mut self, sample: Sample, witness: &mut impl Witness) -> Option<Verdict> {
@@ -154,7 +153,8 @@ impl Probe {
         self.rule.progress(self.counts.samples, elapsed)
     }
 
-    /// Takes the readings while nothing is late; returns how long the guest was suspended.
+    /// Takes the readings while nothing is late; returns the time for which the guest was
+    /// suspended.
     fn look(&mut self, witness: &mut impl Witness) -> Nanos {
         self.ledger.thread(self.counts.samples, true, witness);
         self.ledger.throttled(self.counts.samples, true, witness);
@@ -163,8 +163,8 @@ impl Probe {
         self.ledger.suspended(witness)
     }
 
-    /// Says when the next readings are due. What was stolen before a late sleep began must be
-    /// little against what makes it late.
+    /// Sets the time of the next readings. The steal before the start of a late sleep must be small
+    /// compared with the threshold of lateness.
     fn read(&mut self) {
         self.has_read = true;
         let reading = self.reading.unwrap_or_default();

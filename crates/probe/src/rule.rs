@@ -7,26 +7,26 @@ use tailbound_units::Nanos;
 
 /// A [`Config`] that makes sense, ready to decide.
 ///
-/// **BAD** as soon as more than the high mark were late: the rest cannot undo it.
+/// **BAD** as soon as more than the high mark were late: later sleeps cannot change that.
 ///
-/// **GOOD** early, with [`Stop::Early`], by a sequential test: if the whole run
-/// would have counted more than the low mark, the probability of stopping with GOOD
-/// is at most 1 - confidence, over all looks together. With the defaults a node
-/// without a late sleep is GOOD after 119,213 of 600,000 (19.9 %), one with one after
-/// 250,197, and so on. How, and why it holds, is written in `boundary.rs`.
+/// **GOOD** early, with [`Stop::Early`], by a sequential test: if the whole run would have counted
+/// more than the low mark, the probability of stopping with GOOD is at most 1 - confidence, over
+/// all looks together. With the defaults a node without a late sleep is GOOD after 119,213 of
+/// 600,000 (19.9 %), one with one after 250,197, and so on. `boundary.rs` describes the method and
+/// its proof.
 ///
-/// **What it assumes**: late sleeps come anywhere in the run with equal likelihood.
-/// A neighbour that computes only now and then makes them come in clusters. One
-/// that happens to rest during the first fifth of the run and comes back is missed,
-/// more often than 1 - confidence: a neighbour who rests half of the time in spells
-/// longer than the run is missed half of the time, by any test of this length,
-/// Algorithm 1 included. Against neighbours whose spells are between the two
-/// lengths, [`Stop::Exact`] helps; against longer ones, repeating does.
+/// **Assumption**: late sleeps are distributed evenly over the run. They come in clusters if a
+/// neighbour computes only occasionally. A neighbour that happens to rest during the first fifth of
+/// the run and comes back is missed, more often than 1 - confidence: a neighbour that rests half of
+/// the time in spells longer than the run is missed half of the time, by any test of this length,
+/// Algorithm 1 included. Against neighbours whose spells are between the two lengths,
+/// [`Stop::Exact`] helps; against longer ones, repeating does.
 ///
-/// **The whole run** is [`Config::samples`] sleeps or [`Config::span`], whichever is over first.
-/// Beside a neighbour that always computes, a scheduler that lets nobody be preempted in the
-/// first millisecond (Xen's ratelimit) stretches each sleep tenfold, while late ones come by the
-/// time: as many sleeps would take ten times as long, and count ten times as many late ones.
+/// **The whole run** ends after [`Config::samples`] sleeps or [`Config::span`], the earlier one. A
+/// scheduler that protects each vCPU from preemption in its first millisecond (Xen's ratelimit)
+/// stretches each sleep tenfold beside a neighbour that always computes, while late ones come at a
+/// constant rate in time. The full number of sleeps would take ten times as long, and count ten
+/// times as many late ones.
 ///
 /// **UNSURE** always takes the whole run: until its end both others can come out.
 #[derive(Debug, Clone, PartialEq)]
@@ -73,8 +73,9 @@ impl Rule {
         moment.copied().unwrap_or(self.config.samples)
     }
 
-    /// Returns how many sleeps of the whole run are over after so many, and so long: where each
-    /// takes longer than it should, the share of [`Config::span`] that is over counts.
+    /// Returns the completed part of the whole run in sleeps, after `samples` sleeps and `elapsed`
+    /// time. If sleeps take longer than they should, the completed share of [`Config::span`]
+    /// counts.
     pub fn progress(&self, samples: u64, elapsed: Nanos) -> u64 {
         let Config {
             samples: all, span, ..
@@ -85,8 +86,8 @@ impl Rule {
         samples.max(by_time).min(all)
     }
 
-    /// Returns the answer, if it is known, after so many sleeps ([`Rule::progress`]) of which so
-    /// many were late.
+    /// Returns the answer, if it is known, after `progress` sleeps ([`Rule::progress`]), `late` of
+    /// them late.
     pub fn decide(&self, progress: u64, late: u64) -> Option<Outcome> {
         let decided = late > self.config.high_mark || progress >= self.good_at(late);
         decided.then(|| self.answer(late))

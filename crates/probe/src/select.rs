@@ -9,11 +9,11 @@ use tailbound_units::Nanos;
 /// A node that was probed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
-    /// Its name.
+    /// Name of the node.
     pub name: String,
     /// The verdict of the sleeps.
     pub outcome: Outcome,
-    /// That of the network test, if there was one.
+    /// Verdict of the network test, if there was one.
     pub network: Option<Outcome>,
     /// Sleeps of its worst vCPU.
     pub samples: u64,
@@ -24,9 +24,10 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// Returns what both tests together say. The network test is the truth: it approves and
-    /// refuses nodes on which the sleeps are unsure or say nothing, and refuses GOOD ones. What
-    /// the sleeps found BAD stays so: a neighbour that rested meanwhile comes back.
+    /// Returns the verdict of both tests together. The network test is the ground truth: it decides
+    /// nodes whose sleeps are UNSURE or INCONCLUSIVE, and can refuse GOOD ones. Nodes that are BAD
+    /// by their sleeps stay BAD, because a neighbour that rested during the network test comes
+    /// back.
     pub const fn verdict(&self) -> Outcome {
         match (self.outcome, self.network) {
             (Outcome::Bad, _) | (_, Some(Outcome::Bad)) => Outcome::Bad,
@@ -36,7 +37,7 @@ impl Candidate {
     }
 }
 
-/// What to do with a candidate.
+/// Use of a candidate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Use {
@@ -44,14 +45,14 @@ pub enum Use {
     Keep,
     /// GOOD, and not needed.
     Spare,
-    /// Between the marks, and not enough are good: the network test may approve it.
+    /// UNSURE, and needed because not enough are good: the network test may approve it.
     Test,
     /// Do not use it.
     Drop,
 }
 
-/// Returns the indices of the candidates from best to worst, each with its use. Only those are
-/// kept whose [`Candidate::verdict`] is GOOD: fewer than `keep` if there are not so many.
+/// Returns the indices of the candidates from best to worst, each with its use. At most `keep` are
+/// kept, and only candidates whose [`Candidate::verdict`] is GOOD.
 pub fn select(candidates: &[Candidate], keep: usize) -> Vec<(usize, Use)> {
     let mut places: Vec<usize> = (0..candidates.len()).collect();
     places.sort_by(|a, b| better(&candidates[*a], &candidates[*b]));
@@ -69,9 +70,9 @@ pub fn select(candidates: &[Candidate], keep: usize) -> Vec<(usize, Use)> {
     places.into_iter().enumerate().map(what).collect()
 }
 
-/// By verdict, those that needed no approval first, then by the share of late sleeps to be
-/// expected, (late + 1) / (samples + 2): of two nodes without any, the one that slept more often
-/// is the surer. Then by how long sleeps took.
+/// Orders candidates by verdict, those without a needed approval first, then by the expected share
+/// of late sleeps, (late + 1) / (samples + 2): of two nodes without late sleeps, the one with more
+/// sleeps is better known. The last criterion is the length of the sleeps.
 fn better(a: &Candidate, b: &Candidate) -> Ordering {
     let late = |candidate: &Candidate| u128::from(candidate.late) + 1;
     let samples = |candidate: &Candidate| u128::from(candidate.samples) + 2;
@@ -92,7 +93,7 @@ fn better(a: &Candidate, b: &Candidate) -> Ordering {
         .then_with(|| a.name.cmp(&b.name))
 }
 
-/// What starting nodes yields, as far as nodes with both verdicts tell (4.3).
+/// Estimated number of nodes to start for one good node, from nodes with both verdicts (4.3).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Yield {
     /// Nodes that both tests judged.
@@ -101,13 +102,13 @@ pub struct Yield {
     pub good: f64,
     /// FN: the share of these that the sleeps did not call GOOD.
     pub missed: f64,
-    /// K = 1 / ((1 - FN) · good): nodes to start for one to keep, before the network test
-    /// approves any. `None` where no node was called GOOD rightly.
+    /// K = 1 / ((1 - FN) · good): nodes to start for one to keep, before the network test approves
+    /// any. `None` if no node was rightly called GOOD.
     pub k: Option<f64>,
 }
 
 impl Yield {
-    /// Returns it of candidates; `None` where no node has both verdicts.
+    /// Computes the estimate from candidates; `None` if no node has both verdicts.
     pub fn of(candidates: &[Candidate]) -> Option<Self> {
         let decided = |candidate: &&Candidate| {
             matches!(candidate.network, Some(Outcome::Good | Outcome::Bad))

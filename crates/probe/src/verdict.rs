@@ -10,7 +10,7 @@ use tailbound_units::Nanos;
 pub enum Outcome {
     /// Fit for latency-sensitive work.
     Good,
-    /// Between the marks: the network test decides.
+    /// The number of late sleeps is between the marks: the network test decides.
     Unsure,
     /// The guest itself, or its clock, spoiled the measurement.
     Inconclusive,
@@ -29,8 +29,8 @@ impl Outcome {
         }
     }
 
-    /// Returns its rank: the higher, the less the node is to be used. What was not found out weighs
-    /// more than what lies between the marks, and less than what was found bad.
+    /// Returns its rank; nodes with a lower rank are preferred. INCONCLUSIVE has a higher rank than
+    /// UNSURE, and a lower one than BAD.
     pub(crate) const fn weight(self) -> u8 {
         match self {
             Self::Good => 0,
@@ -75,14 +75,14 @@ pub enum Reason {
     Whole {
         /// Late sleeps.
         late: u64,
-        /// All sleeps.
+        /// Number of sleeps.
         samples: u64,
     },
-    /// More than the high mark were late.
+    /// The number of late sleeps exceeds the high mark.
     Many {
         /// Late sleeps that count against the neighbours.
         late: u64,
-        /// Of these, stolen by the hypervisor.
+        /// Sleeps among these that the hypervisor's steal delayed.
         stolen: u64,
         /// Sleeps so far.
         samples: u64,
@@ -91,23 +91,23 @@ pub enum Reason {
     Own {
         /// The late sleeps of the guest's own doing, certain or possible.
         own: u64,
-        /// All late ones.
+        /// Number of late sleeps.
         late: u64,
         /// The share of the vCPU that others in this guest used, in percent.
         busy_percent: u8,
     },
     /// Late sleeps that the CPU quota of the probe's control group made decide.
     Quota {
-        /// Those late sleeps.
+        /// Number of late sleeps because of the quota.
         by_quota: u64,
-        /// All late ones.
+        /// Number of late sleeps.
         late: u64,
         /// The CPU time in each period.
         runtime: Nanos,
         /// The period.
         period: Nanos,
     },
-    /// There was no time for the whole run.
+    /// The time limit ended the run.
     TimeLimit {
         /// Sleeps so far.
         samples: u64,
@@ -118,15 +118,15 @@ pub enum Reason {
     },
     /// A moment was before the one before it.
     Backwards {
-        /// By how much.
+        /// Excess of the steal.
         by: Nanos,
     },
     /// The guest was suspended.
     Suspended {
-        /// For how long.
+        /// Length of the suspension.
         by: Nanos,
     },
-    /// Nobody waited for the end.
+    /// The run was interrupted.
     Interrupted {
         /// Sleeps so far.
         samples: u64,
@@ -198,12 +198,11 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Returns the index of the outcome that stands for a node of several vCPUs, the
-/// worst: a request waits for the CPU that serves it. Of equals it is the first;
-/// `None` where there is none.
+/// Returns the index of the outcome of a node with several vCPUs, the worst: a request waits for
+/// the CPU that serves it. The first of equal outcomes is returned; `None` without outcomes.
 ///
-/// What [`crate::Rule`] says of GOOD holds for the node as well: it is called GOOD
-/// wrongly only if the vCPU that is not GOOD is.
+/// The error bound of [`crate::Rule`] for GOOD holds for the node as well: it is wrongly called
+/// GOOD only if a vCPU that is not GOOD is.
 pub fn worst(outcomes: impl IntoIterator<Item = Outcome>) -> Option<usize> {
     let weights = outcomes.into_iter().map(Outcome::weight).enumerate();
     weights

@@ -13,7 +13,7 @@ pub const LONGEST: usize = Size::Large.bytes();
 const MAGIC: [u8; 4] = *b"TBRP";
 const VERSION: u8 = 1;
 
-/// How many bytes an answer carries.
+/// Size of an answer in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Size {
     /// 1 KB.
@@ -25,7 +25,7 @@ pub enum Size {
 }
 
 impl Size {
-    /// All of them.
+    /// All sizes.
     pub const ALL: [Self; 3] = [Self::Small, Self::Middle, Self::Large];
 
     /// Returns how many bytes that is.
@@ -48,7 +48,8 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Those of 2 KB came first; a server that knows no others refuses these.
+    /// Numbers of the kinds. The kinds of 2 KB came first; a server that knows no others refuses
+    /// later ones.
     const NUMBERS: [(u8, Self); 6] = [
         (1, Self::Request(Size::Middle)),
         (2, Self::Response(Size::Middle)),
@@ -77,8 +78,8 @@ impl Kind {
     }
 }
 
-/// What comes before the bytes of a message: magic, version, kind, three zeros, the
-/// length of what follows, the number and the token, big end first.
+/// Header of a message: magic, version, kind, three zeros, the length of the body, the number and
+/// the token, in big-endian order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     /// The kind of the message.
@@ -92,19 +93,19 @@ pub struct Header {
 /// An error in a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    /// They belong to another protocol.
+    /// The bytes belong to another protocol.
     #[error("the message does not begin with TBRP: another protocol")]
     Magic,
-    /// They belong to another version.
+    /// The bytes belong to another version.
     #[error("version {0} of the protocol is not {VERSION}: update the older side")]
     Version(u8),
-    /// There is no such message.
+    /// No message has this kind.
     #[error("messages of kind {0} are not known")]
     Kind(u8),
-    /// It is an answer where a call should be.
+    /// The message is an answer, and a call was expected.
     #[error("received an answer instead of a request")]
     Direction,
-    /// What must be zero is not, or the length is not that of its kind.
+    /// A reserved byte is not zero, or the length is not that of the message's kind.
     #[error("the message's length or reserved bytes are wrong")]
     Length,
 }
@@ -133,7 +134,7 @@ impl Header {
     /// Reads a header.
     ///
     /// # Errors
-    /// It is none of this protocol and version, or of no kind of message.
+    /// The bytes have another protocol or version, or an unknown kind of message.
     pub fn decode(bytes: &[u8; HEADER]) -> Result<Self, WireError> {
         let long = |at: usize| {
             bytes[at..at + 8]

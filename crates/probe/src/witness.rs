@@ -14,22 +14,22 @@
 
 use tailbound_units::Nanos;
 
-/// What a thread has done so far (`/proc/thread-self/schedstat`).
+/// Times of a thread so far (`/proc/thread-self/schedstat`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ThreadTime {
-    /// It ran.
+    /// Time on a CPU.
     pub run: Nanos,
-    /// It could have run, and waited in a run queue.
+    /// Time in a run queue.
     pub wait: Nanos,
 }
 
-/// What a vCPU has done so far (its line in `/proc/stat`).
+/// Times of a vCPU so far (its line in `/proc/stat`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CpuTime {
-    /// It computed for threads and interrupts of this guest.
+    /// Time in which it computed for threads and interrupts of this guest.
     pub busy: Nanos,
-    /// It could have, and the hypervisor ran others. `None` where the kernel knows
-    /// no steal.
+    /// Time in which it could have computed, and the hypervisor ran others. `None` if the kernel
+    /// does not count steal.
     pub steal: Option<Nanos>,
 }
 
@@ -40,18 +40,18 @@ pub struct QuotaTime {
     pub runtime: Nanos,
     /// The period.
     pub period: Nanos,
-    /// For how long the kernel has held the group up so far, summed up over CPUs.
+    /// Time for which the kernel has throttled the group so far, summed up over CPUs.
     pub throttled: Nanos,
 }
 
 /// Readings of the machine besides how long sleeps took. Each reading may be missing: a
 /// guest without `/proc` is judged, too, but no late sleep is attributed.
 pub trait Witness {
-    /// What the thread that sleeps has done so far.
+    /// Returns the times of the sleeping thread so far.
     fn thread(&mut self) -> Option<ThreadTime>;
-    /// What its vCPU has done so far.
+    /// Returns the times of the thread's vCPU so far.
     fn cpu(&mut self) -> Option<CpuTime>;
-    /// How long the guest was suspended since it booted.
+    /// Returns the time for which the guest was suspended since it booted.
     fn suspended(&mut self) -> Option<Nanos>;
     /// The quota that limits the thread, the tightest of several; none by default.
     fn quota(&mut self) -> Option<QuotaTime> {
@@ -75,12 +75,12 @@ impl Witness for NoWitness {
     }
 }
 
-/// Why steal is not to be trusted.
+/// Reason why steal is not reliable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StealFault {
     /// The total went back, as it does on some hosts after a live migration.
     Backwards,
-    /// It grew by more than the time that passed.
+    /// Steal grew by more than the time that passed.
     MoreThanTime,
 }
 
@@ -99,7 +99,7 @@ const TICKS: Nanos = Nanos::from_millis(20);
 const TIMER: Nanos = Nanos::from_micros(100);
 /// The difference of two clocks is never exact; a suspension takes far longer.
 const SUSPENDED: Nanos = Nanos::from_millis(1);
-/// Shorter spans say nothing about a share that is counted in ticks.
+/// Spans below this are too short for a share that is counted in ticks.
 const SHORTEST_SPAN: Nanos = Nanos::from_millis(500);
 
 /// A total that grows, and how fast it does when nothing is late.
@@ -111,8 +111,8 @@ struct Growth {
 }
 
 impl Growth {
-    /// Takes a reading after `place` sleeps, and says by how much it grew beyond the usual since
-    /// the last.
+    /// Takes a reading after `place` sleeps. Returns the growth since the last reading, beyond the
+    /// usual growth.
     fn read(&mut self, place: u64, total: Nanos, quiet: bool) -> Nanos {
         let Some((before, old)) = self.previous.replace((place, total)) else {
             return Nanos::ZERO;
@@ -137,7 +137,7 @@ pub(crate) struct Ledger {
     quota: Option<QuotaTime>,
     /// The held-up time at the first reading.
     throttled_before: Option<Nanos>,
-    /// What sleeps in time may have lost since steal was read.
+    /// Steal since the last reading that may be hidden in sleeps in time.
     lost: Nanos,
     run: Nanos,
     first: Option<(Nanos, CpuTime, Nanos)>,
@@ -182,15 +182,15 @@ impl Ledger {
         self.quota.filter(|quota| quota.throttled > before)
     }
 
-    /// Takes note of a sleep in time that took `excess` too long: some of that may be steal.
+    /// Records a sleep in time that took `excess` too long: part of the excess may be steal.
     pub(crate) fn in_time(&mut self, excess: Nanos) {
         if excess >= TIMER {
             self.lost = self.lost.saturating_add(excess);
         }
     }
 
-    /// Reads the vCPU's times; returns how much was stolen since the last reading, without what
-    /// sleeps in time may have lost of it.
+    /// Reads the vCPU's times. Returns the steal since the last reading, without the steal that may
+    /// be hidden in sleeps in time.
     pub(crate) fn cpu(&mut self, at: Nanos, witness: &mut impl Witness) -> Nanos {
         let Some(time) = witness.cpu() else {
             return Nanos::ZERO;
@@ -262,12 +262,12 @@ impl Ledger {
         self.last.and_then(|(_, time, _)| time.steal)
     }
 
-    /// Whether the thread's times could be read.
+    /// Returns whether the thread's times could be read.
     pub(crate) const fn knows_thread(&self) -> bool {
         self.wait.previous.is_some()
     }
 
-    /// Whether the vCPU's times could be read.
+    /// Returns whether the vCPU's times could be read.
     pub(crate) const fn knows_cpu(&self) -> bool {
         self.last.is_some()
     }

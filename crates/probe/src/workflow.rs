@@ -18,20 +18,20 @@ use tailbound_units::Nanos;
 
 /// The calls of a sequential workflow.
 pub const CALLS: usize = 10;
-/// How many nodes one client has in the paper.
+/// Numbers of nodes of one client in the paper.
 pub const GROUPS: [usize; 3] = [10, 20, 40];
 
-/// What a workflow calls. Nodes are known by their places.
+/// Calls of a workflow. Nodes are identified by index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
     /// One node, one call after the other, for answers of these sizes.
     Sequential {
-        /// Which node.
+        /// Index of the node.
         node: usize,
-        /// What each call asks for.
+        /// Size of the answer to each call.
         sizes: [Size; CALLS],
     },
-    /// All nodes at once, for 2 KB from each.
+    /// One call to each node in parallel, for 2 KB from each.
     FanOut,
 }
 
@@ -40,11 +40,11 @@ pub enum Work {
 pub struct Counts {
     /// Workflows that were due.
     pub workflows: u64,
-    /// Those whose first call was sent late, by at least half of the time that they took.
+    /// Workflows whose first call was sent late, by at least half of their duration.
     pub ours: u64,
-    /// Those that had not all of their answers within 5 s.
+    /// Workflows without all of their answers within 5 s.
     pub timed_out: u64,
-    /// Those that called a node that was given up, or could not be reached.
+    /// Workflows that called a node that was given up, or could not be reached.
     pub lost: u64,
 }
 
@@ -56,22 +56,22 @@ impl Counts {
     }
 }
 
-/// Why a node was given up.
+/// Reason why a node was given up.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// It does not speak the protocol.
+    /// The node does not speak the protocol.
     #[error(transparent)]
     Wire(#[from] WireError),
     /// Its answer has the number, the token or the size of another call.
     #[error("the answer is to another call")]
     OtherCall,
-    /// It goes on where all calls are answered.
+    /// The node sent bytes after the answers to all calls.
     #[error("the node answers more than it was asked")]
     Unasked,
-    /// It owes an answer for too long.
+    /// An answer is missing for 5 s.
     #[error("no answer for 5 s")]
     Silent,
-    /// There is no connection, or no longer.
+    /// The connection could not be made, or broke.
     #[error("{0}")]
     Connection(String),
 }
@@ -79,16 +79,16 @@ pub enum Fault {
 /// A call to be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Call {
-    /// To which node.
+    /// Index of the receiving node.
     pub node: usize,
-    /// Its bytes.
+    /// Bytes of the call.
     pub bytes: [u8; HEADER + REQUEST],
 }
 
 /// A workflow that has all of its answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Answered {
-    /// When it was due.
+    /// Due time of the workflow.
     pub due: Nanos,
     /// The time from then to its last answer.
     pub took: Nanos,
@@ -121,7 +121,7 @@ struct Line {
     owed: VecDeque<Owed>,
     /// The header of the answer that is coming.
     head: [u8; HEADER],
-    /// How many bytes of that answer are there.
+    /// Number of received bytes of that answer.
     have: usize,
     fault: Option<Fault>,
 }
@@ -214,7 +214,7 @@ impl Workflows {
         self.calls.push(Call { node, bytes });
     }
 
-    /// Takes what came from a node that was not given up.
+    /// Handles bytes from a node that was not given up.
     pub fn received(&mut self, now: Nanos, node: usize, mut bytes: &[u8]) {
         while !bytes.is_empty() && self.lines[node].fault.is_none() {
             match self.lines[node].take(&mut bytes) {
@@ -246,7 +246,7 @@ impl Workflows {
         self.flows.remove(&number);
     }
 
-    /// Gives a node up. The first reason counts.
+    /// Gives up a node. The first reason is kept.
     pub fn give_up(&mut self, node: usize, fault: Fault) {
         let line = &mut self.lines[node];
         line.fault.get_or_insert(fault);
@@ -280,12 +280,12 @@ impl Workflows {
         Some(first.saturating_add(ANSWER))
     }
 
-    /// Whether no workflow is under way.
+    /// Returns whether no workflow is in progress.
     pub fn is_idle(&self) -> bool {
         self.flows.is_empty()
     }
 
-    /// Returns the calls that are to be sent, and forgets them.
+    /// Returns the calls to send, and clears them.
     pub fn drain_calls(&mut self) -> impl Iterator<Item = Call> {
         self.calls.drain(..)
     }
@@ -307,7 +307,7 @@ impl Workflows {
 }
 
 impl Line {
-    /// Takes bytes of the answer that is coming; returns whose it is once it is whole.
+    /// Handles bytes of the incoming answer; returns its workflow once it is complete.
     fn take(&mut self, bytes: &mut &[u8]) -> Result<Option<u64>, Fault> {
         let owed = self.owed.front().ok_or(Fault::Unasked)?;
         let whole = HEADER + owed.header.kind.payload();

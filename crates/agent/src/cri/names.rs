@@ -15,12 +15,12 @@ pub(crate) struct PodNames {
     known: BTreeMap<String, String>,
     /// Earliest time of the next query.
     not_before: Option<Instant>,
-    /// Why names are not known.
+    /// Reason why names are unknown.
     missing: Option<String>,
 }
 
 impl PodNames {
-    /// Looks for these pods, and forgets all others; queries only unknown pods.
+    /// Looks up these pods, and forgets all others; queries only unknown pods.
     pub(crate) fn look(
         &mut self,
         uids: &BTreeSet<String>,

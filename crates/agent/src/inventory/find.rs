@@ -9,10 +9,10 @@ const MIN_DIGITS: usize = 4;
 /// Names that an error lists.
 const MAX_LISTED: usize = 20;
 
-/// Why no guest is meant.
+/// Reason why a text selects no guest.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FindError {
-    /// There is none of that name.
+    /// No guest has this name.
     #[error("there is no guest \"{asked}\" here; {}", listed(.known))]
     Unknown {
         /// The name that was asked for.
@@ -80,8 +80,8 @@ fn find<'g>(guests: &'g [Guest], asked: &str) -> Result<&'g Guest, FindError> {
     }
 }
 
-/// Returns true if the guest has a container whose id begins with `asked`, or is a pod with that UID
-/// or a domain with that UUID.
+/// Returns true if the guest has a container whose id begins with `asked`, or is a pod with that
+/// UID or a domain with that UUID.
 fn has_id(guest: &Guest, asked: &str) -> bool {
     let begins = |id: &str| asked.len() >= MIN_DIGITS && id.starts_with(asked);
     match &guest.identity {

@@ -53,7 +53,7 @@ pub(super) struct Processes {
 }
 
 impl Processes {
-    /// Looks at all processes.
+    /// Reads all processes.
     pub(super) fn look(
         &mut self,
         root: &Root,
@@ -111,7 +111,7 @@ impl Processes {
         }
     }
 
-    /// All of them, the oldest first.
+    /// Returns all of them, the oldest first.
     pub(super) fn by_age(&self) -> Vec<&KnownProcess> {
         let mut all: Vec<_> = self.seen.values().collect();
         all.sort_by_key(|seen| (seen.start, seen.process.pid));

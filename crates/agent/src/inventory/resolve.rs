@@ -46,7 +46,7 @@ impl Slot<'_> {
         place.map(|(manager, _)| manager)
     }
 
-    /// Its network namespaces, other than the host's.
+    /// Returns its network namespaces, other than the host's.
     fn namespaces(&self, here: Option<u64>) -> BTreeMap<u64, u32> {
         let own = self.members.iter().filter_map(|member| {
             let netns = member.seen.netns.filter(|it| Some(*it) != here)?;
@@ -103,7 +103,7 @@ pub(super) struct Resolver<'r> {
 
 impl Resolver<'_> {
     /// Looks up the names of pods: in the kubelet's log directory, and at the runtime's socket for
-    /// those that are not there. Returns what could not be found out.
+    /// the rest. Returns the reasons for missing names.
     pub(super) fn name_pods(
         &mut self,
         slots: &[Slot<'_>],

@@ -112,8 +112,8 @@ fn cpusets(root: &Root, mounts: &Mounts, daemon: &[u32]) -> Option<Cpusets> {
     })
 }
 
-/// In version 1 the agent's sets are in the daemon's set, which is the root's unless another was
-/// created.
+/// Returns the agent's sets in version 1: they are in the daemon's set, which is the root's unless
+/// another was created.
 fn legacy(at: &Path, group: &str) -> Option<Cpusets> {
     let mut top = at.join(group.trim_start_matches('/'));
     if top.ends_with(PATH_SET) || top.ends_with(REST_SET) {
@@ -306,7 +306,7 @@ fn move_all(from: &Path, to: &Path) -> usize {
     moved.count()
 }
 
-/// Takes a step back, however much of it was made.
+/// Reverts a step, complete or not.
 ///
 /// # Errors
 /// The part that could not be reverted.

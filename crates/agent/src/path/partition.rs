@@ -12,7 +12,7 @@ use tailbound_sys::cpuset::Cpus;
 pub struct Machine {
     /// Its CPUs.
     pub online: Cpus,
-    /// Another program that assigns CPUs, in words.
+    /// Name of another program that assigns CPUs.
     pub manager: Option<String>,
     /// Cpusets.
     pub cpusets: Option<Cpusets>,
@@ -75,7 +75,7 @@ pub enum PathStep {
         /// The root, where cpusets are handed down to groups for this.
         hand_down: Option<PathBuf>,
     },
-    /// All that can be moved goes to a set of the other CPUs, and the daemon to one of these
+    /// Moves all movable processes to a set of the other CPUs, and the daemon to a set of these
     /// (version 1).
     Sets {
         /// The set that all are in.
@@ -102,7 +102,7 @@ pub enum PathStep {
     },
 }
 
-/// Why the host's own path has no CPUs of its own.
+/// Reason why the host's own path has no CPUs of its own.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
     /// The machine has not all of them, or no others.
@@ -154,7 +154,7 @@ pub enum PathError {
          physical interface, or leave it out of `interrupts`"
     )]
     NoInterrupts(String),
-    /// There are none.
+    /// The kernel has no cpusets.
     #[error(
         "the host's own path gets no CPUs of its own: there are no cpusets here (CONFIG_CPUSETS), \
          or the daemon is in no group"

@@ -32,7 +32,7 @@ pub(super) struct NonGuests {
     left: Option<u32>,
 }
 
-/// One of them.
+/// Process or thread that is no guest's.
 #[derive(Debug)]
 struct NonGuest {
     start: u64,

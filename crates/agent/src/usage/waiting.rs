@@ -1,8 +1,8 @@
 //! The waits of a thread for a CPU, from readings of its counters. Pure.
 //!
 //! The kernel adds a wait to its counter when the wait ends. So the counter may grow by what was
-//! waited before the interval, and does not grow while a thread still waits. Each reading limits the
-//! sum to the time that has passed without the thread running, and a thread that is ready in
+//! waited before the interval, and does not grow while a thread still waits. Each reading limits
+//! the sum to the time that has passed without the thread running, and a thread that is ready in
 //! several readings, and has not run between them, still waits.
 
 use tailbound_sys::thread::Schedstat;
@@ -11,7 +11,7 @@ use tailbound_units::Nanos;
 /// A running thread's counter of CPU time grows with each tick, at least every 10 ms.
 const TICKS: Nanos = Nanos::from_millis(20);
 
-/// One reading of a thread.
+/// Reading of a thread.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reading {
     pub(super) at: Nanos,
@@ -41,7 +41,7 @@ impl Waiting {
         }
     }
 
-    /// Takes a reading, no earlier than the one before.
+    /// Adds a reading, no earlier than the one before.
     pub(super) fn read(&mut self, reading: Reading) {
         let more = reading.counters.wait.since(self.last.counters.wait);
         let has_changed = reading.counters != self.last.counters;

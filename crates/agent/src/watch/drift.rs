@@ -37,7 +37,7 @@ enum PathResponse {
     Wait { is_news: bool },
     /// Make it again: the kernel took it.
     Redo,
-    /// Another program changed it.
+    /// Another program changed the state.
     Strike(Response),
 }
 

@@ -40,8 +40,8 @@ const GROUP: &[&str] = &[
     "cpuset.sched_load_balance",
 ];
 
-/// `TAILBOUND_RECORD=NAME TAILBOUND_RULES=FILE cargo test -p tailbound-agent --test golden record -- --ignored`
-/// writes `cases/NAME.tree`, with the guests that run here and every process with a
+/// `TAILBOUND_RECORD=NAME TAILBOUND_RULES=FILE cargo test -p tailbound-agent --test golden record
+/// -- --ignored` writes `cases/NAME.tree`, with the guests that run here and every process with a
 /// reservation.
 #[test]
 #[ignore = "records this machine into the repository"]

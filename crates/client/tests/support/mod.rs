@@ -1,11 +1,11 @@
-//! A server that does what it is told to: one step a connection.
+//! A server with a script: one step for each connection.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-/// What becomes of a connection.
+/// Handling of a connection.
 #[derive(Debug, Clone)]
 pub(crate) enum Step {
     /// Closed before anything is answered.
@@ -114,7 +114,7 @@ pub(crate) fn stream(body: &str) -> Vec<u8> {
     format!("HTTP/1.1 200 OK\r\ncontent-type: application/x-ndjson\r\n\r\n{body}").into_bytes()
 }
 
-/// A port where nobody listens.
+/// Returns a port without a listener.
 pub(crate) fn nobody() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     format!("http://{}", listener.local_addr().unwrap())

@@ -5,7 +5,8 @@ use crate::ledger::Snapshot;
 use std::collections::BTreeMap;
 use tailbound_placement::Topology;
 
-/// Sums up what is reserved on each host, and says where guests have more than that; a machine that moves counts on both of its hosts.
+/// Sums up the reserved CPU of each host, and reports guests that have more. A moving machine
+/// counts on both of its hosts.
 pub(super) fn reserved(topology: &Topology, snapshot: &Snapshot) -> Vec<CpuOnHost> {
     let mut hosts: BTreeMap<&str, (u128, u128)> = BTreeMap::new();
     for tenant in snapshot.tenants.values() {

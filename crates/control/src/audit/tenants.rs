@@ -10,7 +10,7 @@ use tailbound_units::Bytes;
 pub(super) struct Tenants<'a> {
     topology: &'a Topology,
     names: HashMap<(&'a str, &'a str), TenantId>,
-    /// By node.
+    /// Used resources by node.
     taken: Vec<Taken>,
 }
 

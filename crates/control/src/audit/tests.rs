@@ -143,7 +143,7 @@ proptest! {
         prop_assert_eq!(report.tenants, report.keys);
     }
 
-    /// Tenants that were decided by other rules stay, and nobody comes to where they are too many. The
+    /// Tenants that were admitted by other rules stay, and overloaded ports admit no others. The
     /// placement's sums are never below the exact ones.
     #[test]
     fn what_does_not_pass_is_kept_and_told(

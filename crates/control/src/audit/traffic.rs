@@ -22,7 +22,7 @@ pub(super) struct Crossing {
     pub(super) port: PortId,
     /// The number of machines that send through the port.
     pub(super) senders: u64,
-    /// How long their frames may have waited before the port, if every queue holds its capacity.
+    /// Longest delay of their frames before the port, if every queue holds its capacity.
     pub(super) waited: Nanos,
 }
 
@@ -160,7 +160,7 @@ impl Sum {
 /// A node of the tree that has some of a tenant's machines below it.
 struct Branch {
     node: NodeId,
-    /// Its parent's place; None at the top.
+    /// Index of its parent; None at the top.
     above: Option<usize>,
     machines: u64,
     /// The longest wait from a machine below up to this node.

@@ -103,7 +103,7 @@ impl Ledger {
         }
     }
 
-    /// Applies one change. After an error the thing that was to be replaced may be missing.
+    /// Applies one change. After an error the entry that the change replaces may be missing.
     pub(super) fn put(&mut self, change: &Change) -> Result<(), LoadError> {
         match change {
             Change::Tenant(tenant) => {
@@ -128,8 +128,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Adds all tenants of a new ledger where they were decided to be. After an error some of them may
-    /// be there.
+    /// Adds all tenants of a new ledger at their recorded places. After an error some of them may
+    /// have been added.
     pub(super) fn put_tenants(&mut self, tenants: Vec<Arc<Tenant>>) -> Result<(), LoadError> {
         let mut placements = Vec::with_capacity(tenants.len());
         for tenant in &tenants {
@@ -161,8 +161,8 @@ impl Ledger {
         self.put_tenant(tenant)
     }
 
-    /// Adds a tenant whose number is free where it was decided to be. Ports may be over their
-    /// capacity by it, where the rules were others then.
+    /// Adds a tenant with an unused number at its recorded place. Ports may exceed their capacity
+    /// if the rules were different at the tenant's admission.
     pub(super) fn put_tenant(&mut self, tenant: Arc<Tenant>) -> Result<(), LoadError> {
         let placement = self.placement(&tenant)?;
         self.check_name(&tenant)?;

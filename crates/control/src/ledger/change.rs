@@ -23,7 +23,7 @@ pub struct KeyId {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeyRecord {
-    /// A hash of the whole request, which tells requests apart.
+    /// Hash of the whole request, which distinguishes requests.
     pub fingerprint: [u8; 32],
     /// The time of the reply, since 1970.
     pub at: Nanos,
@@ -34,21 +34,21 @@ pub struct KeyRecord {
 /// The states of hosts by name, without those that are open.
 pub type Hosts = BTreeMap<String, HostState>;
 
-/// What a host said last.
+/// Last report of a host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Said {
-    /// Its report.
+    /// Report of the host.
     pub report: HostReport,
-    /// Since when it is silent, in seconds since 1970; None if it is not.
+    /// Start of its silence, in seconds since 1970; None if it is not silent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub silent_since: Option<u64>,
 }
 
-/// One value put or deleted.
+/// Change of one value: put or deleted.
 ///
-/// Applied in the order of the commits they make the ledger; of several about
-/// one thing in one commit the last counts.
+/// Changes build the ledger when they are applied in the order of their commits. The last of
+/// several changes to one key in a commit is in force.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     /// A tenant is new or differs.
@@ -57,11 +57,11 @@ pub enum Change {
     Gone(TenantId),
     /// The states of all hosts that are not open.
     Hosts(Arc<Hosts>),
-    /// A host said something else, or became silent.
+    /// A host reported a change, or became silent.
     Said(String, Arc<Said>),
-    /// What a host said is forgotten.
+    /// A host's report was deleted.
     SaidGone(String),
-    /// Another topology.
+    /// A new topology.
     Topology(Arc<TopologyState>),
     /// A request with an idempotency key was answered.
     Key(Arc<KeyId>, Arc<KeyRecord>),
@@ -76,9 +76,9 @@ pub enum Change {
 pub enum Subject<'a> {
     /// A tenant.
     Tenant(TenantId),
-    /// All hosts' states.
+    /// The states of all hosts.
     Hosts,
-    /// What a host said.
+    /// Last report of a host.
     Said(&'a str),
     /// The topology.
     Topology,
@@ -120,13 +120,13 @@ impl Change {
 pub struct Snapshot {
     /// The store's revision: rises with each commit that changes something.
     pub revision: u64,
-    /// None in a store that is new.
+    /// The topology; None in a new store.
     pub topology: Option<Arc<TopologyState>>,
     /// The tenants by number.
     pub tenants: BTreeMap<TenantId, Arc<Tenant>>,
     /// The states of hosts that are not open.
     pub hosts: Arc<Hosts>,
-    /// What hosts said last, by name.
+    /// Last reports of hosts, by name.
     pub said: BTreeMap<String, Arc<Said>>,
     /// The kept replies.
     pub keys: BTreeMap<KeyId, Arc<KeyRecord>>,

@@ -30,18 +30,18 @@ pub enum Command {
         /// The tenant.
         id: TenantId,
     },
-    /// Has a machine of a tenant move to a host, or ends that.
+    /// Moves a machine of a tenant to a host, or ends the move.
     Move {
         /// The tenant.
         id: TenantId,
-        /// The machine, and what is to be done about it.
+        /// The machine, and the step of its move.
         step: MoveVm,
     },
     /// Limits what a tenant's machines may send and be sent.
     Limit {
         /// The tenant.
         id: TenantId,
-        /// What each may; what is left out is limited no longer.
+        /// Limits of each machine; a direction that is left out becomes unlimited.
         limit: VmLimit,
     },
     /// Drains hosts, takes them for broken, or opens them again.
@@ -51,14 +51,14 @@ pub enum Command {
         /// The new state of its hosts.
         state: HostState,
     },
-    /// Takes note of what a host says of itself.
+    /// Records a report of a host.
     Report {
         /// The host.
         host: String,
-        /// What it says.
+        /// The report.
         report: Box<HostReport>,
     },
-    /// Takes note of hosts that say nothing any more.
+    /// Records that hosts have become silent.
     Silence {
         /// Their names, and since when, in seconds since 1970.
         hosts: Vec<(String, u64)>,
@@ -77,11 +77,11 @@ pub enum Command {
 pub struct Call {
     /// The owner whose tenants the caller may change; None for an operator, who may change all.
     pub owner: Option<String>,
-    /// What the owner may have at most; an operator's call has no limit.
+    /// Quota of the owner; an operator's call has no limit.
     pub quota: Quota,
     /// The idempotency key, if any.
     pub key: Option<String>,
-    /// A hash of the whole request, which tells requests with the same key apart.
+    /// Hash of the whole request, which distinguishes requests with the same key.
     pub fingerprint: [u8; 32],
     /// The change.
     pub command: Command,
@@ -97,7 +97,7 @@ pub enum Reply {
     Deleted,
     /// The hosts' new state and the tenants that it affects.
     Hosts(Arc<HostChange>),
-    /// What a host said is noted.
+    /// The host's report was recorded.
     Noted,
     /// The differences from the topology before.
     Topology(Arc<TopologyDiff>),

@@ -13,7 +13,7 @@ use tailbound_api::{
 use tailbound_placement::{NodeId, Placement, Request, Spec, TenantId};
 use tailbound_units::Nanos;
 
-/// How many idempotency keys one decision forgets at most, so that it stays short.
+/// Limit on the idempotency keys that one decision deletes, so that decisions stay short.
 const FORGET: usize = 8;
 
 /// An accepted call. The ledger is changed already.
@@ -88,7 +88,7 @@ impl Ledger {
     /// Undoes the last decision that was not undone. The state is as before it, to the bit.
     ///
     /// # Errors
-    /// It was not the last decision. The state must not be used any more.
+    /// `undo` does not belong to the last decision. The ledger must not be used any more.
     pub fn undo(&mut self, undo: Undo) -> Result<(), LoadError> {
         for change in undo.0.into_iter().rev() {
             self.put(&change)?;
@@ -141,8 +141,9 @@ impl Ledger {
         Ok(reply)
     }
 
-    /// Returns the next number, which no tenant and no change of one had. One counter gives both,
-    /// so that a host that knows the latest change knows which of them it has heard of.
+    /// Returns the next number, which is unused by tenants and by their changes. Both share one
+    /// counter, so that the number of the latest change that a host knows implies which tenants and
+    /// changes it knows.
     fn count(&mut self, draft: &mut Draft) -> u64 {
         let next = self.next_id;
         draft.keep(Change::NextId(next), Change::NextId(next + 1));
@@ -293,7 +294,7 @@ impl Ledger {
         Reply::Noted
     }
 
-    /// Has a host, which exists, have said something else.
+    /// Replaces the report of a host, which must exist.
     fn say(
         &mut self,
         name: &str,
@@ -360,7 +361,7 @@ impl Ledger {
             .ok_or_else(|| LedgerError::NotFound(format!("tenant {}", id.0)))
     }
 
-    /// Returns the tenant where no machine of it is on its way.
+    /// Returns a tenant without moving machines.
     fn settled(&self, owner: Option<&str>, id: TenantId) -> Result<Arc<Tenant>, LedgerError> {
         let tenant = self.visible(owner, id)?;
         match &tenant.moving {
@@ -408,7 +409,7 @@ impl Ledger {
         self.relisted(old, tenant, placement, draft)
     }
 
-    /// Lists a tenant again that is another one.
+    /// Replaces a tenant by its changed version, with the next number of a change.
     pub(super) fn relisted(
         &mut self,
         old: &Arc<Tenant>,
@@ -500,7 +501,7 @@ impl Ledger {
     }
 }
 
-/// Where a tenant's machines are before and after a change.
+/// Placement of a tenant before and after a change.
 pub(super) struct Replacement {
     pub(super) old: Placement,
     pub(super) new: Placement,

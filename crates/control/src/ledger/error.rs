@@ -3,7 +3,7 @@
 use tailbound_api::{Broken, Code, Moving, Tenant};
 use tailbound_placement::{AdmitError, PlacementError, RequestError, SpecError, TenantId};
 
-/// Why a call or a query was refused; nothing was changed.
+/// Reason for the refusal of a call or a query; nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LedgerError {
     /// The thing does not exist, or belongs to another owner.
@@ -19,7 +19,7 @@ pub enum LedgerError {
         /// The number of the tenant that exists.
         id: TenantId,
     },
-    /// There is no placement under which every promise would hold.
+    /// No placement keeps every promise.
     #[error(transparent)]
     NoPlacement(#[from] PlacementError),
     /// A host cannot take a machine.
@@ -29,7 +29,7 @@ pub enum LedgerError {
         vm: String,
         /// The host.
         to: String,
-        /// Why.
+        /// Reason for the refusal.
         why: String,
     },
     /// A machine is on its way.
@@ -48,11 +48,11 @@ pub enum LedgerError {
     Quota {
         /// The owner.
         owner: String,
-        /// What it would have.
+        /// Usage of the owner after the change.
         after: String,
-        /// What it may have.
+        /// Quota of the owner.
         most: String,
-        /// What it has.
+        /// Usage of the owner before the change.
         before: String,
     },
     /// The request makes no sense by itself.
@@ -67,14 +67,14 @@ pub enum LedgerError {
     /// The topology is not the one that was compared with.
     #[error("the topology is at revision {is}, not {expected}; look at it again")]
     Changed {
-        /// What the caller compared with.
+        /// Number that the caller expects.
         expected: u64,
-        /// What is in force.
+        /// Number in force.
         is: u64,
     },
 }
 
-/// How many broken tenants an error names; the diff of the topology lists all.
+/// Limit on the broken tenants that an error names; the diff of the topology lists all.
 const NAMED: usize = 5;
 
 fn breaks(broken: &[Broken]) -> String {
@@ -97,7 +97,7 @@ fn breaks(broken: &[Broken]) -> String {
 }
 
 impl LedgerError {
-    /// What is refused while a machine of a tenant is on its way.
+    /// Makes the error for changes to a tenant that has a moving machine.
     pub(super) fn on_its_way(tenant: &Tenant, moving: &Moving) -> Self {
         Self::Moves {
             vm: format!("{}/{}/{}", tenant.owner, tenant.name, moving.vm),
@@ -105,7 +105,7 @@ impl LedgerError {
         }
     }
 
-    /// Returns the kind of error that a client is told.
+    /// Returns the error code of the reply.
     pub const fn code(&self) -> Code {
         match self {
             Self::NotFound(_) => Code::NotFound,
@@ -143,7 +143,7 @@ impl From<AdmitError> for LedgerError {
     }
 }
 
-/// Why the content of a store is not a ledger.
+/// Reason why the content of a store is not a ledger.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LoadError {
     /// The store is new.
@@ -157,7 +157,7 @@ pub enum LoadError {
     Tenant {
         /// The tenant.
         tenant: TenantId,
-        /// What is wrong.
+        /// Cause of the error.
         why: String,
     },
     /// A name in the list of closed hosts is not a host.

@@ -5,7 +5,7 @@ use tailbound_placement::{NodeId, Placement, TenantId};
 /// The tenants of each host, so that a query about one host looks at no other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct HostIndex {
-    /// By node; each list is in no order, and one without tenants takes no memory.
+    /// Tenants by node; each list is unordered, and an empty list takes no memory.
     tenants: Vec<Vec<TenantId>>,
 }
 

@@ -6,11 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tailbound_units::Nanos;
 
-/// How long a reply is kept for a retry.
+/// Time for which a reply is kept for retries.
 pub const KEY_LIFE: Nanos = Nanos::from_secs(24 * 3600);
 
-/// How many replies are kept at most, and roughly how many bytes of them. The oldest of the owner
-/// with the most bytes are forgotten first, so that one owner's requests do not push out those of
+/// Limit on the kept replies; the next constant is the rough limit in bytes. The oldest replies of
+/// the owner with the most bytes are deleted first, so that an owner's requests do not evict the
+/// replies of others.
 /// the others.
 ///
 /// Retries come within seconds; at 500 requests a second these are more than

@@ -7,9 +7,9 @@ use tailbound_placement::{CpuLatency, Direction, HostRule, NodeId, Policy, PortI
 use tailbound_units::{Nanos, Rate};
 
 impl Ledger {
-    /// Returns how long a message of a tenant takes at most from a machine on one host to one on
-    /// another, whoever else comes; none where the tenant did not say what it sends. `capacity` is
-    /// that of the queues between both.
+    /// Returns the longest delay of a tenant's message between machines on two hosts, under any
+    /// traffic of other tenants. Returns None if the tenant did not declare its traffic. `capacity`
+    /// is the sum of the capacities of the queues between the hosts.
     pub(super) fn message_bound(
         &self,
         tenant: &Tenant,
@@ -58,7 +58,7 @@ impl Ledger {
         })
     }
 
-    /// What the wire of a host carries, by its own word and the topology's.
+    /// Returns the rate of a host's link: the lower of the reported and the topology's rate.
     fn wire(&self, host: NodeId) -> Rate {
         let port = PortId {
             node: host,

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use tailbound_api::{HostReport, MoveStep, MoveVm, Moving, Tenant, VmName};
 use tailbound_placement::{MoveError, NodeId, TenantId};
 
-/// Where a machine is in the end.
+/// Host of a machine after its move ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// On the host that it went to.
+    /// The machine is on its new host.
     There,
-    /// Where it was.
+    /// The machine stayed on its old host.
     Here,
 }
 
@@ -26,7 +26,7 @@ fn name(tenant: &Tenant, number: u32) -> VmName {
 }
 
 impl Ledger {
-    /// Has a machine move, or ends that.
+    /// Moves a machine, or ends its move.
     pub(super) fn move_vm(
         &mut self,
         owner: Option<&str>,
@@ -117,7 +117,8 @@ impl Ledger {
         Ok(self.relisted(tenant, next, &Replacement { old, new }, draft))
     }
 
-    /// The tenants of which a machine is on its way to a host, and there, as the host says.
+    /// Returns the tenants that have a machine on its way to this host, if the host reports that
+    /// the machine has arrived.
     pub(super) fn arrivals<'a>(
         &'a self,
         host: NodeId,
@@ -141,7 +142,7 @@ impl Ledger {
         })
     }
 
-    /// A machine of a tenant is where it was to come.
+    /// Records that a tenant's moving machine has arrived.
     pub(super) fn arrive(&mut self, id: TenantId, draft: &mut Draft) -> Result<(), LedgerError> {
         let tenant = self.visible(None, id)?;
         if let Some(moving) = &tenant.moving {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tailbound_api::Tenant;
 use tailbound_placement::Topology;
 
-/// Has a tenant that was just read, and that nobody else holds, share its hosts' names.
+/// Shares the topology's host names with a tenant that was just read and has no other owner.
 pub(super) fn share(topology: &Topology, tenant: &mut Arc<Tenant>) {
     let runs = Arc::get_mut(tenant).map(|tenant| &mut tenant.runs);
     for run in runs.into_iter().flatten() {
@@ -19,7 +19,7 @@ pub(super) fn share(topology: &Topology, tenant: &mut Arc<Tenant>) {
     }
 }
 
-/// The same for a reply that was just read.
+/// Shares the host names with a reply that was just read.
 pub(super) fn share_in_reply(topology: &Topology, record: &mut Arc<KeyRecord>) {
     if let Some(KeyRecord {
         reply: Reply::Tenant(tenant),
@@ -30,7 +30,7 @@ pub(super) fn share_in_reply(topology: &Topology, record: &mut Arc<KeyRecord>) {
     }
 }
 
-/// The same for what another replica decided.
+/// Shares the host names with another replica's changes.
 pub(super) fn share_in_changes(topology: &Topology, changes: &mut [Change]) {
     for change in changes {
         match change {
@@ -61,7 +61,7 @@ mod tests {
         !tenant.runs.is_empty() && tenant.runs.iter().all(|run| own(&run.host))
     }
 
-    /// As a store has it: nothing in it is anybody else's.
+    /// Returns a copy that shares nothing, like the result of a read from a store.
     fn read<T: Serialize + DeserializeOwned>(value: &T) -> T {
         serde_json::from_str(&serde_json::to_string(value).unwrap()).unwrap()
     }

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use tailbound_placement::Request;
 use tailbound_units::Rate;
 
-/// What an owner may have at most by its own tokens. What is None has no limit.
+/// Limits on the sum of an owner's tenants, for the owner's own tokens. None means no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Quota {
     /// Tenants.
@@ -16,7 +16,7 @@ pub struct Quota {
     pub bandwidth: Option<Rate>,
 }
 
-/// What an owner has.
+/// Sum of an owner's tenants.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Tenants.
@@ -28,7 +28,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// What one tenant with this request is.
+    /// Returns the usage of one tenant with this request.
     pub(super) fn of(request: &Request) -> Self {
         let vms = u64::from(request.vms);
         let each = request.guarantee.as_ref();
@@ -58,8 +58,8 @@ impl Usage {
 }
 
 impl Quota {
-    /// Checks that an owner may go on to have `after`. What does not grow is never too much, so
-    /// that an owner above a quota that was lowered can give back.
+    /// Checks that the usage of an owner may become `after`. Only growth is checked, so that an
+    /// owner above a lowered quota can shrink.
     ///
     /// # Errors
     /// [`LedgerError::Quota`] with what would be too much.

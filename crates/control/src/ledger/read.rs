@@ -185,7 +185,7 @@ impl Ledger {
         self.datacentre.topology().classes()
     }
 
-    /// The classes that a host gives frames, as it said, where they are not the topology's.
+    /// Returns the classes of a host's frames, by its report, if they differ from the topology's.
     fn other_classes(&self, host: NodeId) -> Option<Classes> {
         let said = self.said(host)?.report.classes();
         said.filter(|classes| *classes != self.classes())
@@ -196,7 +196,8 @@ impl Ledger {
         self.host_node(name).is_some()
     }
 
-    /// The tenants that have machines on a host, in ascending order; none where it is no host.
+    /// Returns the tenants with machines on a host, in ascending order; none if the host is
+    /// unknown.
     pub fn tenants_at(&self, host: &str) -> Vec<TenantId> {
         let host = self.host_node(host);
         host.map_or_else(Vec::new, |host| self.index.at(host))

@@ -6,9 +6,9 @@ use tailbound_api::Run;
 
 /// Returns the machines' numbers on the hosts of a new placement, in ascending order.
 ///
-/// On each host the machines with the lowest numbers stay, as many as the placement has there. The
-/// others move to hosts with vacant places and keep their numbers, the lowest first. The remaining
-/// places get new machines with the lowest free numbers, from 0 up.
+/// On each host the machines with the lowest numbers stay, up to the number of its places in the
+/// placement. The others move to hosts with vacant places and keep their numbers, the lowest first.
+/// The remaining places receive new machines with the lowest free numbers, from 0 up.
 pub(super) fn assign<'a>(
     old: &'a [Run],
     hosts: impl Iterator<Item = (&'a Arc<str>, u32)>,

@@ -16,28 +16,29 @@ use tailbound_api::{
 };
 use tailbound_placement::{CpuUse, HostOffer, HostRule, NodeId, Placement, Request, TenantId};
 
-/// How many hosts of a tenant a list and an event name, and how many guests of a host are.
+/// Limit on the hosts of a tenant that a list or an event names, and on the named guests of a host.
 const NAMED: usize = 16;
-/// How many bytes of a host's own words are kept of each refusal.
+/// Limit in bytes on the text of a host that is stored with each refusal.
 const WORDS: usize = 240;
 
-/// What hosts said, and what follows for tenants.
+/// Reports of hosts, and the states of tenants that follow from them.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Standings {
-    /// By node.
+    /// Last reports by node.
     said: Vec<Option<Arc<Said>>>,
-    /// What hosts said that the topology does not have any more, by name: it counts again where
-    /// one returns, until it is found to be silent.
+    /// Reports of hosts that were removed from the topology, by name. A report is in force again
+    /// when its host returns, until the host is found to be silent.
     absent: BTreeMap<String, Arc<Said>>,
     /// The states of tenants that are not admitted.
     states: BTreeMap<TenantId, TenantState>,
     /// Hosts on which more is promised than they keep in all.
     overfull: BTreeSet<NodeId>,
-    /// The tenants whose state was looked at since this was taken, and their states before.
+    /// Tenants whose state was recomputed since the last call of [`Ledger::take_moves`], with their
+    /// states before.
     moved: BTreeMap<TenantId, TenantState>,
 }
 
-/// Why a host does not keep what a tenant is promised, or not yet.
+/// Reason why a host does not, or not yet, keep its promises to a tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Trouble<'a> {
     Silent,
@@ -61,7 +62,7 @@ impl Trouble<'_> {
         }
     }
 
-    /// Whether it concerns one tenant alone.
+    /// Returns whether the trouble concerns a single tenant.
     const fn is_of_a_tenant(self) -> bool {
         matches!(self, Self::Rule(_) | Self::Refused(_) | Self::Behind)
     }
@@ -85,7 +86,7 @@ impl fmt::Display for Trouble<'_> {
 }
 
 impl Standings {
-    /// For a tree of `nodes` nodes.
+    /// Makes the state for a tree of `nodes` nodes.
     pub(super) fn new(nodes: usize) -> Self {
         Self {
             said: vec![None; nodes],
@@ -174,7 +175,7 @@ impl Ledger {
         }
     }
 
-    /// Returns what a host said last.
+    /// Returns the last report of a host.
     pub(super) fn said(&self, host: NodeId) -> Option<&Arc<Said>> {
         self.standings.said[host.index()].as_ref()
     }
@@ -186,7 +187,7 @@ impl Ledger {
         hosts.filter_map(|host| Some((topology.name(*host), self.said(*host)?)))
     }
 
-    /// Returns the same, and what those said that are no hosts any more.
+    /// Returns the last reports of all hosts, including hosts that were removed from the topology.
     pub(super) fn all_said(&self) -> impl Iterator<Item = (&str, &Arc<Said>)> {
         let absent = self.standings.absent.iter();
         self.hosts_said()
@@ -222,13 +223,13 @@ impl Ledger {
         }
     }
 
-    /// Notes that a tenant was put on these hosts.
+    /// Records that a tenant was put on these hosts.
     pub(super) fn note_listed(&mut self, id: TenantId, placement: &Placement) {
         self.note_sums(placement);
         self.note_state(id);
     }
 
-    /// Notes that a tenant was taken off these hosts.
+    /// Records that a tenant was removed from these hosts.
     pub(super) fn note_unlisted(&mut self, id: TenantId, placement: &Placement) {
         self.note_sums(placement);
         self.standings.set(id, TenantState::Admitted);
@@ -244,7 +245,7 @@ impl Ledger {
         }
     }
 
-    /// Looks whether a host keeps what is promised on it in all; returns whether that is news.
+    /// Checks whether a host keeps the sum of its promises; returns whether the result has changed.
     fn note_sum(&mut self, host: NodeId) -> bool {
         let overfull = &mut self.standings.overfull;
         match self.datacentre.check_all(host) {
@@ -270,7 +271,7 @@ impl Ledger {
         tenant.flat_map(|tenant| tenant.placement.hosts().iter().map(|(host, _)| *host))
     }
 
-    /// Goes on as `next`, which was made anew.
+    /// Replaces this ledger by `next`, which was made anew.
     pub(crate) fn replace_with(&mut self, mut next: Self) {
         let before = std::mem::take(&mut self.standings);
         next.standings.moved = before.moved;
@@ -286,12 +287,12 @@ impl Ledger {
         *self = next;
     }
 
-    /// Forgets which tenants' states were looked at.
+    /// Forgets the recomputed states.
     pub(super) fn forget_moves(&mut self) {
         self.standings.moved.clear();
     }
 
-    /// Takes the tenants whose state is another one than when this was called last.
+    /// Takes the tenants whose state has changed since the last call.
     pub(crate) fn take_moves(&mut self) -> Vec<TenantEvent> {
         let moved = std::mem::take(&mut self.standings.moved);
         let moved = moved.into_iter();
@@ -299,7 +300,7 @@ impl Ledger {
         moved.filter_map(|(id, _)| self.event(id)).collect()
     }
 
-    /// Returns the tenants that are degraded now; only this owner's where one is given.
+    /// Returns the tenants that are degraded now; with `owner`, only the tenants of this owner.
     pub fn degraded(&self, owner: Option<&str>) -> Vec<TenantEvent> {
         let states = self.standings.states.iter();
         let degraded = states.filter(|(_, state)| **state == TenantState::Degraded);
@@ -444,7 +445,8 @@ impl Ledger {
         troubled
     }
 
-    /// Returns whether a host follows its guarantees, where it is known whether it is troubled.
+    /// Returns whether a host follows its guarantees. `is_troubled` is the host's entry in
+    /// `troubled`.
     pub(crate) fn following(&self, host: NodeId, is_troubled: bool) -> Following {
         match self.said(host) {
             Some(said) if said.silent_since.is_some() => Following::Silent,
@@ -459,7 +461,7 @@ impl Ledger {
         self.standings.counts()
     }
 
-    /// Returns the hosts that said something and are not silent.
+    /// Returns the hosts that have reported and are not silent.
     pub fn speaking(&self) -> impl Iterator<Item = &str> {
         let speaking = self.hosts_said();
         let speaking = speaking.filter(|(_, said)| said.silent_since.is_none());
@@ -499,7 +501,7 @@ impl Ledger {
         }
     }
 
-    /// Returns whether a host says something that is not known of it, its revision aside.
+    /// Returns whether a report differs from the last one of its host in more than the revision.
     pub fn is_news(&self, name: &str, report: &HostReport) -> bool {
         let Some(host) = self.host_node(name) else {
             return true;
@@ -558,28 +560,28 @@ impl Ledger {
     }
 }
 
-/// How many hosts do what.
+/// Numbers of hosts by state, and sums of their reserved CPU.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HostCounts {
-    /// They follow, and keep all.
+    /// Hosts that report and keep all their guarantees.
     pub following: u64,
-    /// They follow, and do not keep something.
+    /// Hosts that report and do not keep all their guarantees.
     pub refusing: u64,
-    /// They said nothing for a while.
+    /// Hosts whose last report is too old.
     pub silent: u64,
-    /// They never said anything.
+    /// Hosts that have never reported.
     pub unheard: u64,
-    /// They give frames other classes than the topology has.
+    /// Hosts that mark frames with other classes than the topology's.
     pub other_classes: u64,
-    /// More of their CPU is reserved than they keep.
+    /// Hosts with more reserved CPU than they keep.
     pub short_of_cpu: u64,
-    /// What is reserved of their CPU together, in thousandths of a CPU.
+    /// Sum of the reserved CPU of all hosts, in thousandths of a CPU.
     pub reserved_cpu: u64,
-    /// What those that speak keep for reservations together, likewise.
+    /// Sum of the CPU that reporting hosts keep for reservations, in thousandths of a CPU.
     pub reservable_cpu: u64,
-    /// What of that guests have that are not promised it, likewise.
+    /// Sum of the CPU that guests have reserved beyond their promises, in thousandths of a CPU.
     pub unpromised_cpu: u64,
-    /// Where there are such guests.
+    /// Number of hosts with such guests.
     pub with_unpromised: u64,
 }
 

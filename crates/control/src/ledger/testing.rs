@@ -1,4 +1,4 @@
-//! What tests of the ledger, the service and the stores have in common.
+//! Shared helpers for tests of the ledger, the service and the stores.
 
 use super::{Call, Change, Command, Ledger, Quota};
 use tailbound_api::{NewTenant, VmLimit};

@@ -11,7 +11,7 @@ use tailbound_api::{Host, HostGuarantees, HostState, Tenant};
 use tailbound_placement::{Direction, Load, PortId, Resources};
 use tailbound_units::Nanos;
 
-/// All that anybody can find out about a ledger.
+/// All observable state of a ledger.
 #[derive(Debug, PartialEq)]
 struct Observed {
     snapshot: Snapshot,

@@ -10,9 +10,9 @@ use tailbound_placement::{Datacentre, Spec, diff};
 
 /// Returns what a new topology would change, and whose promises it would break.
 ///
-/// It builds the new data centre and places all tenants in it, which takes a second with many of
-/// them. So it is not a method of a ledger that others wait for, but takes a snapshot, which
-/// shares its large parts.
+/// The comparison builds the new data centre and places all tenants in it, which takes a second
+/// with many tenants. The function has a snapshot as its argument, so that the ledger is not
+/// locked. A snapshot shares its large parts.
 ///
 /// # Errors
 /// The description is not a data centre.

@@ -9,7 +9,7 @@ use crate::store::etcd::{Keys, Link, LinkError, Loaded, Pointer, change, documen
 use std::collections::HashMap;
 use tonic::{Status, Streaming};
 
-/// Why the watch ended; the store has to be read anew.
+/// Reason why the watch ended; the store must be read again.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FollowError {
     /// etcd does not answer.
@@ -26,23 +26,23 @@ pub(super) enum FollowError {
     Store(#[from] StoreError),
 }
 
-/// One transaction of etcd, whole.
+/// A complete transaction of etcd.
 #[derive(Debug)]
 pub(super) struct Transaction {
     /// The revision of etcd.
     pub(super) revision: i64,
     /// The documents that it puts and deletes.
     pub(super) changes: Vec<Change>,
-    /// What happens to the leader's key, if anything.
+    /// Change of the leader's key, if any.
     pub(super) leader: Option<LeaderChange>,
 }
 
-/// What a transaction does to the leader's key.
+/// Change of the leader's key in a transaction.
 #[derive(Debug)]
 pub(super) enum LeaderChange {
     /// A replica was elected.
     Elected(KeyValue),
-    /// Nobody leads any more.
+    /// The leader's key was deleted.
     Vacant,
 }
 

@@ -19,11 +19,11 @@ pub const FORWARDED: HeaderName = HeaderName::from_static("tailbound-forwarded")
 /// has applied that revision, so that its caller reads its own write.
 pub const REVISION: HeaderName = HeaderName::from_static("tailbound-revision");
 
-/// How long a forwarded request may take: longer than the leader tries a commit.
+/// Time limit for a forwarded request: longer than the leader's limit for a commit.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// How long a connection to the leader may take.
+/// Time limit for a connection to the leader.
 const CONNECT: Duration = Duration::from_secs(2);
-/// How many requests are forwarded at a time; each takes a thread.
+/// Limit on forwarded requests in progress; each needs a thread.
 const AT_ONCE: usize = 256;
 /// The longest answer: the difference of two topologies.
 const MAX_ANSWER: u64 = 256 << 20;
@@ -91,8 +91,8 @@ impl Forwarder {
         })
     }
 
-    /// Asks the leader, and returns its answer or why there is none. Without an answer the request
-    /// may have been carried out.
+    /// Sends a request to the leader. Returns its answer or the reason for a failure. After a
+    /// failure the leader may have executed the request.
     pub(super) async fn forward(
         &self,
         leader: &str,

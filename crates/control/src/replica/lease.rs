@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 use tokio::time;
 
-/// Between two tries to keep a lease alive, after one that failed.
+/// Pause between two attempts to keep a lease alive after a failure.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// A term as the leader, and the task that keeps its lease alive.
@@ -43,12 +43,12 @@ fn usable(lease: Duration) -> Duration {
     lease * 4 / 5
 }
 
-/// Takes the leader's key if nobody holds it. Returns None if somebody does.
+/// Takes the leader's key if it is free. Returns None if another replica has it.
 ///
 /// # Errors
 ///
-/// etcd does not answer. The key may have been taken, for as long as a lease that nobody keeps
-/// alive.
+/// etcd does not answer. The key may have been taken. Then it is released when its lease, which no
+/// replica renews, ends.
 pub(super) async fn campaign(
     link: &mut Link,
     location: &Location,

@@ -15,15 +15,15 @@ use tailbound_api::Role;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::{task, time};
 
-/// How long an elected replica may take until it has read its own election in the watch.
+/// Time limit for an elected replica to read its own election in the watch.
 const CATCH_UP: Duration = Duration::from_secs(10);
 
 /// The longest pause before the store is read anew.
 const MAX_PAUSE: Duration = Duration::from_secs(2);
-/// After this long without a reason to read the store anew, pauses are short again.
+/// Time without a new read of the store after which pauses are short again.
 const CALM: Duration = Duration::from_secs(5);
 
-/// Why a replica leaves its role and reads the store anew.
+/// Reason why a replica leaves its role and reads the store again.
 #[derive(Debug, thiserror::Error)]
 enum StepDownReason {
     #[error("the lease was lost")]
@@ -72,8 +72,8 @@ impl RoleLoop {
         }
     }
 
-    /// Runs until the replica is told to resign, or until every handle that could tell it is
-    /// gone. The service must hold the ledger that was loaded.
+    /// Runs until the replica resigns, or until every handle that could stop it is dropped. The
+    /// service must hold the ledger that was loaded.
     pub(super) async fn run(mut self, mut link: Link, mut loaded: Loaded) {
         let mut pause = PAUSE;
         loop {
@@ -123,8 +123,8 @@ impl RoleLoop {
         }
     }
 
-    /// Reads the files that a connection needs until that works, since they may be in the middle
-    /// of a replacement. Returns None if the replica is told to end meanwhile.
+    /// Reads the files that a connection needs, with retries, since they may be in the middle of a
+    /// replacement. Returns None if the replica is stopped meanwhile.
     async fn link(&mut self) -> Option<Link> {
         loop {
             match Link::new(&self.options.location, PATIENCE) {
@@ -137,7 +137,7 @@ impl RoleLoop {
         }
     }
 
-    /// Waits, and returns whether the replica was told to end meanwhile.
+    /// Waits, and returns whether the replica was stopped meanwhile.
     async fn told_to_end(&mut self, pause: Duration) -> bool {
         tokio::select! {
             () = time::sleep(pause) => false,
@@ -149,8 +149,8 @@ impl RoleLoop {
         }
     }
 
-    /// Reads the store until that works, with growing pauses. Returns None if the replica is told
-    /// to end meanwhile.
+    /// Reads the store, with retries and growing pauses. Returns None if the replica is stopped
+    /// meanwhile.
     async fn reload_until_done(&mut self, link: &mut Link, pause: &mut Duration) -> Option<Loaded> {
         loop {
             if self.told_to_end(*pause).await {
@@ -174,8 +174,8 @@ impl RoleLoop {
         Ok(loaded)
     }
 
-    /// Follows from the revision that was loaded, stands for election whenever nobody leads, and
-    /// leads when elected.
+    /// Follows from the loaded revision, stands for election when there is no leader, and leads
+    /// when elected.
     async fn term(
         &mut self,
         link: Link,

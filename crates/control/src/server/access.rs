@@ -14,10 +14,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use tailbound_api::Code;
 
-/// Who may use a method of a path.
+/// Callers that may use a method of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Access {
-    /// Everybody who reaches the address.
+    /// Every client that reaches the address.
     Open,
     /// Operators.
     Operator,
@@ -27,12 +27,12 @@ pub(super) enum Access {
     Host,
 }
 
-/// What a follower does with a request.
+/// Handling of a request by a follower.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// It answers from its own ledger.
+    /// The follower answers from its own ledger.
     Read,
-    /// It forwards the request to the leader.
+    /// The follower forwards the request to the leader.
     Write,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct Rule {
     pub(super) path: &'static str,
     pub(super) access: Access,
     pub(super) kind: Kind,
-    /// How many bytes the body may have.
+    /// Limit on the length of the body in bytes.
     pub(super) body: usize,
 }
 
@@ -63,7 +63,7 @@ const fn rule(
     }
 }
 
-/// Every method of every path. What is missing here cannot be reached.
+/// All methods of all paths. Other methods and paths cannot be reached.
 pub(super) const RULES: &[Rule] = {
     use Access::{Host, Open, Operator, Tenant};
     use Kind::{Read, Write};
@@ -117,7 +117,7 @@ const WITH_PARAMETERS: &[&str] = &[
 ];
 
 impl Rule {
-    /// Checks that there are no parameters where there can be none.
+    /// Checks that the request has no query parameters unless its path accepts them.
     fn check_parameters(&self, parts: &Parts) -> Result<(), ApiError> {
         let has = self.method == "GET" && WITH_PARAMETERS.contains(&self.path);
         match parts.uri.query() {
@@ -131,8 +131,8 @@ impl Rule {
 }
 
 impl Access {
-    /// Checks that this kind of caller may use the method, or returns why not. Which tenant or host
-    /// a request is about is known only later; the handlers check that.
+    /// Checks that this kind of caller may use the method. The error is the reason for the refusal.
+    /// The handlers check the tenant or host of the request, which is known only later.
     pub(super) fn allows(self, caller: &Caller) -> Result<(), &'static str> {
         match (self, caller) {
             (Self::Open, _)
@@ -231,8 +231,8 @@ fn rule_of(method: &Method, path: &str) -> Result<&'static Rule, ApiError> {
     Err(ApiError::method(method.as_str(), &allowed.join(", ")))
 }
 
-/// Refuses requests that a page of another site has a browser send. Where no token is required the
-/// address alone would admit them, so the `Host` is compared too: that site could have its own name
+/// Refuses requests that a browser sends on behalf of another site. Without tokens, the loopback
+/// address alone would admit them. The `Host` is compared, too, because another site's name can
 /// resolve to this address (DNS rebinding).
 fn same_site(headers: &HeaderMap) -> Result<(), ApiError> {
     let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or(""));

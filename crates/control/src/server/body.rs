@@ -11,8 +11,8 @@ use tokio_stream::StreamExt as _;
 
 /// A body that has not arrived whole within this time is refused.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How much of an unwanted body is still read, and for how long: if a connection is closed while
-/// its caller is still sending, the answer may be lost.
+/// Limits in bytes and time on the part of an unwanted body that is still read. If the server
+/// closed the connection while its caller is sending, the answer could be lost.
 const UNWANTED: usize = 4_000_000;
 const LINGER: Duration = Duration::from_secs(1);
 
@@ -105,7 +105,7 @@ mod tests {
         }
     }
 
-    /// A body of so many pieces, and the most that were held at a time.
+    /// Returns a body of `pieces` pieces, and the maximum of pieces held together.
     fn body(pieces: usize) -> (Body, Arc<AtomicUsize>) {
         let (held, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let peak = Arc::clone(&most);

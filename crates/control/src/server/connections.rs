@@ -23,20 +23,20 @@ pub(super) struct Connections {
 
 #[derive(Debug, Default)]
 struct Held {
-    /// How many are open and were not told to go.
+    /// Number of open connections that were not shut.
     open: usize,
     /// The number of the next one.
     next: u64,
-    /// Those of strangers, the oldest first.
+    /// Open connections that have not shown a known token, the oldest first.
     strangers: BTreeMap<u64, Arc<Door>>,
     numbers: HashMap<SocketAddr, u64>,
 }
 
-/// By which a connection is told to go.
+/// Switch that closes a connection.
 #[derive(Debug, Default)]
 struct Door {
     is_shut: AtomicBool,
-    /// Who reads and writes it, in one task.
+    /// Waker of the task that reads and writes the connection.
     user: Mutex<Option<Waker>>,
 }
 
@@ -81,7 +81,7 @@ impl Connections {
         lock(&self.held).open
     }
 
-    /// Lets a connection in. Returns how many others, or itself, had to go for it.
+    /// Admits a connection. Returns how many connections were shut to make room, this one included.
     fn enter(self: &Arc<Self>, peer: SocketAddr) -> (Place, usize) {
         let door = Arc::new(Door::default());
         let mut held = lock(&self.held);
@@ -108,7 +108,7 @@ impl Connections {
         (place, gone)
     }
 
-    /// Notes that whoever is at the other end has shown a known token.
+    /// Records that the peer has shown a known token.
     pub(super) fn know(&self, peer: SocketAddr) {
         let mut held = lock(&self.held);
         if let Some(number) = held.numbers.get(&peer).copied() {
@@ -140,7 +140,7 @@ impl Drop for Place {
     }
 }
 
-/// Lets connections in, before TLS.
+/// Counts and admits connections before TLS.
 #[derive(Clone)]
 pub(super) struct Entrance(pub(super) Arc<App>);
 

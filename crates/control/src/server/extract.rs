@@ -19,7 +19,7 @@ use tailbound_placement::{Request as PlacementRequest, Spec, TenantId};
 /// The header by which a retried write is recognised as the same write (an IETF draft).
 pub(super) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// Longer bodies are parsed on a thread where nobody else waits.
+/// Bodies above this length in bytes are parsed on a separate thread.
 const LONG: usize = 64 * 1024;
 
 /// The query. Unknown parameters are refused.
@@ -72,7 +72,7 @@ impl FromRequestParts<Arc<App>> for Named {
     }
 }
 
-/// Returns who calls, as the guard has established it.
+/// Returns the caller's identity, as the guard has established it.
 fn identity(parts: &Parts) -> Result<Identity, ApiError> {
     parts
         .extensions
@@ -165,10 +165,10 @@ fn json<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]) -> Result<T, ApiE
         })
 }
 
-/// Why a body cannot be read.
+/// Reason why a body cannot be read.
 #[derive(Debug)]
 struct Unreadable {
-    /// The field that is wrong; None where it is the text.
+    /// The wrong field; None if the text is not JSON.
     field: Option<String>,
     why: String,
 }
@@ -300,7 +300,7 @@ impl<T: Content> FromRequest<Arc<App>> for Write<T> {
 }
 
 impl Author {
-    /// Who it is.
+    /// Returns the caller's identity.
     pub(super) fn by(&self) -> &Identity {
         &self.by
     }
@@ -372,7 +372,7 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::Value;
 
-    /// Whether two values are the same numbers, however written.
+    /// Returns whether two values are equal, with numbers compared by value.
     fn same(one: &Value, other: &Value) -> bool {
         match (one, other) {
             (Value::Number(one), Value::Number(other)) => one.as_f64() == other.as_f64(),

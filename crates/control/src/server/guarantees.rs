@@ -172,7 +172,7 @@ mod tests {
         })
     }
 
-    /// In virtual time, which passes when nothing else is to do.
+    /// Runs in virtual time, which passes while all tasks are idle.
     #[tokio::test(start_paused = true)]
     async fn a_stream_is_never_silent_for_longer_than_a_heartbeat() {
         let tree = r#"

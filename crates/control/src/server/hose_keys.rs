@@ -35,7 +35,7 @@ pub struct HoseSecretError {
     source: SecretError,
 }
 
-/// Makes keys.
+/// Derives the keys of hosts.
 #[derive(Debug)]
 pub(super) struct KeyMaker {
     secret: RwLock<Arc<Secret>>,
@@ -98,7 +98,7 @@ impl KeyMaker {
 
 /// Returns the keys with which a host signs its messages about rates to other hosts.
 ///
-/// They are the keys of its own pairs, of the two latest epochs.
+/// The answer has the keys of the host's own pairs, for the two latest epochs.
 #[utoipa::path(
     get, path = "/v1/hosts/{name}/hose-keys", tag = "hosts", operation_id = "get_hose_keys",
     params(("name" = String, Path, description = "The host's name", example = "a-1")),

@@ -156,7 +156,7 @@ struct Sum {
     used: u32,
     /// The headroom of the scarcest port.
     least: u16,
-    /// How many refuse something or are silent.
+    /// Number of hosts that refuse guarantees or are silent.
     troubled: u32,
     /// The state of all hosts; None if they differ.
     state: Option<HostState>,

@@ -286,7 +286,7 @@ impl Metrics {
         }
     }
 
-    /// Counts a request that was refused since its `token` or `address` asks too often.
+    /// Counts a request that was refused because its `token` or `address` exceeds its rate.
     pub(super) fn limited(&self, by: &'static str) {
         self.0.limited.get_or_create(&Limited { by }).inc();
     }

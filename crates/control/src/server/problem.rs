@@ -21,7 +21,7 @@ pub(super) struct ApiError {
 }
 
 impl ApiError {
-    /// Makes an error of this kind. `detail` says what is wrong, where, and what would be right.
+    /// Makes an error of this kind. `detail` describes the mistake, its place, and a correct value.
     pub(super) fn new(code: Code, detail: impl Into<String>) -> Self {
         let header = match code {
             Code::Unauthenticated => Some((WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))),
@@ -40,7 +40,7 @@ impl ApiError {
         }
     }
 
-    /// Makes the error for who asks too often, and may ask again after this time.
+    /// Makes the error for a caller above its rate, which may retry after this time.
     pub(super) fn too_many(who: &str, wait: Duration) -> Self {
         let seconds = wait.as_secs_f64().ceil().max(1.0);
         let mut error = Self::new(
@@ -65,7 +65,7 @@ impl ApiError {
         error
     }
 
-    /// Says which field of the body is wrong.
+    /// Sets the wrong field of the body.
     pub(super) fn at_field(mut self, field: Option<String>) -> Self {
         self.problem.field = field;
         self
@@ -105,7 +105,7 @@ impl From<ServiceError> for ApiError {
 }
 
 /// Makes the error for an idempotency key whose kept reply belongs to another kind of call. A
-/// fingerprint covers the method and the path, so this means that somebody else changed the store.
+/// fingerprint covers the method and the path, so another program has changed the store.
 pub(super) fn unexpected(reply: &Reply) -> ApiError {
     let kind = match reply {
         Reply::Tenant(_) => "a tenant",
@@ -133,7 +133,7 @@ impl IntoResponse for ApiError {
     }
 }
 
-/// For the `OpenAPI` document: what an operation may answer besides success.
+/// Defines, for the `OpenAPI` document, the error answers of operations.
 macro_rules! answers {
     ($($(#[$doc:meta])* $name:ident: $($status:literal $text:literal),+;)+) => {$(
         $(#[$doc])*
@@ -157,14 +157,14 @@ answers! {
         429 "`too-many`: the rate limit of this token, or of this address without a token, is \
             exceeded",
         403 "`forbidden`: the token's role may not do this, or not to this";
-    /// Of an operation on something named in the path or query.
+    /// Answers of an operation on an entry named in the path or query.
     Absent: 404 "`not-found`: there is no such thing, or it is another's";
-    /// Of an operation with a body.
+    /// Answers of an operation with a body.
     Body:
         413 "`too-large`: the body is too long",
         415 "`media-type`: the content type of the body is not JSON",
         422 "`absurd`: well formed, but zero, absurd or contradicting";
-    /// Of a write.
+    /// Answers of a write.
     Stored:
         422 "`absurd`: well formed, but zero, out of range or contradictory; `key-reused`: \
             the idempotency key was used for another request",
@@ -181,7 +181,7 @@ answers! {
     Breaks:
         409 "`breaks`: an existing guarantee would no longer hold",
         412 "`changed`: the topology is not the one that was compared with";
-    /// Of an operation whose number at a time is limited.
+    /// Answers of an operation with a limit on its concurrent calls.
     Busy: 503 "`unavailable`: there are too many of them; try again later";
 }
 

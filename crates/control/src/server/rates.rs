@@ -10,11 +10,11 @@ use std::num::NonZeroU32;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How many seconds' worth of requests may come at once.
+/// Size of a bucket: seconds of requests at the full rate.
 const BURST: u32 = 10;
-/// How many callers are remembered; beyond, those are forgotten that may ask most.
+/// Limit on the remembered callers; beyond, the callers with the fullest buckets are forgotten.
 const REMEMBERED: usize = 100_000;
-/// How often a wrong token of one address is logged: once in this time.
+/// Interval between log messages about wrong tokens from one address.
 const LOGGED: Duration = Duration::from_secs(1);
 
 /// Token buckets by caller, each as the moment at which it is full again.
@@ -34,8 +34,8 @@ impl<K> Default for Buckets<K> {
 }
 
 impl<K: Hash + Eq + Copy> Buckets<K> {
-    /// Takes one request in, or returns how long to wait until there is room for it. `each` is the
-    /// time in which one may be asked, `burst` what may have been asked at once.
+    /// Admits one request, or returns how long to wait until there is room for it. `each` is the
+    /// interval between two requests at the full rate, `burst` the size of the bucket in requests.
     fn take(&mut self, key: K, each: Duration, burst: u32, now: Instant) -> Result<(), Duration> {
         if self.full_at.len() >= REMEMBERED && !self.full_at.contains_key(&key) {
             self.forget(now);
@@ -66,7 +66,7 @@ impl<K: Hash + Eq + Copy> Buckets<K> {
     }
 }
 
-/// All that is counted of callers.
+/// Rate limiters of all callers.
 #[derive(Debug, Default)]
 pub(super) struct Limiters {
     known: Mutex<Buckets<[u8; 32]>>,
@@ -124,7 +124,7 @@ impl App {
         })
     }
 
-    /// Logs that somebody tried a token that is not known; once a second for each address.
+    /// Logs an unknown token, at most once a second for each address.
     pub(super) fn note_wrong_token(&self, peer: Option<SocketAddr>) {
         let Some(peer) = peer else {
             return;

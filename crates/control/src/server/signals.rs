@@ -28,7 +28,7 @@ impl Server {
     /// Serves until SIGTERM or SIGINT; on SIGHUP it reads tokens, certificate and secret again.
     ///
     /// # Errors
-    /// Those of [`Server::run`].
+    /// Same as [`Server::run`].
     pub async fn run_until_signalled(
         &self,
         listener: TcpListener,

@@ -36,7 +36,7 @@ pub(super) async fn status(State(app): State<Arc<App>>) -> Json<Status> {
 
 /// Returns a backup of the whole state at one moment.
 ///
-/// It has lines of JSON, for `tailbound place import`.
+/// The backup has lines of JSON, for `tailbound place import`.
 #[utoipa::path(
     get, path = "/v1/backup", tag = "service",
     responses(

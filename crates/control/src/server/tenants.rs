@@ -253,7 +253,7 @@ pub(super) async fn move_vm(
 
 /// Sets the rate limits of each machine of a tenant.
 ///
-/// They apply to running machines. A direction that is left out becomes unlimited.
+/// The limits apply to running machines. A direction that is left out becomes unlimited.
 #[utoipa::path(
     post, path = "/v1/tenants/{id}/limit", tag = "tenants", operation_id = "limit_tenant",
     params(("id" = u64, Path, description = "The tenant's number", maximum = 9_007_199_254_740_991_u64)),

@@ -12,11 +12,11 @@ use std::sync::Arc;
 pub struct TlsFiles {
     /// The certificate, followed by those that signed it.
     pub cert: PathBuf,
-    /// Its private key.
+    /// File of its private key.
     pub key: PathBuf,
 }
 
-/// Why the files cannot be used.
+/// Reason why the files cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file cannot be read, or is not PEM of that kind.
@@ -26,7 +26,7 @@ pub enum TlsError {
         what: &'static str,
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// Cause of the error.
         message: String,
     },
     /// The two do not belong together, or are of a kind that is not known.
@@ -36,7 +36,7 @@ pub enum TlsError {
         cert: PathBuf,
         /// The key's file.
         key: PathBuf,
-        /// What is wrong.
+        /// Cause of the error.
         source: rustls::Error,
     },
 }

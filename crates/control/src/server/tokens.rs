@@ -1,6 +1,6 @@
-//! The tokens file: who may call.
+//! Tokens file: identities, quotas of owners, and limits on the rate of requests.
 //!
-//! It holds hashes only, so that nobody learns a token from it:
+//! The file has hashes only, so that a reader of the file cannot use the tokens:
 //!
 //! ```toml
 //! [[token]]
@@ -66,7 +66,7 @@ pub struct Identity {
     pub name: String,
     /// The role of its holder.
     pub caller: Caller,
-    /// The token's hash; None where no token is needed.
+    /// The token's hash; None if the server requires no token.
     pub(super) hash: Option<[u8; 32]>,
 }
 
@@ -74,13 +74,13 @@ pub struct Identity {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Rates {
-    /// With each tenant's token.
+    /// Requests a second with each tenant's token.
     tenant: NonZeroU32,
-    /// With each host's token.
+    /// Requests a second with each host's token.
     host: NonZeroU32,
-    /// From each address without a known token.
+    /// Requests a second from each address without a known token.
     pub(super) stranger: NonZeroU32,
-    /// With each operator's token; None has no limit.
+    /// Requests a second with each operator's token; None has no limit.
     operator: Option<NonZeroU32>,
 }
 
@@ -111,20 +111,20 @@ impl Rates {
     }
 }
 
-/// What an owner is.
+/// Rule for an owner's name.
 const OWNER: &str = "an owner is 1 to 63 of a-z, 0-9 and -, neither first nor last a -";
 
 /// All tokens of a file.
 #[derive(Debug, Default)]
 pub struct Tokens {
     by_hash: HashMap<[u8; 32], Identity>,
-    /// What owners may have; with None what each other one may.
+    /// Quotas of owners by name; the entry None is the default.
     quotas: HashMap<Option<String>, Quota>,
-    /// How often a caller may ask.
+    /// Limits on the rate of requests.
     pub(super) rates: Rates,
 }
 
-/// What the owners of tenants may have at most by their own tokens.
+/// Quota for the tenants that an owner's tokens create.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct QuotaEntry {
@@ -156,8 +156,8 @@ impl Tokens {
     /// Reads a tokens file.
     ///
     /// # Errors
-    /// The file cannot be read, is not of the form above, has no token, or has one twice. All
-    /// mistakes are reported at once.
+    /// The file is unreadable, is not of the form above, has no token, or has a token twice. The
+    /// error lists all mistakes.
     pub fn load(path: &Path) -> Result<Self, DocumentError> {
         DocumentError::load(path, Self::parse)
     }
@@ -222,7 +222,7 @@ impl Tokens {
         Err(mistakes)
     }
 
-    /// Takes a quota in, or returns the key that is wrong and why.
+    /// Adds a quota. The error is the wrong key and the reason.
     fn add_quota(&mut self, entry: QuotaEntry) -> Result<(), (&'static str, String)> {
         let QuotaEntry {
             owner,
@@ -261,8 +261,8 @@ impl Tokens {
 
     /// Returns the holder of a token.
     ///
-    /// Only the hash is compared. The time that it takes may tell something about the hash, from
-    /// which nobody can compute a token.
+    /// Only the hash is compared. The duration of the comparison can leak bits of the hash, and a
+    /// token cannot be computed from its hash.
     pub fn identify(&self, token: &[u8]) -> Option<&Identity> {
         self.by_hash.get(&<[u8; 32]>::from(Sha256::digest(token)))
     }

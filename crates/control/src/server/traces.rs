@@ -14,7 +14,7 @@ tokio::task_local! {
     static CURRENT: Context;
 }
 
-/// A request that is being answered, and that a collector is to be told of.
+/// Request in progress that is traced.
 pub(super) struct Answering {
     exporter: Exporter,
     context: Context,
@@ -23,7 +23,8 @@ pub(super) struct Answering {
 }
 
 impl Answering {
-    /// None where nobody is to be told of it.
+    /// Starts the trace of a request. Returns None without a collector, for untraced routes, and if
+    /// the caller does not sample its trace.
     pub(super) fn begin(app: &App, route: &str, headers: &HeaderMap) -> Option<Self> {
         let exporter = app.exporter.get()?.clone();
         if UNTOLD.contains(&route) {
@@ -50,7 +51,7 @@ impl Answering {
         CURRENT.scope(self.context, answer).await
     }
 
-    /// Tells of it.
+    /// Sends the request's span to the collector.
     pub(super) fn end(self, method: &str, route: &str, status: u16, took: Duration) {
         self.exporter.tell(Span {
             context: self.context,
@@ -73,7 +74,7 @@ impl Answering {
     }
 }
 
-/// Tells of what was decided, as part of the request that asked for it.
+/// Sends the span of a decision, as a child of the request's span.
 pub(super) fn decided(app: &App, command: &str, outcome: &str, took: Duration) {
     let (Some(exporter), Ok(parent)) = (app.exporter.get(), CURRENT.try_with(|current| *current))
     else {

@@ -8,7 +8,7 @@ use crate::ledger::{Command, Ledger, Reply};
 use tailbound_api::{MoveStep, Tenant};
 use tailbound_placement::TenantId;
 
-/// What is written of a call before it is decided.
+/// Log entry of a call, made before the decision.
 pub(super) struct Entry {
     by: String,
     role: String,
@@ -18,7 +18,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// Returns None for a call that is no change of anybody's.
+    /// Returns None for reports of hosts, which are not logged.
     pub(super) fn new(
         by: &Identity,
         command: &Command,
@@ -95,7 +95,7 @@ fn of_tenant(ledger: &Ledger, id: TenantId, wanted: &str) -> (String, String) {
     }
 }
 
-/// What a tenant has, in short.
+/// Returns a short description of a tenant.
 fn summary(tenant: &Tenant) -> String {
     let hosts: Vec<_> = tenant.runs.iter().map(|run| &*run.host).collect();
     let first = hosts.first().copied().unwrap_or_default();

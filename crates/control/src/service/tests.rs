@@ -6,7 +6,7 @@ use std::sync::mpsc as sync;
 use tailbound_api::HostState;
 use tailbound_placement::TenantId;
 
-/// A store in memory. Each commit waits until the test says how it ends.
+/// Store in memory. Each commit waits until the test sets its result.
 struct Gated {
     kept: Arc<Mutex<Snapshot>>,
     entered: mpsc::UnboundedSender<()>,
@@ -31,7 +31,7 @@ impl Store for Gated {
 struct Pair {
     service: Service,
     kept: Arc<Mutex<Snapshot>>,
-    /// How the next commit ends.
+    /// Result of the next commit.
     gate: sync::Sender<Result<(), StoreError>>,
     /// Has one for each commit that has begun.
     entered: mpsc::UnboundedReceiver<()>,
@@ -81,7 +81,7 @@ fn spawn(service: &Service, call: Call) -> tokio::task::JoinHandle<Result<Reply,
     tokio::spawn(async move { service.call(call).await })
 }
 
-/// Waits until so many calls wait for the writer.
+/// Waits until `calls` calls are queued for the writer.
 async fn queued(service: &Service, calls: usize) {
     while service.jobs.max_capacity() - service.jobs.capacity() < calls {
         tokio::task::yield_now().await;

@@ -11,9 +11,9 @@ use tailbound_api::{Event, TenantState};
 use tailbound_units::Nanos;
 use tokio::sync::{mpsc, oneshot};
 
-/// A commit is closed once it has so many calls ...
+/// Limit on the calls in a commit.
 const CALLS: usize = 64;
-/// ... or so many changes: etcd takes 128 operations in a transaction.
+/// Limit on the changes in a commit: etcd accepts 128 operations in a transaction.
 const CHANGES: usize = 96;
 
 /// A job of the writer. Jobs are done in the order in which they were sent.
@@ -34,7 +34,8 @@ type Answer = Result<Reply, ServiceError>;
 
 /// The state that exists only while the service leads.
 struct Leading {
-    /// Ahead of the ledger that everybody reads by the decisions that are not durable yet.
+    /// Ledger of the writer. It is ahead of the readers' ledger by the decisions that are not
+    /// durable yet.
     ledger: Ledger,
     store: Box<dyn Store>,
 }
@@ -175,7 +176,7 @@ impl Writer {
         None
     }
 
-    /// Applies a durable commit to the ledger that everybody reads.
+    /// Applies a durable commit to the ledger of the readers.
     fn publish(&mut self, changes: &[Change], revision: u64, decided: &Ledger) {
         // A new topology takes long to build, and the writer has built it already.
         let built = changes.iter().any(is_topology).then(|| decided.clone());
@@ -204,7 +205,7 @@ impl Writer {
         self.wake(&touched, revision);
     }
 
-    /// Tells those who follow events which tenants are in another state.
+    /// Sends the changed states of tenants to the subscribers of events.
     fn tell(&self, ledger: &mut Ledger) {
         let revision = ledger.revision();
         for tenant in ledger.take_moves() {
@@ -279,7 +280,7 @@ impl Writer {
         }
     }
 
-    /// Applies a commit of another replica to the ledger that everybody reads.
+    /// Applies a commit of another replica to the ledger of the readers.
     fn apply(&mut self, mut changes: Vec<Change>, revision: u64) -> Result<(), LoadError> {
         let touched = if changes.iter().any(is_topology) {
             // This takes long, so it is done on a copy; nobody else changes the original.

@@ -38,12 +38,12 @@ use tokio::time;
 const MAX_OPS: usize = 128;
 /// The size of documents in one transaction; etcd accepts 1.5 MiB with everything around them.
 const MAX_BYTES: usize = 1 << 20;
-/// How long a commit is tried.
+/// Time limit for a commit with its retries.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Until when this replica may assume that it leads, by its own clock.
+/// Time until which this replica may assume that it leads, by its own clock.
 #[derive(Debug, Clone)]
 pub struct Deadline(Arc<Mutex<Option<Instant>>>);
 
@@ -75,14 +75,14 @@ impl Deadline {
     }
 }
 
-/// One replica's time as the leader.
+/// Term of a replica as the leader.
 #[derive(Debug, Clone)]
 pub struct Term {
     /// The lease that holds the leader's key; also names the term.
     pub lease: i64,
     /// The revision at which the key was created.
     pub created: i64,
-    /// When the lease may have ended.
+    /// Earliest end of the lease.
     pub deadline: Deadline,
 }
 

@@ -21,11 +21,11 @@ const APPLICATION: i32 = 0x7462_6e64;
 /// The version of the tables and of their content.
 const SCHEMA: i32 = 2;
 
-/// The version before: hosts said nothing, and tenants' changes had no numbers. It is read as it
-/// is, and is of this version from then on.
+/// The previous version, without reports of hosts and without numbers of tenants' changes. It is
+/// read unchanged, and has the current version afterwards.
 const SCHEMA_BEFORE: i32 = 1;
 
-/// What the names of documents with what hosts said begin with.
+/// Prefix of the names of documents with reports of hosts.
 const SAID: &str = "said/";
 
 const TABLES: &str = "

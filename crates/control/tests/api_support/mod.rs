@@ -46,10 +46,10 @@ pub(crate) const ACME: &str = "acme-secret";
 pub(crate) const GLOBEX: &str = "globex-secret";
 pub(crate) const HOST: &str = "host-secret";
 
-/// What the keys of hosts are made of.
+/// Secret from which the hosts' keys are derived.
 pub(crate) const HOSE_SECRET: &str = "0123456789abcdef0123456789abcdef";
 
-/// How a service is started.
+/// Configuration of a tested service.
 pub(crate) struct Setup {
     pub(crate) tokens: bool,
     pub(crate) tls: Option<TlsFiles>,
@@ -84,7 +84,7 @@ pub(crate) struct Place {
     _dir: TempDir,
 }
 
-/// What came back.
+/// Answer of the service.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -255,7 +255,7 @@ impl Place {
         self.send(token, "POST", path, &[], Some(body.as_bytes()))
     }
 
-    /// Admits a tenant of so many machines for acme.
+    /// Admits a tenant of acme with `vms` machines.
     pub(crate) fn admit(&self, name: &str, vms: u32) -> u64 {
         let body = format!(r#"{{"name": "{name}", "vms": {vms}}}"#);
         let answer = self.post(ACME, "/v1/tenants", &body);

@@ -20,12 +20,12 @@ const KEYS: [(&str, u32); 6] = [
     ("Delete", 46),
 ];
 
-/// What a page says when it is loaded.
+/// Event of a page that was loaded.
 const LOADED: &str = "Page.loadEventFired";
 /// The error of an expression that was evaluated while the page navigated.
 const NAVIGATED: &str = "Inspected target navigated or closed";
 
-/// What happened in a page besides what is tested.
+/// Errors and requests of a page, beside the tested content.
 #[derive(Debug, Default)]
 struct Seen {
     /// Errors of scripts, of the policy, of anything but answers of the service.
@@ -43,8 +43,8 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    /// Opens `origin` on a screen of 1280 x 900; None, and says so, where there
-    /// is no Chromium.
+    /// Opens `origin` on a screen of 1280 x 900. Prints a line and returns None if Chromium is not
+    /// installed.
     pub(crate) fn open(origin: &str) -> Option<Self> {
         Self::open_at(origin, "")
     }
@@ -104,7 +104,7 @@ impl Page {
         std::fs::write(file, data.unwrap()).unwrap();
     }
 
-    /// What an expression of JavaScript is, or comes to be if it is a promise.
+    /// Returns the value of a JavaScript expression, or the result of its promise.
     pub(crate) fn eval(&self, expression: &str) -> Value {
         let value = self.try_eval(expression);
         value.unwrap_or_else(|error| panic!("{expression}: {error}"))
@@ -124,7 +124,7 @@ impl Page {
         Ok(answer["result"]["value"].take())
     }
 
-    /// Waits until an expression is true, and says what it is.
+    /// Waits until an expression is true, and returns its value.
     pub(crate) fn until(&self, expression: &str) -> Value {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -226,9 +226,9 @@ impl Page {
         self.load("Page.reload", &json!({}));
     }
 
-    /// Asserts that no script failed, that nothing was forbidden by the page's
-    /// policy, and that nothing was asked of anybody else. `refusals` are the
-    /// statuses, other than success, that the service may have answered.
+    /// Asserts that no script failed, that the page's policy blocked nothing, and that no request
+    /// went to another origin. `refusals` are the statuses, other than success, that the service
+    /// may have answered.
     pub(crate) fn is_clean(&self, refusals: &[u16]) {
         let mut seen = Seen::default();
         for event in self.tab.borrow_mut().events() {

@@ -28,7 +28,7 @@ static BROWSER: Mutex<Weak<Browser>> = Mutex::new(Weak::new());
 pub(crate) struct Browser {
     child: Child,
     port: u16,
-    /// Where the browser itself listens.
+    /// Path of the browser's own endpoint.
     path: String,
     _files: TempDir,
 }
@@ -41,7 +41,7 @@ fn installed() -> Option<PathBuf> {
 }
 
 impl Browser {
-    /// The one that runs, or a new one; None where there is no Chromium.
+    /// Returns the running browser, or starts one. Returns None if Chromium is not installed.
     pub(crate) fn shared() -> Option<Arc<Self>> {
         let mut shared = BROWSER.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(browser) = shared.upgrade() {
@@ -111,7 +111,7 @@ impl Drop for Browser {
 pub(crate) struct Connection {
     socket: WebSocket<TcpStream>,
     last: u64,
-    /// What happened that nobody has taken yet.
+    /// Events that the test has not taken yet.
     events: Vec<Event>,
 }
 

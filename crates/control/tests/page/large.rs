@@ -5,7 +5,7 @@ use crate::service::Running;
 use tailbound_placement::{Spec, Spread, Uniform, UplinkSpec};
 use tailbound_units::{Bytes, Rate};
 
-/// Where pictures for the documentation go, where they are wanted.
+/// Variable with the folder for the documentation's pictures, if they are wanted.
 const PICTURES: &str = "TAILBOUND_PICTURES";
 
 fn picture(page: &Page, name: &str) {

@@ -461,8 +461,8 @@ fn what_is_too_much_for_one_picture_is_drawn_by_racks() {
     page.click("#tab-tenants");
     page.click("#tenants [data-tenant='1']");
     page.until("document.querySelector('#map [data-node=\"pod1-rack1\"]').dataset.marked === '40'");
-    // A rack that is drawn whole has the colour of the scarcest port in it, not that of its own link,
-    // and says so.
+    // A rack that is drawn whole has the colour of the scarcest port in it, not that of its own
+    // link, and says so.
     let tight = page.eval(
         r#"(() => {
             const cell = document.querySelector('#map [data-node="pod1-rack1"]');

@@ -26,11 +26,11 @@ pub(crate) struct Running {
     _files: tempfile::TempDir,
 }
 
-/// Who may: a token's name, and the lines that say whose it is.
+/// Name of a token, and its identity as lines of the tokens file.
 pub(crate) type Token<'a> = (&'a str, &'a str);
 
 impl Running {
-    /// With the sample topology, open to whoever reaches it.
+    /// Starts a service with the sample topology and without authentication.
     pub(crate) fn open() -> Self {
         Self::start(Spec::from_toml(TWO_PODS).unwrap(), &[])
     }
@@ -84,7 +84,7 @@ impl Running {
         }
     }
 
-    /// A host says that its wire carries so much.
+    /// Reports a link rate for a host.
     pub(crate) fn say(&self, host: &str, link: &str) {
         let report = format!(
             r#"{{"revision":7,"change":100,"limits":{{"link":"{link}","frame":"1538B","slowest":"1kbit/s"}},
@@ -105,9 +105,9 @@ impl Running {
         self.runtime.block_on(self.service.call(call)).unwrap();
     }
 
-    /// A host tells over HTTP what it measured in a minute: how late so many packets left, and how
-    /// long those of tenant 1 waited there. Each is a count, and of how many nanoseconds 99.9 % took
-    /// no more, or 99 % where they are few.
+    /// Reports over HTTP a host's measurements of one minute: the lateness of packets, and the
+    /// waiting time of tenant 1's packets on the host. Each pair is a number of packets and a
+    /// quantile in nanoseconds: 99.9 %, or 99 % for few packets.
     pub(crate) fn measured(&self, host: &str, late: (u64, u64), waited: (u64, u64)) {
         let tail = |(packets, longest_ns)| {
             let is_few = packets < 10_000;
@@ -131,7 +131,7 @@ impl Running {
         assert!(answer.status().is_success(), "{answer:?}");
     }
 
-    /// Somebody else has a machine of the tenant of that number move, or ends that.
+    /// Changes a step of a move of one of the tenant's machines, as another client.
     pub(crate) fn move_vm(&self, tenant: u64, vm: u32, step: MoveStep) {
         let call = Call {
             owner: None,
@@ -146,7 +146,7 @@ impl Running {
         self.runtime.block_on(self.service.call(call)).unwrap();
     }
 
-    /// Somebody else creates a tenant of `acme`.
+    /// Creates a tenant of `acme`, as another client.
     pub(crate) fn create(&self, name: &str, vms: u32) {
         let is_admitted = self.admits(&format!(
             r#"{{"owner":"acme","name":"{name}","vms":{vms},"guarantee":{{"bandwidth":"250Mbit/s","burst":"15KB","delay":"1ms","burst_rate":"1Gbit/s"}}}}"#

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tailbound_sys::probe::required::{Part, skipped};
 use tempfile::TempDir;
 
-/// How long the cluster may take to start, or to agree on a leader.
+/// Time limit for a cluster's start and elections.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Several members, killed when this is dropped.
@@ -34,13 +34,13 @@ struct Member {
 }
 
 impl Etcd {
-    /// Starts a cluster and waits until it has a leader; None, and one line that
-    /// says so, if etcd is not installed.
+    /// Starts a cluster and waits until it has a leader. Prints a line and returns None if etcd is
+    /// not installed.
     pub(crate) fn start(members: usize) -> Option<Self> {
         Self::start_with(members, None)
     }
 
-    /// The same; members speak TLS, and ask clients for a certificate.
+    /// Starts a cluster whose members use TLS and require certificates of clients.
     pub(crate) fn start_with(members: usize, tls: Option<Tls>) -> Option<Self> {
         for tool in ["etcd", "etcdctl"] {
             let found = Command::new(tool)
@@ -89,7 +89,7 @@ impl Etcd {
         format!("etcd://{}/{prefix}", hosts.join(","))
     }
 
-    /// Which member leads; waits until one does.
+    /// Waits for a leader, and returns its index.
     pub(crate) fn leader(&self) -> usize {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -192,7 +192,7 @@ impl Drop for Etcd {
     }
 }
 
-/// Ports that nobody listens on.
+/// Returns ports without a listener.
 pub(crate) fn free_ports(count: usize) -> Vec<u16> {
     // All at once, so that they differ.
     let listeners: Vec<TcpListener> = (0..count)

@@ -9,7 +9,7 @@ use std::thread;
 /// Passes connections on to another address, until the process ends.
 pub(crate) struct Proxy {
     address: SocketAddr,
-    /// How many connections there were.
+    /// Number of accepted connections.
     accepted: Arc<AtomicUsize>,
     /// Answers to the connections before this one are lost.
     lost: Arc<AtomicUsize>,

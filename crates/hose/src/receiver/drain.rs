@@ -7,23 +7,23 @@
 
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// What is counted in one piece.
+/// Interval that is counted in one slot.
 const SLOT: Nanos = Nanos::from_millis(1);
 /// Slots in a window.
 const SLOTS: usize = 10;
 
-/// What came out of a machine's queue lately, and what it may be sent for that.
+/// Drained bytes of a machine's queue in the last slots, and the resulting limit on grants.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Drain {
-    /// By the number of the slot, modulo their count.
+    /// Bytes by the number of the slot, modulo the number of slots.
     slots: [Bytes; SLOTS],
     /// The number of the last one.
     last: u64,
-    /// From when on frames have waited without a break.
+    /// Start of the time in which frames have been waiting without a break.
     waiting_since: Option<Nanos>,
-    /// When the limit was raised last.
+    /// Time of the last rise of the limit.
     raised: Nanos,
-    /// The most that is granted; `None` where nothing is held back.
+    /// Limit on the grants; `None` without a limit.
     limit: Option<Rate>,
 }
 
@@ -33,8 +33,8 @@ impl Drain {
         self.limit.map_or(bandwidth, |limit| limit.min(bandwidth))
     }
 
-    /// Notes what was drained since the last call, and whether frames wait now. Returns
-    /// true where the limit has changed.
+    /// Records the bytes drained since the last call, and whether frames are waiting. Returns true
+    /// if the limit has changed.
     pub(super) fn handle(
         &mut self,
         now: Nanos,
@@ -99,7 +99,7 @@ mod tests {
     const B: Rate = Rate(1_000_000_000);
     const INTERVAL: Nanos = Nanos::from_millis(1);
 
-    /// So much drained in each of so many milliseconds.
+    /// Drains `bytes` in each of `millis` milliseconds.
     fn run(drain: &mut Drain, now: &mut Nanos, millis: u64, bytes: u64, waiting: bool) {
         for _ in 0..millis {
             *now += INTERVAL;

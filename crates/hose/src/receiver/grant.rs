@@ -14,30 +14,30 @@ struct Issued {
     first: SequenceNumber,
     last: SequenceNumber,
     rate: Rate,
-    /// When its lease is over at the latest.
+    /// Latest end of its lease.
     until: Nanos,
 }
 
-/// What a machine elsewhere asks for, and what it was granted.
+/// Demand of a remote machine, and its grants.
 #[derive(Debug)]
 pub(super) struct Grant {
     pub(super) key: PairKey,
     /// The receiver.
     pub(super) local: LocalIndex,
-    /// What the sender asks for, when it did and in which datagram.
+    /// Demand of the sender, its time, and its datagram.
     pub(super) demand: Rate,
     pub(super) heard: Nanos,
     asked_in: SequenceNumber,
     /// The sender's own bandwidth.
     pub(super) limit: Rate,
-    /// What was granted, the oldest first: any of it may be in force.
+    /// Issued grants, the oldest first: any of them may be in force.
     issued: Vec<Issued>,
-    /// What is granted next.
+    /// Rate of the next grant.
     next: Rate,
 }
 
 impl Grant {
-    /// A pair that asks for nothing and was granted nothing.
+    /// Makes a pair without demand and grants.
     pub(super) const fn new(key: PairKey, local: LocalIndex, limit: Rate, now: Nanos) -> Self {
         Self {
             key,
@@ -64,7 +64,7 @@ impl Grant {
         rates.fold(self.next, Rate::max)
     }
 
-    /// What is granted next.
+    /// Returns the rate of the next grant.
     pub(super) const fn next(&self) -> Rate {
         self.next
     }
@@ -75,7 +75,7 @@ impl Grant {
         self.issued.last().map_or(Rate::ZERO, |issued| issued.rate)
     }
 
-    /// Notes what a request says, where it is the latest one.
+    /// Records the demand of a request, if it is the latest one.
     pub(super) fn handle_demand(&mut self, now: Nanos, asked_in: SequenceNumber, demand: Rate) {
         if asked_in > self.asked_in {
             self.asked_in = asked_in;
@@ -92,8 +92,8 @@ impl Grant {
         self.issued.drain(..older.saturating_sub(1));
     }
 
-    /// The sender has given back what it was granted up to datagram `sequence`.
-    /// What came later, if only the same once more, it may find a use for again.
+    /// Voids the grants up to datagram `sequence`, which the sender has given back. Later grants
+    /// stay, even with the same rate, because the sender may use them.
     pub(super) fn give_back(&mut self, sequence: SequenceNumber) {
         let void = self
             .issued
@@ -101,13 +101,13 @@ impl Grant {
         self.issued.drain(..void);
     }
 
-    /// Whether nothing is granted, nor may be in force.
+    /// Returns whether no grant is left or may be in force.
     pub(super) fn is_over(&self) -> bool {
         let nothing = |issued: &Issued| issued.rate == Rate::ZERO;
         self.next == Rate::ZERO && self.issued.iter().all(nothing)
     }
 
-    /// What is granted next is in datagram `sequence`, with a lease that is over at
+    /// Records that datagram `sequence` contains the next grant, with a lease that is over at
     /// `until`.
     pub(super) fn issue(&mut self, sequence: SequenceNumber, until: Nanos) {
         let full = self.issued.len() >= UNCONFIRMED;

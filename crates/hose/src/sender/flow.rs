@@ -32,7 +32,7 @@ pub(super) struct Flow {
     pub(super) rate: Option<Rate>,
 }
 
-/// One sample of all flows.
+/// Sample of all flows.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sample {
     /// Length of the sample.

@@ -8,7 +8,7 @@ use tailbound_units::{Nanos, Rate};
 /// State of a pair, with its grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
-    /// No demand and no grant.
+    /// Without demand and grant.
     Idle,
     /// Demand without a grant.
     Requesting,
@@ -55,13 +55,13 @@ impl State {
     }
 }
 
-/// One pair.
+/// State of a pair that sends from this host.
 #[derive(Debug)]
 pub(super) struct Pair {
     pub(super) key: PairKey,
     /// Its sender.
     pub(super) local: LocalIndex,
-    /// By destination: its station, and its addresses through routers.
+    /// Flows by destination: its station, and its addresses through routers.
     pub(super) flows: Vec<Flow>,
     /// Static share, usable without a grant if nothing is pledged.
     pub(super) share: Rate,
@@ -97,7 +97,7 @@ impl Pair {
         }
     }
 
-    /// Whether it has a flow for each of these destinations, and no other.
+    /// Returns whether it has a flow for each of these destinations, and no other.
     pub(super) fn is_to(&self, destinations: &[Destination]) -> bool {
         let flows = self.flows.iter().map(|flow| flow.destination);
         flows.eq(destinations.iter().copied())

@@ -22,7 +22,7 @@ place! {
 pub(super) enum Regime {
     /// Grants only, as pledged.
     Grants {
-        /// Up to when.
+        /// End of the pledge.
         pledged: Nanos,
     },
     /// The static share of each VM, without a pledge.
@@ -37,7 +37,8 @@ struct StrayGrant {
     sequence: SequenceNumber,
 }
 
-/// Grants for unknown pairs that are given back at once; the others with the next.
+/// Limit on grants for unknown pairs that wait to be returned; further ones are returned with the
+/// next grant.
 const MAX_STRAYS: usize = 64;
 
 /// A peer, or this host, as what is sent to its machines.
@@ -46,9 +47,9 @@ struct Destination {
     regime: Regime,
     /// Every pair that sends to its machines.
     pairs: Vec<PairIndex>,
-    /// Those in use.
+    /// Pairs in use.
     open: Vec<PairIndex>,
-    /// Those that gave back what they were granted, which it has not been told.
+    /// Pairs that gave their grants back, which the peer does not know yet.
     returned: Vec<PairIndex>,
     /// Grants that are given back for the same reason.
     strays: Vec<StrayGrant>,
@@ -57,7 +58,7 @@ struct Destination {
 /// A machine here, as what it sends.
 #[derive(Debug, Default)]
 struct Source {
-    /// Its pairs, by where their receivers are.
+    /// Its pairs by the hosts and machines of their receivers.
     pairs: BTreeMap<(PeerIndex, MachineId), PairIndex>,
     /// Its pairs in use.
     open: Vec<PairIndex>,
@@ -70,15 +71,15 @@ struct Source {
 pub(super) struct Pairs {
     table: Table<PairIndex, PairKey, Pair>,
     sources: Beside<LocalIndex, Source>,
-    /// By [`PeerIndex`].
+    /// Destinations by [`PeerIndex`].
     destinations: Vec<Destination>,
     /// Number of active pairs.
     open: usize,
 }
 
 impl Pairs {
-    /// No pair, a pledge to each peer up to `pledged`, and one to this host itself for
-    /// ever.
+    /// Makes an empty set of pairs, with a pledge to each peer up to `pledged`, and an endless one
+    /// to this host itself.
     pub(super) fn new(peers: usize, pledged: Nanos) -> Self {
         let destination = |pledged| Destination {
             regime: Regime::Grants { pledged },
@@ -261,7 +262,7 @@ impl Pairs {
         }
     }
 
-    /// Has a peer told that an idle pair holds nothing.
+    /// Returns the grant of an idle pair to the peer, with a datagram soon.
     pub(super) fn give_back(&mut self, index: PairIndex) {
         let Pair { key, state, .. } = self.table[index];
         debug_assert!(!state.is_open(), "what is in use is not given back");
@@ -271,7 +272,7 @@ impl Pairs {
         }
     }
 
-    /// Has a peer told that a pair which is not here uses nothing.
+    /// Returns a peer's grant for a pair that does not exist here.
     pub(super) fn give_back_stray(&mut self, key: PairKey, sequence: SequenceNumber) {
         let strays = &mut self.destinations[key.peer.0].strays;
         if strays.len() < MAX_STRAYS {
@@ -307,8 +308,8 @@ impl Pairs {
         destination.strays.clear();
     }
 
-    /// Whether each pair is on just the lists that its state and its receiver's
-    /// host put it on, and holds nothing that it may not.
+    /// Returns whether each pair is on exactly the lists for its state and its receiver's host, and
+    /// holds only permitted grants.
     pub(super) fn is_consistent(&self) -> bool {
         let each = self.table.places().all(|index| {
             let pair = &self.table[index];
@@ -331,14 +332,14 @@ impl Pairs {
     }
 }
 
-/// Takes a pair off a list that it is on once, or not at all; the others stay in order.
+/// Removes a pair from a list that contains it at most once; the others stay in order.
 fn remove(list: &mut Vec<PairIndex>, index: PairIndex) {
     if let Some(place) = list.iter().position(|other| *other == index) {
         list.remove(place);
     }
 }
 
-/// Whether a pair is on a list once, or not at all where it is not `expected` there.
+/// Returns whether a pair is on a list once, or not at all unless it is `expected` there.
 fn is_listed(list: &[PairIndex], index: PairIndex, expected: bool) -> bool {
     let times = list.iter().filter(|other| **other == index).count();
     times == usize::from(expected)

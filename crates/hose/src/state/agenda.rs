@@ -22,34 +22,34 @@ use std::ops::Bound;
 use std::sync::Arc;
 use tailbound_units::Nanos;
 
-/// How many machines and pairs a piece looks at, but for those of its last machine.
+/// Limit on the machines and pairs that a piece processes; the last machine may exceed it.
 pub(crate) const PIECE: usize = 64;
 
-/// What is left to do. See the module.
+/// Pending work. See the module.
 #[derive(Debug, Default)]
 pub(super) struct Agenda {
     here: Option<Here>,
-    /// The tenant whose pairs are being made anew.
+    /// The tenant whose pairs are updated at present.
     tenant: Option<Remaking>,
-    /// Tenants whose machines are others, and on which peers.
+    /// Tenants with changed machines, and the peers of these.
     touched: VecDeque<Touched>,
-    /// Our list is not what is to be announced.
+    /// True if our list differs from the announced one.
     pub(super) is_unannounced: bool,
     /// The list that is being taken, and those that are next: at most one of each peer.
     list: Option<List>,
     lists: VecDeque<List>,
-    /// When a piece was done last.
+    /// Moment of the last piece.
     at: Nanos,
 }
 
-/// The machines that are to be here.
+/// The new list of local machines.
 #[derive(Debug)]
 struct Here {
-    /// As far as they are not here yet.
+    /// Machines of the list that were not compared yet.
     wanted: Machines,
-    /// The place of the next one that is to be compared.
+    /// Index of the next local machine to compare.
     next: usize,
-    /// Their tenants, as far as they are others than before.
+    /// Tenants of changed machines.
     touched: BTreeSet<String>,
 }
 
@@ -57,62 +57,62 @@ struct Here {
 #[derive(Debug)]
 struct List {
     peer: PeerIndex,
-    /// As far as they are not taken yet, and those that are.
+    /// Machines that were not applied yet, and the ids of those that were.
     machines: BTreeMap<MachineId, Announced>,
     taken: BTreeSet<MachineId>,
     /// The last of those that there were that was looked for among them.
     last: Option<MachineId>,
-    /// The tenants of those that are others than before.
+    /// Tenants of changed machines.
     touched: BTreeSet<String>,
     /// The peers that it took machines from, and that have them again.
     fewer: BTreeSet<PeerIndex>,
     more: BTreeSet<PeerIndex>,
 }
 
-/// Tenants whose machines are others.
+/// Tenants with changed machines.
 #[derive(Debug)]
 struct Touched {
     tenants: Whose,
     peers: Where,
 }
 
-/// Whose pairs are made anew.
+/// Tenants whose pairs are updated.
 #[derive(Debug)]
 enum Whose {
-    /// Those of every machine here.
+    /// All tenants with machines here.
     All,
-    /// Those of some tenants.
+    /// These tenants.
     Tenants(BTreeSet<String>),
 }
 
-/// On which peers machines are others.
+/// Peers with changed machines.
 #[derive(Debug, Clone)]
 enum Where {
-    /// On this host, so that there are other pairs to all peers.
+    /// This host, so that the pairs to all peers change.
     Here,
-    /// On these, which are to be looked at in this order.
+    /// These peers, which are processed in this order.
     On(Arc<[PeerIndex]>),
 }
 
-/// The machines here of a tenant, or all of them, as far as they were looked at.
+/// Progress of the update of one tenant's local machines, or of all.
 #[derive(Debug)]
 struct Remaking {
     /// `None`: all of them.
     tenant: Option<String>,
     peers: Where,
-    /// Whether other machines are known of it than before.
+    /// True if the number of its known machines has changed.
     is_resized: bool,
     step: Step,
-    /// The one that was looked at last in this step.
+    /// The last machine processed in this step.
     last: Option<LocalIndex>,
 }
 
-/// What is done next with each of them.
+/// Next step for each of them.
 #[derive(Debug, Clone, Copy)]
 enum Step {
-    /// Its tenant is counted.
+    /// Update the size of its tenant.
     Count,
-    /// The pairs to a peer are made anew, the one at this place of those concerned.
+    /// Update the pairs to a peer, by its index among the concerned peers.
     Pairs(usize),
 }
 
@@ -126,7 +126,7 @@ impl Agenda {
             && self.lists.is_empty()
     }
 
-    /// When the next piece is to be done: at once, where there is one.
+    /// Returns the moment of the next piece: the last piece's moment while work is pending.
     pub(super) fn poll_at(&self) -> Option<Nanos> {
         (!self.is_done()).then_some(self.at)
     }
@@ -138,7 +138,8 @@ impl HoseState {
         !self.agenda.is_done()
     }
 
-    /// Has these machines come to be here: a piece at once, the rest as it is polled.
+    /// Replaces the list of local machines: the first piece runs in this call, the rest when the
+    /// state is polled.
     pub(super) fn begin_machines(&mut self, now: Nanos, wanted: Machines) {
         let is_first = self.agenda.is_done();
         let before = self.agenda.here.take();
@@ -152,7 +153,7 @@ impl HoseState {
         }
     }
 
-    /// Has a peer's list of machines come into force: likewise.
+    /// Applies a peer's list of machines in the same way.
     pub(super) fn begin_list(
         &mut self,
         now: Nanos,
@@ -177,9 +178,9 @@ impl HoseState {
         }
     }
 
-    /// Takes away a piece of what is left of a host that exchanges nothing any more, and has
-    /// no machines ([`Self::set_machines`]): its limits, and the stations that it was told
-    /// of. Returns whether there was any; what follows is to be polled.
+    /// Removes a piece of the remaining state of a host that exchanges nothing any more, and has no
+    /// machines ([`Self::set_machines`]): its limits, and the announced stations. Returns
+    /// whether there was any; poll the results afterwards.
     pub fn wind_up(&mut self, now: Nanos) -> bool {
         self.go_on(now) > 0 || self.stations.end_some(PIECE)
     }
@@ -196,8 +197,8 @@ impl HoseState {
         looked_at
     }
 
-    /// What is begun first comes into force first, so that whoever changes much holds
-    /// nobody up for ever.
+    /// Runs the next step of the oldest change, so that a large change does not block others for
+    /// ever. Returns the number of processed items.
     fn do_next(&mut self, now: Nanos) -> Option<usize> {
         if let Some(here) = self.agenda.here.take() {
             return Some(self.go_on_here(now, here));
@@ -247,8 +248,8 @@ impl HoseState {
         looked_at
     }
 
-    /// Compares a machine with what is to be here by its name. Returns how many pairs it
-    /// lost.
+    /// Compares a machine with the machine of its name in the new list. Returns the number of pairs
+    /// that it lost.
     fn compare(&mut self, now: Nanos, index: LocalIndex, here: &mut Here) -> usize {
         let local = &mut self.view.locals[index];
         let other = match here.wanted.take(&local.machine.name) {
@@ -300,7 +301,7 @@ impl HoseState {
         });
     }
 
-    /// Goes on with one machine here of a tenant.
+    /// Continues with one local machine of a tenant.
     fn go_on_tenant(&mut self, now: Nanos, mut remaking: Remaking) -> usize {
         let locals = &self.view.locals;
         let next = match &remaking.tenant {
@@ -335,7 +336,7 @@ impl HoseState {
         looked_at
     }
 
-    /// The peer at a place of those that pairs are made anew to.
+    /// Returns a peer whose pairs are updated, by its index.
     fn concerned(&self, remaking: &Remaking, place: usize) -> Option<PeerIndex> {
         let here = self.view.here();
         match &remaking.peers {
@@ -355,8 +356,8 @@ impl HoseState {
         self.receiving.handle_machines(&self.view, local)
     }
 
-    /// Makes the pairs of a machine here and those on a peer anew, in both directions, and
-    /// forgets those that are none any more. Returns how many are sent to.
+    /// Makes the pairs of a local machine with those on a peer anew, in both directions, and
+    /// removes obsolete ones. Returns the number of receivers.
     fn remake_pairs(&mut self, now: Nanos, local: LocalIndex, peer: PeerIndex) -> usize {
         let wanted = self.view.wanted(local, peer);
         let is_here = peer == self.view.here();
@@ -381,7 +382,7 @@ impl HoseState {
         wanted.len()
     }
 
-    /// Has the machines that are here told to all peers.
+    /// Announces the machines of this host to all peers.
     fn announce(&mut self, now: Nanos) {
         self.view.locals.announce();
         for peer in self.view.peers.indices() {
@@ -390,7 +391,7 @@ impl HoseState {
         self.schedule.recompute_soon(now);
     }
 
-    /// Takes a machine on a peer's list, or looks whether one is not on it any more.
+    /// Applies a machine of a peer's list, or removes one that is not on it any more.
     fn go_on_list(&mut self, mut list: List) -> usize {
         let after = list.last.map_or(Bound::Unbounded, Bound::Excluded);
         let known = self.view.peers[list.peer].machines();
@@ -411,7 +412,7 @@ impl HoseState {
         1
     }
 
-    /// Has pairs made anew as a list says that is in force now.
+    /// Starts making pairs anew for the list that is now in force.
     fn end_list(&mut self, list: List) {
         let List {
             peer,

@@ -7,12 +7,12 @@ use crate::wire::{Entry, Header, MAX_DATAGRAM};
 use std::mem;
 use tailbound_units::Nanos;
 
-/// Intervals until a peer is sent again what it lacks of our list of machines,
-/// where nothing else is to be sent.
+/// Intervals until the rest of our list of machines is sent again to a peer that lacks it, if
+/// nothing else is sent.
 const REPEAT: u64 = 8;
 
-/// Machines of our list that a peer is told at once: some three datagrams. It gets the next
-/// ones with the next datagram.
+/// Machines of our list in one transmission to a peer: some three datagrams. The next ones follow
+/// with the next datagram.
 const TOLD: usize = 64;
 
 impl HoseState {
@@ -31,7 +31,7 @@ impl HoseState {
         }
     }
 
-    /// Goes on in another epoch towards a peer that would not take this one.
+    /// Changes the epoch towards a peer that would not accept the current one.
     pub(super) fn settle_epoch(&mut self, now: Nanos, today: TimeOfDay, index: PeerIndex) {
         let times = self.times();
         if self.view.peers[index].settle_epoch(now, times, today) {
@@ -41,8 +41,8 @@ impl HoseState {
         }
     }
 
-    /// Sends a peer what it is to know, in as many datagrams as that takes; nothing where
-    /// there is no key for that. Returns what that costs: see [`super::AT_ONCE`].
+    /// Sends a peer all pending entries, in one or more datagrams; nothing without a key. Returns
+    /// the cost: see [`super::AT_ONCE`].
     pub(super) fn send(
         &mut self,
         now: Nanos,
@@ -100,8 +100,8 @@ impl HoseState {
         cost
     }
 
-    /// Adds the next machines of our list to what a peer is sent, where it lacks them and
-    /// the list is what it is to be.
+    /// Adds the next machines of our list to the entries for a peer, if the peer lacks them and the
+    /// list is complete.
     fn push_machines(&mut self, index: PeerIndex, entries: &mut Vec<Entry>) {
         let locals = &self.view.locals;
         let (revision, _) = locals.list();
@@ -115,7 +115,7 @@ impl HoseState {
         peer.tell_next(revision, next);
     }
 
-    /// What a datagram starts with, but for its keys.
+    /// Returns the header of a datagram, without its keys.
     fn header(
         &self,
         now: Nanos,
@@ -143,9 +143,9 @@ impl HoseState {
         }
     }
 
-    /// Whether the next datagram to a peer pledges, and, if so, keeps to it. It
-    /// does while the peer hears us: else nothing asked of it would be heard
-    /// either.
+    /// Returns whether the next datagram to a peer pledges, and applies the pledge. This host
+    /// pledges while the peer receives its datagrams: otherwise the peer would not receive its
+    /// requests either.
     fn renew_pledge(&mut self, now: Nanos, index: PeerIndex) -> bool {
         let length = self.times().pledge();
         let peer = &self.view.peers[index];

@@ -1,4 +1,4 @@
-//! What a host allocates while rates are exchanged.
+//! Allocations of a host while rates are exchanged.
 
 use super::net::{Faults, INTERVAL, Net, address, machine};
 use crate::{Destination, FlowKey, GuestId, Usage};

@@ -1,4 +1,4 @@
-//! What holds at every moment, whatever the network does and whoever restarts.
+//! Invariants under all faults of the network and restarts of hosts.
 
 use super::net::{Faults, Net, machine};
 use crate::GuestId;
@@ -32,8 +32,8 @@ fn holds(net: &Net, everyone: &[(usize, u32)]) {
     held_to_no_less(net, everyone);
 }
 
-/// Whoever sends is held by its receiver's host to no less than it may send. Where that
-/// host has not heard of it since its start, it cannot be.
+/// Asserts that receivers' hosts limit no sender to less than its own permitted rate. A host that
+/// has learnt of no such machine since its start is exempt.
 fn held_to_no_less(net: &Net, everyone: &[(usize, u32)]) {
     for from in everyone {
         for to in everyone.iter().filter(|to| to.0 != from.0) {
@@ -49,7 +49,7 @@ fn held_to_no_less(net: &Net, everyone: &[(usize, u32)]) {
     }
 }
 
-/// Something happens to somebody.
+/// Changes one random machine or host.
 pub(super) fn upset(net: &mut Net, everyone: &[(usize, u32)]) {
     let any = |net: &mut Net| everyone[net.random.below(everyone.len() as u64) as usize];
     let (from, to) = (any(net), any(net));
@@ -126,8 +126,8 @@ fn storm(seed: u64, hosts: usize, faults: Faults) {
     assert!(held.sum::<u64>() <= B);
 }
 
-/// Storms in a run: as many as `TAILBOUND_STORMS` says, else a few. The seed of each
-/// one is in the message of its failure; `PROPTEST_RNG_SEED` chooses all of them.
+/// Number of storms in a run: `TAILBOUND_STORMS`, or a few by default. The seed of each one is in
+/// the message of its failure; `PROPTEST_RNG_SEED` chooses all of them.
 fn storms() -> u32 {
     match std::env::var("TAILBOUND_STORMS") {
         Ok(storms) => storms.parse().expect("TAILBOUND_STORMS is a number"),
@@ -297,8 +297,8 @@ fn a_host_that_starts_again_is_taken_up_at_once() {
     }
 }
 
-/// What a machine's senders are held to follows what they may use: at once where that is
-/// more, and when nothing of it can be in use any more where it is less.
+/// The limit on a machine's senders follows their permitted rates. It rises immediately, and falls
+/// when the higher rate cannot be in use any more.
 #[test]
 fn senders_are_held_to_what_they_may_use() {
     let mut net = three();

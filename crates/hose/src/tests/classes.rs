@@ -1,4 +1,4 @@
-//! Hosts that give frames other classes than the others of their fabric.
+//! Hosts whose frames have other classes than those of their fabric.
 
 use super::net::{Faults, Net, machine};
 use crate::{ClassesCode, HostId};
@@ -22,7 +22,7 @@ fn net(classes: [u64; 3]) -> Net {
     net
 }
 
-/// The hosts that another does not hear.
+/// Returns the hosts whose datagrams another host refuses.
 fn refused(net: &Net, host: usize) -> Vec<HostId> {
     let peers = net.hosts[host].state.view.peers.iter();
     let refused = peers.filter(|peer| peer.is_refused);

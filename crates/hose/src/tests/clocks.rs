@@ -20,7 +20,7 @@ fn net(hosts: usize, faults: Faults, seed: u64) -> Net {
     net
 }
 
-/// Whether every host hears every other one.
+/// Returns whether every host receives datagrams from every other one.
 fn all_alive(net: &Net) -> bool {
     let others = net.hosts.len() as u64 - 1;
     (0..net.hosts.len()).all(|host| {
@@ -36,8 +36,8 @@ fn dropped(net: &Net, at: usize, reason: &str) -> u64 {
     reasons.find(|(name, _)| *name == reason).unwrap().1
 }
 
-/// A host that starts once with a wrong clock and then with the right one; returns how
-/// long the others took to hear it again.
+/// Starts a host once with a wrong clock and then with the right one; returns the time until the
+/// others accept its datagrams again.
 fn started_wrong(error: i64, others: i64) -> Nanos {
     let mut net = net(3, Faults::NONE, 9);
     for host in [0, 2] {
@@ -113,9 +113,9 @@ fn one_that_starts_again_with_the_right_clock_finds_one_that_was_wrong_with_it()
     }
 }
 
-/// Clocks go wrong, hosts start again, and somebody sends once more what was sent. No
-/// datagram is taken twice in one life of its receiver; and seconds after all clocks
-/// are right again, all is as it should be.
+/// Clocks go wrong, hosts restart, and recorded datagrams are replayed. No datagram is accepted
+/// twice in one life of its receiver, and seconds after all clocks are right again, all rates are
+/// the expected ones.
 fn storm(seed: u64, hosts: usize, faults: Faults) {
     let mut net = net(hosts, faults, seed);
     net.tapped = Some(Vec::new());
@@ -167,8 +167,8 @@ fn storm(seed: u64, hosts: usize, faults: Faults) {
     }
 }
 
-/// Sends some of what was sent so far again, and notes what is taken of it. What the
-/// network itself delivered is found taken by a second copy that is refused.
+/// Replays some of the recorded datagrams, and records which ones are accepted. A datagram that the
+/// network itself delivered counts as accepted if a second copy is refused.
 fn replay(net: &mut Net, taken: &mut HashSet<(usize, Vec<u8>)>) {
     let tapped = net.tapped.take().unwrap();
     let some = if tapped.is_empty() { 0 } else { 20 };

@@ -1,4 +1,4 @@
-//! How soon the rates are the fair ones.
+//! Time until the rates are the fair ones.
 
 use super::net::{Faults, INTERVAL, Net, machine};
 use std::fmt::Write;
@@ -18,7 +18,7 @@ fn star(senders: usize, seed: u64) -> Net {
     net
 }
 
-/// How long it takes until `expected` holds, and goes on to hold.
+/// Returns the time until `expected` holds permanently.
 fn settles(net: &mut Net, expected: &[(usize, u64)]) -> Nanos {
     let start = net.now;
     let mut since = None;

@@ -1,5 +1,5 @@
-//! What comes out of hosts, compared with records that an earlier version made:
-//! datagrams byte for byte, rates, and when hosts want to be polled.
+//! Comparison of hosts' outputs with records of an earlier version: datagrams byte for byte, rates,
+//! and the times of polls.
 //!
 //! `TAILBOUND_GOLDEN=write` writes the records anew, which only a change of the
 //! protocol may need.

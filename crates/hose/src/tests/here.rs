@@ -7,7 +7,7 @@ use tailbound_units::{Nanos, Rate};
 const B: u64 = 1_000_000_000;
 const ALL: u64 = u64::MAX;
 
-/// Hosts with so many machines each, all of one tenant.
+/// Returns hosts with these numbers of machines, all of one tenant.
 fn net(machines: &[u32], seed: u64) -> Net {
     let all = machines.iter().sum();
     let hosts = machines.iter().enumerate().map(|(host, count)| {
@@ -102,8 +102,8 @@ proptest! {
     }
 }
 
-/// Prints how long a host takes to hear of other machines of its own, of which it has 500
-/// in tenants of 10, while 20 peers have 50 of these tenants' each.
+/// Prints how long a host takes for a change of its 500 machines in tenants of 10, while each of 20
+/// peers has 50 machines of these tenants.
 ///
 /// `cargo test --release -p tailbound-hose --lib other_machines -- --ignored --nocapture`
 #[test]

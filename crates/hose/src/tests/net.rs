@@ -50,12 +50,12 @@ impl Random {
     }
 }
 
-/// What the network does to a datagram; percentages.
+/// Faults of the network; percentages.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Faults {
     pub(super) loss: u64,
     pub(super) doubled: u64,
-    /// Each takes up to so much longer.
+    /// Largest additional delay of a datagram.
     pub(super) jitter: Nanos,
 }
 
@@ -69,50 +69,49 @@ impl Faults {
 
 pub(super) struct Host {
     pub(super) state: HoseState,
-    /// Where its guests' packets are sent; else they are as in `demands`.
+    /// Pacer of its guests' packets; without it their traffic is that of `demands`.
     pub(super) paces: Option<Paces>,
     pub(super) machines: Vec<Machine>,
     /// The limits that are set, as the pacer has them.
     pub(super) rates: BTreeMap<FlowKey, u64>,
-    /// What is held to come from others: the source and the rate of each sender to a
-    /// guest.
+    /// Limits on traffic from other hosts: the source and the rate of each sender to a guest.
     pub(super) incoming: BTreeMap<(GuestId, SenderId), (Destination, Rate)>,
-    /// What its guests may be sent in all.
+    /// Limits on the total traffic to its guests.
     pub(super) receivers: BTreeMap<GuestId, ReceiverLimits>,
     /// Every change of a limit since it was looked at.
     pub(super) changed: Vec<Change>,
-    /// What guests have to send: bits a second by destination.
+    /// Demands of guests: bits a second by destination.
     pub(super) demands: BTreeMap<FlowKey, u64>,
-    /// What buckets lack that are not full.
+    /// Missing bytes of the buckets that are not full.
     lacks: BTreeMap<FlowKey, Bytes>,
-    /// When its clock began.
+    /// Start of its clock.
     born: Nanos,
     next_sample: Nanos,
     sampled: Nanos,
-    /// How far its time of day is ahead of the right one, in ns.
+    /// Error of its time of day, in ns; positive if it is ahead.
     pub(super) clock_error: i64,
-    /// The classes that it gives frames from its next start on.
+    /// Classes of its frames from its next start on.
     pub(super) classes: ClassesCode,
 }
 
 pub(super) struct Net {
     pub(super) now: Nanos,
-    /// How long hosts sleep.
+    /// Duration of a host's sleep.
     pub(super) slice: Nanos,
     pub(super) hosts: Vec<Host>,
     pub(super) faults: Faults,
-    /// How long a datagram takes at least.
+    /// Smallest delay of a datagram.
     pub(super) takes: Nanos,
     pub(super) random: Random,
-    /// Hosts that nobody reaches, and that reach nobody.
+    /// Hosts without connection to the others.
     pub(super) cut: Vec<bool>,
     /// On their way: when, which of them, to whom.
     flying: BTreeMap<(Nanos, u64), (usize, Vec<u8>)>,
     count: u64,
-    /// Every datagram so far, where they are to be kept.
+    /// All datagrams so far, if they are recorded.
     pub(super) tapped: Option<Vec<(usize, Vec<u8>)>>,
     pub(super) datagrams: u64,
-    /// All that comes out of hosts, where it is to be kept.
+    /// All outputs of hosts, if they are recorded.
     pub(super) trace: Option<Trace>,
 }
 
@@ -120,7 +119,7 @@ pub(super) fn address(host: usize, guest: u32) -> Address {
     Address(0xffff_0a00_0000 + ((host as u128) << 8) + u128::from(guest))
 }
 
-/// What a guest sends to another.
+/// Returns the flow of a guest to another.
 fn flow(from: (usize, u32), to: (usize, u32)) -> FlowKey {
     FlowKey {
         guest: GuestId(from.1.into()),
@@ -152,7 +151,7 @@ pub(super) fn machine(host: usize, guest: u32, bandwidth: Rate, machines: u32) -
 }
 
 impl Net {
-    /// A host for each of `machines`, all started at once.
+    /// Makes a host for each of `machines`; all start at the same time.
     pub(super) fn new(machines: Vec<Vec<Machine>>, faults: Faults, seed: u64) -> Self {
         let mut random = Random(seed | 1);
         let count = machines.len();
@@ -198,7 +197,7 @@ impl Net {
         self.run_until(self.now + time, |_| {});
     }
 
-    /// Lets time pass; `look` sees every moment at which anything may change.
+    /// Runs until `end`; `look` is called at every moment at which anything may change.
     pub(super) fn run_until(&mut self, end: Nanos, mut look: impl FnMut(&Self)) {
         while self.now < end {
             for index in 0..self.hosts.len() {
@@ -269,7 +268,7 @@ impl Net {
         }
     }
 
-    /// Gives a host its keys of these epochs, and none other.
+    /// Sets the keys of a host: the keys of these epochs.
     pub(super) fn set_keys(&mut self, index: usize, epochs: &[u32]) {
         let (clock, count) = (self.clock(index), self.hosts.len());
         self.hosts[index].state.set_keys(clock, |host| {
@@ -280,7 +279,7 @@ impl Net {
         });
     }
 
-    /// What a host's clock shows now.
+    /// Returns the time on a host's clock.
     pub(super) fn clock(&self, index: usize) -> Nanos {
         self.now - self.hosts[index].born
     }
@@ -294,7 +293,7 @@ impl Net {
         }
     }
 
-    /// What a guest may send to another now; 0 where it is not limited.
+    /// Returns the rate that a guest may send to another; 0 if it is not limited.
     pub(super) fn rate(&self, from: (usize, u32), to: (usize, u32)) -> u64 {
         let key = flow(from, to);
         let rate = self.hosts[from.0].rates.get(&key);
@@ -325,7 +324,7 @@ impl Net {
         demands.insert(FlowKey { guest, destination }, rate);
     }
 
-    /// What all may send to a guest together.
+    /// Returns the sum of the permitted rates to a guest.
     pub(super) fn sum_to(&self, to: (usize, u32)) -> u64 {
         let address = Destination::Address(address(to.0, to.1));
         let station = Destination::Station(station(to.0, to.1));
@@ -336,8 +335,8 @@ impl Net {
             .sum()
     }
 
-    /// What a guest is held to by the host of another that it sends to; `None` where that
-    /// has not heard of it.
+    /// Returns the limit that a receiver's host enforces on a sending guest; `None` if it
+    /// does not know the guest.
     pub(super) fn held_to(&self, from: (usize, u32), to: (usize, u32)) -> Option<u64> {
         let to_guest = GuestId(to.1.into());
         let address = Destination::Address(address(from.0, from.1));
@@ -348,7 +347,7 @@ impl Net {
         rates.next()
     }
 
-    /// Has a host's guests' packets go through a pacer, which takes its limits.
+    /// Sends the packets of a host's guests through a pacer, which has its limits.
     pub(super) fn pace(&mut self, index: usize, mut paces: Paces) {
         let host = &mut self.hosts[index];
         let clock = Nanos(self.now.0 - host.born.0);
@@ -367,9 +366,9 @@ impl Net {
     }
 }
 
-/// What a host does at once.
+/// Steps of a host.
 impl Net {
-    /// Has a host do a piece of what is left to do. Returns how much it looked at.
+    /// Runs a piece of a host's pending work. Returns the number of processed items.
     pub(super) fn piece(&mut self, index: usize) -> usize {
         let clock = self.clock(index);
         let host = &mut self.hosts[index];
@@ -392,7 +391,7 @@ impl Net {
     }
 }
 
-/// What a clock shows that is ahead by `error` ns.
+/// Returns the time on a clock that is ahead by `error` ns.
 fn today(now: Nanos, error: i64) -> TimeOfDay {
     TimeOfDay((DAY + now.0).saturating_add_signed(error))
 }
@@ -440,7 +439,7 @@ impl Host {
         }
     }
 
-    /// Sends what guests have, as fast as they may, and tells so as a daemon does.
+    /// Sends the guests' traffic at the permitted rates, and reports the usage as a daemon does.
     fn use_destinations(&mut self, clock: Nanos) {
         if let Some(paces) = &mut self.paces {
             paces.turn(clock);
@@ -485,7 +484,7 @@ impl Host {
         self.next_sample = clock + INTERVAL;
     }
 
-    /// Lets the bucket of a flow fill, which lacks so much. Returns what it still lacks.
+    /// Fills the bucket of a flow, which lacks `lacks`. Returns the rest.
     fn fill(&mut self, flow: FlowKey, lacks: Bytes, elapsed: Nanos) -> Bytes {
         let machine = self.machines.iter().find(|it| it.guest == flow.guest);
         let burst = machine.map_or(Bytes::ZERO, |machine| machine.burst);

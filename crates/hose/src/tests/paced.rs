@@ -19,11 +19,11 @@ pub(super) struct Paces {
     pacer: Pacer<Record>,
     /// By guest.
     rings: Vec<VecDeque<Record>>,
-    /// Frames that have left since somebody took them, and when that was.
+    /// Frames that have left since the last call, with their times.
     pub(super) left: Vec<(Nanos, Record)>,
-    /// What a pacer of its link can count.
+    /// Smallest rate that a pacer of its link can represent.
     least: Rate,
-    /// Whether limits are set, or stay what they are.
+    /// True if limits are set; otherwise they stay unchanged.
     pub(super) follows: bool,
 }
 
@@ -38,7 +38,7 @@ impl Paces {
         }
     }
 
-    /// Lets a guest have a packet to send.
+    /// Queues a packet of a guest.
     pub(super) fn give(&mut self, packet: Record) {
         let guest = packet.source as usize;
         if self.rings.len() <= guest {
@@ -101,14 +101,14 @@ impl Paces {
     }
 }
 
-/// What is in a packet.
+/// Content of a packet.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Content {
     /// Anything.
     Filler,
     /// A segment of a stream, by number.
     Data(u64),
-    /// What is acknowledged of the stream that comes back.
+    /// Acknowledgement for the stream in the other direction.
     Ack(Ack),
 }
 

@@ -37,8 +37,8 @@ fn many() -> Net {
     net
 }
 
-/// Work is bounded by what a piece looks at, and a machine has at most so many pairs: four
-/// here in either direction, and five on each of seven hosts.
+/// The work of a piece is bounded by its number of items. The bound depends on the largest number
+/// of pairs of a machine: four here in either direction, and five on each of seven hosts.
 #[test]
 fn a_piece_looks_at_few_however_many_machines_are_others() {
     let mut net = many();
@@ -141,8 +141,8 @@ fn rates(masks: &[u16], piece: usize, seed: u64) -> Vec<BTreeMap<crate::FlowKey,
     net.hosts.into_iter().map(|host| host.rates).collect()
 }
 
-/// What a machine that goes was granted is another's in a round trip, also where its host
-/// has nothing else to say.
+/// The grants of a removed machine are available to others within a round trip, even if its host
+/// has nothing else to send.
 #[test]
 fn what_a_machine_had_is_free_when_it_is_gone() {
     let mut net = Net::new(placed(0xfff), Faults::NONE, 1);

@@ -1,4 +1,4 @@
-//! What nobody without the key can change, and what bytes from anywhere do.
+//! Protection against senders without the key, and against arbitrary bytes.
 
 use super::net::{Faults, Net, SECRET, key, machine};
 use crate::wire::{
@@ -87,7 +87,7 @@ fn every_flipped_bit_and_every_cut_is_seen() {
     assert_eq!(before, shown(&net, to));
 }
 
-/// The header of a datagram that nobody has sent.
+/// Returns the header of a forged datagram.
 fn header_of(from: &str, to: &str) -> Header {
     Header {
         from: HostId::of(from),
@@ -107,7 +107,7 @@ fn header_of(from: &str, to: &str) -> Header {
     }
 }
 
-/// A datagram that nobody has sent.
+/// Returns a forged datagram.
 fn datagram(from: &str, to: &str, key: &crate::Key) -> Vec<u8> {
     let mut writer = Writer::default();
     writer.start(&header_of(from, to));

@@ -26,17 +26,17 @@ const TIMING: Timing = Timing {
     timeout: Nanos::from_millis(10),
     delay: Nanos::from_millis(2),
 };
-/// How long hosts sleep, and what a frame takes on its way.
+/// Duration of a host's sleep, and a frame's delay in the network.
 const SLICE: Nanos = Nanos::from_micros(40);
 /// A segment in its frame, an acknowledgement, and what the wire adds.
 const SEGMENT: usize = 1514;
 const ACK: usize = 66;
 const WIRE: u64 = 24;
 
-/// What machines send.
+/// Traffic of the machines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Load {
-    /// Frames of which so many always wait, and which nobody acknowledges.
+    /// Frames without acknowledgements, of which this number always waits.
     Frames(u64),
     /// Streams whose acknowledgements wait behind the data of those that come back.
     Streams,
@@ -44,10 +44,10 @@ enum Load {
     StreamsAlone,
 }
 
-/// What limits each pair of machines.
+/// Limits of each pair of machines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Limits {
-    /// What hosts agree on.
+    /// Limits that hosts negotiate.
     Agreed,
     /// The same part of B for ever.
     Fixed,
@@ -55,7 +55,7 @@ enum Limits {
 
 #[derive(Debug, Default)]
 struct Stream {
-    /// Frames that wait, where nobody acknowledges them.
+    /// Waiting frames, if there are no acknowledgements.
     waiting: u64,
     ends: Option<(Sender, Receiver)>,
 }
@@ -73,7 +73,7 @@ struct Shuffle {
     came: u64,
 }
 
-/// What of all guarantees was set as limits, taken of the wire, and of use.
+/// Shares of the sum of all guarantees: set as limits, used on the wire, and delivered.
 #[derive(Debug)]
 struct Shares {
     set: f64,
@@ -149,7 +149,7 @@ impl Shuffle {
         }
     }
 
-    /// Lets time pass, and says what was got of the guarantees.
+    /// Runs, and returns the achieved shares of the guarantees.
     fn run(&mut self, slices: u64) -> Shares {
         let before = (self.carried, self.came);
         let mut set = 0.0;

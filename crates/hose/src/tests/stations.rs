@@ -1,4 +1,4 @@
-//! Machines that are reached by Ethernet, whatever addresses are named.
+//! Machines that are reached by Ethernet, with or without named addresses.
 
 use super::net::{Faults, Net, machine, station};
 use crate::{Machine, StationChange};
@@ -40,7 +40,7 @@ fn what_goes_to_a_station_and_what_names_its_address_share_one_pair_and_one_rece
     assert_eq!(net.rate((2, 0), (0, 0)), B / 2);
 }
 
-/// What has changed at the first host.
+/// Returns the changes at the first host.
 fn changes(net: &mut Net) -> Vec<(u8, u8, bool)> {
     let changes = net.hosts[0].state.poll_stations();
     let mut changes: Vec<_> = changes

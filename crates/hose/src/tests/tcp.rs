@@ -1,21 +1,21 @@
-//! Endless TCP streams, as far as their windows matter: slow start and what CUBIC does in
-//! small windows (RFC 9438, 4.3), losses told by what was sent later and has arrived (RFC
-//! 8985), a probe where nothing tells, and time-outs (RFC 6298). Times are given, so that
-//! a network may be slower or faster than a real one.
+//! Endless TCP streams, as far as their windows matter: slow start and CUBIC in small windows (RFC
+//! 9438, 4.3), losses detected by later segments that have arrived (RFC 8985), a probe without such
+//! segments, and time-outs (RFC 6298). Times are parameters, so that a network may be slower or
+//! faster than a real one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use tailbound_units::Nanos;
 
-/// What does not follow from the network.
+/// Times that do not follow from the network.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Timing {
     /// The least time-out.
     pub(super) timeout: Nanos,
-    /// How long an acknowledgement of one segment may be put off.
+    /// Longest delay of an acknowledgement of one segment.
     pub(super) delay: Nanos,
 }
 
-/// What a receiver says: all before `next` has come, and of the 128 behind it those whose
+/// Acknowledgement of a receiver: all segments before `next`, and those of the 128 after it whose
 /// bit is set.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ack {
@@ -30,13 +30,13 @@ impl Ack {
     }
 }
 
-/// How many segments behind the first that is missing a receiver takes.
+/// Number of segments after the first missing one that a receiver accepts.
 const BEHIND: u64 = 128;
 
 #[derive(Debug, Clone, Copy)]
 struct Sent {
     at: Nanos,
-    /// How many were sent before, of all.
+    /// Number of segments that were sent before, in total.
     order: u64,
     again: bool,
 }
@@ -54,7 +54,7 @@ pub(super) struct Sender {
     threshold: f64,
     /// Losses before this one have been answered.
     recovered: u64,
-    /// How long a round trip takes, and by how much that varies.
+    /// Duration of a round trip, and its variation.
     round_trip: Nanos,
     varies: Nanos,
     /// The shortest so far.
@@ -65,9 +65,9 @@ pub(super) struct Sender {
     probe: Option<Nanos>,
 }
 
-/// How many segments a sender has under way at most.
+/// Limit on a sender's segments in flight.
 const MOST: f64 = 120.0;
-/// What is left of a window after a loss, and what it grows by in a round trip.
+/// Factor of the window after a loss, and its growth in a round trip.
 const KEPT: f64 = 0.7;
 const GROWTH: f64 = 3.0 * (1.0 - KEPT) / (1.0 + KEPT);
 
@@ -147,7 +147,7 @@ impl Sender {
         self.probe = None;
     }
 
-    /// Takes what the receiver says.
+    /// Handles an acknowledgement.
     pub(super) fn handle(&mut self, now: Nanos, ack: Ack) {
         let before = self.lost.len();
         self.lost.retain(|number| !ack.has(*number));
@@ -187,8 +187,8 @@ impl Sender {
         self.set_timers(now);
     }
 
-    /// What was sent before a time-out has come: it was too early (RFC 5682), if there was
-    /// one.
+    /// Undoes a time-out, if there was one: a segment from before it was acknowledged, so it was
+    /// spurious (RFC 5682).
     fn undo_time_out(&mut self, now: Nanos) {
         let Some((window, threshold)) = self.before.take() else {
             return;
@@ -222,7 +222,7 @@ impl Sender {
         }
     }
 
-    /// Lets the window grow by what so many segments that came allow.
+    /// Increases the window by the growth that `came` acknowledged segments allow.
     fn grow(&mut self, came: f64) {
         if self.window < self.threshold {
             self.window += came;
@@ -239,7 +239,7 @@ pub(super) struct Receiver {
     timing: Timing,
     next: u64,
     behind: u128,
-    /// Segments that were not acknowledged yet, and when they are to be.
+    /// Segments that were not acknowledged yet, and the time of their acknowledgement.
     owed: u32,
     due: Nanos,
 }
@@ -255,7 +255,7 @@ impl Receiver {
         }
     }
 
-    /// How many segments have come in order.
+    /// Returns the number of segments that have come in order.
     pub(super) fn received(&self) -> u64 {
         self.next
     }

@@ -16,7 +16,7 @@ const CREDIT: i64 = 100_000;
 const WHOLE: i64 = 1_000_000;
 
 impl Credit {
-    /// Makes `vcpu`, which runs, pay for what it has used.
+    /// Subtracts the used CPU time of `vcpu`, which runs, from its credit.
     pub(crate) fn pay(&mut self, now: Nanos, vcpu: VcpuId) {
         let row = &mut self.vcpus[vcpu.index()];
         let used = signed(now) - row.unpaid_from;
@@ -203,8 +203,7 @@ impl Credit {
         self.vcpus[vcpu.index()].account.credit
     }
 
-    /// Lets `vcpu` run again. Only then is it no longer marked as parked, so
-    /// that it does not wake in BOOST.
+    /// Unparks `vcpu`. Its mark as parked is removed last, so that it does not wake in BOOST.
     fn unpark(&mut self, vcpu: VcpuId, raise: &mut PcpuSet) {
         let row = &self.vcpus[vcpu.index()];
         if row.runnable && row.place == Place::Off {

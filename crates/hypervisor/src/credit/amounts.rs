@@ -1,4 +1,4 @@
-//! What is paid and what is earned, to the credit, by hand.
+//! Payments and incomes to the credit, computed by hand.
 
 use super::{Account, Class, Credit, CreditConfig, XenVersion};
 use crate::testing::{Script, host, ms};
@@ -31,7 +31,7 @@ fn time_is_rounded_to_the_nearest_credit_until_4_2_and_down_since_4_3() {
     assert_eq!(after_runs(XenVersion::V3_3), [0, 0, 0]);
 }
 
-/// One pCPU and active vCPUs A, B of one domain each with these caps and
+/// Returns a scheduler with one pCPU and active vCPUs A, B of one domain each with these caps and
 /// credits; B became active last, and so comes first.
 fn accounts(caps: [u32; 2], credits: [i64; 2]) -> Credit {
     let mut host = Host::new(1).expect("one");

@@ -1,5 +1,5 @@
-//! What a scheduler on top of [`Credit`] needs beside its decisions: a queue in
-//! the order of credit, wakes without BOOST, and credit that is set aside.
+//! Extensions for schedulers on top of [`Credit`]: a queue in the order of credit, wakes without
+//! BOOST, and a reserve of credit.
 
 use super::{Credit, Place};
 use crate::{PcpuId, PcpuSet, VcpuId};
@@ -13,7 +13,7 @@ pub(super) struct Reserve {
     percent: Option<i64>,
     saved: i64,
     arrears: i64,
-    /// Whether its CPU time is paid from here now.
+    /// True while its CPU time is paid from here.
     drawn_on: bool,
 }
 
@@ -52,14 +52,14 @@ impl Reserve {
 }
 
 impl Credit {
-    /// From now on those with more credit go first within a class.
+    /// Sorts vCPUs by credit within a class from now on.
     pub(crate) fn order_by_credit(&mut self) {
         self.sorted_fully = true;
     }
 
-    /// From now on no debt of `vcpu` is forgiven, and `percent` of what it earns
-    /// is set aside, up to what a pCPU earns in a slice: the most that Xen lets
-    /// it save of other credit. Unless it is nothing, it begins with that much.
+    /// From now on forgives no debt of `vcpu`, and puts `percent` of its income into its reserve,
+    /// up to a pCPU's income in a slice: Xen's limit on other savings. With a positive percentage
+    /// the reserve begins full.
     pub(crate) fn set_aside(&mut self, vcpu: VcpuId, percent: u32) {
         let most = self.config.credits_per_tslice();
         let reserve = &mut self.vcpus[vcpu.index()].reserve;
@@ -67,18 +67,18 @@ impl Credit {
         reserve.saved = if percent > 0 { most } else { 0 };
     }
 
-    /// What is set aside for `vcpu`.
+    /// Returns the reserve of `vcpu`.
     pub(crate) fn reserve(&self, vcpu: VcpuId) -> i64 {
         self.vcpus[vcpu.index()].reserve.saved
     }
 
-    /// Whether the CPU time of `vcpu` is paid from what is set aside for it, as
-    /// long as there is some. What it used before must be paid.
+    /// Sets whether the CPU time of `vcpu` is paid from its reserve until that is empty. Its
+    /// earlier CPU time must be paid.
     pub(crate) fn draw_on_reserve(&mut self, vcpu: VcpuId, draw: bool) {
         self.vcpus[vcpu.index()].reserve.drawn_on = draw;
     }
 
-    /// Whether that is so now.
+    /// Returns whether the CPU time of `vcpu` is paid from its reserve.
     pub(crate) fn draws_on_reserve(&self, vcpu: VcpuId) -> bool {
         self.vcpus[vcpu.index()].reserve.drawn_on
     }
@@ -90,19 +90,19 @@ impl Credit {
         }
     }
 
-    /// Whether `vcpu` owes so many halves of what a pCPU earns in a slice, or more,
-    /// beyond the debt that the accounting leaves.
+    /// Returns whether `vcpu` owes at least `halves` halves of a pCPU's income in a slice, beyond
+    /// the debt that the accounting leaves.
     pub(crate) fn is_bankrupt(&self, vcpu: VcpuId, halves: i64) -> bool {
         let half = self.config.credits_per_tslice() / 2;
         self.vcpus[vcpu.index()].reserve.arrears >= halves * half
     }
 
-    /// In whose queue `vcpu` is, or where it runs or ran last.
+    /// Returns the pCPU in whose queue `vcpu` is, or on which it runs or ran last.
     pub(crate) fn home(&self, vcpu: VcpuId) -> PcpuId {
         self.vcpus[vcpu.index()].home
     }
 
-    /// Whether `vcpu` waits in a queue.
+    /// Returns whether `vcpu` waits in a queue.
     pub(crate) fn is_queued(&self, vcpu: VcpuId) -> bool {
         self.vcpus[vcpu.index()].place == Place::Queued
     }

@@ -31,16 +31,16 @@ pub enum XenVersion {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Debit {
-    /// Who is found running by a tick pays for the whole tick, others nothing
-    /// (until 3.4). Can be dodged.
+    /// The vCPU that a tick finds running pays for the whole tick, others pay nothing (until 3.4).
+    /// A vCPU can dodge ticks.
     FlatAtTick,
-    /// What was used, rounded to the nearest credit (4.0 to 4.2).
+    /// A vCPU pays for its CPU time, rounded to the nearest credit (4.0 to 4.2).
     Rounded,
-    /// What was used, the remainder carried (from 4.3, commit `cf0c29d1a9`).
+    /// A vCPU pays for its CPU time, and the remainder is carried (from 4.3, commit `cf0c29d1a9`).
     Residual,
 }
 
-/// What drives the accounting.
+/// Trigger of the accounting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AccountingTimer {
@@ -50,7 +50,7 @@ pub enum AccountingTimer {
     Own,
 }
 
-/// Whose the weight is.
+/// Scope of a weight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WeightOf {
@@ -60,36 +60,34 @@ pub enum WeightOf {
     Vcpu,
 }
 
-/// What is left to a vCPU that has saved more than a slice's worth and is no
-/// longer active.
+/// Remaining credit of a vCPU that has saved more than a slice's worth and is no longer active.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Surplus {
-    /// Nothing (until 4.0).
+    /// No credit (until 4.0).
     Zero,
     /// Half (from 4.1, commit `c92d5f4e0f`).
     Halve,
 }
 
-/// What a yield does.
+/// Effect of a yield.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Yielding {
-    /// Asks the scheduler again, no more (until 4.0).
+    /// The scheduler chooses again, without further effect (until 4.0).
     Plain,
-    /// Lets one vCPU of a lower class go first (from 4.1, commit `5fc9f5ef6c`).
+    /// One vCPU of a lower class goes first (from 4.1, commit `5fc9f5ef6c`).
     Flag,
-    /// The same, also within the ratelimit (from 4.8).
+    /// As `Flag`, also within the ratelimit (from 4.8).
     BeatsRatelimit,
-    /// The same, and one that yielded is not stolen while it waits (from 4.18,
-    /// commit `e282067cf2`).
+    /// As `BeatsRatelimit`, and a vCPU that yielded is not stolen while it waits (from 4.18, commit
+    /// `e282067cf2`).
     NotStolen,
 }
 
-/// Which pCPUs a wake disturbs.
+/// pCPUs that a wake disturbs.
 ///
-/// The idler that is raised may come too late, or the vCPU's own pCPU may: who
-/// asks first gets it.
+/// The raised idler or the vCPU's own pCPU may come too late: the first to schedule takes the vCPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Tickle {
@@ -103,13 +101,12 @@ pub enum Tickle {
     IdlerFirst,
 }
 
-/// Whether a vCPU that is preempted by a wake is moved to another pCPU.
+/// Condition for moving a vCPU that a wake preempted to another pCPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Push {
-    /// It stays in its queue (until 4.2). Also from 4.13: there the test for an
-    /// idler that can take it looks at the affinity of the one that woke, for
-    /// which no idler was found, and never holds.
+    /// The vCPU stays in its queue (until 4.2). Also from 4.13: there the test for an idler looks
+    /// at the affinity of the vCPU that woke, for which no idler was found, and never holds.
     Never,
     /// Whenever there are idlers, none of which the woken one may use; it wakes
     /// elsewhere as if it had slept, into BOOST (4.3 to 4.6, commit
@@ -120,35 +117,32 @@ pub enum Push {
     ToIdler,
 }
 
-/// How long a vCPU runs before another may preempt it.
+/// Minimum run of a vCPU before another may preempt it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ratelimit {
     /// No limit (until 4.1).
     None,
-    /// One who comes too early waits a whole limit from then (4.2 to 4.7,
-    /// commit `64908a0466`).
+    /// A vCPU that comes too early waits a whole limit from then (4.2 to 4.7, commit `64908a0466`).
     Full,
-    /// It waits for the rest of the limit, at least 100 us (from 4.8, commit
-    /// `0053127890`).
+    /// The vCPU waits for the rest of the limit, at least 100 us (from 4.8, commit `0053127890`).
     Remaining,
 }
 
-/// In which order a pCPU without work of class UNDER looks at the others.
+/// Order in which a pCPU without work of class UNDER visits the others.
 ///
-/// That later releases (from 4.9) leave out those with one runnable vCPU saves
-/// time but changes nothing, and is not modelled.
+/// Later releases (from 4.9) leave out pCPUs with one runnable vCPU. That saves time but changes
+/// nothing, and is not modelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Steal {
-    /// From its neighbour on (until 4.4).
+    /// Begins with the neighbour (until 4.4).
     FromNeighbour,
-    /// From the one after the last that was stolen from (from 4.5).
+    /// Begins after the last pCPU that was stolen from (from 4.5).
     AfterLastVictim,
 }
 
-/// What a vCPU that just woke into BOOST does to a running one in BOOST
-/// (Small is Better, section 4.1).
+/// Effect of a wake into BOOST on a running vCPU in BOOST (Small is Better, section 4.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Boost {
@@ -164,45 +158,43 @@ pub enum Boost {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CreditConfig {
-    /// How long a vCPU runs at most before the next of its class; also the
-    /// period of the accounting. A tick is a third of it, or all of it below
-    /// 3 ms. Constant 30 ms until 4.1; 1 to 1000 ms since, and clipped to that.
+    /// Longest run of a vCPU before the next of its class; also the period of the accounting. A
+    /// tick is a third of it, or all of it below 3 ms. Constant 30 ms until 4.1; 1 to 1000 ms
+    /// since, and clipped to that.
     pub tslice: Nanos,
     /// The limit's length; 0: no limit. Xen accepts 100 us to 500 ms; more than
     /// `tslice` is clipped to that.
     pub ratelimit: Nanos,
-    /// How it is applied.
+    /// Application of the limit.
     pub ratelimit_rule: Ratelimit,
     /// A vCPU that ran less than this ago is not stolen, its cache being warm.
     /// Xen's default is 0.
     pub migration_delay: Nanos,
     /// How CPU time is paid for.
     pub debit: Debit,
-    /// What drives the accounting.
+    /// Trigger of the accounting.
     pub accounting: AccountingTimer,
-    /// Whose the weight is.
+    /// Scope of a weight.
     pub weight_of: WeightOf,
-    /// What becomes of more than a slice's worth.
+    /// Remaining credit above a slice's worth.
     pub surplus: Surplus,
-    /// What a yield does.
+    /// Effect of a yield.
     pub yielding: Yielding,
-    /// Which pCPUs a wake disturbs.
+    /// pCPUs that a wake disturbs.
     pub tickle: Tickle,
-    /// Whether an idler counts as taken as soon as it is raised (from 4.9,
-    /// commit `47d5292995`).
+    /// If set, an idler counts as taken as soon as it is raised (from 4.9, commit `47d5292995`).
     pub claim_idler: bool,
-    /// Whether a preempted vCPU is moved.
+    /// Condition for moving a preempted vCPU.
     pub push: Push,
-    /// Whether a running vCPU behind which others wait moves to an idler at a
-    /// tick (from 4.3; before, on a host of equal pCPUs, none is better than
-    /// the own).
+    /// If set, a running vCPU behind which others wait moves to an idler at a tick (from 4.3;
+    /// before, on a host of equal pCPUs, none is better than the own).
     pub seek_idler: bool,
-    /// In which order others are stolen from.
+    /// Order in which other pCPUs are visited for stealing.
     pub steal: Steal,
     /// A pCPU looks for work to steal at most once in this time (1 ms from
     /// 4.18, commit `58feb9e0ac`; before, 0).
     pub steal_interval: Nanos,
-    /// Whether BOOST preempts BOOST.
+    /// Effect of a wake into BOOST on a running vCPU in BOOST.
     pub boost: Boost,
 }
 
@@ -277,12 +269,12 @@ impl CreditConfig {
         Nanos::from_micros(self.tslice.0 / 1_000 / self.ticks_per_tslice())
     }
 
-    /// What a pCPU earns in a slice: 10 credits a millisecond.
+    /// Returns the income of a pCPU in a slice: 10 credits a millisecond.
     pub(super) fn credits_per_tslice(&self) -> i64 {
         i64::try_from(self.tslice.0 / 100_000).expect("a slice is at most 1 s")
     }
 
-    /// With its parameters in the range that Xen accepts.
+    /// Returns the configuration with its parameters clipped to the range that Xen accepts.
     pub(super) fn clipped(mut self) -> Self {
         self.tslice = self
             .tslice

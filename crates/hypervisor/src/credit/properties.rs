@@ -1,17 +1,16 @@
-//! What must hold whatever runs: hosts, guests and rules are drawn at random.
+//! Invariants of the credit scheduler, for random hosts, guests and rules.
 //!
-//! 1. A queue is sorted by class right after it was sorted, and first come first
-//!    served within a class, but for those that yield.
-//! 2. An accounting hands out no more than what the pCPUs are worth, what was
-//!    overspent, and one unit of rounding for each domain and vCPU.
-//! 3. After it, an active vCPU has between -300 and 300; between two of them
-//!    it pays for what it uses.
-//! 4. One that is OVER does not wake in BOOST.
-//! 5. None is preempted within the ratelimit, unless it blocks or yields.
-//! 6. No pCPU idles while there is something for it to steal, as of its last
-//!    decision.
+//! 1. A queue is sorted by class right after it was sorted, and first come first served within a
+//!    class, except for vCPUs that yield.
+//! 2. An accounting hands out at most the worth of the pCPUs, the overspent credit, and one unit of
+//!    rounding for each domain and vCPU.
+//! 3. After it, an active vCPU has between -300 and 300; between two of them it pays for its CPU
+//!    time.
+//! 4. A vCPU in OVER does not wake in BOOST.
+//! 5. No vCPU is preempted within the ratelimit, unless it blocks or yields.
+//! 6. No pCPU idles while there is something for it to steal, as of its last decision.
 //! 7. Hogs share by weight.
-//! 8. In 3.3 who sleeps across each tick pays nothing: see `rules`.
+//! 8. In 3.3 a vCPU that sleeps across each tick pays nothing: see `rules`.
 //!
 //! `Checked` is the credit scheduler with a check around each call.
 
@@ -26,9 +25,9 @@ use tailbound_units::Nanos;
 #[derive(Debug, Clone)]
 struct Checked {
     inner: Credit,
-    /// What each has paid so far, in credits.
+    /// Credits that each vCPU has paid so far.
     paid: Vec<i64>,
-    /// How long each has run, up to when.
+    /// Run time of each vCPU, and the moment up to which it is counted.
     ran: Vec<(Nanos, Nanos)>,
 }
 
@@ -57,8 +56,8 @@ impl Checked {
         }
     }
 
-    /// Property 1, second half: who was put in stands behind its class and
-    /// before the next, and nobody else has moved.
+    /// Property 1, second half: the inserted vCPU stands behind its class and before the next, and
+    /// the others have not moved.
     fn check_place(&self, vcpu: VcpuId, before: &[VcpuId], yielded: bool) {
         let inner = &self.inner;
         let home = inner.vcpus[vcpu.index()].home;
@@ -126,7 +125,7 @@ impl Checked {
         );
     }
 
-    /// Who idles is an idler, unless it was raised and so counts as taken.
+    /// A pCPU that idles is an idler, unless it was raised and so counts as taken.
     fn check_idlers(&self) {
         for (id, place) in (0..).map(PcpuId).zip(&self.inner.pcpus) {
             let idles = place.current.is_none();

@@ -230,8 +230,8 @@ fn an_idle_pcpu_steals_unless_the_cache_is_warm() {
     }
 }
 
-/// Four pCPUs, all busy but the first, which asks; `waiters` wait on theirs,
-/// in these classes. Who is stolen, twice?
+/// Returns the first two vCPUs that are stolen. Of four pCPUs all are busy except the first, which
+/// steals; `waiters` wait on theirs, in these classes.
 fn stolen(config: CreditConfig, own: Option<Class>, waiters: &[(u32, Class)]) -> [Option<u32>; 2] {
     let host = host(4, 12);
     let mut credit = Credit::new(config, &host);

@@ -29,7 +29,7 @@ impl Credit {
         queue.insert(at, vcpu);
     }
 
-    /// Takes `vcpu` out of its queue; whether it was in one.
+    /// Removes `vcpu` from its queue; returns whether it was in one.
     pub(crate) fn dequeue(&mut self, vcpu: VcpuId) -> bool {
         let row = &mut self.vcpus[vcpu.index()];
         if row.place != Place::Queued {
@@ -41,8 +41,7 @@ impl Credit {
         true
     }
 
-    /// Takes `vcpu` away from where it is: out of its queue, or off its pCPU
-    /// as soon as that is asked.
+    /// Removes `vcpu` from its queue, or from its pCPU at the next decision there.
     pub(super) fn withdraw(&mut self, vcpu: VcpuId, raise: &mut PcpuSet) {
         let row = &self.vcpus[vcpu.index()];
         if row.place == Place::Running {
@@ -52,8 +51,8 @@ impl Credit {
         }
     }
 
-    /// Takes out who runs next on `pcpu`: the head of its queue, unless that
-    /// is OVER or there is none, and another pCPU has better.
+    /// Removes and returns the next vCPU on `pcpu`: the head of its queue. If that is OVER or
+    /// missing and another pCPU has a better one, the latter is stolen.
     pub(crate) fn pick(&mut self, now: Nanos, pcpu: PcpuId) -> Option<VcpuId> {
         let head = self.pcpus[pcpu.index()].queue.front().copied();
         let class = head.map(|vcpu| self.class(vcpu));
@@ -67,7 +66,7 @@ impl Credit {
         Some(next)
     }
 
-    /// Takes a vCPU of a class better than `than` from another pCPU's queue.
+    /// Steals a vCPU of a class better than `than` from another pCPU's queue.
     fn steal(&mut self, now: Nanos, pcpu: PcpuId, than: Option<Class>) -> Option<VcpuId> {
         let place = &mut self.pcpus[pcpu.index()];
         let since = place.last_steal.map(|last| now - last);
@@ -120,8 +119,8 @@ impl Credit {
         Some(vcpu)
     }
 
-    /// Moves all that is not OVER before what is, keeping the order of both; by
-    /// class and credit where that is the order.
+    /// Moves all that is not OVER before the rest and keeps the order of both; sorts by class and
+    /// credit if the queue is sorted fully.
     pub(super) fn sort(&mut self, pcpu: PcpuId) {
         let vcpus = &self.vcpus;
         let account = |vcpu: &VcpuId| vcpus[vcpu.index()].account;
@@ -144,8 +143,8 @@ impl Credit {
         fitting.next_after(row.home).unwrap_or(row.home)
     }
 
-    /// Moves `vcpu`, which has just stopped, if it is to be moved, and lets it
-    /// wake there.
+    /// Moves `vcpu`, which has just stopped, to its new pCPU and wakes it there, if a move is
+    /// pending.
     pub(crate) fn migrate(&mut self, vcpu: VcpuId, raise: &mut PcpuSet) {
         if !std::mem::take(&mut self.vcpus[vcpu.index()].migrating) {
             return;

@@ -1,7 +1,6 @@
 //! Scenarios whose outcome is known to the microsecond from Xen's source.
 //!
-//! The hog has always run past a tick, and so is in class UNDER. Times are in
-//! milliseconds.
+//! The hog has always run past a tick and is therefore in class UNDER. Times are in milliseconds.
 
 use super::{Boost, Class, Credit, CreditConfig, XenVersion};
 use crate::testing::{Script, host, ms};

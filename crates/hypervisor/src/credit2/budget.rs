@@ -4,24 +4,24 @@ use super::{Credit2, Place};
 use crate::{DomainId, Host, PcpuSet, VcpuId};
 use tailbound_units::Nanos;
 
-/// How often a capped domain gets its budget (`CSCHED2_BDGT_REPL_PERIOD`).
+/// Interval at which a capped domain receives its budget (`CSCHED2_BDGT_REPL_PERIOD`).
 pub(super) const PERIOD: Nanos = Nanos::from_millis(10);
-/// The least that a vCPU takes at once (`CSCHED2_MIN_TIMER`).
+/// Smallest part of the budget that a vCPU takes, in nanoseconds (`CSCHED2_MIN_TIMER`).
 const MIN_QUOTA: i64 = 500_000;
 
-/// What a domain may still run in this period, in nanoseconds.
+/// Remaining budget of a domain in this period, in nanoseconds.
 #[derive(Debug, Clone)]
 pub(super) struct Domain {
-    /// What it gets each period; none: no cap.
+    /// Budget of each period; none: no cap.
     total: Option<i64>,
     left: i64,
-    /// What a vCPU takes at once.
+    /// Part of the budget that a vCPU takes.
     quota: i64,
     parked: Vec<VcpuId>,
 }
 
 impl Domain {
-    /// What it gets each period, if it has a cap.
+    /// Returns the budget of each period, if the domain has a cap.
     pub(super) fn cap(&self) -> Option<i64> {
         self.total
     }

@@ -164,9 +164,9 @@ fn nothing_runs_longer_than_the_longest_timer_while_others_wait() {
     );
 }
 
-/// How often each vCPU changed its pCPU since it was last cut to the most that
-/// can be saved: Xen gives credit for each move, whatever it has already, so a
-/// vCPU that moves again and again before it has used any has more than that.
+/// Number of each vCPU's moves between pCPUs since its credit was last cut to the limit on savings.
+/// Xen adds credit for each move without a limit, so a vCPU that moves repeatedly before it has
+/// used any exceeds the limit.
 struct Moves {
     home: Vec<PcpuId>,
     since_reset: Vec<i64>,
@@ -182,8 +182,8 @@ impl Moves {
         }
     }
 
-    /// Takes note of what happened since the last call. Where all were reset in
-    /// between, each move in between counts as one after it.
+    /// Counts the moves since the last call. If all credits were reset in between, each of these
+    /// moves counts as one after the reset.
     fn count(&mut self, machine: &Machine<Credit2>, events: &[Event]) {
         let resets = machine.scheduler().resets(PcpuId(0));
         if resets != self.resets {

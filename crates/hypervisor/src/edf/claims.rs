@@ -9,9 +9,9 @@ use tailbound_units::Nanos;
 /// A right to CPU time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Claim {
-    /// When it must have begun to run.
+    /// Moment by which it must have begun to run.
     deadline: Nanos,
-    /// What is left of its slice.
+    /// Rest of its slice.
     left: Nanos,
 }
 
@@ -20,14 +20,14 @@ struct Vcpu {
     class: DomainClass,
     affinity: PcpuSet,
     claim: Option<Claim>,
-    /// In whose queue the claim waits.
+    /// pCPU in whose queue the claim waits.
     queued_on: Option<PcpuId>,
     /// While it runs: up to when its CPU time is taken off its slice.
     counted_to: Nanos,
     /// While it runs: when the first and the latest event arrived after those it
     /// claims for.
     renewed: Option<(Nanos, Nanos)>,
-    /// From when a periodic one may claim again.
+    /// Earliest next claim of a periodic vCPU.
     next_release: Nanos,
 }
 
@@ -35,7 +35,7 @@ struct Vcpu {
 #[derive(Debug, Clone)]
 pub(super) struct Claims {
     vcpus: Vec<Vcpu>,
-    /// By deadline; first come, first served among equals.
+    /// Claims by deadline; first come, first served among equals.
     queues: Vec<Vec<VcpuId>>,
     slice: Nanos,
 }
@@ -92,7 +92,7 @@ impl Claims {
         });
     }
 
-    /// Whether `vcpu`, which stopped but would go on, claims anew.
+    /// Returns whether `vcpu`, which stopped but would go on, claims anew.
     pub(super) fn claims_again(&self, vcpu: VcpuId) -> bool {
         let row = &self.vcpus[vcpu.index()];
         match row.class {
@@ -152,8 +152,7 @@ impl Claims {
         Some((self.deadline(vcpu)?, vcpu))
     }
 
-    /// Of the claims that wait anywhere and may run on `pcpu`, the one with the
-    /// earliest deadline.
+    /// Returns the waiting claim on any pCPU that may run on `pcpu` and has the earliest deadline.
     pub(super) fn earliest_for(&self, pcpu: PcpuId) -> Option<VcpuId> {
         let waiting = self.queues.iter().flatten().copied();
         waiting
@@ -161,21 +160,20 @@ impl Claims {
             .min_by_key(|&vcpu| self.deadline(vcpu))
     }
 
-    /// Takes `vcpu`, which is about to run, out of its queue. Returns what is
-    /// left of its slice, if it has a claim.
+    /// Removes `vcpu`, which is about to run, from its queue. Returns the rest of its slice, if it
+    /// has a claim.
     pub(super) fn take(&mut self, vcpu: VcpuId) -> Option<Nanos> {
         self.dequeue(vcpu);
         let claim = self.vcpus[vcpu.index()].claim;
         claim.map(|claim| claim.left)
     }
 
-    /// What `vcpu` runs from `now` on is taken off its slice.
+    /// Counts the CPU time of `vcpu` from `now` on towards its slice.
     pub(super) fn count_from(&mut self, now: Nanos, vcpu: VcpuId) {
         self.vcpus[vcpu.index()].counted_to = now;
     }
 
-    /// Takes off its slice what `vcpu` has run. Returns whether that ends the
-    /// claim.
+    /// Subtracts the CPU time of `vcpu` from its slice. Returns whether that ends the claim.
     pub(super) fn settle(&mut self, now: Nanos, vcpu: VcpuId) -> bool {
         let row = &mut self.vcpus[vcpu.index()];
         let ran = now - row.counted_to;
@@ -191,8 +189,8 @@ impl Claims {
         ends
     }
 
-    /// When the first and the latest event arrived that are still to be served after
-    /// the claim of `vcpu`, which has just ended. It has run since, which counts.
+    /// Takes the times of the first and the latest event that are still unserved after the claim of
+    /// `vcpu`, which has just ended. Its CPU time since then counts.
     pub(super) fn take_renewed(&mut self, now: Nanos, vcpu: VcpuId) -> Option<(Nanos, Nanos)> {
         let renewed = self.vcpus[vcpu.index()].renewed.take();
         renewed.filter(|&(_, latest)| now - latest < self.slice)

@@ -1,19 +1,19 @@
-//! Which domains are real-time ones, and the parameters.
+//! Classes of domains, and the parameters of EDF + credit.
 
 use crate::{CreditConfig, Host, HostError, PcpuSet, XenVersion};
 use serde::{Deserialize, Serialize};
 use tailbound_units::Nanos;
 use thiserror::Error;
 
-/// What the user of a domain asked for (`QoS` Scheduling, sections 3.1 and 4).
+/// Class that the user of a domain requested (`QoS` Scheduling, sections 3.1 and 4).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", deny_unknown_fields, rename_all = "kebab-case")]
 pub enum DomainClass {
     /// The driver domain: preempts all others, is preempted by none. It stays
     /// on the pCPU it starts on, which no real-time domain uses.
     Driver,
-    /// Sends by itself: must run often whoever asks. While it is runnable it
-    /// has a deadline.
+    /// Sends by itself, and must run often even without events. While it is runnable it has a
+    /// deadline.
     Periodic {
         /// The longest time that it waits.
         deadline: Nanos,
@@ -24,7 +24,7 @@ pub enum DomainClass {
     },
     /// Answers requests: has a deadline when an event arrived for it.
     Aperiodic {
-        /// From the event until it runs at the latest.
+        /// Longest time from the event until it runs.
         deadline: Nanos,
     },
     /// An ordinary domain.
@@ -50,8 +50,7 @@ pub struct EdfConfig {
     pub credit: CreditConfig,
     /// CPU time that a claim entitles to.
     pub slice: Nanos,
-    /// How often the first deadline of a pCPU is looked at. No deadline may be
-    /// shorter.
+    /// Interval between checks of a pCPU's first deadline. No deadline may be shorter.
     pub timer: Nanos,
     /// The part, in percent, of a real-time domain's credit that is kept for
     /// events which wake it. The paper names no value.
@@ -76,9 +75,9 @@ pub enum EdfError {
     /// The number of classes is not that of domains.
     #[error("{classes} classes for {domains} domains")]
     Count {
-        /// How many were given.
+        /// Number of passed classes.
         classes: usize,
-        /// How many the host has.
+        /// Number of the host's domains.
         domains: usize,
     },
     /// A slice or timer of zero.

@@ -1,5 +1,5 @@
-//! The model beside wake-ups of real threads: `cargo run -p tailbound-agent --example wakeups`, on a
-//! machine of two CPUs with Linux 6.18.
+//! The model beside wake-ups of real threads: `cargo run -p tailbound-agent --example wakeups`, on
+//! a machine of two CPUs with Linux 6.18.
 
 use super::*;
 use crate::testing::ms;
@@ -12,13 +12,13 @@ type Loaded = &'static [(f64, f64)];
 /// Of the wake-ups later than the median, the 99th and the 99.9th percentile the least late, in us.
 type Late = [f64; 3];
 
-/// The median beside a thread that anybody preempts: what a wake-up takes by itself.
+/// Median delay of a wake-up beside a thread of lower priority: the cost of the wake-up itself.
 const BY_ITSELF: f64 = 16.5;
 /// By how much a number may be off.
 const OFF: f64 = 0.3;
 
-/// How late wake-ups are in the model beside a load on one CPU: of a thread that sleeps for 1.5 to
-/// 4.5 ms, then works for 0.1 ms.
+/// Returns the lateness of wake-ups in the model beside a load on one CPU, for a thread that sleeps
+/// for 1.5 to 4.5 ms, then works for 0.1 ms.
 fn wakeups(config: EevdfConfig, load: Loaded, seconds: u64) -> Late {
     let mut host = Host::new(1).unwrap();
     for _ in 0..=load.len() {

@@ -122,8 +122,8 @@ fn what_linux_refuses_is_refused() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Nobody who always wants the CPU is further from its share than a tick and two slices, and no
-    /// time is lost.
+    /// A thread that always needs the CPU is never further from its share than a tick and two
+    /// slices, and no time is lost.
     #[test]
     fn hogs_get_their_shares(
         weights in proptest::collection::vec(64_u32..1024, 2..6),

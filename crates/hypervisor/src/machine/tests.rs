@@ -1,4 +1,4 @@
-//! The engine under a scheduler that only writes down what it is told.
+//! The engine under a scheduler that only records its calls.
 
 use super::{Costs, Event, Machine};
 use crate::testing::{host, ms};

@@ -10,7 +10,7 @@ fn tuned() -> NetifConfig {
     }
 }
 
-/// Gives so many frames and copies them; returns how many were placed, queued, dropped.
+/// Passes `frames` frames and copies them; returns how many were placed, queued, dropped.
 fn give(ring: &mut Receive<u32>, frames: u32) -> (u32, u32, u32) {
     let mut fates = (0, 0, 0);
     for frame in 0..frames {

@@ -146,11 +146,11 @@ fn each_part_is_what_it_adds() {
     assert_eq!(endless.latency(Nanos(1)).total(), Nanos::MAX);
 }
 
-/// What a thread does beside the one that is looked at.
+/// Behaviour of the other threads.
 #[derive(Debug, Clone, Copy)]
 enum Habit {
     Busy,
-    /// It works for up to so long, and sleeps for up to so long.
+    /// Works and sleeps for random times up to these limits.
     Sleeps {
         work: u64,
         sleep: u64,
@@ -169,7 +169,7 @@ struct Case {
 }
 
 impl Case {
-    /// Returns the longest of so many answers.
+    /// Returns the longest of `answers` answers.
     fn longest(&self, answers: u32) -> Nanos {
         let host = host(self.cpus, self.reservations.len() as u32);
         let scheduler = SchedDeadline::new(&host, &self.reservations, self.enforcement).unwrap();

@@ -24,7 +24,7 @@ fn machine(pcpus: u32, reservations: &[Reservation]) -> Machine<Rtds> {
     Machine::new(&host, rtds, Costs::default())
 }
 
-/// Lets all vCPUs work without end.
+/// Returns a machine on which all vCPUs work without end.
 fn hogs(pcpus: u32, reservations: &[Reservation]) -> Machine<Rtds> {
     let mut machine = machine(pcpus, reservations);
     for vcpu in 0..reservations.len() as u32 {

@@ -25,7 +25,7 @@ fn script(pcpus: u32, given: &[Deadline], enforcement: Enforcement) -> Script<Sc
     Script::new(&host, scheduler)
 }
 
-/// When `vcpu` ran, in milliseconds.
+/// Returns the runs of `vcpu`, in milliseconds.
 fn runs(script: &Script<SchedDeadline>, vcpu: u32) -> Vec<(f64, f64)> {
     let mut runs = Vec::new();
     let mut since = Nanos::ZERO;
@@ -219,9 +219,9 @@ const EARLY: &[(f64, f64)] = &[
     (2.27, 5.727),
 ];
 
-/// Whether all five of these in a row are five in a row of the model, with its ticks at some
-/// moment. What is left of a runtime decides which are next, and the clock's microseconds add up
-/// in it: so not all of them are in one row.
+/// Returns whether each five measured values in a row are also five in a row of the model, for some
+/// phase of its ticks. The remaining runtime decides the next values, and rounding to the clock's
+/// microseconds accumulates in it: the measured row as a whole therefore differs from the model's.
 fn has(given: Deadline, measured: &[(f64, f64)]) -> bool {
     let rows: Vec<Vec<_>> = (0..200)
         .map(|at| {
@@ -281,8 +281,9 @@ fn ticks_make_gaps_of_many_periods() {
     }
 }
 
-/// The share of a pCPU that one gets that never sleeps, alone, and for how long it runs at a
-/// stretch, whenever the ticks are: while it does, nobody without a reservation does.
+/// Returns the share of a pCPU for a vCPU that never sleeps and is alone, and its longest
+/// uninterrupted run under all phases of the ticks. During that run no thread without a reservation
+/// runs.
 fn taken(
     given: Deadline,
     reclaims: Option<u64>,
@@ -307,8 +308,8 @@ fn taken(
     all.fold((0.0, 0.0), |a, b| (f64::max(a.0, b.0), f64::max(a.1, b.1)))
 }
 
-/// What both sides get: with the excess it has 95 % in place of 25, and the others wait for 76 ms
-/// in place of 9 where ticks enforce it, 3.8 in place of 1 where timers do.
+/// Results for both sides: with reclaiming the vCPU has 95 % in place of 25, and the others wait
+/// for 76 ms in place of 9 if ticks enforce the runtime, and for 3.8 ms in place of 1 with timers.
 #[test]
 fn who_reclaims_has_nearly_all_and_others_wait_for_as_long_as_is_said() {
     let quarter = given(1.0, 4.0, 4.0);
@@ -335,7 +336,7 @@ fn who_reclaims_has_nearly_all_and_others_wait_for_as_long_as_is_said() {
 }
 
 proptest! {
-    /// Whoever else has a reservation, and whenever they sleep.
+    /// Other vCPUs have random reservations and sleeps.
     #[test]
     fn nobody_who_reclaims_runs_for_longer_than_is_said(
         (runtime, period, share) in (0.2_f64..3.0, 4.0_f64..12.0, 500_u64..=980),

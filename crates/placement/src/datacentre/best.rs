@@ -6,23 +6,23 @@ use crate::load::{AffineCurve, Interval};
 use crate::topology::{NodeId, Port, PortId, Topology};
 use tailbound_units::Nanos;
 
-/// How long traffic may have waited before it comes to a host's port, over all hosts below a node.
+/// Waiting time of traffic before a host's port, over all hosts below a node.
 pub(super) type Delays = Interval<Nanos>;
 
-/// No host's port below a node can do more.
+/// Upper bound on the ports of all hosts below a node.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BestPort {
     rate: u64,
     backlog_limit: u64,
     feed: Option<AffineCurve>,
-    /// With all of the tenant below this node.
+    /// Delays if the whole tenant is below this node.
     pub(super) delays: Delays,
 }
 
-/// Of all nodes that are not hosts.
+/// Upper bounds for all nodes that are not hosts.
 #[derive(Debug, Clone)]
 pub(super) struct BestPorts {
-    /// By height less one, then rank; up and down.
+    /// Bounds by height less one, then rank; up and down.
     nodes: Vec<Vec<[BestPort; 2]>>,
     /// The least and the most delays of all nodes of a height, by height less
     /// one.
@@ -103,14 +103,14 @@ impl BestPorts {
     }
 }
 
-/// The empty interval: no host was looked at yet.
+/// The empty interval, for no host.
 const UNKNOWN: Delays = Interval {
     least: Nanos::MAX,
     most: Nanos::ZERO,
 };
 
 impl BestPort {
-    /// What neither can exceed: the larger port, fed by the slower links.
+    /// Returns an upper bound on both: the larger port, fed by the slower links.
     fn or(self, other: Self) -> Self {
         let feed = match (self.feed, other.feed) {
             (Some(one), Some(other)) => Some(AffineCurve {
@@ -127,7 +127,7 @@ impl BestPort {
         }
     }
 
-    /// As a port that may carry something or not.
+    /// Returns a port for checks of loads.
     pub(super) fn port(&self) -> Port {
         Port {
             rate: self.rate,

@@ -7,9 +7,9 @@ use tailbound_units::Nanos;
 /// The worst case at a port with the tenants there are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Bound {
-    /// The longest that a frame with a guarantee may wait before it has left;
-    /// zero where none can come. Never more than the queue's capacity under
-    /// [`crate::Policy::Silo`], but where tenants were restored that are too many.
+    /// The longest time that a frame with a guarantee may wait before it has left; zero if no frame
+    /// can come. Under [`crate::Policy::Silo`] it exceeds the queue's capacity only if restored
+    /// tenants overload the port.
     pub delay: Nanos,
     /// The most that can be waiting, in bits.
     pub backlog: u64,

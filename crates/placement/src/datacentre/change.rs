@@ -19,7 +19,7 @@ pub struct AffectedTenant {
 }
 
 impl Datacentre {
-    /// Changes a tenant's number of machines. Those that stay are not moved.
+    /// Changes a tenant's number of machines. The remaining machines are not moved.
     ///
     /// # Errors
     /// There is no place for more, or the number makes no sense. Then nothing
@@ -57,8 +57,8 @@ impl Datacentre {
     /// have some there. Their reservations stay until they are
     /// released or relocated.
     ///
-    /// For a planned drain and for a failure: after a failure, each of these
-    /// tenants lacks `lost` machines, and nobody else's promise is broken.
+    /// Use it for a planned drain and after a failure. After a failure, each of these tenants lacks
+    /// `lost` machines, and the promises to other tenants hold.
     pub fn close(&mut self, node: NodeId) -> Vec<AffectedTenant> {
         self.set_closed(node, true);
         self.affected(node)
@@ -95,8 +95,8 @@ impl Datacentre {
             .collect()
     }
 
-    /// Returns where all of a tenant's machines would fit if those on closed hosts were moved, as
-    /// [`Self::relocate`] would do. Nothing is reserved.
+    /// Returns a placement of all of a tenant's machines after a move of those on closed hosts, as
+    /// [`Self::relocate`] would choose it. Nothing is reserved.
     ///
     /// # Errors
     /// There is no such tenant.
@@ -278,7 +278,7 @@ impl Datacentre {
     }
 }
 
-/// How many machines each fault domain has while some are added.
+/// Number of machines of each fault domain while machines are added.
 struct Domains<'a> {
     dc: &'a Datacentre,
     height: u8,

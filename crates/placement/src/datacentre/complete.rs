@@ -1,12 +1,12 @@
-//! Every place among few hosts, tried one after the other: it finds what first fit does not, or
-//! that there is nothing to find.
+//! Exhaustive search for a placement among few hosts. It finds placements that first fit misses, or
+//! proves that there is none.
 //!
-//! The tree is walked host by host, each with every number of machines, the most first. As soon as
-//! all hosts below a node have theirs, both ports of the node are looked at, with the ways that
-//! exist between the machines so far: what is over then stays over. When all have theirs, they are
-//! looked at once more, with all ways. What a port may carry is looked up once. A number of machines
-//! that the hosts, racks and pods behind cannot make whole, as their own ports let them, is not
-//! tried.
+//! The tree is walked host by host, and the numbers of machines on each host are tried from the
+//! largest down. As soon as all hosts below a node have their numbers, both ports of the node are
+//! checked, with the paths that exist between the machines so far: a port that is overloaded then
+//! stays overloaded. At the end all ports are checked once more, with all paths. The result for a
+//! port's load is cached. A number is skipped if the remaining hosts, racks and pods cannot take
+//! the remaining machines within their own ports' limits.
 
 use super::ports::{BOTH, Crossing, Cut};
 use super::totals::Totals;
@@ -17,33 +17,33 @@ use crate::topology::{Direction, NodeId, PortId};
 use std::collections::HashMap;
 use tailbound_units::Nanos;
 
-/// The most hosts with room among which all places are tried; as many as a mask has bits.
+/// Limit on the hosts with room among which all placements are tried: the number of bits in a mask.
 const HOSTS: usize = 64;
 /// The most machines of a request of which it is asked what hosts, racks and pods make together:
 /// that takes time by the square of them.
 const MACHINES: u32 = 4_096;
 
-/// What came of it.
+/// Result of the search.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// A place that keeps every promise.
     Found(Placement),
-    /// There is none: all were tried.
+    /// No placement exists: all were tried.
     Nowhere,
-    /// None was found: all were tried, and some refused by the curves alone that stand for a port's
-    /// tenants.
+    /// No placement was found. All were tried, and some were refused only by the approximate curves
+    /// of a port's tenants.
     Unproved,
     /// The effort ended before all were tried.
     GaveUp,
-    /// More hosts have room than are tried.
+    /// The number of hosts with room is above the limit.
     TooMany,
 }
 
-/// How many times the effort of first fit is spent on this: there is nothing behind it.
+/// Effort of this search as a multiple of first fit's: it is the last search.
 const TIMES: u32 = 10;
 
-/// Looks at every place for a request that keeps the machines of `kept` where they are. Also
-/// returns how often it looked at a port or a host, hardly more than ten times `effort`.
+/// Tries every placement for a request that keeps the machines of `kept` where they are. Also
+/// returns the number of checks of ports and hosts, hardly more than ten times `effort`.
 pub(super) fn search(
     dc: &Datacentre,
     request: &Request,
@@ -64,42 +64,42 @@ pub(super) fn search(
     (outcome, all.looks)
 }
 
-/// A node with hosts that may get machines.
+/// A node with hosts that may take machines.
 #[derive(Debug, Clone)]
 struct Site {
     node: NodeId,
     /// The place of its parent; its own of the top.
     parent: usize,
-    /// The most machines that its fault domain may get.
+    /// Limit on the machines of its fault domain.
     most: u32,
-    /// How many machines are below it so far.
+    /// Number of machines below it so far.
     below: u32,
     /// The longest way of these up to its port.
     up: Nanos,
 }
 
-/// A host that may get machines.
+/// A host that may take machines.
 #[derive(Debug, Clone)]
 struct Candidate {
     host: NodeId,
     site: usize,
-    /// How many it has, and keeps.
+    /// Number of machines that it has and keeps.
     least: u32,
-    /// How many it may get, for all that it knows by itself.
+    /// Upper bound on its machines from its own limits.
     most: u32,
-    /// Those whose machines are near enough to its own.
+    /// Candidates (by bit) whose paths to this one are short enough.
     near: u64,
-    /// The candidate before it, if neither can be told from the other.
+    /// The candidate before it, if both are interchangeable.
     same: Option<usize>,
-    /// What all candidates after it may get together, for all that is known before the walk.
+    /// Upper bound on the machines of all candidates after it, computed before the walk.
     after: Totals,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum Step {
-    /// Gives a candidate its machines.
+    /// Chooses the number of machines of a candidate.
     Choose(usize),
-    /// Looks at the ports of a site, below which all have theirs.
+    /// Check the ports of a site when all hosts below have their machines.
     Close(usize),
 }
 
@@ -114,7 +114,8 @@ struct Complete<'a> {
     chosen: Vec<u32>,
     /// The candidates that have machines.
     placed: u64,
-    /// Whether a port of a site may carry what so many send that have waited so long.
+    /// Cached results: whether a port of a site may carry this number of senders with this waiting
+    /// time before the port.
     known: HashMap<(PortId, u32, Nanos), bool>,
     looks: u32,
     effort: u32,
@@ -221,7 +222,7 @@ impl<'a> Complete<'a> {
         }
     }
 
-    /// Sets which candidates cannot be told from their neighbours.
+    /// Marks candidates that are interchangeable with their predecessors.
     fn set_same(&mut self) {
         let dc = self.dc;
         let is_same = |one: &Candidate, other: &Candidate| {
@@ -307,7 +308,7 @@ impl<'a> Complete<'a> {
         }
     }
 
-    /// Goes on from a step with so many machines left. Returns whether to stop.
+    /// Continues from a step with `left` machines left. Returns whether to stop.
     fn walk(&mut self, step: usize, left: u32) -> bool {
         self.looks += 1;
         if self.looks > self.effort {
@@ -376,7 +377,7 @@ impl<'a> Complete<'a> {
         is_done
     }
 
-    /// Goes on above a site whose ports carry nothing.
+    /// Continues above a site whose ports carry nothing.
     fn walk_above(&mut self, site: usize, parent: usize, step: usize, left: u32) -> bool {
         let below = if parent == site {
             0
@@ -487,8 +488,8 @@ impl<'a> Complete<'a> {
         longest
     }
 
-    /// Returns how long those that have a place outside a site may have waited before its port down,
-    /// where all have theirs.
+    /// Returns how long those that have a place outside a site may have waited before its port
+    /// down, where all have theirs.
     fn waited_in_all(&self, site: usize, ways: &[[Option<(Nanos, usize)>; 2]]) -> Nanos {
         let (mut longest, mut down) = (Nanos::ZERO, Nanos::ZERO);
         let mut at = site;

@@ -10,7 +10,7 @@ use crate::request::Request;
 use crate::topology::NodeId;
 use std::cmp::Reverse;
 
-/// How many hosts are looked at for what they lack.
+/// Limit on the hosts that are checked for missing CPU.
 const HOSTS: usize = 20_000;
 
 impl Datacentre {
@@ -29,7 +29,7 @@ impl Datacentre {
         self.reserved[host.index()]
     }
 
-    /// Checks that a host keeps the CPU of so many more machines of a request.
+    /// Checks that a host keeps the CPU of `count` more machines of a request.
     pub(super) fn check_cpu(
         &self,
         host: NodeId,
@@ -48,7 +48,7 @@ impl Datacentre {
     /// Checks what is reserved on a host in all.
     ///
     /// # Errors
-    /// It does not keep that.
+    /// The host does not keep these reservations.
     pub fn check_reserved(&self, host: NodeId) -> Result<(), HostRule> {
         let reserved = self.reserved(host);
         if reserved == CpuUse::default() {
@@ -80,8 +80,8 @@ impl Datacentre {
         u32::try_from(most).unwrap_or(u32::MAX)
     }
 
-    /// Returns what to say of a request that has no place: where it would have room without its
-    /// reservation of CPU, that is what is lacking, and where.
+    /// Returns the error of a request without a placement. If the request would have room without
+    /// its reservation of CPU, the error names this reservation and a host.
     pub(super) fn told(&self, request: &Request, error: PlacementError) -> PlacementError {
         let hosts = self.topology.hosts();
         if request.cpu_reservation.is_none() || hosts.len() > HOSTS {

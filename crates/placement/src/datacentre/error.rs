@@ -5,10 +5,10 @@ use std::sync::Arc;
 use tailbound_classes::Fabric;
 use tailbound_units::Nanos;
 
-/// Why there is no placement for a request.
+/// Reason why a request has no placement.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlacementError {
-    /// There are not enough slots, CPUs or memory.
+    /// Too few slots, CPUs or memory are free.
     #[error(
         "{wanted} {} not fit: {free} {} free, if CPUs, memory and the hosts' links allow",
         if *wanted == 1 { "machine does" } else { "machines do" },
@@ -20,7 +20,7 @@ pub enum PlacementError {
         /// The number of free slots.
         free: u32,
     },
-    /// No hosts with enough slots are near enough to each other.
+    /// No hosts with enough slots are within the delay of each other.
     #[error(
         "a delay of {limit} cannot be promised: where there are enough slots, it takes at least \
          {least}"
@@ -37,7 +37,7 @@ pub enum PlacementError {
          frame; leave the delay out, or have switches serve guarantees first"
     )]
     Fabric {
-        /// What switches serve first.
+        /// Traffic that the switches serve first.
         fabric: Fabric,
     },
     /// No host keeps such a guarantee.
@@ -55,15 +55,14 @@ pub enum PlacementError {
     Cpu {
         /// The number of machines.
         wanted: u32,
-        /// For how many of them there is enough.
+        /// Number of machines for which there is room.
         fit: u64,
         /// The host that lacks least for one more.
         host: Arc<str>,
-        /// What it lacks.
+        /// The rule that the host breaks.
         rule: HostRule,
     },
-    /// There are slots, but wherever the machines are, a promise breaks: every place was tried or
-    /// ruled out.
+    /// There are enough slots, but every placement breaks a promise: all were tried or excluded.
     #[error(
         "there are slots, but wherever the machines go, the bound of a port's queue is over its \
          capacity or the delay is exceeded; every place was tried or ruled out"
@@ -76,7 +75,7 @@ pub enum PlacementError {
          every place was tried"
     )]
     Beside,
-    /// At this place, a port would carry too much.
+    /// A port of this placement would be overloaded.
     #[error("a port's queue may grow over its capacity there")]
     Overload,
     /// First fit found no place, and where more than 64 hosts have room it does not try all.
@@ -92,7 +91,7 @@ pub enum PlacementError {
          a port's bound is a little above what its tenants send at worst"
     )]
     Unproved,
-    /// There are slots, but not in enough fault domains.
+    /// There are enough slots, but in too few fault domains.
     #[error("the machines cannot be kept apart as asked for")]
     Domains,
     /// The search gave up; there may be a place that it did not try.
@@ -101,7 +100,7 @@ pub enum PlacementError {
          place was tried"
     )]
     Effort {
-        /// How often a port was looked at; most ports are looked at more than once.
+        /// Number of checks of ports; most ports are checked more than once.
         looks: u32,
     },
 }

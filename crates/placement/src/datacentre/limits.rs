@@ -1,7 +1,7 @@
 //! Bounds from summaries, with which the search skips nodes that cannot accept a request.
 //!
-//! They exclude only placements that a check of every port would exclude: without them a decision
-//! is the same, only slower.
+//! The bounds exclude only placements that a check of every port would exclude. Without them
+//! decisions are the same, and slower.
 
 use super::Datacentre;
 use super::best::{BestPort, Delays};
@@ -13,8 +13,8 @@ use crate::load::{Interval, Load};
 use crate::topology::{Direction, NodeId, Port, PortId};
 use tailbound_units::Nanos;
 
-/// By how many bits the six curves of one tenant may be above its own, and a limit too low: all are
-/// whole.
+/// Rounding error in bits: the six integer curves of a tenant may be this much above its exact
+/// ones, and a limit this much too low.
 const ROUNDED: u64 = 4;
 
 /// Returns how many machines are on the sending side of a node's port, with `below` of `vms` below
@@ -63,8 +63,8 @@ impl Search<'_> {
         self.least_of(summary, lightest, &ports, at_once).is_none()
     }
 
-    /// Returns an upper bound on the machines that fit below a node, by its summary alone: the slots
-    /// of all hosts that have enough of them.
+    /// Returns an upper bound on the machines that fit below a node, by its summary alone: the
+    /// slots of all hosts that have enough of them.
     pub(super) fn most_below(&mut self, node: NodeId) -> u32 {
         let least = self.least_below(node, self.delays_below(node));
         match (least, self.dc.summary(node)) {
@@ -143,8 +143,8 @@ impl Search<'_> {
         least.or((slots > told_apart).then_some(told_apart))
     }
 
-    /// Returns whether certainly fewer than `want` machines fit below a node, by the summaries of the
-    /// racks and by the ports above them.
+    /// Returns whether certainly fewer than `want` machines fit below a node, by the summaries of
+    /// the racks and by the ports above them.
     pub(super) fn is_too_small(&mut self, node: NodeId, want: u32) -> bool {
         self.most_of_children(node, want) < want && self.checks <= self.effort
     }
@@ -175,8 +175,8 @@ impl Search<'_> {
         most
     }
 
-    /// Returns an upper bound on how many of `want` machines the ports of a node may carry, found by
-    /// bisection: whole ranges of numbers are ruled out at once.
+    /// Returns an upper bound on the number among `want` machines that the ports of a node may
+    /// carry, found by bisection: each step excludes a whole range of numbers.
     fn most_passing(&mut self, node: NodeId, want: u32) -> u32 {
         if want == 0
             || !self.may_any_pass(

@@ -3,32 +3,32 @@
 use crate::load::{Interval, Load, Source};
 use tailbound_units::Nanos;
 
-/// How many loads are kept, a power of two: those of a rack's hosts with any number of machines,
-/// and those of the racks and pods that are looked at in turn.
+/// Number of cached loads, a power of two: those of a rack's hosts with any number of machines, and
+/// those of the racks and pods that are checked in turn.
 const KEPT: usize = 128;
 
-/// What a tenant's load at a port follows from.
+/// Parameters of a tenant's load at a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Key {
-    /// How many machines send, at least and at most.
+    /// Smallest and largest number of machines that send.
     pub(super) senders: Interval<u32>,
-    /// How long their frames may have waited.
+    /// Waiting time of their frames before the port.
     pub(super) delays: Interval<Nanos>,
     /// Over how many links they are spread.
     pub(super) parts: u32,
 }
 
-/// The loads that were asked for last. A search asks for the same few again and again.
+/// Cache of loads. A search needs the same few loads repeatedly.
 #[derive(Debug)]
 pub(super) struct Loads {
     source: Source,
-    /// Each at the place that follows from its key; none before the first is asked for.
+    /// Cached loads, each at the index of its key; empty before the first query.
     kept: Vec<Option<(Key, Load)>>,
     vms: u32,
 }
 
 impl Loads {
-    /// Those of a tenant with so many machines.
+    /// Returns an empty cache for a tenant with `vms` machines.
     pub(super) fn new(source: Source, vms: u32) -> Self {
         let kept = Vec::new();
         Self { source, kept, vms }
@@ -51,7 +51,7 @@ impl Loads {
 }
 
 impl Key {
-    /// Returns the load's place among those that are kept.
+    /// Returns the index of the load in the cache.
     #[inline]
     fn place(&self) -> usize {
         let Interval { least, most } = self.senders;
@@ -72,7 +72,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(8))]
 
-        /// Many more keys than are kept, some of them again and again.
+        /// The keys are many more than the cache has room for, and some are repeated.
         #[test]
         fn what_was_kept_is_what_would_be_computed(
             asked in prop::collection::vec((1_u32..40, 0_u32..4, 0_u64..4, 0_u64..2, 1_u32..3), 400),

@@ -8,7 +8,7 @@ use crate::host::HostRule;
 use crate::request::Request;
 use crate::topology::NodeId;
 
-/// Why a machine cannot move to a host; nothing was changed.
+/// Reason why a machine cannot move to a host; nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MoveError {
     /// There is no such tenant, or it has no machine to move.
@@ -20,13 +20,13 @@ pub enum MoveError {
     /// The host does not keep it.
     #[error(transparent)]
     Host(#[from] HostRule),
-    /// Not every promise would hold.
+    /// A promise would break.
     #[error("{0}")]
     Place(PlacementError),
 }
 
 impl Request {
-    /// The same with a machine on two hosts.
+    /// Returns the request with one more machine, for a move.
     #[must_use]
     pub const fn with_one_more(mut self) -> Self {
         self.vms = self.vms.saturating_add(1);
@@ -58,11 +58,11 @@ impl Datacentre {
         Ok(self.reserve(id, request, placement))
     }
 
-    /// Gives the place on `leave` back that a machine of a tenant does not need any more: where
-    /// it was, or where it was to be.
+    /// Releases the place on `leave` that a tenant's machine does not need any more: its old place
+    /// after the move, or its new place if the move was cancelled.
     ///
     /// # Errors
-    /// There is no such tenant, or it has no machine there.
+    /// There is no such tenant, or it has no machine on this host.
     pub fn end_move(&mut self, id: TenantId, leave: NodeId) -> Result<&Placement, AdmitError> {
         let tenant = self.tenants.get(&id).ok_or(AdmitError::Unknown(id))?;
         let request = Request {
@@ -75,7 +75,8 @@ impl Datacentre {
         Ok(self.reserve(id, request, placement))
     }
 
-    /// A tenant with a machine of it on two hosts, where it is not reserved now.
+    /// Returns the tenant with its machine on both hosts of a move, if the second place is not
+    /// reserved yet.
     fn with_move(
         &self,
         tenant: &Tenant,
@@ -100,13 +101,14 @@ impl Datacentre {
 }
 
 impl Placement {
-    /// How many machines a host has.
+    /// Returns the number of machines on a host.
     fn on(&self, host: NodeId) -> u32 {
         let place = self.hosts.binary_search_by_key(&host, |(host, _)| *host);
         place.map_or(0, |place| self.hosts[place].1)
     }
 
-    /// The same with a machine less on `from` and one more on `to`; `None` where there is none.
+    /// Returns the placement with one machine less on `from` and one more on `to`; `None` if `from`
+    /// has no machine.
     fn shifted(&self, from: Option<NodeId>, to: Option<NodeId>) -> Option<Self> {
         let mut hosts = self.hosts.clone();
         if let Some(from) = from {

@@ -10,12 +10,13 @@ use crate::request::{Guarantee, Policy, Request};
 use crate::topology::{Direction, NodeId, Port, PortId, backlog_limit};
 use tailbound_units::{Bytes, Rate};
 
-/// How many hosts are looked at for one that keeps a guarantee before a place is looked for.
+/// Limit on the hosts that are checked for one that keeps a guarantee before a placement is
+/// searched.
 const HOSTS: usize = 20_000;
 
 impl Datacentre {
-    /// Has hosts that did not say what they keep be taken for paced ones with the link and the
-    /// frames of the topology. Without this nothing is asked of them, as in the paper.
+    /// Treats hosts that have not reported as paced hosts with the link and the frames of the
+    /// topology. Otherwise they have no limits, as in the paper.
     pub fn assume_paced(&mut self) {
         self.assumes_paced = true;
     }
@@ -38,7 +39,7 @@ impl Datacentre {
             .unwrap_or_default()
     }
 
-    /// Returns what the machines on a host are promised in all, whatever they send to whom.
+    /// Returns the sum of the guarantees of all machines on a host, independent of their traffic.
     pub fn promised(&self, host: NodeId) -> Rate {
         Rate(self.promised[host.index()])
     }
@@ -83,10 +84,10 @@ impl Datacentre {
         }
     }
 
-    /// Returns the limits of a host; None where nothing is asked of it.
+    /// Returns the limits of a host; None if it has none.
     ///
     /// # Errors
-    /// It keeps no guarantee at all.
+    /// The host keeps no guarantee at all.
     fn limits(&self, host: NodeId) -> Result<Option<HostLimits>, HostRule> {
         if self.policy == Policy::Locality {
             return Ok(None);
@@ -113,8 +114,8 @@ impl Datacentre {
         }
     }
 
-    /// Returns whether a port may carry a load: with the rate that its host says that it has,
-    /// where that is less than the topology's.
+    /// Returns whether a port may carry a load. The rate is the lower of the host's report and the
+    /// topology.
     #[inline]
     pub(super) fn allows(&self, load: &Load, id: PortId) -> bool {
         match self.slower(id) {
@@ -123,7 +124,7 @@ impl Datacentre {
         }
     }
 
-    /// Returns a port as its host says that it is, where that is less than the topology says.
+    /// Returns a port with the lower of the rates in its host's report and in the topology.
     pub(super) fn offered(&self, id: PortId) -> Port {
         self.slower(id).unwrap_or_else(|| *self.topology.port(id))
     }
@@ -174,7 +175,7 @@ impl Datacentre {
         }
     }
 
-    /// Checks that a host keeps so many machines of a request, beside those of others.
+    /// Checks that a host keeps `count` machines of a request, beside the machines of others.
     pub(super) fn check_machines(
         &self,
         host: NodeId,

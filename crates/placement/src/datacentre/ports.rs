@@ -10,7 +10,7 @@ use tailbound_units::Nanos;
 /// Both ends of a link.
 pub(super) const BOTH: [Direction; 2] = [Direction::Up, Direction::Down];
 
-/// How a port's link cuts a tenant in two: `below` of its `vms` machines are below the port's node.
+/// Division of a tenant by a port's link: `below` of its `vms` machines are below the port's node.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cut {
     pub(super) below: u32,
@@ -43,11 +43,11 @@ impl Policy {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Branch {
     node: NodeId,
-    /// How many of the machines are below the node.
+    /// Number of the machines below the node.
     below: u32,
-    /// The longest that frames may have waited before the port up: those of machines below.
+    /// Longest waiting time of frames before the port up: of machines below.
     up: Nanos,
-    /// The same before the port down: those of all other machines.
+    /// Longest waiting time of frames before the port down: of all other machines.
     down: Nanos,
 }
 
@@ -147,11 +147,11 @@ fn set_ways(topology: &Topology, all: &mut [Branch]) {
     }
 }
 
-/// What of a tenant crosses a port's link.
+/// Traffic of a tenant across a port's link.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Crossing {
     pub(super) source: Source,
-    /// How many of the machines send.
+    /// Number of machines that send.
     pub(super) senders: u32,
     pub(super) vms: u32,
     /// The longest that their frames may have waited.
@@ -213,9 +213,8 @@ pub(super) fn for_each_load(
 }
 
 impl Datacentre {
-    /// Checks every rule of the topology for a placement and everything that it touches. Whether
-    /// its hosts are closed, and what they keep, does not matter: machines that are there stay
-    /// until they are moved.
+    /// Checks every rule of the topology for a placement and everything that it touches. Closed
+    /// hosts and hosts' own limits are ignored: existing machines stay until they are moved.
     pub(super) fn verify(
         &self,
         request: &Request,
@@ -277,7 +276,7 @@ impl Datacentre {
         Ok(())
     }
 
-    /// Checks what the links of hosts carry of a placement, as their hosts say.
+    /// Checks the load of a placement on the links of hosts, with the rates that the hosts report.
     pub(super) fn verify_links(
         &self,
         request: &Request,

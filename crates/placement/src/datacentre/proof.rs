@@ -12,9 +12,8 @@ use std::collections::HashMap;
 const TENANTS: usize = 4_096;
 
 impl Datacentre {
-    /// Returns whether no port could carry, beside the tenants there, what it was refused: by the
-    /// exact sums of the tenants' curves. False where that was not found, or the tenants are too
-    /// many.
+    /// Returns whether the exact sums of the tenants' curves prove that no port could carry the
+    /// refused load beside its tenants. False without a proof, or with too many tenants.
     pub(super) fn are_all_over(&self, refused: &[(PortId, Crossing)]) -> bool {
         // The other rules look at rates alone, which are exact.
         if refused.is_empty() || self.policy != Policy::Silo {

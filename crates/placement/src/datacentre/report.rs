@@ -8,14 +8,14 @@ use crate::topology::{NodeId, PortId};
 use std::fmt;
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// How many places are looked at for the one where least is missing.
+/// Number of places that are compared to find the one that lacks least.
 const PLACES: usize = 8;
-/// How often a number is halved to find the nearest one: to a thousandth.
+/// Number of bisection steps for the nearest number: to a thousandth.
 const HALVINGS: u32 = 10;
-/// How many digits of the nearest number are kept: as exact as it was found.
+/// Number of digits of the nearest number: its accuracy.
 const DIGITS: u32 = 4;
-/// How many times as many ports as a decision an explanation may look at, all
-/// its tries together.
+/// Limit on the ports that an explanation checks in all its tries, as a multiple of a decision's
+/// limit.
 const EFFORT: u32 = 10;
 
 /// A port that would carry too much.
@@ -36,7 +36,7 @@ pub struct PortOverload {
     /// The most that would be waiting, in bits; None if it has no bound, because more comes in the
     /// long run than leaves.
     pub backlog: Option<u64>,
-    /// How long a frame may wait there: the queue's capacity.
+    /// Limit on a frame's waiting time there: the queue's capacity.
     pub capacity: Nanos,
 }
 
@@ -63,7 +63,7 @@ pub enum Adjustment {
     Runtime(Nanos),
 }
 
-/// Why a request is refused, and what would be admitted.
+/// Reasons for a refused request, and the nearest requests that would be admitted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefusalReport {
     /// The rule that refused.
@@ -123,8 +123,8 @@ impl fmt::Display for PortOverload {
     }
 }
 
-/// Writes the first and the last affine curve of a load, and the first that a link of `rate` keeps up
-/// with.
+/// Writes the first and the last affine curve of a load, and the first that a link of `rate` keeps
+/// up with.
 fn write_curve(formatter: &mut fmt::Formatter<'_>, load: &Load, rate: u64) -> fmt::Result {
     let curves = load.curves();
     let [fast, .., slow] = curves;
@@ -378,9 +378,9 @@ impl Datacentre {
         }
     }
 
-    /// Returns the adjustment with the largest number below `most` with which the request passes, to
-    /// a thousandth, or as near as can be found with this effort. Each number is tried, since more
-    /// need not always be harder. The result is rounded if it passes rounded too.
+    /// Returns the adjustment with the largest number below `most` with which the request passes,
+    /// to a thousandth, or as near as can be found with this effort. Each number is tried, since
+    /// more need not always be harder. The result is rounded if it passes rounded too.
     fn largest(
         &self,
         request: &Request,

@@ -5,18 +5,19 @@ use crate::request::Request;
 use crate::topology::{Direction, NodeId, PortId};
 
 impl Datacentre {
-    /// Reserves a placement that was found before, by this or another data centre, where it is one:
-    /// of this request in this tree, with its delay and its fault domains, and with slots, CPUs and
-    /// memory for it. Its hosts may be closed: they were closed after it was made.
+    /// Reserves a placement that this or another data centre found before. The placement must be
+    /// one of this request in this tree, with its delay and its fault domains, and with slots, CPUs
+    /// and memory for it. Its hosts may be closed, because they may have been closed later.
     ///
-    /// What ports would carry is not asked, for the rules may have been others when it was found, and
-    /// its machines are there: [`Self::ports_over`] tells, and [`Self::holds`] asks before.
+    /// The load on ports is not checked. The rules may have been different at the time of the
+    /// decision, and the machines exist: [`Self::ports_over`] returns the overloaded ports, and
+    /// [`Self::holds`] checks in advance.
     ///
     /// The same tenants and closed hosts are accepted in any order, with the same state as the
     /// result.
     ///
     /// # Errors
-    /// It is none.
+    /// The placement is not valid for the request and the tree.
     pub fn restore(
         &mut self,
         id: TenantId,
@@ -75,8 +76,8 @@ impl Datacentre {
         self.verify(request, placement)
     }
 
-    /// Returns the ports that carry more than the policy allows: of tenants that were restored.
-    /// Nobody else is admitted there.
+    /// Returns the ports that carry more than the policy allows because of restored tenants. No
+    /// other tenants are admitted there.
     pub fn ports_over(&self) -> Vec<PortId> {
         let nodes = (0..self.topology.len() as u32).map(NodeId);
         let ports = nodes.flat_map(|node| {

@@ -9,8 +9,7 @@ use crate::request::{Policy, Request};
 use crate::topology::{NodeId, PortId, Resources};
 use tailbound_units::Nanos;
 
-/// How many ports a decision looks at by default before it gives up: about a
-/// millisecond.
+/// Default limit on the ports that a decision checks before it gives up: about a millisecond.
 pub(super) const EFFORT: u32 = 20_000;
 
 /// The search for one request.
@@ -18,13 +17,13 @@ pub(super) struct Search<'a> {
     pub(super) dc: &'a Datacentre,
     pub(super) request: &'a Request,
     pub(super) policy: Policy,
-    /// What it brings to ports; None without a guarantee.
+    /// Load of the request on ports; None without a guarantee.
     pub(super) loads: Option<Loads>,
     /// The node below which all machines have to be.
     pub(super) scope: NodeId,
-    /// The most machines that a host may get.
+    /// Limit on the machines of a host.
     host_limit: u32,
-    /// Which hosts are left out because their paths are too long.
+    /// Rule that excludes hosts with long paths.
     near: Near,
     /// The number of ports that were looked at, and the most that may be.
     pub(super) checks: u32,
@@ -34,14 +33,14 @@ pub(super) struct Search<'a> {
     found: Vec<Found>,
 }
 
-/// Which hosts may be combined, so that no path between two takes more than a limit.
+/// Combinations of hosts for which no path between two exceeds a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Near {
-    /// All.
+    /// All hosts.
     All,
-    /// Those whose paths to and from the scope take no more than half of it: any two of them.
+    /// Hosts whose paths to and from the scope take at most half of the limit: any two of them.
     Half(Nanos),
-    /// Those that are near enough to all that were chosen before.
+    /// Hosts that are near enough to all hosts chosen before.
     Pairs(Nanos),
 }
 
@@ -110,7 +109,7 @@ impl<'a> Scopes<'a> {
         }
     }
 
-    /// Goes on with the next height.
+    /// Continues with the next height.
     fn skip_height(&mut self) {
         self.height += 1;
         self.rank = 0;
@@ -397,8 +396,8 @@ impl<'a> Search<'a> {
         is_near.then(|| (longest_up.max(up), longest_down.max(down)))
     }
 
-    /// Returns the largest number of machines that the node's ports may carry, of those tried: small
-    /// numbers one by one, large ones in steps of an eighth.
+    /// Returns the largest number of machines that the node's ports may carry, of those tried:
+    /// small numbers one by one, large ones in steps of an eighth.
     fn most_through(&mut self, node: NodeId, most: u32) -> u32 {
         let mut count = most;
         while count > 0 && !self.may_pass(node, count) {

@@ -7,17 +7,17 @@ use std::mem;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Up to how many free slots of a host the summary tells apart.
+/// Largest number of free slots of a host that the summary distinguishes.
 pub(super) const STEPS: usize = 8;
 
-/// How many children, or sums of children, are added up at a time: with 1,000 children the change
-/// of one takes 80 steps.
+/// Number of children, or of sums of children, in a sum: with 1,000 children the change of one
+/// takes 80 steps.
 const GROUP: usize = 64;
 
 /// The summary of the hosts below a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Summary {
-    /// No host below that has a free slot has less load at its port: up, down.
+    /// Lower bound on the load at the ports of hosts below that have a free slot: up, down.
     pub(super) lightest: Option<[Load; 2]>,
     /// The most that any host below has free, each for itself.
     pub(super) largest: Resources,
@@ -80,12 +80,12 @@ impl Sum {
 /// the change of one child of very many does not need a look at all of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Parts {
-    /// The levels of sums; none where there are few children.
+    /// Levels of sums; none if there are few children.
     levels: Vec<Vec<Sum>>,
 }
 
 impl Parts {
-    /// Makes the sums for a number of children, none of which was looked at.
+    /// Makes the sums for a number of children, all zero.
     pub(super) fn new(children: usize) -> Self {
         let mut levels = Vec::new();
         let mut count = children;

@@ -11,7 +11,7 @@ pub(super) struct Totals {
 }
 
 impl Totals {
-    /// One number, of those up to `most`.
+    /// Returns the set with a single number, up to `most`.
     pub(super) fn only(number: u32, most: u32) -> Self {
         Self::range(number..=number, most)
     }

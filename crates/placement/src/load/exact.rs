@@ -5,7 +5,8 @@ use super::{AffineCurve, Load, NANOS_PER_SECOND, Source};
 use std::cmp::Ordering;
 use tailbound_units::Nanos;
 
-/// The last nanosecond that is looked at: after 13 days. No queue of finite length grows for longer.
+/// The last nanosecond that is looked at: after 13 days. No queue of finite length grows for
+/// longer.
 const LAST: i128 = 1 << 50;
 const NANOBITS: i128 = NANOS_PER_SECOND as i128;
 
@@ -66,8 +67,9 @@ impl Load {
     /// Returns whether more than `limit` bits may wait at a port of `rate` by the exact sum of the
     /// curves of which this is the load, if no more than `feed` comes over the links before.
     ///
-    /// It looks at whole nanoseconds, so that it may miss a few bits, and asks for one more than
-    /// `limit`, which is rounded down. So true is true, whatever was rounded.
+    /// The function computes in whole nanoseconds, so that it may miss a few bits. It therefore
+    /// compares with one bit more than `limit`, which is rounded down. The result true is correct
+    /// despite rounding.
     pub(crate) fn is_exactly_over(
         &self,
         curves: &[&Exact],
@@ -100,8 +102,8 @@ impl Load {
     }
 
     /// Returns the first and the last nanosecond at which at least `limit` billionths of a bit may
-    /// wait by the six curves and the links before; at no other time can they by the exact sum. None
-    /// if there is none.
+    /// wait by the six curves and the links before; at no other time can they by the exact sum.
+    /// None if there is none.
     fn times_over(
         &self,
         rate: u64,

@@ -170,8 +170,8 @@ fn links_before_a_port_meet_the_slowest_line_first_where_senders_have_waited() {
 }
 
 proptest! {
-    /// What summaries rest on: no number of senders within a range, after no
-    /// delay within a range, has a line below those of the least load.
+    /// Foundation of summaries: for each number of senders and each delay within the ranges, no
+    /// line is below those of the least load.
     #[test]
     fn the_least_load_is_below_all_that_it_is_of(
         tenant in tenants(),

@@ -7,7 +7,7 @@ use tailbound_units::Bytes;
 /// What [`diff`] found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Diff {
-    /// What differs and counts at every port: the longest frame, the classes.
+    /// Differences that concern every port: the longest frame, the classes.
     pub everywhere: Vec<Difference>,
     /// Names that only the new tree has, in its order.
     pub added: Vec<String>,
@@ -23,25 +23,25 @@ pub struct Diff {
 pub struct NodeDiff {
     /// Its name.
     pub name: String,
-    /// What differs; at least one.
+    /// Differences; at least one.
     pub changes: Vec<Difference>,
 }
 
-/// One thing that differs.
+/// A difference of one value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
     /// What: `place`, `kind`, `slots`, `cpu`, `memory`, `link rate`, `links`,
     /// `spread`, `buffer`, `up buffer`, `shared buffer`, `frame` or
     /// `classes`.
     pub what: &'static str,
-    /// In the old tree, with its unit.
+    /// Value in the old tree, with its unit.
     pub was: String,
-    /// In the new tree.
+    /// Value in the new tree.
     pub now: String,
 }
 
 impl Diff {
-    /// Whether both trees are the same, but for the order of what is in them.
+    /// Returns whether both trees are equal, apart from the order of their parts.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -53,7 +53,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// All differences of a node, without its name: `slots: 8, was 4; links: 2, was 1`.
+/// Writes all differences of a node, without its name: `slots: 8, was 4; links: 2, was 1`.
 impl fmt::Display for NodeDiff {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, change) in self.changes.iter().enumerate() {

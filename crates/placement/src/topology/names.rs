@@ -15,7 +15,7 @@ fn hash(name: &str) -> u64 {
 }
 
 impl Names {
-    /// Of all nodes; or the first one that has the name of one before it.
+    /// Makes the index of all names. The error is the first node with the name of an earlier one.
     pub(super) fn new(nodes: &[Node]) -> Result<Self, NodeId> {
         let name = |number: u32| &*nodes[number as usize].name;
         let mut table = HashTable::with_capacity(nodes.len());

@@ -26,17 +26,17 @@ const CLASSES: &str = "classes";
 /// The uplink of the top, which has none.
 const NO_UPLINK: u32 = u32::MAX;
 
-/// How the traffic of one machine uses several parallel links.
+/// Distribution of a machine's traffic over several parallel links.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Spread {
-    /// By flow, as switches do: at worst all of it takes one link, so that each
-    /// link must be able to carry everything.
+    /// Each flow takes one link, as in switches: in the worst case all traffic takes one link, so
+    /// that each link must be able to carry everything.
     #[default]
     Flow,
-    /// By frame: the totals that links carry of a machine's traffic differ by a
-    /// frame at most.
+    /// Frames are distributed evenly: the bytes of a machine on each link differ by at most a
+    /// frame.
     Frame,
 }
 
@@ -51,7 +51,7 @@ pub struct UplinkSpec {
     #[serde(default = "one")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 256))]
     pub links: u32,
-    /// How traffic is spread over the links.
+    /// Distribution of traffic over the links.
     #[serde(default)]
     pub spread: Spread,
     /// The capacity of each link's queue for guaranteed traffic, before `shared_buffer` is
@@ -88,7 +88,7 @@ impl UplinkSpec {
     }
 }
 
-/// What is at the lower end of a link.
+/// Lower end of a link.
 #[derive(Debug, Clone, Copy)]
 enum LowerEnd {
     Host,
@@ -109,7 +109,7 @@ pub struct GroupSpec {
     pub uplink: UplinkSpec,
 }
 
-/// One host or several equal ones.
+/// Description of one host or of several equal ones.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -141,7 +141,7 @@ pub struct HostSpec {
     pub uplink: UplinkSpec,
 }
 
-/// A data centre: TOML, JSON or whatever else serde reads.
+/// Description of a data centre in TOML, JSON or another format of serde.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -171,17 +171,17 @@ pub struct Uniform {
     pub hosts: u32,
     /// The number of slots on each host.
     pub slots: u32,
-    /// Between a host and its rack.
+    /// Link between a host and its rack.
     pub host_link: UplinkSpec,
-    /// Between a rack and its pod.
+    /// Link between a rack and its pod.
     pub rack_link: UplinkSpec,
-    /// Between a pod and the core.
+    /// Link between a pod and the core.
     pub pod_link: UplinkSpec,
     /// The longest frame.
     pub frame: Bytes,
 }
 
-/// Why a description is not a data centre.
+/// Reason why a description is not a data centre.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
     /// The text is not TOML, or not of this form.
@@ -195,7 +195,7 @@ pub enum SpecError {
     Name {
         /// The name, or its beginning.
         name: String,
-        /// What is wrong with it.
+        /// The mistake.
         why: &'static str,
     },
     /// Two things have one name.
@@ -218,7 +218,7 @@ pub enum SpecError {
     /// A group has no hosts.
     #[error("the group {0:?} has no hosts; remove the group or add hosts")]
     Empty(String),
-    /// There are no hosts at all.
+    /// The description has no hosts.
     #[error("there are no hosts")]
     NoHosts,
     /// A number is zero or absurd.
@@ -228,7 +228,7 @@ pub enum SpecError {
         name: String,
         /// The number.
         what: &'static str,
-        /// Its value.
+        /// The value in the description.
         got: String,
         /// The least allowed.
         least: String,
@@ -321,18 +321,18 @@ fn check_name(name: &str) -> Result<(), SpecError> {
 
 impl Spec {
     /// Reads a description in TOML.
-    ///
     /// # Errors
-    /// [`SpecError::Syntax`], with all mistakes at once.
+    /// [`SpecError::Syntax`] with all mistakes.
     pub fn from_toml(text: &str) -> Result<Self, SpecError> {
         let document = Document::parse(text).map_err(SpecError::Syntax)?;
         Self::from_document(&document).map_err(SpecError::Syntax)
     }
 
-    /// Reads a description from a TOML document. Whether it can be built is not checked.
+    /// Reads a description from a TOML document. It is not checked whether the description can be
+    /// built.
     ///
     /// # Errors
-    /// All mistakes at once.
+    /// All mistakes.
     pub fn from_document(document: &Document<'_>) -> Result<Self, Vec<Mistake>> {
         let mut mistakes = Vec::new();
         let mut frame = None;

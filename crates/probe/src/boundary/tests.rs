@@ -1,8 +1,8 @@
 use super::*;
 use proptest::prelude::*;
 
-/// How likely a run with `late` late ones of `samples` stops early: the same
-/// question answered another way, one sleep at a time, looking after each.
+/// Returns the probability that a run with `late` late ones of `samples` stops early, computed
+/// independently: one sleep at a time, with a look after each.
 fn stops(good_at: &[u64], samples: u64, late: u64) -> f64 {
     let mut likely = vec![0.0; late as usize + 1];
     likely[0] = 1.0;

@@ -18,7 +18,7 @@ fn rule(stop: Stop) -> Rule {
 
 const EARLY: Stop = Stop::Early { confidence: 0.95 };
 
-/// A guest in virtual time: what its `/proc` says, and a probe that sleeps in it.
+/// A guest in virtual time: the content of its `/proc`, and a probe that sleeps in it.
 struct Guest {
     probe: Probe,
     now: Nanos,
@@ -28,7 +28,7 @@ struct Guest {
     quota: Option<QuotaTime>,
     /// The share of the vCPU, in percent, that other threads use.
     busy: u64,
-    /// How often it was asked.
+    /// Number of readings.
     asked: u64,
 }
 
@@ -448,9 +448,9 @@ fn where_readings_are_dear_they_are_seldom() {
     assert!((97..=101).contains(&asked), "{asked}");
 }
 
-/// A neighbour that computes for `busy` of each `period`, as a guest beside it sees it under
-/// Xen's credit scheduler: it waits for up to a slice of 30 ms, then preempts, but nobody within
-/// his first millisecond.
+/// A neighbour that computes for `busy` of each `period`, as a guest beside it sees it under Xen's
+/// credit scheduler: the guest waits for up to a slice of 30 ms, then preempts, except in the
+/// neighbour's first millisecond.
 fn beside_a_hog(guest: &mut Guest, busy: Nanos, period: Nanos, lates: u64) {
     let slice = MS(30).min(busy);
     while guest.probe.counts().late < lates {

@@ -1,4 +1,4 @@
-//! What machines may send and be sent.
+//! Rate limits of machines.
 
 use super::*;
 use tailbound_api::{Code, InLimit, LimitKind, NewTenant, OutLimit, VmLimit};

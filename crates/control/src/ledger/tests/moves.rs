@@ -5,7 +5,7 @@ use tailbound_api::{Code, HostReport, MoveStep, MoveVm};
 use tailbound_placement::HostLimits;
 use tailbound_units::{Bytes, Rate};
 
-/// What a host says that keeps all, and where these have come.
+/// Returns a report of a host that keeps all guarantees and at which these machines have arrived.
 fn said(ledger: &Ledger, mbit: u64, arrived: &[&str]) -> HostReport {
     HostReport {
         revision: 1,

@@ -1,4 +1,4 @@
-//! What an owner's own tokens may take.
+//! Quotas of owners.
 
 use super::*;
 use tailbound_api::Code;
@@ -70,7 +70,7 @@ fn an_owner_has_at_most_its_quota_and_may_always_give_back() {
     decided(&mut ledger, &own(five, super::create("acme", "new", 4))).unwrap();
 }
 
-/// What owners have is counted as it changes; it is what their tenants add up to.
+/// The counted usage of owners equals the sum of their tenants.
 #[test]
 fn what_an_owner_has_is_what_its_tenants_add_up_to_after_a_restart_too() {
     let (mut ledger, _) = ledger();

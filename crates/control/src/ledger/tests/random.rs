@@ -26,13 +26,13 @@ enum Step {
     Silence(usize),
 }
 
-/// What a host says.
+/// Report of a host.
 #[derive(Debug, Clone)]
 enum Word {
-    /// How far behind the last change, and the link's rate in Mbit/s.
+    /// Distance from the last change, and the link's rate in Mbit/s.
     Keeps(u64, u64),
     Refuses(usize),
-    /// All that are to come to it.
+    /// All machines on their way to the host have arrived.
     Arrived,
     OtherClasses,
     Unpaced,
@@ -248,7 +248,8 @@ fn numbers_stay(old: &Tenant, new: &Tenant) {
     }
 }
 
-/// A machine on its way is told to both of its hosts, and each has a place for it.
+/// Checks that a moving machine is announced to both of its hosts, and that each has a place for
+/// it.
 fn both_hosts_have_a_place(ledger: &Ledger) {
     let mut ends = 0;
     for host in ledger.host_names("host-1").unwrap_or_default() {

@@ -23,7 +23,7 @@ fn call(command: Command) -> Call {
     }
 }
 
-/// Whether the tenant fits.
+/// Creates a tenant, and returns whether it was admitted.
 fn create(ledger: &mut Ledger, name: &str, vms: u32) -> bool {
     let guarantee = r#"{"bandwidth":"300Mbit/s","burst":"5KB","burst_rate":"1Gbit/s"}"#;
     let command = Command::Create(NewTenant {
@@ -174,7 +174,7 @@ fn a_path_goes_up_and_leaves_the_core_out() {
     assert_eq!(of("core"), [""; 0]);
 }
 
-/// What a map says of each node, by the hosts and ports themselves.
+/// Compares a map's numbers of each node with those of its hosts and ports.
 fn check(ledger: &Ledger, drawn: &MapNode) {
     let topology = ledger.datacentre().topology();
     let node = ledger.node(&drawn.name).unwrap();

@@ -106,7 +106,7 @@ impl Client {
         Ok(())
     }
 
-    /// Makes a call, and once more with a new token if the old one has expired.
+    /// Makes a call, and a second one with a new token if the old one has expired.
     async fn unary<M, A>(&mut self, path: &'static str, message: M) -> Result<A, Status>
     where
         M: Message + Clone + 'static,

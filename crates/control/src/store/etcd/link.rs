@@ -19,7 +19,7 @@ use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 /// after their sum.
 const PING: Duration = Duration::from_secs(5);
 
-/// Why a call has no answer.
+/// Reason why a call has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
     /// A file named in the location cannot be read.
@@ -27,7 +27,7 @@ pub enum LinkError {
     File {
         /// The file.
         path: String,
-        /// What is wrong.
+        /// Cause of the error.
         error: io::Error,
     },
     /// A member's URL is not one.
@@ -35,13 +35,13 @@ pub enum LinkError {
     Url {
         /// The URL.
         url: String,
-        /// What is wrong.
+        /// Cause of the error.
         error: tonic::transport::Error,
     },
     /// The TLS files cannot be used.
     #[error("the PEM files for etcd (ca, cert, key): {}", cause(.0))]
     Tls(tonic::transport::Error),
-    /// There was no answer in time.
+    /// The time limit for the answer passed.
     #[error("etcd did not answer within {} ms", .0.as_millis())]
     Timeout(Duration),
     /// etcd refused, or the connection broke.
@@ -74,7 +74,7 @@ fn cause(error: &dyn Error) -> String {
 pub struct Link {
     endpoints: Vec<Endpoint>,
     user: Option<Credentials>,
-    /// How long one call may take.
+    /// Time limit for one call.
     patience: Duration,
     /// The number of failures, which selects the member.
     turn: usize,

@@ -11,7 +11,7 @@ const PREFIX: &str = "/tailbound/place";
 /// `etcd://HOST:PORT[,HOST:PORT...][/PREFIX]`, and `etcds://` for TLS, which
 /// needs `?ca=FILE`. Further parameters, joined with `&`: `cert=FILE` and
 /// `key=FILE` (the client's certificate), `user=NAME` and `password-file=FILE`.
-/// Secrets are in files: a command line is for everybody to read.
+/// Secrets are in files, because every user can read a command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Location {
     /// The members' URLs.
@@ -29,7 +29,7 @@ pub struct Location {
 pub struct Tls {
     /// The CA that signed the members' certificates.
     pub ca: PathBuf,
-    /// The client's own certificate and its key, if the members ask for one.
+    /// The client's own certificate and its key, if the members require one.
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
@@ -42,7 +42,7 @@ pub struct User {
     pub password_file: PathBuf,
 }
 
-/// Why a text is not a location.
+/// Reason why a text is not a location.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LocationError {
     /// The scheme is neither `etcd` nor `etcds`.
@@ -57,7 +57,7 @@ pub enum LocationError {
     /// `etcds` has no `ca`, or `etcd` has one.
     #[error("etcds:// needs ?ca=FILE, and only etcds:// takes ca, cert and key")]
     Authority,
-    /// Of two parameters that belong together one is missing.
+    /// One of two parameters that belong together is missing.
     #[error("{0} and {1} go together")]
     Pair(&'static str, &'static str),
 }

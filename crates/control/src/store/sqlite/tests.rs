@@ -105,7 +105,7 @@ fn what_is_not_ours_is_refused_and_not_touched() {
     assert!(failure(Sqlite::open(&dir.path().join("absent/store"))).contains("absent/store"));
 }
 
-/// Says to a test, run by itself in a namespace, where its files are.
+/// Variable with the folder of the files, for a test that runs by itself in a namespace.
 const INSIDE: &str = "TAILBOUND_TEST_DIR";
 
 /// Runs one test of this file again, below `unshare` with these arguments;

@@ -1,18 +1,18 @@
-//! Who runs at each moment of small sets of guests, against the exact schedule.
+//! Comparison of each moment of small sets of guests with the exact schedule.
 
 use super::stepped::{Kind, Rules, Stepped};
 use super::*;
 use crate::{PcpuId, Wake};
 use proptest::prelude::*;
 
-/// All times are so many of these; each costs one credit.
+/// Unit of all times; each costs one credit.
 const UNIT: Nanos = Nanos::from_micros(100);
 
 fn units(count: u64) -> Nanos {
     Nanos(UNIT.0 * count)
 }
 
-/// What `who` is given to do.
+/// Work of `who`.
 #[derive(Debug, Clone, Copy)]
 struct Given {
     at: u64,
@@ -28,7 +28,7 @@ struct Set {
     rules: Rules,
     kinds: Vec<Kind>,
     given: Vec<Given>,
-    /// How many units are looked at.
+    /// Number of compared units.
     until: u64,
 }
 

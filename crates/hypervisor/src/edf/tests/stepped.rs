@@ -5,7 +5,7 @@
 //! costs one credit. Then the accounting is one line, and nothing is ever rounded. Time is
 //! counted here in each unit; nothing is set ahead but the ends of slices.
 
-/// What a domain is, with times in units.
+/// Kind of a domain, with times in units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Driver,
@@ -42,7 +42,7 @@ enum Class {
 struct Claim {
     deadline: u64,
     left: u64,
-    /// Of those with the same deadline the lowest is first.
+    /// Order among claims with the same deadline; the lowest is first.
     place: u64,
 }
 
@@ -77,7 +77,7 @@ struct Pcpu {
     runs: Option<usize>,
     turn: Turn,
     until: u64,
-    /// Who waits, the next one first.
+    /// Waiting vCPUs, the next one first.
     queue: Vec<usize>,
     /// The accounting after which it was last sorted.
     sorted: u64,
@@ -275,7 +275,7 @@ impl Stepped {
         first.map(|(claim, who)| (claim.deadline, who))
     }
 
-    /// Who must begin before the next look.
+    /// Returns the vCPU that must begin before the next check.
     fn due(&self, now: u64, pcpu: usize) -> Option<usize> {
         let (deadline, who) = self.first_claim(pcpu)?;
         (deadline < self.next_look(now)).then_some(who)
@@ -396,7 +396,7 @@ impl Stepped {
         row.until = length.map_or(u64::MAX, |length| now + length);
     }
 
-    /// Whether `who` runs on, whatever waits.
+    /// Returns whether `who` runs on and cannot be preempted.
     fn goes_on(&mut self, now: u64, pcpu: usize, who: usize) -> bool {
         let (turn, look) = (self.pcpus[pcpu].turn, self.next_look(now));
         if turn == Turn::Driver {
@@ -430,8 +430,8 @@ impl Stepped {
         queue.find(|who| self.guests[*who].kind == Kind::Driver)
     }
 
-    /// The driver domain; a claim that is due; where nobody waits, the earliest claim elsewhere;
-    /// else by credit.
+    /// Returns the driver domain; else a claim that is due; else, on a pCPU without waiting vCPUs,
+    /// the earliest claim elsewhere; else a vCPU by credit.
     fn next(&self, now: u64, pcpu: usize) -> (Option<usize>, Turn) {
         if let Some(who) = self.driver(pcpu) {
             return (Some(who), Turn::Driver);
@@ -460,7 +460,7 @@ impl Stepped {
         (stolen.or(head), Turn::Credit)
     }
 
-    /// Who runs does so from `now` to `now` + 1.
+    /// Advances the running vCPUs from `now` to `now` + 1.
     pub(super) fn pass(&mut self, now: u64) {
         let end = now + 1;
         for pcpu in 0..self.pcpus.len() {

@@ -27,7 +27,7 @@ struct Case {
     seed: u64,
 }
 
-/// What may be taken of one CPU: so much at once, and a share in the long run.
+/// CPU time that may be taken from one CPU: a burst, and a share in the long run.
 #[derive(Debug, Clone, Copy)]
 struct Bucket {
     tokens: Nanos,
@@ -39,7 +39,7 @@ struct Run<'a> {
     case: &'a Case,
     machine: Machine<SchedDeadline>,
     random: Pcg64Mcg,
-    /// When who wakes next.
+    /// Next wakes of the threads.
     wakes: Vec<Nanos>,
     buckets: Vec<Bucket>,
     asked: Nanos,
@@ -56,7 +56,7 @@ impl Case {
         self.disturbance.interrupts + self.disturbance.steal
     }
 
-    /// Returns the longest of so many answers.
+    /// Returns the longest of `answers` answers.
     fn longest(&self, answers: u32) -> Nanos {
         let mut reservations = self.reservations.clone();
         // It comes before all others, and is never throttled.
@@ -134,7 +134,8 @@ impl Run<'_> {
         }
     }
 
-    /// Takes of a CPU what may be taken: as work of who runs there, or not as anybody's.
+    /// Takes the permitted time from a CPU: as work of the running thread, or as the work of no
+    /// thread.
     fn take(&mut self, now: Nanos, cpu: u32) {
         let bucket = &mut self.buckets[cpu as usize];
         let earned = (now - bucket.at).0 * self.case.disturbance.share / 1000;
@@ -179,7 +180,7 @@ impl Run<'_> {
     }
 }
 
-/// What a case is made of.
+/// Parameters of a case.
 #[derive(Debug, Clone)]
 struct Parts {
     cpus: u32,
@@ -187,7 +188,7 @@ struct Parts {
     target: (u64, u64, u64),
     /// Of each other its deadline in hundredths of the target's, and its part of what is left.
     others: Vec<(u64, u64)>,
-    /// Interrupts and steal at once in microseconds, and their share in thousandths.
+    /// Burst of interrupts and of steal in microseconds, and their share in thousandths.
     taken: (u64, u64, u64),
     enforcement: Enforcement,
     /// The target's work in hundredths of its runtime.

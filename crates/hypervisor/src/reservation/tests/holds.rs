@@ -4,7 +4,8 @@ use super::*;
 use crate::testing::Script;
 use std::collections::BTreeMap;
 
-/// The longest stretch in which all CPUs run somebody; of what still runs at the end too.
+/// Returns the longest stretch in which all CPUs are busy, including a stretch that is unfinished
+/// at the end.
 fn longest_hold(script: &Script<SchedDeadline>, cpus: i32, end: Nanos) -> Nanos {
     // One that hands its CPU over at once ends no stretch.
     let mut changes: BTreeMap<Nanos, i32> = BTreeMap::new();

@@ -295,7 +295,7 @@ fn bursts_of_many_pairs_are_bounded() {
     assert!(of(4_000_000, 100_000) && !of(4_000_000, 100_001));
 }
 
-/// What `explain` says, one line for the rule and one for each nearest request.
+/// Returns the text of `explain`, one line for the rule and one for each nearest request.
 fn told(dc: &Datacentre, request: &Request) -> String {
     let why = dc.explain(request).unwrap().unwrap();
     let port = why.overload.iter().map(|overload| overload.name.clone());
@@ -500,8 +500,8 @@ fn where_small_flows_are_first_no_delay_is_promised() {
     }
 }
 
-/// What lower classes can take of a switch's buffer is not there for guarantees; a host's own
-/// queue shares nothing.
+/// The part of a switch's buffer that lower classes can take is not available for guarantees; a
+/// host's own queue shares nothing.
 #[test]
 fn only_what_the_guaranteed_class_has_alone_of_a_buffer_counts() {
     let with = |buffer, shared| {

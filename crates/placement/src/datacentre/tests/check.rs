@@ -1,5 +1,5 @@
-//! Whether all promises hold, found out another way: from the paths between all
-//! pairs of machines, with the exact curves of the other crate, port by port.
+//! Independent check of all promises: from the paths between all pairs of machines, with the exact
+//! curves of the other crate, port by port.
 
 use super::*;
 use tailbound_netcalc::{ArrivalCurve, Guarantee as Curve, Ratio};

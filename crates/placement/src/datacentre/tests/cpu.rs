@@ -1,4 +1,4 @@
-//! CPU that is reserved for machines, by what hosts say that they keep.
+//! Reservations of CPU for machines under the limits that hosts report.
 
 use super::check::{Kept, all_promises_hold, state_is_as_recomputed};
 use super::random::{Change, apply, changes, trees};
@@ -206,8 +206,8 @@ fn cpus() -> impl Strategy<Value = Option<HostCpu>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// Whatever is admitted, resized or moved, on no host is more reserved than it keeps; and a
-    /// machine is refused only where each host lacks a slot or CPU for it.
+    /// Admissions, resizes and moves reserve no more of a host than it keeps. A machine is refused
+    /// only if each host lacks a slot or CPU for it.
     #[test]
     fn no_host_has_more_reserved_than_it_keeps(
         tree in trees(),

@@ -1,4 +1,4 @@
-//! Whether a refusal is true: all places of a request, tried with exact fractions.
+//! Proof of refusals: all placements of a request, tried with exact fractions.
 //!
 //! Small trees of two or three racks of three hosts of four slots, racks and links even and
 //! uneven, filled with random tenants. The other way to the same answer: every way to put the
@@ -76,9 +76,10 @@ struct Exact<'a> {
     vms: u32,
     delay: Option<Nanos>,
     curve: Curve,
-    /// What the tenants there are bring to each port.
+    /// Curves of the other tenants at each port.
     others: HashMap<PortId, ArrivalCurve>,
-    /// Whether a port keeps its promise with so many senders that have waited so long.
+    /// Cached results: whether a port keeps its promise with this number of senders and this
+    /// waiting time before the port.
     known: HashMap<(PortId, u32, Nanos), bool>,
     paths: HashMap<(NodeId, NodeId), Vec<PortId>>,
     chosen: Vec<(NodeId, u32)>,
@@ -127,7 +128,7 @@ impl<'a> Exact<'a> {
         }
     }
 
-    /// Whether the machines that are left have a place on the hosts from `index` on.
+    /// Returns whether the remaining machines have a place on the hosts from `index` on.
     fn has_place(&mut self, index: usize, left: u32) -> bool {
         if index > 0 && index.is_multiple_of(3) && !self.rack_holds(index - 3) {
             return false;
@@ -151,8 +152,8 @@ impl<'a> Exact<'a> {
         false
     }
 
-    /// Whether a rack's ports hold with what its hosts have got, if nothing from outside had waited
-    /// before.
+    /// Returns whether a rack's ports keep their promises with the machines chosen so far, if
+    /// traffic from outside has not waited before.
     fn rack_holds(&mut self, first: usize) -> bool {
         let mut below = 0;
         let mut waited = Nanos::ZERO;
@@ -174,7 +175,8 @@ impl<'a> Exact<'a> {
         .all(|(direction, senders, waited)| self.holds(PortId { node, direction }, senders, waited))
     }
 
-    /// Whether a host's ports hold with so many machines on it, if nothing had waited before.
+    /// Returns whether a host's ports keep their promises with `count` machines on it, if no
+    /// traffic has waited before.
     fn own_ports_hold(&mut self, host: NodeId, count: u32) -> bool {
         [(Direction::Up, count), (Direction::Down, self.vms - count)]
             .into_iter()
@@ -269,20 +271,20 @@ fn for_each_way(
     }
 }
 
-/// What refusals said, and what is true.
+/// Counts of refusals and of wrong ones.
 #[derive(Debug, Default)]
 struct Count {
     /// For a port or a delay.
     refused: u32,
-    /// Of these, those with a place.
+    /// Refused requests that have a placement.
     wrong: u32,
-    /// Of these, those that were said to have none.
+    /// Refused requests that have a placement, although the error denies it.
     told_otherwise: u32,
     /// Searches that ended before all was tried.
     cut_off: u32,
 }
 
-/// Fills trees until so many requests were refused for the network.
+/// Fills trees until `wanted` requests were refused because of the network.
 fn refusals(wanted: u32) -> Count {
     let mut runner = TestRunner::default();
     let mut count = Count::default();

@@ -1,4 +1,4 @@
-//! What hosts say that they keep, and what is admitted.
+//! Admission under the limits that hosts report.
 
 use super::check::{Kept, all_promises_hold, state_is_as_recomputed};
 use super::random::{apply, changes, requests, trees};
@@ -184,8 +184,8 @@ fn offers() -> impl Strategy<Value = HostOffer> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// What is admitted, resized or moved breaks no rule of a host, whatever hosts say; and what
-    /// a host says later breaks nothing but what it says.
+    /// Admissions, resizes and moves break no rule of a host, for all reports of hosts. A later
+    /// report breaks only the rules of its own host.
     #[test]
     fn what_is_admitted_is_kept_by_every_host(
         tree in trees(),

@@ -95,7 +95,7 @@ pub(super) enum Change {
     Close(usize),
     Open(usize),
     Relocate(usize),
-    /// Which tenant, from where, to where, and whether it comes there.
+    /// A tenant, a source, a destination, and whether the machine arrives there.
     Move(usize, usize, usize, bool),
 }
 
@@ -305,7 +305,7 @@ proptest! {
     }
 }
 
-/// All ways to put so many machines on the hosts.
+/// Returns all distributions of `vms` machines over the hosts.
 fn everywhere(dc: &Datacentre, vms: u32) -> Vec<Placement> {
     let mut all = vec![Vec::new()];
     for host in dc.topology.hosts() {

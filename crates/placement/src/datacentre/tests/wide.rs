@@ -4,7 +4,7 @@ use super::check::Kept;
 use super::*;
 use proptest::prelude::*;
 
-/// So many racks of one host directly below the core, and so many hosts.
+/// Returns a tree with `racks` racks of one host directly below the core, and `hosts` hosts.
 fn wide(racks: u32, hosts: u32) -> Datacentre {
     let uplink = link(10_000, 300_000);
     let mut spec = Spec {

@@ -150,8 +150,8 @@ fn a_host_may_become_a_rack() {
 }
 
 proptest! {
-    /// What one direction adds the other one removes, and applying a change
-    /// twice differs in nothing.
+    /// The additions in one direction are the removals in the other, and applying a change twice
+    /// yields no difference.
     #[test]
     fn both_directions_tell_the_same(slots in 1_u32..9, count in 1_u32..5, mbit in 100_u64..90_000) {
         let slots = format!("slots = {slots}");

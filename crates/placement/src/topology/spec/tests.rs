@@ -88,7 +88,7 @@ fn a_description_is_the_same_in_json() {
     assert_eq!(serde_json::from_str::<Spec>(&json).unwrap(), spec);
 }
 
-/// What is said of the tree with one thing changed.
+/// Returns the error for the tree with one change.
 fn wrong(from: &str, to: &str) -> String {
     assert!(UNEVEN.contains(from));
     let text = UNEVEN.replacen(from, to, 1);

@@ -35,7 +35,7 @@ function ago(second) {
 /** What a host said of its guarantees. */
 export function following({ following: word, revision, silent_since: silent, limits, refused, unpromised }) {
   const kind = { follows: "pass", refuses: "fail", silent: "fail" }[word] ?? "";
-  const whole = word === "unheard" ? "it never said what it keeps"
+  const whole = word === "unheard" ? "it has never reported"
     : [silent !== undefined && `for ${ago(silent)}`, `revision ${revision}`, limits ? `keeps ${limits.link} in all` : "nothing paces its uplink"].filter(Boolean).join(", ");
   return [
     h("dt", null, "Guarantees"), h("dd", { id: "place-following" }, h("span", { class: `tag ${kind}` }, word), ` ${whole}`,

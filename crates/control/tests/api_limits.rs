@@ -52,7 +52,7 @@ fn a_token_that_asks_too_often_waits_and_others_do_not() {
     let (code, detail) = limited.problem();
     assert_eq!(code, "too-many");
     assert!(
-        detail.starts_with("the token \"acme\" asks too often"),
+        detail.starts_with("the token \"acme\" exceeds the rate limit"),
         "{detail}"
     );
     let wait: u64 = limited.header("retry-after").parse().unwrap();

@@ -343,7 +343,7 @@ fn a_port_whose_other_end_is_hidden_is_opened_once_somebody_says_that_it_cuts() 
         assert!(!refused.wait().success());
         let log = refused.log();
         for part in [
-            "port h (af-packet h0): the other end of \"h0\" may leave it",
+            "port h (af-packet h0): the other end of \"h0\" may leave the segmentation",
             "a network namespace that is not seen from here",
             "run `ethtool -K NAME tx-gre-segmentation off",
             "`cuts_tunnels = true`",

@@ -216,7 +216,7 @@ fn a_selection_has_to_be_one_of_these_nodes() {
     assert!(wrong(r#"{"schema": 2, "nodes": []}"#).contains("schema 2 is not 1"));
     assert!(wrong(r#"{"schema": 1, "nodes": []}"#).contains("keeps no node"));
     let other = r#"{"schema": 1, "nodes": [{"node": "b", "file": "c.json", "use": "keep"}]}"#;
-    assert!(wrong(other).contains("b is kept and is none of the nodes"));
+    assert!(wrong(other).contains("b is kept and is none of the called nodes"));
 }
 
 /// Guests in namespaces of their own behind a bridge, and the last of them calls the others.

@@ -2,7 +2,7 @@
 //!
 //! Read `access` first: the table of all paths and their roles. `extract` has the arguments of
 //! handlers, and `problem` their errors; each noun has a file of handlers. `openapi` generates the
-//! OpenAPI document.
+//! `OpenAPI` document.
 
 mod access;
 mod ask;

@@ -162,7 +162,7 @@ pub struct GuestConfig {
     #[serde(default)]
     pub pipeline: Option<PipelineConfig>,
     /// Early acknowledgement of TCP while the guest waits for a CPU: `"retaining"`, `"strict"` or a
-    /// whole SnoopConfig; disabled by default.
+    /// whole `SnoopConfig`; disabled by default.
     #[serde(default, deserialize_with = "snoop::read")]
     pub snoop: Option<SnoopConfig>,
 }
@@ -212,7 +212,7 @@ pub enum PortConfig {
         #[serde(default = "yes")]
         rps: bool,
     },
-    /// An existing interface that is up, by AF_XDP sockets that bypass the kernel's network stack.
+    /// An existing interface that is up, by `AF_XDP` sockets that bypass the kernel's network stack.
     AfXdp {
         /// The interface's name.
         interface: String,

@@ -72,8 +72,8 @@ impl ArrivalCurve {
         TokenBucket::new(rate, burst).into()
     }
 
-    /// A sender with an average rate and a burst that it sends at `burst_rate`: `min(burst_rate · t
-    /// + frame, rate · t + burst)`, the curve A' of Silo's figure 6. A frame arrives instantly.
+    /// A sender with an average rate and a burst that it sends at `burst_rate`:
+    /// `min(burst_rate · t + frame, rate · t + burst)`, the curve A' of Silo's figure 6. A frame arrives instantly.
     pub fn burst_limited(
         rate: Rate,
         burst: Bytes,

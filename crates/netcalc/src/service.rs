@@ -109,8 +109,8 @@ impl ServiceCurve {
         Ok(greatest)
     }
 
-    /// Returns the latest time at which `data` nanobits are served: the smallest `t` with `self(t)
-    /// >= data`.
+    /// Returns the latest time at which `data` nanobits are served: the smallest `t` with
+    /// `self(t) >= data`.
     ///
     /// Without data this is the end of the latency: the inverse of the curve is zero there, but the
     /// first bit waits that long. `None` without a guarantee.

@@ -62,9 +62,12 @@ impl Probes<'_> {
                             return;
                         };
                         let found = self.output(&node).and_then(|text| read(&text));
-                        let launched = node;
+                        let probed = Probed {
+                            launched: node,
+                            found,
+                        };
                         let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
-                        done.push((place, Probed { launched, found }));
+                        done.push((place, probed));
                     }
                 });
             }

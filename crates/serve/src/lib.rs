@@ -263,7 +263,7 @@ impl Serving {
         let Ok(read) = self.read(&mut stream) else {
             return;
         };
-        if !read.as_ref().is_err_and(|refusal| refusal.is_of_stranger()) {
+        if !read.as_ref().is_err_and(Refusal::is_of_stranger) {
             self.know(number);
         }
         let is_head = read.as_ref().is_ok_and(Request::is_head);

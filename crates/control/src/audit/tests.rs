@@ -284,10 +284,7 @@ fn each_kind_of_damage_to_a_tenant_is_found() {
             tenant(&|it| it.runs[0].host = "left".into()),
             "there is no host \"left\"",
         ),
-        (
-            tenant(&|it| it.id = TenantId(1)),
-            "its record has the number 1",
-        ),
+        (tenant(&|it| it.id = TenantId(1)), "has the number 1"),
         (
             tenant(&|it| it.name = "web-0".to_owned()),
             "the tenant 1 has the same name",

@@ -222,13 +222,9 @@ impl Checks {
                 let key = (interface.clone(), netns.clone());
                 let known = self.interfaces.insert(key, owner.to_owned());
                 if let Some(other) = known {
-                    self.wrong(
-                        &place,
-                        format!(
-                            "the interface {interface} is {other}; use a different interface \
-                            for each port"
-                        ),
-                    );
+                    let remedy = "use a different interface for each port";
+                    let message = format!("the interface {interface} is {other}; {remedy}");
+                    self.wrong(&place, message);
                 }
             }
             PortConfig::VhostUser {

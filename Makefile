@@ -288,8 +288,8 @@ lint: ## Check formatting, lints, documentation, who imports whom, and licences
 	$(CARGO) clippy $(PART)/probe -- --deny warnings
 	$(CARGO) clippy $(PART)/lab -- --deny warnings
 	CUSTOM_LIBFUZZER_PATH=/nowhere/libfuzzer.a $(CARGO) clippy $(FUZZ) -- --deny warnings
-	scripts/crates-of tailbound-switch 45 ureq rustls tiny_http axum tailbound-api tailbound-placement
-	$(CHECKED) RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --workspace --no-deps --lib --bins --example flows --locked --quiet
+	scripts/crates-of tailbound-switch 45 ureq rustls axum tailbound-serve tailbound-api tailbound-placement
+	$(CHECKED) RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --workspace --no-deps --lib --bins --example port_check --locked --quiet
 
 # Each crate with records of its own has tests named `golden...`; a long one of
 # them is `#[ignore]`d.

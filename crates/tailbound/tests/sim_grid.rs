@@ -80,7 +80,7 @@ fn folder() -> tempfile::TempDir {
 /// A folder as [`folder`] makes it, whose points take long enough to be interrupted.
 fn slow_folder() -> tempfile::TempDir {
     let folder = folder();
-    let slow = EXPERIMENT.replace("\"2ms\"", "\"200ms\"");
+    let slow = EXPERIMENT.replace("\"2ms\"", "\"40ms\"");
     fs::write(folder.path().join("small.toml"), slow).unwrap();
     folder
 }

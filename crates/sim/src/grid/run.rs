@@ -2,10 +2,10 @@
 
 use super::{GridError, GridPoint, Row, Scenario, Store};
 use crate::Threads;
-use rayon::ThreadPoolBuilder;
-use rayon::prelude::*;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 use tailbound_experiment::ExperimentError;
 use tailbound_report::Results;
 
@@ -93,10 +93,9 @@ pub fn run(
     measure: impl Fn(&GridPoint) -> Result<Results, ExperimentError> + Sync,
 ) -> Result<usize, GridError> {
     let done = AtomicUsize::new(0);
-    let job = |&number: &usize| {
-        if is_over() {
-            return Ok(());
-        }
+    let next = AtomicUsize::new(0);
+    let failed = Mutex::new(None);
+    let point = |number: usize| {
         let point = &scenario.points[number];
         let results = measure(point).map_err(|why| GridError::Point {
             point: number,
@@ -107,8 +106,24 @@ pub fn run(
         progress(done.fetch_add(1, Ordering::Relaxed) + 1);
         Ok(())
     };
-    let pool = ThreadPoolBuilder::new().num_threads(threads.0.max(1));
-    let pool = pool.build().expect("the system has threads to give");
-    let jobs = || points.par_iter().with_max_len(1).try_for_each(job);
-    pool.install(jobs).map(|()| done.into_inner())
+    let first = || failed.lock().unwrap_or_else(PoisonError::into_inner);
+    // Threads of their own: a worker of a pool of rayon would begin further points while a point
+    // waits for its own pool.
+    thread::scope(|scope| {
+        for _ in 0..threads.0.max(1) {
+            scope.spawn(|| {
+                while !is_over() && first().is_none() {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(&number) = points.get(at) else {
+                        return;
+                    };
+                    if let Err(error) = point(number) {
+                        first().get_or_insert(error);
+                    }
+                }
+            });
+        }
+    });
+    let error = first().take();
+    error.map_or_else(|| Ok(done.into_inner()), Err)
 }

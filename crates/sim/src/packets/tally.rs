@@ -181,7 +181,7 @@ pub struct Totals {
     pub end: Nanos,
     /// Largest number of frames in queues or on links, sampled every millisecond.
     pub flying: u64,
-    /// Memory that queues and links had allocated at the end, in bytes.
+    /// Memory that queues and links had allocated at that time, in bytes.
     pub memory: u64,
     /// Number of connections that had memory at the end.
     pub connections: u64,

@@ -36,9 +36,9 @@ impl Travels for Frame {
 
 /// A component of a simulation: a sender, a port, a sink.
 ///
-/// A node has the same interface as all mechanisms of the data path: time is an argument, and `poll_at`
-/// returns the time of the next call. A host or a switch that runs them is therefore one more kind
-/// of node.
+/// A node has the same interface as all mechanisms of the data path: time is an argument, and
+/// `poll_at` returns the time of the next call. A host or a switch that runs them is therefore one
+/// more kind of node.
 pub trait Node<F = Frame> {
     /// Returns the time of the next poll; [`Time::NEVER`] if the node waits for a frame. The engine
     /// calls it again after each call of the other two methods.

@@ -38,7 +38,8 @@ pub(super) const SENDER_VCPU: usize = TIERS + 3;
 const RING: usize = TIERS + 4;
 const RECEIVER_VCPU: usize = TIERS + 5;
 
-/// Parts of a message's time, in nanoseconds, in the order of [`NAMES`]. None is longer than 4.29 s.
+/// Parts of a message's time, in nanoseconds, in the order of [`NAMES`]. None is longer than 4.29
+/// s.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Parts(pub(super) [u32; PARTS]);
 

@@ -391,8 +391,8 @@ mod tests {
         assert!((cubic.plateau - 68.0).abs() < 1e-9);
     }
 
-    /// RFC 9438, 4.8: after a timeout the curve begins at the window with which slow start ends, and
-    /// the window grows by a twentieth a round trip at least.
+    /// RFC 9438, 4.8: after a timeout the curve begins at the window with which slow start ends,
+    /// and the window grows by a twentieth a round trip at least.
     #[test]
     fn a_timeout_has_cubic_forget_the_plateau() {
         let mut window = window(Congestion::Cubic, 1_000);

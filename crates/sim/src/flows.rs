@@ -1,4 +1,4 @@
-//! Flow-level simulation of whole data centers: tenants arrive with data to transfer and leave
+//! Flow-level simulation of whole data centres: tenants arrive with data to transfer and leave
 //! after the transfer, at rates that are guaranteed or shared fairly.
 //!
 //! Read [`FlowsExperiment`] first, then `run`: arrivals, admission by [`tailbound_placement`], ends

@@ -3,7 +3,7 @@
 //!
 //! [`vcpu`] runs guests under hypervisors' schedulers, [`net`] frames through queues and links,
 //! [`pacer`] guests through the data path's own pacer, and [`shaper`] guests through its limits.
-//! [`placement`] places tenants in data centers, and in [`flows`] they transfer their data and
+//! [`placement`] places tenants in data centres, and in [`flows`] they transfer their data and
 //! leave. Each is a kind of [`tailbound_experiment::Experiment`]. Do not use this crate to measure
 //! real hosts or networks: it has no I/O besides its files and no real clock. All results are
 //! deterministic: an experiment and a seed produce the same bytes on every computer and with any

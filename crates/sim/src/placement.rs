@@ -1,4 +1,4 @@
-//! Simulation of placement: tenants arrive at data centers and leave; admissions under a policy,
+//! Simulation of placement: tenants arrive at data centres and leave; admissions under a policy,
 //! and the costs of decisions.
 //!
 //! Read [`PlacementExperiment`] first: networks, classes of tenants, and the points that combine

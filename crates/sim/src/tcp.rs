@@ -110,7 +110,7 @@ impl TcpConfig {
         prequeue: false,
         ..Self::PAPER
     };
-    /// Linux in a data center: SACK and RACK.
+    /// Linux in a data centre: SACK and RACK.
     pub const RACK: Self = Self {
         recovery: Recovery::Rack,
         slow_start: SlowStart::HyStart,

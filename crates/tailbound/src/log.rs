@@ -16,7 +16,7 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 /// Starts the log to standard error with the levels of `TAILBOUND_LOG`: a level, or levels of
-/// modules (`info,tailbound_host=debug`). `paints`: in colors.
+/// modules (`info,tailbound_host=debug`). `paints`: in colours.
 pub(crate) fn start(paints: bool) {
     let wanted = std::env::var("TAILBOUND_LOG")
         .ok()
@@ -143,7 +143,7 @@ const fn priority(level: tracing::Level) -> Priority {
     }
 }
 
-/// Returns the color of a level, as a number of ECMA-48.
+/// Returns the colour of a level, as a number of ECMA-48.
 const fn colour(level: tracing::Level) -> u8 {
     match level {
         tracing::Level::ERROR => 31,

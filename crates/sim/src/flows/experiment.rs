@@ -8,7 +8,7 @@ use tailbound_units::Nanos;
 
 /// Largest number of requests of a point, and of machines of a tenant.
 const MOST: u32 = 10_000_000;
-/// Largest number of machines, and of hosts, of a data center.
+/// Largest number of machines, and of hosts, of a data centre.
 const MOST_SLOTS: u64 = 4_000_000;
 /// Longest mean computing time of a job.
 const LONGEST: Nanos = Nanos::from_secs(86_400);
@@ -72,7 +72,7 @@ pub enum Traffic {
     Permutation,
 }
 
-/// Tenants that arrive at one data center as a Poisson process.
+/// Tenants that arrive at one data centre as a Poisson process.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FlowPoint {

@@ -88,7 +88,7 @@ struct Tenant {
     is_measured: bool,
 }
 
-/// One data center with its tenants.
+/// One data centre with its tenants.
 struct Centre<'e> {
     point: &'e FlowPoint,
     dc: Datacentre,

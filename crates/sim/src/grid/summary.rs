@@ -17,7 +17,7 @@ const T: [f64; 30] = [
 ];
 /// The 97.5th percentile of the normal distribution.
 const NORMAL: f64 = 1.96;
-/// Largest number of lines of a chart: the number of colors.
+/// Largest number of lines of a chart: the number of colours.
 const LINES: usize = 8;
 /// Largest number of charts of the distributions of a series.
 const CHARTS: usize = 4;

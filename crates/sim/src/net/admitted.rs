@@ -1,6 +1,6 @@
 //! Tenants that were admitted, all of which burst at the worst instant.
 //!
-//! Read [`Admitted`] first: the data center and its tenants. `traffic` has the flows and their
+//! Read [`Admitted`] first: the data centre and its tenants. `traffic` has the flows and their
 //! times, `judge` compares measurements with guarantees.
 
 mod judge;
@@ -21,11 +21,11 @@ use tailbound_placement::{
 };
 use tailbound_units::{Bytes, Nanos};
 
-/// Data centers that are filled and then simulated.
+/// Data centres that are filled and then simulated.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Admitted {
-    /// Number of data centers, each with its own tenants.
+    /// Number of data centres, each with its own tenants.
     pub centres: u32,
     /// Number of pods below the core.
     pub pods: u32,
@@ -47,7 +47,7 @@ pub struct Admitted {
     pub mean_vms: u32,
     /// Classes of tenants.
     pub class: Vec<TenantClass>,
-    /// Number of refused requests in a row at which the data center is full.
+    /// Number of refused requests in a row at which the data centre is full.
     pub refusals: u32,
     /// Number of runs with a target, a port that all tenants send to if they can: the fullest ports
     /// first.
@@ -71,7 +71,7 @@ pub struct TenantClass {
 }
 
 impl Admitted {
-    /// Returns the empty data center.
+    /// Returns the empty data centre.
     ///
     /// # Errors
     /// The configuration is invalid, or it has parallel links, which the simulator does not
@@ -107,7 +107,7 @@ impl Admitted {
         }
     }
 
-    /// Fills data center `number`: under Silo until it is full, under other policies with the same
+    /// Fills data centre `number`: under Silo until it is full, under other policies with the same
     /// requests until the same number of slots is taken.
     fn fill(&self, topology: &Topology, policy: Policy, seed: u64) -> Datacentre {
         let mut silo = Datacentre::new(topology.clone(), Policy::Silo);
@@ -120,7 +120,7 @@ impl Admitted {
         other
     }
 
-    /// Admits tenants until the data center is full, or until `most` slots are taken.
+    /// Admits tenants until the data centre is full, or until `most` slots are taken.
     fn admit(&self, dc: &mut Datacentre, seed: u64, most: Option<u32>) {
         let mut random = Pcg64Mcg::seed_from_u64(seed);
         let mut refused = 0;

@@ -20,7 +20,7 @@ pub struct NetExperiment {
     pub network: Option<Vec<GivenNetwork>>,
     /// Random networks, all of them one variant: `networks`.
     pub random: Option<RandomNetworks>,
-    /// Data centers with tenants; each policy is a variant.
+    /// Data centres with tenants; each policy is a variant.
     pub admitted: Option<Admitted>,
 }
 

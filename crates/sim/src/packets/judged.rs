@@ -172,7 +172,7 @@ impl TenantsOutcome {
         outcome
     }
 
-    /// Adds the outcome of another data center.
+    /// Adds the outcome of another data centre.
     pub(super) fn add(&mut self, other: &Self) {
         for (class, other) in self.classes.iter_mut().zip(&other.classes) {
             class.merge(other);

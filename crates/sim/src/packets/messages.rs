@@ -260,7 +260,7 @@ impl Messages {
         }
     }
 
-    /// Number of data centers.
+    /// Number of data centres.
     pub(super) fn centres(&self) -> u32 {
         self.tenants.as_ref().map_or(1, |it| it.centres)
     }

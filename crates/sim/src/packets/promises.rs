@@ -37,7 +37,7 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// Adds the counters of another data center.
+    /// Adds the counters of another data centre.
     pub(super) fn add(&mut self, other: &Self) {
         self.frames += other.frames;
         self.over_bound += other.over_bound;

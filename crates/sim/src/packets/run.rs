@@ -95,7 +95,7 @@ struct Ends {
 
 impl Messages {
     /// Runs one setting until all messages that count were received, or for [`Messages::longest`];
-    /// repeats it for each of several data centers.
+    /// repeats it for each of several data centres.
     ///
     /// # Errors
     /// The rule of a pacer that a tenant's guarantee breaks.
@@ -110,7 +110,7 @@ impl Messages {
         Ok(all)
     }
 
-    /// Runs one setting in one data center.
+    /// Runs one setting in one data centre.
     ///
     /// # Errors
     /// Same as [`Self::simulate`].
@@ -120,7 +120,7 @@ impl Messages {
         seed: u64,
         centre: u32,
     ) -> Result<Outcome, PacerError> {
-        // The first data center has the seed itself.
+        // The first data centre has the seed itself.
         let seed = seed.wrapping_add(u64::from(centre).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let mut network = match (self.topology(), &self.tenants) {
             (Topology::Racks(racks), Some(tenants)) => {

@@ -42,7 +42,7 @@ pub struct Pareto {
     pub most: Option<Bytes>,
 }
 
-/// A distribution that was measured in data centers.
+/// A distribution that was measured in data centres.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Empirical {

@@ -15,7 +15,7 @@ use tailbound_units::{Bytes, Nanos, Rate};
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tenants {
-    /// Number of data centers, each with tenants of its own.
+    /// Number of data centres, each with tenants of its own.
     #[serde(default = "one")]
     pub centres: u32,
     /// Mean number of machines of a tenant; exponential, rounded up, two at least.

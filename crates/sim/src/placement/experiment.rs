@@ -7,7 +7,7 @@ use tailbound_units::Bytes;
 
 /// Largest number of requests of a point, and of machines of a tenant.
 const MOST: u32 = 10_000_000;
-/// Largest number of hosts of a data center.
+/// Largest number of hosts of a data centre.
 const MOST_HOSTS: u64 = 2_000_000;
 
 /// Tenants of some classes that arrive at networks under policies.
@@ -89,7 +89,7 @@ pub enum Leave {
     Never,
 }
 
-/// Requests to one data center, one after the other.
+/// Requests to one data centre, one after the other.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Point {

@@ -45,7 +45,7 @@ pub(super) struct Recorder {
     deciding: Nanos,
 }
 
-/// The state of the data center at the end.
+/// The state of the data centre at the end.
 #[derive(Default)]
 pub(super) struct End {
     pub(super) hosts: usize,

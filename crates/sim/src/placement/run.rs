@@ -89,7 +89,7 @@ impl PlacementExperiment {
     }
 }
 
-/// One data center with its tenants.
+/// One data centre with its tenants.
 struct Run<'e> {
     experiment: &'e PlacementExperiment,
     point: &'e Point,
@@ -141,7 +141,7 @@ impl Run<'_> {
     fn all(&mut self, workload: &mut Workload<'_>) -> Result<(), AdmitError> {
         let mut next = 0_u64;
         let mut is_measured = self.point.leave == Leave::Never;
-        // Policies that never fill the data center have had enough requests by then.
+        // Policies that never fill the data centre have had enough requests by then.
         let slots = u64::from(self.slots());
         let fair = (20.0 * slots as f64 / self.point.mean_vms) as u64;
         let mut measured = 0;

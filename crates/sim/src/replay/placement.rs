@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tailbound_placement::{Datacentre, FaultDomains, Guarantee, Policy, Request, Spec, Topology};
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// The network of a data center.
+/// The network of a data centre.
 #[derive(Debug)]
 pub struct Network(Arc<Topology>);
 
@@ -46,7 +46,7 @@ impl Network {
     }
 
     /// Returns the shortest delay with which a tenant of `machines` machines, on at least two
-    /// hosts, is admitted to the empty data center by Silo's rules (4.2), each with the pacer's
+    /// hosts, is admitted to the empty data centre by Silo's rules (4.2), each with the pacer's
     /// `guarantee`.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Output of all commands: the format of tables, JSON documents, and colors.
+//! Output of all commands: the format of tables, JSON documents, and colours.
 
 use serde::Serialize;
 use std::ffi::OsStr;
@@ -20,7 +20,7 @@ pub(super) enum Output {
     Json,
 }
 
-/// Use of colors.
+/// Use of colours.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Color {
     /// On a terminal, unless `NO_COLOR` is set or `TERM` is dumb
@@ -36,7 +36,7 @@ pub(crate) enum Color {
 static COLOR: OnceLock<Color> = OnceLock::new();
 
 impl Color {
-    /// Sets the colors of all later output.
+    /// Sets the colours of all later output.
     pub(crate) fn choose(self) {
         // The command line is parsed once.
         let _ = COLOR.set(self);
@@ -46,7 +46,7 @@ impl Color {
         COLOR.get().copied().unwrap_or_default()
     }
 
-    /// Returns true if text for this stream is colored (<https://no-color.org>).
+    /// Returns true if text for this stream is coloured (<https://no-color.org>).
     fn paints(self, is_terminal: bool, no_color: Option<&OsStr>, term: Option<&OsStr>) -> bool {
         match self {
             Self::Auto => is_terminal && no_color.is_none_or(OsStr::is_empty) && !is_dumb(term),
@@ -67,7 +67,7 @@ fn is_dumb(term: Option<&OsStr>) -> bool {
     term.is_some_and(|term| term == "dumb")
 }
 
-/// Returns the colors of standard output.
+/// Returns the colours of standard output.
 pub(super) fn paint() -> Paint {
     Paint(Color::here(stdout().is_terminal()))
 }
@@ -91,7 +91,7 @@ fn bars_of(variables: [Option<OsString>; 3]) -> Bars {
     }
 }
 
-/// Returns true if the log, on standard error, is colored.
+/// Returns true if the log, on standard error, is coloured.
 #[cfg(any(feature = "host", feature = "place"))]
 pub(crate) fn paints_log() -> bool {
     Color::here(stderr().is_terminal())

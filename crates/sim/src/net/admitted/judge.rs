@@ -29,7 +29,7 @@ impl Worst {
     }
 }
 
-/// Outcome of one data center under one policy.
+/// Outcome of one data centre under one policy.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CentreOutcome {
     /// Number of taken slots.
@@ -63,10 +63,10 @@ pub struct CentreOutcome {
 const SHIFT: Nanos = Nanos(200_000);
 
 impl Admitted {
-    /// Fills data center `number` and simulates it.
+    /// Fills data centre `number` and simulates it.
     ///
     /// # Errors
-    /// The data center cannot be built.
+    /// The data centre cannot be built.
     pub fn judge(
         &self,
         policy: Policy,

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use tailbound_probe::Outcome;
 use tailbound_report::{NOTHING, Paint, Table, human};
 
-/// Returns the beginning of the first line: the verdict in its color.
+/// Returns the beginning of the first line: the verdict in its colour.
 pub(super) fn painted(line: &str, outcome: Outcome, colour: bool) -> String {
     let (paint, word) = (Paint(colour), outcome.word());
     let rest = line.strip_prefix(word).unwrap_or(line);

@@ -89,8 +89,8 @@ struct Cubic {
     hystart: Option<HyStart>,
 }
 
-/// Until the first loss after a timeout, a window grows by at least this part of the acknowledged
-/// segments (`bictcp_update`).
+/// Smallest growth of a window, as a part of the acknowledged segments, until the first loss since
+/// the start or the last reset (`bictcp_update`).
 const UNKNOWN: f64 = 1.0 / 20.0;
 /// Round trips are ignored for this time after the window has begun to follow its curve, because
 /// they include its own queue (`cubictcp_acked`).
